@@ -51,8 +51,7 @@ class AggregateExpr:
         return replace(self, argument=Case(condition.node, chosen, nothing))
 
     def field(self, name: str, schema: pa.Schema) -> pa.Field[pa.DataType]:
-        """The column that it makes. Raises GraphError for an unknown column, or a type that the function does not
-        take."""
+        """The column that it makes. Raises GraphError for an unknown column, or a type that does not fit."""
         if self.function == "count" and self.argument is None:
             return pa.field(name, pa.int64(), nullable=False)
         taken = pa.field("rows", pa.null()) if self.argument is None else self.argument.field(name, schema)

@@ -1,5 +1,4 @@
-"""Resolves ``aggregate(R, bids=count(), top=col("price").max())``: the aggregates, their inputs, the output's
-schema."""
+"""Resolves ``aggregate(R, bids=count(), top=col("price").max())``: aggregates, inputs and the output's schema."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ def aggregation(
     into: Shape | None,
     aggregates: Mapping[str, Any],
 ) -> Aggregation:
-    """Checks aggregates against the input's schema. Fills ``into`` by name from the keys, the ``extra`` columns and the
-    aggregates."""
+    """Checks aggregates against the input. Fills ``into`` by name from keys, ``extra`` columns and aggregates."""
     if not aggregates:
         raise GraphError("it needs at least one aggregate, such as n=count()")
     for key in keys:

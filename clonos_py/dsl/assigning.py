@@ -28,8 +28,7 @@ from clonos_py.plan.logical import (
 def with_assigned_time(
     rows: OutputPort, column: str, delay: str | int, idle: str | int | None, site: CallSite
 ) -> OutputPort:
-    """Adds the assignment. Raises GraphError where it is not possible; the message names the operator that prevents
-    it."""
+    """Adds the assignment. Raises GraphError naming the operator that prevents it."""
     if column not in rows.schema.names:
         raise GraphError(f"no column {column!r}; there are {listed(rows.schema.names)}")
     if not is_event_time(found := rows.schema.field(column).type):

@@ -27,8 +27,7 @@ def called_per_row(
     site: CallSite,
     options: Mapping[str, Any],
 ) -> OutputPort:
-    """Adds a function of one row. Output 1 has the rows on which the function failed. ``options``: see
-    WaitingOptions."""
+    """Adds a function of one row; output 1 has the rows on which it failed. ``options``: see WaitingOptions."""
     signature = signature_of(function, site.names, may_wait=True)
     row = signature.row if is_record(signature.row) else rows.record
     if row is not None:

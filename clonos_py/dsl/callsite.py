@@ -43,8 +43,7 @@ def call_site() -> CallSite:
 
 @contextmanager
 def located(verb: str) -> Iterator[CallSite]:
-    """Prefixes every error raised within it with the line of the call and the verb. Nested uses leave the message
-    unchanged."""
+    """Prefixes every error within it with the line of the call and the verb; nested uses add nothing."""
     site = call_site()
     try:
         yield site

@@ -1,5 +1,5 @@
-"""Changelog streams: rows are changes of a table, and a later row replaces an earlier one. Some verbs must refuse them,
-as they would count both."""
+"""Changelog streams, in which a later row replaces an earlier one. Some verbs refuse them: they would count both
+rows."""
 
 from __future__ import annotations
 

@@ -71,8 +71,7 @@ class Draft:
         self.nodes[node] = renamed(self.nodes[node], name)
 
     def set_parallelism(self, node: int, parallelism: int) -> None:
-        """Sets the number of tasks of a node. Raises GraphError for a node that has no tasks of its own, or can have
-        only one."""
+        """Sets the number of tasks of a node. Raises GraphError if it has no tasks of its own, or must have one."""
         found = self.nodes[node]
         if not isinstance(parallelism, int) or parallelism < 1:
             raise GraphError(f"{parallelism!r} is no number of tasks: it is at least 1")

@@ -169,8 +169,7 @@ class Expr:
         return AggregateExpr("last", self.node)
 
     def collect(self) -> AggregateExpr:
-        """All values that are not null, as a list in the order of arrival; see ``first``. The state holds the whole
-        list."""
+        """All values that are not null, in order of arrival; see ``first``. The state holds the whole list."""
         return AggregateExpr("collect", self.node)
 
     def asc(self) -> SortOrder:
@@ -333,6 +332,5 @@ class When:
 
 
 def when(condition: Expr) -> When:
-    """A conditional: ``when(a).then(1).when(b).then(2).otherwise(0)``. The first case that is true decides; null is not
-    true."""
+    """A conditional: ``when(a).then(1).when(b).then(2).otherwise(0)``. The first true case decides; null is false."""
     return When(condition.node)

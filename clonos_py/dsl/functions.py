@@ -26,8 +26,7 @@ Shape = type[Record] | pa.Schema
 
 @dataclass(frozen=True)
 class Signature:
-    """``row``: the annotation of the first parameter; ``result``: the return annotation. Both are None without
-    annotation."""
+    """``row``: the annotation of the first parameter; ``result``: the return annotation; None if absent."""
 
     name: str
     wants_ctx: bool

@@ -1,5 +1,4 @@
-"""``left.join(right, on=..., within=..., into=...)``: resolves the keys, and the columns of the result with their
-origin."""
+"""``left.join(right, on=..., within=..., into=...)``: resolves the keys and the columns of the result."""
 
 from __future__ import annotations
 
@@ -82,8 +81,7 @@ def enriched(stream: OutputPort, side: SourceDefinition, on: Keys, into: Shape |
 
 
 def _later(work: JoinHistory) -> EventTimeColumn | None:
-    """The event time of a pair: that of its later row, if this is always the same side and its column is in the
-    result."""
+    """The event time of a pair: that of its later row, if that is always on one side and in the result."""
     if work.bounds is None:
         return None
     lower, upper = work.bounds

@@ -37,8 +37,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class JobFile:
-    """The job that a file defines: ``job(values)`` returns the Job. ``values`` are keyed by the names of
-    ``parameters``."""
+    """The job that a file defines: ``job(values)`` returns the Job, given values by the names of ``parameters``."""
 
     path: Path
     module: str
@@ -47,8 +46,7 @@ class JobFile:
     found: Job | None = None
 
     def job(self, values: Mapping[str, Any] | None = None) -> Job:
-        """Returns the job. Raises GraphError if the file's function returns something else, or a required value is
-        missing."""
+        """Returns the job. Raises GraphError if a value is missing, or the function returns something else."""
         if self.make is None:
             assert self.found is not None
             return self.found
@@ -68,8 +66,7 @@ class JobFile:
 
 
 def load_job_file(text: str) -> JobFile:
-    """Imports ``FILE.py`` or ``FILE.py:NAME``. Raises GraphError if there is no file, no module, or not exactly one
-    job."""
+    """Imports ``FILE.py`` or ``FILE.py:NAME``. Raises GraphError unless it is a module with exactly one job."""
     file, _, name = text.partition(":") if not Path(text).exists() else (text, "", "")
     path = Path(file).resolve()
     if path.suffix != ".py" or not path.is_file():

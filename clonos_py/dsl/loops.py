@@ -27,8 +27,7 @@ def loop_head(seeds: OutputPort, site: CallSite) -> OutputPort:
 
 
 def closed_loop(head: OutputPort, back: OutputPort) -> None:
-    """Closes the loop: the rows of ``back`` enter it again at ``head``. Raises GraphError where this is not
-    possible."""
+    """Closes the loop: rows of ``back`` enter it again at ``head``. Raises GraphError if this is impossible."""
     if different := same_columns(head.schema, back.schema):
         raise GraphError(
             f"rows that go round the loop differ from those that enter it: {different}; select() in the step brings "

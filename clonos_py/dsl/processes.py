@@ -75,8 +75,7 @@ def _key(found: KeyedRowsOf) -> pa.Schema:
 
 
 def _event_time(inputs: Sequence[KeyedRowsOf], output: pa.Schema) -> EventTimeColumn | None:
-    """The event-time column of the output: the column of an input's event time if the output has it; the first input
-    takes precedence."""
+    """The output's event-time column: that of the first input whose event-time column the output has."""
     times = (carried(found.rows.time, output) for found in inputs)
     return next((time for time in times if time is not None), None)
 

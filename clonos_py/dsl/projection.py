@@ -1,5 +1,4 @@
-"""Resolves the columns of a verb: names, expressions and keywords become (name, node) pairs, checked against a
-schema."""
+"""Resolves the columns of a verb: names, expressions and keywords become (name, node) pairs."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ def node_with(name: str) -> ExpressionNode:
 
 
 def projected(columns: Sequence[str | Expr], named: Mapping[str, object], schema: pa.Schema) -> Columns:
-    """The (name, node) pairs in the order given. Raises GraphError for a missing or repeated name, or an invalid
-    expression."""
+    """The (name, node) pairs in order. Raises GraphError for a missing or repeated name, or a wrong expression."""
     made: Columns = [_named(column) for column in columns]
     made += [(name, Column(value) if isinstance(value, str) else node_of(value)) for name, value in named.items()]
     names = [name for name, _ in made]
@@ -66,8 +64,7 @@ def is_event_time(type_: pa.DataType) -> bool:
 
 
 def carried(time: EventTimeColumn | None, schema: pa.Schema, columns: Columns | None = None) -> EventTimeColumn | None:
-    """The event-time column after a verb: the column that was renamed from it, else the column with the same name, else
-    None."""
+    """The event-time column after a verb: the renamed column, else the one with the same name, else None."""
     if time is None:
         return None
     taken = [name for name, node in columns or () if isinstance(node, Column) and node.column == time.name]

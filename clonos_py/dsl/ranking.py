@@ -67,8 +67,7 @@ def first_of_windows(
 
 
 def ranked(schema: pa.Schema, further: Mapping[str, pa.Field[Any]], n: int, into: Shape | None, rank: str) -> pa.Schema:
-    """The columns of a top-n: those of its input, the ``further`` ones and the rank, or the subset that ``into``
-    has."""
+    """The columns of a top-n: those of its input, the ``further`` ones and the rank, or those that ``into`` has."""
     if type(n) is not int or n < 1:
         raise GraphError(f"{n!r} is no number of rows: it is at least 1")
     if taken := [name for name in (rank, *further) if schema.get_field_index(name) >= 0]:

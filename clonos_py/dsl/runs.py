@@ -48,8 +48,7 @@ class JobHandle(Protocol):
         ...
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits at most ``timeout_s`` until the run is over; returns whether it is. Raises the ClonosError that ended
-        the run."""
+        """Waits until the run is over, at most ``timeout_s``; returns whether it is. Raises its ClonosError."""
         ...
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:

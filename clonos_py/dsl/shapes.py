@@ -50,8 +50,7 @@ def refuse_nested(what: str, field: pa.Field[Any]) -> None:
 
 
 def check_row(row: pa.Schema, schema: pa.Schema, name: str) -> None:
-    """Raises GraphError if the row class of a function has columns or types that the stream does not have. It may leave
-    columns out."""
+    """Raises GraphError for columns of a row class that the stream lacks or has in another type."""
     for field in row:
         if schema.get_field_index(field.name) < 0:
             raise GraphError(f"{name} asks for column {field.name!r}; there are {listed(schema.names)}")
@@ -83,8 +82,7 @@ def filled(
 
 
 def same_columns(first: pa.Schema, second: pa.Schema) -> str | None:
-    """The first difference between two schemas that should have the same columns in the same order; None if they
-    agree."""
+    """The first difference between two schemas that should have the same columns in order; None if they agree."""
     if first.names != second.names:
         return f"one has the columns {listed(first.names)}, the other {listed(second.names)}"
     for left, right in zip(first, second, strict=True):

@@ -1,9 +1,8 @@
-"""The classes with which users write jobs: streams, keyed streams, windows, tables. Each verb adds a node to the job's
-graph.
+"""The classes with which users write jobs: streams, keyed streams, windows and tables. Verbs add nodes to the graph.
 
-The error is reported where it is written: every verb checks columns and types at once and names the line of the call.
-The classes are in one module because each has verbs that return others. Functions of an ``OutputPort`` decide what a
-verb adds (``dsl.calls``, ``dsl.joining``, ``dsl.aggregation``, ``dsl.ranking``).
+Errors are found early: every verb checks columns and types at once and names the line of the call. The classes are in
+one module because each has verbs that return others. Functions over an ``OutputPort`` decide what a verb adds
+(``dsl.calls``, ``dsl.joining``, ``dsl.aggregation``, ``dsl.ranking``).
 
 A table is an updating result. A table made from another table reads its deltas: a row that changes leaves its old
 place, even if that was in another group. A group that loses rows can remove rows from the table.
@@ -102,8 +101,10 @@ class Stream(Generic[R]):
     @overload
     def filter(self, condition: Callable[..., Any], **waiting: Unpack[WaitingOptions]) -> Mapped[R]: ...
     def filter(self, condition: Expr | Callable[..., Any], **waiting: Any) -> Stream[R]:
-        """Keeps the rows for which an expression, or a function of the row, is true; null is not true. For ``async
-        def`` functions see ``map``."""
+        """Keeps the rows for which an expression, or a function of the row, is true; null is not true.
+
+        For ``async def`` functions see ``map``.
+        """
         with located("filter") as site:
             if not isinstance(condition, Expr):
                 return Mapped(called_per_row(self._output, "filter", condition, None, site, waiting))
@@ -207,8 +208,7 @@ class Stream(Generic[R]):
             return KeyedStream(self._output.extended(computed, site), tuple(name for name, _ in made))
 
     def distinct(self, *columns: str, ttl: str | int | None = None) -> Stream[R]:
-        """Removes duplicates. Of the rows that are equal in these columns, or in all if none are given, only the first
-        passes.
+        """Removes duplicates: of the rows that are equal in these columns (by default in all), only the first passes.
 
         First means first in order of arrival; recovery after a failure repeats that order. With ``ttl`` a row passes
         again if it is that much later in event time than the last one that passed. Without ``ttl`` every key is kept
@@ -390,8 +390,7 @@ class KeyedStream(Generic[R]):
             raise GraphError(f"the stream is keyed: write .with_event_time({column!r}) before key_by")
 
     def window(self, window: Window, *, lateness: str | int = 0) -> WindowedStream[R]:
-        """Windows per key. A row that arrives more than ``lateness`` after the end of its window is late: see
-        ``with_late``."""
+        """Windows per key. A row is late (see ``with_late``) once the watermark is ``lateness`` past its window."""
         with located("window"):
             refuse_changes(self._rows, instead="write the window before what makes the table")
             if not isinstance(window, Tumbling | Hopping | Session):
@@ -418,8 +417,8 @@ class KeyedStream(Generic[R]):
     @overload
     def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = RANK) -> Table[Any]: ...
     def top(self, n: int, by: SortOrders, into: Shape | None = None, rank: str = RANK) -> Table[Any]:
-        """The current first ``n`` rows of each key, with their place (1, 2, ...) in the column ``rank``: ``top(10,
-        by=col("price").desc())``.
+        """The current first ``n`` rows of each key, with their place (1, 2, ...) in the column ``rank``:
+        ``top(10, by=col("price").desc())``.
 
         Of rows that are equal in this order the first to arrive comes first, so list every column that matters:
         ``by=[col("price").desc(), "at"]``. With n = 1 the result is, for example, the highest bid or the last row of a
@@ -438,8 +437,7 @@ class KeyedStream(Generic[R]):
             return Processed(processed(process, (self._keyed,), in_order, site))
 
     def connect(self, other: KeyedStream[T]) -> ConnectedStreams[R, T]:
-        """Connects two streams with keys of the same types for a process function of both. Rows with equal keys go to
-        the same task."""
+        """Connects two keyed streams for a process function of both: rows with equal keys go to the same task."""
         with located("connect"):
             return ConnectedStreams(self._keyed, connected(self._keyed, getattr(other, "_keyed", other)))
 
@@ -508,8 +506,7 @@ class Windowed(Stream[R]):
         self._rows = rows
 
     def with_late(self) -> tuple[Stream[R], Stream[Any]]:
-        """Returns the results, and the late rows as they came in as a second stream. Late rows are counted in any
-        case."""
+        """Returns the results, and the late rows, unchanged, as a second stream. Late rows are always counted."""
         with located("with_late") as site:
             work = self._output.node.work
             if not isinstance(work, AggregateWindows) or work.window.processing_time:
@@ -680,8 +677,7 @@ class KeyedTable(Generic[R]):
     @overload
     def aggregate(self, into: pa.Schema | None = None, /, **aggregates: Any) -> Table[Any]: ...
     def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Table[Any]:
-        """An updating result per key over the current rows: counts, sums and means. A key without rows has no
-        result."""
+        """An updating result per key over the current rows: counts, sums and means; none for a key without rows."""
         with located("aggregate") as site:
             for name, found in aggregates.items():
                 if isinstance(found, AggregateExpr) and found.function not in RETRACTABLE:
@@ -699,8 +695,8 @@ class KeyedTable(Generic[R]):
     def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = RANK) -> Table[Any]: ...
     def top(self, n: int, by: SortOrders, into: Shape | None = None, rank: str = RANK) -> Table[Any]:
         """The first ``n`` rows of each key among the current rows of the table, with their place (1, 2, ...) in the
-        column ``rank``. The three highest running totals per category: ``totals.key_by("category").top(3,
-        by=col("total").desc())``.
+        column ``rank``. The three highest running totals per category:
+        ``totals.key_by("category").top(3, by=col("total").desc())``.
 
         A row that changes leaves its old place, and the rows behind it move up. Of rows that are equal in this order
         the one with the lesser keys of the table comes first. For ``n`` = 1 and ``into`` see ``KeyedStream.top``.

@@ -25,8 +25,8 @@ class WaitingOptions(TypedDict, total=False):
 
 
 def waiting_of(signature: Signature, options: Mapping[str, Any]) -> Waiting | None:
-    """None for a synchronous function. Raises GraphError for unknown options, and for options that need an ``async
-    def``."""
+    """None for a synchronous function. Raises GraphError for unknown options, and for options that the function
+    cannot have because it is synchronous."""
     if unknown := sorted(set(options) - set(WaitingOptions.__annotations__)):
         raise GraphError(f"{unknown[0]}= is no option of it; there are {', '.join(WaitingOptions.__annotations__)}")
     if not signature.asynchronous:

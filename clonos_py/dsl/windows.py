@@ -29,8 +29,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Until:
-    """A join bounded by the left row: the right row is not earlier than the left one, and not later than its
-    ``column``."""
+    """A join bounded by the left row: the right row lies between the left one's time and its ``column``."""
 
     column: str
 
