@@ -24,8 +24,7 @@ def cast(column: Any, wanted: pa.DataType) -> Any:
 
 
 def _decimals(column: Any, wanted: pa.Decimal128Type[Any, Any]) -> Any:
-    """Integers are accepted even if their type allows more digits. Floats are refused, since most are not exact
-    decimals."""
+    """Integers are accepted even if their type allows more digits; floats are refused, as most are inexact."""
     if pa.types.is_floating(column.type):
         raise pa.ArrowInvalid(f"a float is not exact, {wanted} is: declare the column float, and round it where needed")
     if pa.types.is_integer(column.type):
@@ -46,8 +45,7 @@ def with_nulls(kind: Any) -> pa.DataType:
 
 
 def _without_nulls(column: Any, wanted: Any, path: str) -> Any:
-    """Marks inner values as not nullable where ``wanted`` says so. ``column`` has the type ``wanted`` except for
-    that."""
+    """Marks inner values as not nullable as in ``wanted``; apart from that ``column`` has the type ``wanted``."""
     if pa.types.is_struct(wanted):
         inner = [
             _checked(values, field, f"{path}.{field.name}", column.null_count)

@@ -47,8 +47,7 @@ def checksum(rows: pa.RecordBatch) -> int:
 
 
 def _is_compact(column: Column) -> bool:
-    """Whether the buffers hold exactly these values. False if this cannot be decided, as for booleans and nested
-    columns."""
+    """Whether the buffers hold exactly these values; False if undecidable, as for booleans and nested columns."""
     if column.offset or not len(column):
         return False
     kind = column.type.id

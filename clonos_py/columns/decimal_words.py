@@ -26,8 +26,7 @@ def short_values(words: Ints) -> Ints | None:
 
 
 def decimals_of(low: Ints, kind: pa.DataType, high: Ints | None = None, missing: Bools | None = None) -> Any:
-    """Decimals of type ``kind``. ``high``: None if the low words hold all values. ``missing``: which values are
-    null."""
+    """Decimals of type ``kind``. ``high``: None if the low words suffice. ``missing``: which values are null."""
     words = np.stack([low, low >> 63 if high is None else high], axis=1)
     known = None if missing is None else pa.array(~missing).buffers()[1]
     return pa.Array.from_buffers(kind, len(low), [known, pa.py_buffer(words.data)])

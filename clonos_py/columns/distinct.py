@@ -1,5 +1,4 @@
-"""The distinct values of each group as a list, for ``count_distinct``: lists of partial results are merged before they
-are counted."""
+"""The distinct values of each group as a list, for ``count_distinct``: partial lists are merged, then counted."""
 
 from __future__ import annotations
 

@@ -45,8 +45,7 @@ class _Run:
         return len(self.entries)
 
     def probe(self, keys: Words) -> tuple[Ints, Ints]:
-        """Pairs (position in ``keys``, row). Keys have row number 0; similar keys should be next to each other, for the
-        cache."""
+        """Pairs (position in ``keys``, row). Keys have row number 0; sorted keys make better use of the cache."""
         large = len(self) > _CACHED and len(keys) > _FEW
         starts = self._lower_bounds(keys) if large else self.entries.searchsorted(keys)
         halves = keys >> _HALF
@@ -85,8 +84,7 @@ class _Run:
         return buckets.view(np.int64)
 
     def _lower_bounds(self, keys: Words) -> Ints:
-        """The same result as ``searchsorted``, without a binary search through the whole run, which is not in the
-        cache."""
+        """The result of ``searchsorted``, without a binary search through the whole run; that would miss the cache."""
         buckets = np.minimum(self._buckets(keys), len(self._directory) - 2)
         low, high = self._directory[buckets], self._directory[buckets + 1]
         for _ in range(int((high - low).max(initial=0)).bit_length()):

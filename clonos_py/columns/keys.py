@@ -1,10 +1,10 @@
 """The stable 64-bit hash of rows. It decides the key group of a row and so the task that holds its state (D17).
 
 This is version 1, and its only definition. It must never depend on the version of a library, a process or a machine,
-because a checkpoint stores state by the key groups that it gave. Equal values have equal hashes whatever the width of
-their type, encoding, slice or batch: integers signed or not (also timestamps, dates, booleans, and decimals of one
-scale), floats (-0.0 as 0.0, all NaN alike), text and bytes by their bytes, lists and structs by their elements; null is
-a key of its own. Different values may collide: where equality matters, compare the values.
+because a checkpoint stores state by the key groups that it gave. Equal values have equal hashes regardless of the width
+of their type, their encoding, slice or batch: integers signed or not (also timestamps, dates, booleans, and decimals of
+one scale), floats (-0.0 as 0.0, all NaN alike), text and bytes by their bytes, lists and structs by their elements;
+null is a key of its own. Different values may collide: where equality matters, compare the values.
 """
 
 from __future__ import annotations
@@ -175,8 +175,7 @@ def _hash_dictionary(array: Any) -> Words:
 
 
 def _hash_bytes(array: Column) -> Words:
-    """Hashes text and bytes as 8-byte little-endian words. The last word is padded with zeros; the length distinguishes
-    paddings."""
+    """Hashes text and bytes as 8-byte little-endian words, padded with zeros, and by their length."""
     bounds = offsets(array)
     lengths = np.diff(bounds)
     words_to = np.zeros(len(bounds), np.int64)

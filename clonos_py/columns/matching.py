@@ -48,8 +48,7 @@ def equal_rows(
     right_rows: Ints,
     nulls_equal: bool = False,
 ) -> Bools:
-    """Whether the keys of each pair of rows are equal, value by value. Null equals nothing, or with ``nulls_equal``
-    only null."""
+    """Whether the keys of each pair of rows are equal. Null equals nothing, or null if ``nulls_equal``."""
     equal = np.ones(len(left_rows), bool)
     for left_key, right_key in zip(left_keys, right_keys, strict=True):
         a, b = plain(left.column(left_key)), plain(right.column(right_key))
@@ -102,8 +101,7 @@ def _match_hashes(
 
 
 def _equal_integers(left: Column, left_rows: Ints, right: Column, right_rows: Ints) -> Bools:
-    """Compares 64-bit words. If one side is unsigned and the other is not, a word that is negative when signed is not
-    equal."""
+    """Compares 64-bit words. If only one side is unsigned, words that are negative when signed are not equal."""
     a, b = (
         fixed(array).take(rows).astype(np.int64, copy=False) for array, rows in ((left, left_rows), (right, right_rows))
     )

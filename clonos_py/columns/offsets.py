@@ -12,8 +12,7 @@ _ABSENT = -1
 
 
 def narrow_range(values: Ints) -> range | None:
-    """The range from the least to the greatest of at least one integer; None if a table over it would be mostly
-    empty."""
+    """The range from the least to the greatest value (of at least one); None if a table over it is mostly empty."""
     found = range(int(values.min()), int(values.max()) + 1)
     return found if found.stop - found.start <= _SLOTS_PER_ROW * len(values) + _SPARE_SLOTS else None
 

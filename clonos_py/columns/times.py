@@ -49,8 +49,8 @@ def instants(column: Any) -> Any:
 
 
 def from_epoch(numbers: Any, unit: EpochUnit) -> Any:
-    """Converts numbers since 1970, integers or of type ``EPOCH_NUMBER``, to ``MOMENT``. Raises pa.ArrowInvalid outside
-    the years 1 to 9999."""
+    """Converts epoch numbers, integers or ``EPOCH_NUMBER``, to ``MOMENT``. Raises pa.ArrowInvalid outside the years 1
+    to 9999."""
     return _of_a_datetime(_micros_from(numbers, unit).cast(MOMENT))
 
 
@@ -65,8 +65,7 @@ def _micros_from(numbers: Any, unit: EpochUnit) -> Any:
 
 
 def to_epoch(column: Any, unit: EpochUnit) -> Any:
-    """Converts timestamps to numbers since 1970: microseconds and nanoseconds to int64, other units to decimals with a
-    fraction."""
+    """Converts timestamps to epoch numbers: microseconds and nanoseconds as int64, other units as decimals."""
     micros = moments(column).cast(pa.int64())
     if unit == "us":
         return micros
@@ -158,8 +157,7 @@ def extent(column: Column) -> tuple[int, int] | None:
 
 
 def _of_a_datetime(times: Any) -> Any:
-    """The times. Raises pa.ArrowInvalid if one is outside the range of datetime, since its text could not be read
-    back."""
+    """The times. Raises pa.ArrowInvalid outside the range of datetime, as their text could not be read back."""
     if pc.any(pc.or_(pc.less(times, _FIRST), pc.greater(times, _LAST)), min_count=0).as_py():
         raise pa.ArrowInvalid(f"one of {len(times)} times is outside of the years 1 to 9999")
     return times
@@ -177,7 +175,7 @@ def _has(text: Any, pattern: str) -> bool:
 
 
 def _floored(numbers: Any, by: int) -> Any:
-    """Divided, and rounded down."""
+    """The quotients, rounded down."""
     known = valid(numbers)
     found = np.floor_divide(fixed(numbers), by)
     return pa.array(found, pa.int64(), mask=None if known is None else ~known)

@@ -1,6 +1,6 @@
 """Views of Arrow arrays in numpy: raw values and validity, without copies where Arrow allows it.
 
-All kernels in this package build on these two. The value at a null is whatever the buffer holds.
+All kernels in this package build on these two. The value at a null is undefined.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ def fixed(array: Column) -> npt.NDArray[Any]:
 
 
 def raw(array: Column, dtype: np.dtype[Any] | type[Any], items: int = 1) -> npt.NDArray[Any]:
-    """The data buffer of a fixed-width array as ``dtype``, with ``items`` elements per row; of a slice only its own
-    rows."""
+    """The data buffer of a fixed-width array, or of its slice, as ``dtype``, with ``items`` elements per row."""
     buffer = array.buffers()[1]
     if buffer is None or len(array) == 0:
         return np.zeros(len(array) * items, dtype)
@@ -76,8 +75,7 @@ def raw(array: Column, dtype: np.dtype[Any] | type[Any], items: int = 1) -> npt.
 
 
 def offsets(array: Column) -> Ints:
-    """The offsets of a string, binary or list array: where each value begins in its data, and where the last one
-    ends."""
+    """The offsets of a string, binary or list array: the start of each value, and the end of the last one."""
     large = any(is_large(array.type) for is_large in _LARGE)
     dtype: np.dtype[Any] = np.dtype(np.int64 if large else np.int32)
     buffer = array.buffers()[1]
@@ -88,8 +86,7 @@ def offsets(array: Column) -> Ints:
 
 
 def texts(array: Column) -> tuple[Ints, Bytes]:
-    """The offsets of a string or binary array, from 0, and the bytes of all its values in sequence. Bytes under nulls
-    are included."""
+    """The offsets of a string or binary array, from 0, and the bytes of its values, including those under nulls."""
     bounds = offsets(array)
     found = np.frombuffer(memoryview(array.buffers()[2] or b""), np.uint8)[bounds[0] : bounds[-1]]
     return bounds - bounds[0], found
