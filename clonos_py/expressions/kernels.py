@@ -73,8 +73,7 @@ def bind_call(name: str, arguments: Sequence[Bound], options: tuple[Any, ...]) -
 
 
 def bind_cast(argument: Bound, target: pa.DataType) -> Bound:
-    """Binds a checked cast: a value that does not fit the target raises. Raises pyarrow's exception if no such cast
-    exists."""
+    """Binds a checked cast, which raises for values that do not fit. Raises pyarrow's exception if there is none."""
     if argument.type == target:
         return argument
     as_type(pa.array([], argument.type), target)
@@ -115,8 +114,7 @@ def applied(
     arguments: tuple[Callable[[pa.RecordBatch], Values], ...],
     rows: pa.RecordBatch,
 ) -> Values:
-    """Calls a user's function of arrays. Raises UserCodeError for an error in it, and for a result of the wrong type or
-    length."""
+    """Calls a user's function of arrays. Raises UserCodeError for its errors, and for a result that does not fit."""
     given = [as_array(argument(rows), rows.num_rows) for argument in arguments]
     try:
         result = function(*given)

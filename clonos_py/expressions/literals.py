@@ -77,8 +77,7 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 def _fitted_time(value: object, beside: pa.DataType) -> pa.Scalar[Any]:
-    """Times are converted to the unit of the column. Numbers and text beside times are not, since their unit is not
-    known."""
+    """Converts times to the unit of the column; numbers and text beside times have no unit and stay unchanged."""
     if isinstance(value, timedelta):
         return _of_unit(value // _MICROSECOND, natural(value), beside)
     if isinstance(value, datetime):

@@ -17,8 +17,7 @@ _Identity: TypeAlias = tuple[str | int, ...]
 
 
 class CommonResults:
-    """Cached results of common subexpressions for the current rows: a batch, or the rows of a branch. Pickling drops
-    them."""
+    """Cached common results for the current rows: a batch, or the rows of a branch. Pickling drops them."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[int, int], tuple[pa.RecordBatch, Values]] = {}
@@ -27,8 +26,7 @@ class CommonResults:
         return CommonResults, ()
 
     def of(self, part: int, evaluate: Callable[[pa.RecordBatch], Values], rows: pa.RecordBatch) -> Values:
-        """The values of a common part for these rows. The cache holds the rows, too, so that no other batch can get
-        their id."""
+        """A part's values for these rows, which are cached with them, so that no other batch gets their id."""
         found = self._found.get((part, id(rows)))
         if found is None:
             found = self._found[part, id(rows)] = rows, evaluate(rows)
@@ -58,8 +56,7 @@ class SharedNode(ExpressionNode):
 def compiled(
     columns: Sequence[tuple[str, ExpressionNode]], schema: pa.Schema, operator: str
 ) -> tuple[tuple[tuple[str, Compiled], ...], CommonResults | None]:
-    """Compiles the expressions of one operator. Also returns the cache to clear after each batch; None if they share
-    nothing."""
+    """Compiles the expressions of an operator. Also returns the cache to clear after each batch, if there is one."""
     results = CommonResults()
     counts: Counter[_Identity] = Counter()
     for _, node in columns:

@@ -13,8 +13,7 @@ _YEARS, _MONTHS = {"%Y", "%y"}, {"%m", "%b", "%B"}
 
 
 class TimePattern(NamedTuple):
-    """``spelled``: the pattern for the parser; ``rest``: text to append to each value, for the parts that the pattern
-    lacks."""
+    """``spelled``: the parser's pattern; ``rest``: text to append to each value, for missing parts."""
 
     spelled: str
     rest: str
