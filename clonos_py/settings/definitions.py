@@ -62,7 +62,7 @@ class Runtime(Enum):
 
 
 class CallTimes(Enum):
-    """When tasks take snapshots under an uncoordinated protocol (E5)."""
+    """When tasks that take snapshots on their own, without barriers, are asked to take one (E5)."""
 
     STAGGERED = "staggered"
     INDEPENDENT = "independent"

@@ -46,8 +46,7 @@ def resolve(
     file: Mapping[str, object] | None = None,
     arguments: Mapping[str, object] | None = None,
 ) -> Settings:
-    """The settings of a run, each value from the highest-ranking source that has it. Values are checked in every
-    source.
+    """The settings of a run, each value from the highest-ranking source that has it. All values are checked.
 
     Raises SettingError for an unknown name (with the nearest valid one), an invalid value, or a contradiction.
     """
