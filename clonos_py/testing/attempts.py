@@ -53,8 +53,7 @@ class StoredSnapshot(NamedTuple):
 
 
 class StoredCheckpoint(NamedTuple):
-    """The checkpoint of one task: its snapshot, and the committables that it has prepared and not committed, oldest
-    first."""
+    """The checkpoint of one task: its snapshot, and its uncommitted committables, oldest first."""
 
     snapshot: StoredSnapshot
     committables: list[bytes]

@@ -178,8 +178,7 @@ def _check_alike(name: str, seed: int, rows: list[Any], other: str, first: list[
 
 
 def _told(row: Any) -> str:
-    """A row as text for comparison, without the position of a dead letter, which depends on how its input was cut into
-    frames."""
+    """A row as text for comparison, without a dead letter's position, which depends on the cut into frames."""
     if isinstance(row, DeadLetter):
         row = DeadLetter(row.operator, row.error, row.record, 0, 0, 0, row.place)
     return repr(row)
