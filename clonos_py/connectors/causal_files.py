@@ -131,8 +131,7 @@ class CausalFileWriter(CausalSink):
                 self._empty(os.path.join(self._own_folder, name))
 
     def _empty(self, folder: str) -> None:
-        """Empties and removes the folder of an earlier attempt, which may still create files in it until it is
-        removed."""
+        """Empties and removes an earlier attempt's folder, in which it may still create files until then."""
         while os.path.exists(folder):
             with suppress(FileNotFoundError):
                 for name in os.listdir(folder):
@@ -189,8 +188,7 @@ class CausalFileWriter(CausalSink):
                 yield from (entry for entry in found if any_shape or entry.shape == self._shape)
 
     def _cut(self, marks: dict[int, Mark]) -> list[Mark]:
-        """Keeps the complete pieces up to the first that is not complete; files are truncated after the last one
-        kept."""
+        """Keeps complete pieces up to the first incomplete one; files are truncated after the last one kept."""
         self._check_covered(marks.values())
         kept: list[Mark] = []
         for _, mark in sorted(marks.items()):

@@ -104,8 +104,7 @@ def _depth(kind: pa.DataType) -> int:
 
 
 def _without_inner(text: str, depth_max: int) -> str:
-    """The JSON with empty lists and objects below a depth. Python's decoder uses the stack for nested values, Arrow's
-    does not."""
+    """The JSON with empty lists and objects below a depth: Python's decoder would use the stack for them."""
     if text.count("[") + text.count("{") <= depth_max:
         return text
     kept: list[str] = []
@@ -126,8 +125,7 @@ def _without_inner(text: str, depth_max: int) -> str:
 
 
 def of_csv(record: bytes, schema: pa.Schema, names: Sequence[str]) -> str | None:
-    """The reason why one record with these field names is malformed; None for several records, and if nothing is
-    found."""
+    """The reason why one record is malformed; None for several records, and if nothing is found."""
     text = record.decode(errors="surrogateescape")
     records = csv.reader(io.StringIO(text, newline=""))
     try:

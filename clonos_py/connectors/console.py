@@ -39,8 +39,7 @@ class _Printer(Sink):
         self.ctx.count("rows_out", rows.num_rows)
 
     def prepare(self, checkpoint: int) -> None:
-        """Flushes the lines: a completed checkpoint is never replayed, so the lines before it must have reached the
-        terminal."""
+        """Flushes: a completed checkpoint is not replayed, so its lines must have reached the terminal."""
         terminal().flush()
 
     def on_end(self) -> None:

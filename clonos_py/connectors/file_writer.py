@@ -138,8 +138,7 @@ class FileWriter(StagedSink):
                     ) from None
 
     def _check_staged(self, path: str, file: StagedFile, own: bool) -> None:
-        """Raises SinkError if the file is not what was staged. For files staged by this sink only the size is
-        compared."""
+        """Raises SinkError if the file is not what was staged; for this sink's own files only sizes are compared."""
         try:
             found = os.lstat(path)
             whole = stat.S_ISREG(found.st_mode) and found.st_size == file.size_bytes

@@ -112,8 +112,7 @@ class FollowedFiles(Source):
         return Read(number, start, stop, (None,) * self._ports, 0, 0, last=True)
 
     def _look(self) -> None:
-        """Updates the list of files and their sizes. Raises SourceError for a file that has ended and is there
-        again."""
+        """Updates the files and their sizes. Raises SourceError if a file that has ended is there again."""
         numbered = {number_of(path): (path, size) for path, size in sorted(self._find().items())}
         self._found = {n: found for n, found in numbered.items() if n % self._parallelism == self._index}
         for number, (path, _) in self._found.items():

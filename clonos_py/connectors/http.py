@@ -22,8 +22,7 @@ class HttpxClient:
         self._client = httpx.Client(follow_redirects=False, timeout=None, trust_env=True, limits=pool)
 
     def send(self, request: Request) -> dict[str, Any]:
-        """The response as plain data. Raises ServiceError if there is none: refused, cut off, timed out or too
-        large."""
+        """The response as plain data. Raises ServiceError if refused, cut off, timed out or too large."""
         if request.after_us:
             time.sleep(request.after_us / 1_000_000)
         try:

@@ -34,8 +34,7 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JournalEntry(msgspec.Struct, frozen=True, array_like=True):
-    """The log segments and marks of one write. ``shape`` describes the parallelism of the job's vertices at that
-    time."""
+    """The log segments and marks of one write. ``shape``: the parallelism of the job's vertices at that time."""
 
     shape: str
     log: list[LogSegment]

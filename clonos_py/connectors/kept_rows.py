@@ -35,7 +35,7 @@ class KeepingSink(Sink):
         self._committed: dict[int, int] = {}
         """The checkpoint up to which rows are committed, by task."""
 
-    # ---- by the thread of the task
+    # ---- called by the task's thread
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         if rows.num_rows:
@@ -65,7 +65,7 @@ class KeepingSink(Sink):
         own = self.ctx.task.index
         self._kept = {epoch: rows for epoch, rows in _by_epoch(parts).items() if own in (0, epoch.task_index)}
 
-    # ---- by the thread that commits
+    # ---- called by the committing thread
 
     def loaded(self, parts: Sequence[OperatorState]) -> None:
         self._loaded = _by_epoch(parts)

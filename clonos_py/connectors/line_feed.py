@@ -53,11 +53,11 @@ class LineFeed:
         self._connection: socket.socket | None = None
         threading.Thread(target=self._run, name=f"lines of {server}", daemon=True).start()
 
-    # ---- for the task
+    # ---- called by the task
 
     def take(self, bytes_max: int, lines_max: int | None) -> bytes:
-        """Complete lines, at least one if there is one. Raises SourceError for a failure, once all received lines are
-        taken."""
+        """Complete lines, at least one if there is one. Raises SourceError once all are taken and the feed has
+        failed."""
         with self._changed:
             if not self._lines:
                 if self._failure:
@@ -108,7 +108,7 @@ class LineFeed:
                 self._pause(_PAUSE_S_MIN)
         except SourceError as problem:
             self._fail(str(problem))
-        except Exception as problem:  # noqa: BLE001 - the task must not wait for ever
+        except Exception as problem:  # noqa: BLE001 - the waiting task must get an error
             self._fail(f"{self._server}: {type(problem).__name__}: {problem}")
 
     def _fail(self, failure: str) -> None:
@@ -149,8 +149,7 @@ class LineFeed:
                 self._changed.wait_for(lambda: self._closed, seconds)
 
     def _receive(self, connection: socket.socket) -> None:
-        """Receives until the connection ends. An incomplete line is then dropped, or taken as the last line if the
-        source ends."""
+        """Receives until the connection ends. An incomplete last line is dropped, or taken if the source ends."""
         rest = bytearray()
         cut_off = False
         try:

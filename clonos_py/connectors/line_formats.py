@@ -46,8 +46,7 @@ TEXT_SCHEMA = pa.schema([pa.field("line", pa.string(), nullable=False)])
 
 
 def input_schema(source: str, format: str, schema: type[Record] | pa.Schema | None, others: str) -> pa.Schema:
-    """The columns of a source's rows; text has one column. ``others``: the formats that have a schema. Raises
-    GraphError."""
+    """The columns of a source's rows. ``others``: the formats that have a schema. Raises GraphError."""
     if format == "text":
         if schema is not None:
             raise GraphError(f"{source}: text has the one column 'line'; for a schema choose {others}")
@@ -60,8 +59,7 @@ def input_schema(source: str, format: str, schema: type[Record] | pa.Schema | No
 
 
 def check_readable(source: str, format: str, schema: pa.Schema) -> None:
-    """Raises GraphError for a column that the format cannot represent. For JSON and CSV this is tested by parsing a
-    null."""
+    """Raises GraphError for a column that the format cannot represent; JSON and CSV are tested with a null."""
     for field in schema:
         try:
             if format in ("json", "jsonl"):
@@ -104,8 +102,7 @@ class LineFormat(Protocol):
         ...
 
     def lone(self, content: bytes, ends: Positions) -> Sequence[int]:
-        """The numbers of records to parse alone: they may be malformed in a way that changes how their neighbours are
-        parsed."""
+        """The records to parse alone: malformed ones may change how their neighbours are parsed."""
         ...
 
     def parse_alone(self, record: bytes) -> pa.RecordBatch:
@@ -345,8 +342,7 @@ class CsvLines:
 
 
 def _lines_with_text(content: bytes, expected: int) -> int:
-    """The number of lines that are not blank. If there are ``expected`` lines, that number is returned without a
-    check."""
+    """The number of lines that are not blank. If there are ``expected`` lines, none of them is checked."""
     lines = content.count(b"\n") + (not content.endswith(b"\n"))
     return lines if lines == expected else sum(not line.isspace() for line in content.splitlines() if line)
 

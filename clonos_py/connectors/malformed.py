@@ -202,8 +202,7 @@ class _Records:
         yield from self._between(middle, stop)
 
     def _filled(self, start: int, stop: int) -> int:
-        """The number of records that are not blank. A parse with another number of rows did not read these records one
-        by one."""
+        """The number of records that are not blank. A parse into another number of rows has merged or split some."""
         return sum(bool(self._record(number).strip()) for number in range(start, stop))
 
     def _one(self, number: int) -> pa.RecordBatch | Refused:

@@ -1,5 +1,4 @@
-"""Base of user-defined exactly-once sinks: the user writes rows and a mark in one transaction, this module does the
-rest.
+"""Base of user-defined exactly-once sinks, which write rows and a mark in one transaction.
 
 Rows are kept in the checkpoint (``kept_rows``). So a replacement has them after any failure, and the sink writes rows
 only once they are certain to count. A commit may be repeated, also by another process; the mark shows that it has been
@@ -98,7 +97,7 @@ class _KeepingRows(KeepingSink):
                 self._committer.close()
                 self._committer = None
 
-    # ---- by the thread of the task
+    # ---- called by the task's thread
 
     def prepare(self, checkpoint: int) -> bytes | None:
         if not self.keep(checkpoint):
@@ -106,7 +105,7 @@ class _KeepingRows(KeepingSink):
         prepared = _PreparedCommit(lineage_of(self.ctx.numbering), self.ctx.task.index, checkpoint)
         return msgspec.msgpack.encode(prepared)
 
-    # ---- by the thread that commits
+    # ---- called by the committing thread
 
     def commit_all(self, committables: Sequence[bytes]) -> None:
         super().commit_all(committables)

@@ -110,8 +110,7 @@ class _JsonLines:
 
 
 def json_lines(rows: pa.Table | pa.RecordBatch) -> memoryview:
-    """The rows as lines of JSON. Raises SinkError for a value that JSON cannot express, in a column that is not
-    nullable."""
+    """The rows as lines of JSON. Raises SinkError for NaN and infinities in columns that are not nullable."""
     for field in rows.schema:
         if (place := _unsayable(rows.column(field.name), field, field.name)) is not None:
             raise SinkError(

@@ -1,5 +1,4 @@
-"""The two-phase commit of transactional sinks (D16), independent of the medium: how pieces are staged, named and
-published.
+"""The two-phase commit of transactional sinks (D16), for any medium: pieces are staged, named and published.
 
 The rows of an epoch go into one staged piece. At the barrier it is closed and named. It becomes visible under a name
 that depends only on operator, task and checkpoint, so committing twice equals committing once. Pieces of aborted
@@ -49,8 +48,7 @@ class StagedSink(Sink):
     _checkpoint = 0
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        """Drops the open piece: rows that the checkpoint names are committed after the restart, all later rows come
-        again."""
+        """Drops the open piece. Rows that the checkpoint names are committed; later rows come again."""
         self._discard_open()
         self._checkpoint = max((int(part.values["checkpoint"]) for part in parts), default=0)
 
@@ -95,7 +93,7 @@ class StagedSink(Sink):
         begun_after = rest.partition(".")[0]
         return owner == self._owner and begun_after.isdigit() and int(begun_after) < checkpoint
 
-    # What the medium does
+    # ---- implemented for each medium
 
     def _close_staged(self) -> str | None:
         """Makes the rows written since the last call durable and returns their staged name; None if there are none."""

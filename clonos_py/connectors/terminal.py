@@ -43,8 +43,7 @@ class StandardOutput:
 
 
 class CarriedLines:
-    """Carries lines away in a thread, in the order written. Lines that gather while others are carried form the next
-    piece."""
+    """Carries lines away in a thread, in order; lines that gather meanwhile form the next piece."""
 
     def __init__(self, carry: Callable[[str], bool]) -> None:
         """``carry`` returns whether it accepted the lines; if not, they are offered again after a pause."""

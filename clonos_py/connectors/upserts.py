@@ -59,8 +59,7 @@ class UpsertFileSink(SinkDefinition):
 
 
 class UpsertMemorySink(MemorySink):
-    """An upserting sink in memory. ``table`` and ``rows`` return the last row of every ``key`` as of the last
-    checkpoint."""
+    """An upserting sink in memory; ``table`` and ``rows`` have the last row of every ``key`` at the last checkpoint."""
 
     upserts = True
     deletes = True
@@ -233,8 +232,7 @@ _PARALLELISM = "parallelism"
 
 
 def _are_of_others(parts: Sequence[OperatorState], parallelism: int) -> bool:
-    """Whether the snapshots were taken at another parallelism; then the visible tables are those of the earlier
-    tasks."""
+    """Whether the snapshots were taken at another parallelism; the visible tables are then of former tasks."""
     return any(part.values.get(_PARALLELISM, parallelism) != parallelism for part in parts)
 
 

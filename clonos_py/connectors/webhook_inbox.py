@@ -74,7 +74,7 @@ class Inbox:
         self._durable = 0
         self._accepts = False
 
-    # ---- for the web server
+    # ---- called by the web server
 
     def add(self, post: Post, settle: Settle) -> Post | None:
         """Adds a post. Returns it, or an earlier post with the same key; None if there is no room. If the earlier post
@@ -103,7 +103,7 @@ class Inbox:
         fits = not self._waiting or self._waiting_bytes + post.size_bytes <= WAITING_BYTES_MAX
         return self._accepts and fits
 
-    # ---- for the task
+    # ---- called by the task
 
     def accept(self) -> None:
         """From now on ``add`` accepts posts."""
@@ -168,7 +168,7 @@ class Inbox:
         with self._lock:
             return sum(post.row_count for post in self._waiting)
 
-    # ---- for the thread that commits
+    # ---- called by the committing thread
 
     def settle(self, position: int) -> None:
         """Settles posts: a completed checkpoint covers all of them up to this position."""

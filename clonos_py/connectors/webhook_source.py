@@ -64,7 +64,7 @@ class WebhookSource(CatchingSource[R]):
     the rows or their columns. The answer comes when a completed checkpoint covers the rows, so it can take a
     ``checkpoint_interval``. It is one of
 
-    - 200: the rows are taken, and are not lost whatever fails;
+    - 200: the rows are taken, and no failure loses them;
     - 400: the body is malformed, or the ``Idempotency-Key`` is empty or longer than 255 characters; no row is taken;
     - 401: the bearer token is missing or is not ``token``, where one is given;
     - 413: the body has more than ``body_bytes_max`` bytes or, where malformed values are left out, more than 1,000 of

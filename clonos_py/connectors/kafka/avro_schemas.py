@@ -77,8 +77,7 @@ def goes_by_columns(schema: Any) -> bool:
 
 
 def plainer(schema: Any) -> Any:
-    """The schema without logical types other than decimals, for which fastavro makes Python objects: times stay
-    numbers."""
+    """The schema without logical types except decimals, so that fastavro returns times as numbers."""
     match schema:
         case list():
             return list(map(plainer, schema))

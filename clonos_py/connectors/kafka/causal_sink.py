@@ -73,8 +73,7 @@ class KafkaCausalWriter(CausalSink):
         return [f for f in found if f.entry.epoch >= self._claim.epoch and not f.entry.claim]
 
     def _take_over(self) -> list[Found[Entry]]:
-        """Takes over the output. Returns all journal entries of this lineage; the last one is this claim. Raises
-        KafkaFailure."""
+        """Takes over the output. Returns this lineage's journal entries, this claim last. Raises KafkaFailure."""
         assert self._claim is not None
         self._writer = self._medium.writer(self._index)
         with self._medium.entries(self._index) as journal:

@@ -35,8 +35,7 @@ _LONG_BYTES = 4_096
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How messages become rows of ``schema``. ``attributes``: the message attribute of each column that is not part of
-    the value."""
+    """How messages become rows of ``schema``. ``attributes``: attributes of messages, by the column that has them."""
 
     schema: pa.Schema
     format: str | FormatDefinition
@@ -91,8 +90,7 @@ class KafkaDeadLetter(Record):
 
 
 class RowMaker:
-    """Converts messages to rows. ``letters``: the columns of ``KafkaDeadLetter`` to make for malformed messages; with
-    None they are errors."""
+    """Converts messages to rows. ``letters``: columns of dead letters to make; without it malformed messages raise."""
 
     def __init__(self, layout: RowLayout, letters: Sequence[str] | None = None) -> None:
         self._layout = layout
@@ -133,8 +131,7 @@ class RowMaker:
             return None
 
     def _refused(self, messages: Messages, first: int) -> Iterator[tuple[int, str]]:
-        """The malformed messages by number, with the reason; ``first`` is the number of the first message. Found by
-        bisection."""
+        """The malformed messages by number, with the reason. ``first``: the number of the first message."""
         try:
             self._decoded(_present(messages))
         except Malformed as problem:
@@ -162,8 +159,7 @@ class RowMaker:
         return pa.RecordBatch.from_pylist(made, schema=self._letters)
 
     def rows(self, messages: Messages) -> pa.RecordBatch:
-        """The rows of messages. Tombstones are skipped unless a column shows them. Raises SourceError naming the
-        message."""
+        """The rows of messages; tombstones only if a column shows them. Raises SourceError naming the message."""
         try:
             return self._rows(messages)
         except Malformed as problem:

@@ -100,8 +100,7 @@ def failure(error: KafkaError, partition: TopicPartition | None = None) -> Kafka
 
 
 class _Notes:
-    """The last error that the library reported in the background. It has the cause of a timeout; the request's own
-    error does not."""
+    """The last error that the library reported in the background, with the cause of timeouts."""
 
     def __init__(self) -> None:
         self._last: KafkaError | None = None
@@ -373,7 +372,7 @@ class _FastTransactionalWriter(_FastWriter):
             self._producer.abort_transaction(ANSWER_S)
 
 
-# ---- asking
+# ---- administration
 
 
 class _FastAdmin:

@@ -26,8 +26,7 @@ FORMATS = ("json", "text", "bytes", "msgpack", "arrow")
 
 
 class Malformed(Exception):
-    """A value cannot be decoded. ``message``: the position of the first such message among the values; the text has the
-    reason."""
+    """A value cannot be decoded, for the reason in the text. ``message``: its position among the values."""
 
     def __init__(self, message: int, text: str) -> None:
         super().__init__(text)
@@ -193,8 +192,7 @@ class _Arrow(_Together):
             raise ValueError(str(problem)) from problem
 
     def _parsed(self, values: Sequence[bytes]) -> Decoded:
-        """Converts values with the same schema together; checking each separately would take longer than everything
-        else."""
+        """Converts values with the same schema together, as checks of each value would dominate the cost."""
         tables = list(map(self._read, values))
         counts = [table.num_rows for table in tables]
         runs = [list(run) for _, run in groupby(tables, key=lambda table: table.schema)]

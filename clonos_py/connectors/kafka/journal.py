@@ -49,8 +49,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, tag="causal"):
 
 
 class PartKey(NamedTuple):
-    """Identifies a part of the rows that a task has prepared for a checkpoint. The journal's partition identifies the
-    task."""
+    """Identifies a part of the rows that a task (see the journal's partition) has prepared for a checkpoint."""
 
     lineage: str
     checkpoint: int
@@ -91,8 +90,7 @@ def messages_of(entry: Entry | WrittenPart, partition: TopicPartition) -> list[M
 
 
 class JournalReader:
-    """Reads a partition of the journal once, from its beginning. ``entries`` and ``parts`` hold what was read so
-    far."""
+    """Reads a partition of the journal once, from its beginning, into ``entries`` and ``parts``."""
 
     def __init__(self, reader: MessageReader, partition: TopicPartition, operator: str, start: int) -> None:
         """``operator``: the only operator whose entries may be in the journal. ``start``: the offset of the first

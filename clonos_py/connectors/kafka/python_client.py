@@ -349,7 +349,7 @@ class _Waiting:
         self.done.set()
 
 
-# ---- asking
+# ---- administration
 
 
 class _PythonAdmin:

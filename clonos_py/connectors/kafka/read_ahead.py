@@ -28,8 +28,7 @@ _FETCH_S = 0.1
 _RETRY_S = 0.2
 _BUFFERED_MESSAGES = 50_000
 _SMALL_MESSAGES = 1_000
-"""A piece with fewer messages is extended while none of it is taken: a task that lags behind then reads more at
-once."""
+"""Shorter pieces are extended until part of them is taken, so that a task that lags behind reads more at once."""
 _BUFFERED_BYTES = 16 << 20
 """While every partition has this much buffered, nothing is fetched. A partition with twice as much is paused if others
 have less, because clients drop messages that they have fetched for paused partitions."""
@@ -132,7 +131,7 @@ class ReadAhead:
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    # ---- for the task
+    # ---- called by the task
 
     def assign(self, offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
         """Replaces the assigned partitions, each from its offset; ``ends``: the end offsets of some of them. The thread
@@ -174,8 +173,7 @@ class ReadAhead:
             self._changed.wait(_FETCH_S)
 
     def take_below(self, partition: TopicPartition, stop: int) -> Sequence[Taken]:
-        """All next messages with offsets below ``stop``; waits until the client has passed them. Raises
-        KafkaFailure."""
+        """All next messages below ``stop``; waits until the client has passed them. Raises KafkaFailure."""
         self._start()
         found: list[Taken] = []
         with self._changed:

@@ -53,8 +53,7 @@ class SchemaRegistry:
 
 @dataclass(frozen=True)
 class RegistrySchema:
-    """A schema. ``kind``: AVRO or PROTOBUF. ``references``: subject, which is also the name, and version of each
-    reference."""
+    """A schema. ``kind``: AVRO or PROTOBUF. ``references``: subject (also the name) and version of each one."""
 
     text: str
     kind: str

@@ -209,7 +209,7 @@ class TopicReader(Source):
         if starts:
             self._wake()
 
-    # ---- what others want to know
+    # ---- progress
 
     def _looked(self, admin: Admin) -> None:
         if self._layout.ends is None:

@@ -63,7 +63,7 @@ class KafkaTransactionalWriter(KeepingSink):
     def close(self) -> None:
         self._drop()
 
-    # ---- by the thread of the task
+    # ---- called by the task's thread
 
     def prepare(self, checkpoint: int) -> bytes | None:
         parts = self.keep(checkpoint, _parts)
@@ -72,7 +72,7 @@ class KafkaTransactionalWriter(KeepingSink):
         index, checksums = self.ctx.task.index, list(map(compact.checksum, parts))
         return msgspec.msgpack.encode(PreparedRows(lineage_of(self.ctx.numbering), index, checkpoint, checksums))
 
-    # ---- by the thread that commits
+    # ---- called by the committing thread
 
     def commit(self, committable: bytes) -> None:
         self.commit_all([committable])
@@ -107,8 +107,7 @@ class KafkaTransactionalWriter(KeepingSink):
             self.committed(TaskEpoch(index, each.checkpoint))
 
     def _write_missing(self, prepared: PreparedRows, claimed: _Claimed, end: int) -> None:
-        """Writes the parts that are not in the journal. ``end``: an offset before the new entries. Raises KafkaFailure,
-        SinkError."""
+        """Writes the missing parts. ``end``: an offset before the new entries. Raises KafkaFailure, SinkError."""
         for number, checksum in enumerate(prepared.checksums):
             key = PartKey(prepared.lineage, prepared.checkpoint, number)
             if key not in claimed.parts:
