@@ -192,9 +192,9 @@ class Stream(Generic[R]):
     @overload
     def map_batches(self, function: Callable[..., ArrowFrame], returns: pa.Schema) -> Stream[Any]: ...
     def map_batches(self, function: Callable[..., ArrowFrame], returns: Shape) -> Stream[Any]:
-        """Calls a function of record batches, or of the tabular type its parameter is annotated with: pyarrow.Table,
-        pandas.DataFrame or polars.DataFrame. It may return any of these. The result must not depend on how rows are cut
-        into batches."""
+        """Calls a function of record batches, or of the tabular type that its parameter is annotated with:
+        pyarrow.Table, pandas.DataFrame or polars.DataFrame. It may return any of these, or another frame with Arrow's
+        C stream interface. The result must not depend on how rows are cut into batches."""
         with located("map_batches") as site:
             return Stream(called_per_batch(self._output, function, returns, site))
 
@@ -602,7 +602,7 @@ class Table(Generic[R]):
             return Stream(self._as("at_end", ".at_end()"))
 
     def sink(self, definition: SinkDefinition) -> Written:
-        """Writes the results to a sink that takes updates, which stays current."""
+        """Writes the results, and each change of them, to a sink that takes updates."""
         with located("sink"):
             if not getattr(definition, "upserts", False):
                 raise GraphError(
