@@ -1,7 +1,8 @@
-"""State in a checkpoint that no operator of the job claims: refused, unless the user gives it to another or drops it.
+"""State in a checkpoint that no operator of the job claims: refused, unless the user renames or drops it.
 
-State belongs to the operator of its name. One that was renamed would begin empty without a word, and a sink's results
-of the last checkpoint, prepared and perhaps not visible yet, would be lost.
+State belongs to the operator with its name. Without this check, an operator that was renamed would start with empty
+state, without any message. Results that a renamed sink had prepared in the last checkpoint, and that may not be visible
+yet, would be lost.
 """
 
 from __future__ import annotations
@@ -23,22 +24,24 @@ SOURCE, SINK = "source", "sink"
 
 @dataclass(frozen=True)
 class Claims:
-    """What the user has said of state that no operator claims by its name."""
+    """The user's decisions about state that no operator claims by its name."""
 
     dropped: Collection[str] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 def kinds_of(plan: PhysicalPlan) -> dict[str, str]:
-    """The verb of each operator of a plan that keeps state, or has results to commit, by name; sources among them."""
+    """By name: the verb of each operator of a plan that keeps state or has results to commit, and ``source`` for
+    sources."""
     found = {o.name: SINK if o.sink else o.verb for v in plan.vertices for o in v.operators if o.stateful or o.sink}
     return found | {v.source.name: SOURCE for v in plan.vertices if v.source}
 
 
 def claimed(manifest: Manifest | None, plan: PhysicalPlan, claims: Claims, code_digest: str = "") -> Manifest | None:
-    """The checkpoint to resume from, its state under the names of ``plan``. What was said of state that is there no
-    more has been done by an earlier run. Raises UnclaimedStateError, and SettingError if the state is divided into
-    another number of key groups, or holds what fits other tasks, code or another protocol only."""
+    """The checkpoint to resume from, with its state under the operator names of ``plan``. A decision about state that
+    the checkpoint no longer holds is ignored: an earlier run has carried it out. Raises UnclaimedStateError for
+    unclaimed state. Raises SettingError if the checkpoint has another number of key groups, or can only be resumed with
+    other tasks, other code or another protocol."""
     if manifest is None:
         return None
     if manifest.key_groups != plan.key_groups:
@@ -61,13 +64,13 @@ def claimed(manifest: Manifest | None, plan: PhysicalPlan, claims: Claims, code_
 
 
 def _at_the_end(manifest: Manifest) -> bool:
-    """Whether all tasks had nothing more to do."""
+    """Whether all tasks had finished when the checkpoint was taken."""
     return all(msgspec.msgpack.decode(task.progress, type=TaskProgress).finished for task in manifest.tasks)
 
 
 def _check_same_run(manifest: Manifest, plan: PhysicalPlan, code_digest: str) -> None:
-    """Snapshots that tasks have taken alone fit together by replaying what lies between (E8), or by what was under way
-    between them (E9)."""
+    """Raises SettingError if an uncoordinated checkpoint comes from a different job. Its snapshots fit together only
+    through the logs between them (E8) or the frames in flight between them (E9)."""
     differing = [
         *(["other operators or another parallelism"] if not same_shape(manifest, plan) else []),
         *([f"protocol {plan.protocol}"] if plan.protocol != manifest.protocol else []),
@@ -83,7 +86,7 @@ def _check_same_run(manifest: Manifest, plan: PhysicalPlan, code_digest: str) ->
 
 
 def _check_nothing_under_way(manifest: Manifest) -> None:
-    """Frames of a channel fit its receiver only (E3)."""
+    """Raises SettingError if the checkpoint holds channel state, which fits only the receiver it was sent to (E3)."""
     under_way = sum(stored.rows for task in manifest.tasks for frames in task.frames.values() for stored in frames)
     if under_way and not _at_the_end(manifest):
         tasks = ", ".join(f"{vertex} x {parallelism}" for vertex, parallelism in manifest.parallelism.items())
@@ -95,21 +98,21 @@ def _check_nothing_under_way(manifest: Manifest) -> None:
 
 
 def operators_of(plan: PhysicalPlan) -> dict[str, str]:
-    """By name, the vertex of each operator, sources among them."""
+    """By name: the vertex of each operator, sources included."""
     found = {o.name: v.name for v in plan.vertices for o in v.operators}
     return found | {v.source.name: v.name for v in plan.vertices if v.source}
 
 
 def same_shape(manifest: Manifest, plan: PhysicalPlan) -> bool:
     """Whether the tasks of a plan have the same operators at the same places as those that wrote the checkpoint. Only
-    then its progress (watermarks, timers, sequence numbers) is theirs."""
+    then can they use its progress (watermarks, timers, sequence numbers)."""
     if manifest.operators and list(manifest.operators.items()) != list(operators_of(plan).items()):
         return False
     return manifest.parallelism == {v.name: v.parallelism for v in plan.vertices}
 
 
 def _remedy(manifest: Manifest, old: str, new: str) -> str:
-    """What gives an operator back the state that it had under its old name. A sink's files bear that name, too."""
+    """How the user gives an operator the state under its old name. The files of a sink bear that name, too."""
     return f"name it {old!r} again" if manifest.kinds.get(old) == SINK else f"add --rename {old}={new}"
 
 
@@ -118,13 +121,13 @@ def _names(manifest: Manifest) -> list[str]:
 
 
 def _kept(manifest: Manifest) -> list[str]:
-    """The operators of which the checkpoint holds more than what the next run finds out by itself."""
+    """The operators for which the checkpoint holds more than the next run can find out by itself."""
     return [name for name in _names(manifest) if any(_keeps(task, name, manifest) for task in manifest.tasks)]
 
 
 def _keeps(task: TaskHandle, name: str, manifest: Manifest) -> bool:
     handle = task.operators.get(name)
-    is_source = bool(manifest.kinds) and name not in manifest.kinds  # what it commits is in its positions, too
+    is_source = bool(manifest.kinds) and name not in manifest.kinds  # its positions include what it commits
     tables = handle.tables.values() if handle else ()
     if (task.committables.get(name) and not is_source) or any(c.rows for chunks in tables for c in chunks):
         return True
@@ -152,7 +155,8 @@ def _renamed(manifest: Manifest, plan: PhysicalPlan, old: str, new: str) -> Mani
 
 
 def _with_names(manifest: Manifest, names: Mapping[str, str], vertices: Mapping[str, str] | None = None) -> Manifest:
-    """With operators, and the vertices that bear their names, under other names. What ``names`` has not is left out."""
+    """The manifest with operators, and the vertices named after them, renamed. Operators not in ``names`` are left
+    out."""
     vertex_of = {vertex: (vertices or {}).get(vertex, vertex) for vertex in manifest.parallelism}
 
     def with_names(task: TaskHandle) -> TaskHandle:

@@ -12,14 +12,14 @@ from clonos_py.model.snapshots import Manifest, TaskHandle, numbering_of
 
 
 class CompletedCheckpoint:
-    """The newest manifest that is known to be written; None until there is one."""
+    """The newest manifest that is known to be written, and the restart points that follow from it."""
 
     def __init__(self, plan: PhysicalPlan, manifest: Manifest | None, code_digest: str, lineage: str) -> None:
-        """``lineage``: of the line that begins if there is no manifest to resume."""
+        """``lineage``: the name of the lineage that begins if there is no manifest to resume."""
         self._plan, self._code_digest = plan, code_digest
         self.manifest: Manifest | None = None
         self._handles: dict[TaskId, TaskHandle] = {}
-        """By task; none where the plan has other tasks than the manifest."""
+        """By task; empty if the plan's tasks differ from the manifest's."""
         self._lineage, self._renumberings = lineage, 0
         if manifest is not None:
             self.adopt(manifest)
@@ -27,40 +27,41 @@ class CompletedCheckpoint:
             self._renumberings = manifest.renumberings + (not same_shape(manifest, plan))
 
     def adopt(self, manifest: Manifest) -> None:
-        """``manifest`` is written, and the newest."""
+        """``manifest`` is written, and is the newest."""
         self.manifest = manifest
         self._handles = {handle.task: handle for handle in manifest.tasks} if same_shape(manifest, self._plan) else {}
 
     def handle(self, task: TaskId) -> TaskHandle | None:
-        """The snapshot that is the restart point of a task; None where it starts from nothing, or from several."""
+        """The snapshot that is the restart point of a task. None if the task starts empty, or from several
+        snapshots."""
         return self._handles.get(task)
 
     def epoch(self, task: TaskId) -> int:
-        """The epoch that the restart point of a task begins; 0 where it starts from nothing."""
+        """The epoch that begins with the restart point of a task; 0 if the task starts empty."""
         handle = self._handles.get(task)
         return handle.checkpoint if handle else self.number
 
     @property
     def number(self) -> int:
-        """0: there is none."""
+        """The number of the newest completed checkpoint; 0: there is none."""
         return self.manifest.checkpoint if self.manifest else 0
 
     @property
     def numbering(self) -> str:
-        """See OperatorContext. The same for a coordinator that takes over: whether it resumes from the checkpoint of
-        another parallelism or from the first at this one, it counts the same."""
+        """The prefix of idempotency keys, see OperatorContext. A coordinator that takes over computes the same one,
+        whether it resumes from a checkpoint at another parallelism or from the first one at this parallelism."""
         return numbering_of(self._lineage, self._renumberings)
 
     @property
     def code_changed(self) -> bool:
-        """Whether it is known to be of other code than that of this run."""
+        """Whether the checkpoint is known to come from other code than this run's."""
         return self.manifest is not None and self.manifest.of_other_code(self._code_digest)
 
     def next(
         self, checkpoint: int, generation: int, tasks: Iterable[TaskHandle], earlier: Iterable[TaskHandle] = ()
     ) -> Manifest:
         """The manifest to write for ``checkpoint``: one handle of each task, in the plan's order. ``earlier``: see
-        there."""
+        ``Manifest``."""
         return Manifest(
             job=self._plan.job,
             checkpoint=checkpoint,
@@ -79,8 +80,8 @@ class CompletedCheckpoint:
         )
 
     def restart(self, task: TaskId) -> Restore:
-        """Where a task starts from. At another parallelism, or where operators have come or gone, it gets the snapshots
-        of all former instances."""
+        """The restart point of a task. At another parallelism, or if operators were added or removed, the task gets the
+        snapshots of all former instances."""
         manifest = self.manifest
         if manifest is None:
             return Restore(0)

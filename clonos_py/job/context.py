@@ -31,8 +31,8 @@ class CoordinatorContext:
     generation: int
     fleet: Fleet = field(default_factory=Fleet)
     now_us: int = 0
-    """Time without the coordinator's own standstills (stopped, suspended, without a processor): so it does not take its
-    own standstill for the silence of processes."""
+    """The driver's clock minus the coordinator's own standstills (stopped, suspended, without a processor). So the
+    coordinator does not take its own standstill for the silence of processes."""
     absent_us: int = 0
     """The sum of all standstills so far."""
     out: list[JobInstruction] = field(default_factory=list)
@@ -47,8 +47,8 @@ class CoordinatorContext:
         self.now_us = clock_us
 
     def attend(self, clock_us: int, due_us: int) -> None:
-        """The driver calls at ``clock_us``; it was to call at ``due_us`` at the latest (both the driver's clock). More
-        than a heartbeat later, the coordinator stood still."""
+        """The driver calls at ``clock_us`` and should have called by ``due_us`` (both on the driver's clock). A call
+        that is later by more than a heartbeat interval means that the coordinator stood still."""
         late_us = clock_us - max(due_us, self.clock_us) - self.policy.heartbeat_us
         self.absent_us += max(0, late_us)
         self.now_us = max(self.now_us, clock_us - self.absent_us)
@@ -64,12 +64,12 @@ class CoordinatorContext:
         self.out.append(ReportEvent(event))
 
     def start_process(self, task: TaskId, reuse: int | None = None) -> None:
-        """``reuse``: the process in whose place it begins."""
+        """``reuse``: the process whose host process the new one starts in."""
         process = self.fleet.add(task, self.now_us, reuse is not None)
         self.out.append(StartProcess(process.number, task, process.shares, reuse))
 
     def dismiss(self, process: TaskProcess) -> None:
-        """Has a standby leave that is well."""
+        """Stops a standby that has not failed."""
         self.fleet.remove(process.number)
         self.out.append(DismissProcess(process.number))
 

@@ -1,4 +1,5 @@
-"""What the coordinator's machine takes from its driver and asks of it, besides the control messages."""
+"""What the coordinator's machine exchanges with its driver, besides the control messages: events in, instructions
+out."""
 
 from __future__ import annotations
 
@@ -13,36 +14,39 @@ from clonos_py.model.snapshots import Manifest
 
 @dataclass(frozen=True)
 class JobPolicy:
-    """How often and how patiently. Times in microseconds; ``checkpoint_interval_us`` 0: only the final checkpoint."""
+    """Intervals, timeouts and limits. Times in microseconds; ``checkpoint_interval_us`` 0: only the final
+    checkpoint."""
 
     checkpoint_interval_us: int = 5_000_000
     checkpoint_timeout_us: int = 60_000_000
     manifest_timeout_us: int = 60_000_000
-    """How long checkpoint storage may take to write a manifest: until then recoveries wait for it."""
+    """How long checkpoint storage may take to write a manifest; recoveries wait for it until then."""
     heartbeat_us: int = 500_000
     """0: no heartbeats, since the platform reports every failure."""
     heartbeat_timeout_us: int = 2_000_000
-    """The least time after which a silent process has failed. It grows with what answers take."""
+    """The least time after which a silent process has failed. The limit grows with the time that answers take."""
     connection_timeout_us: int = 20_000_000
-    """After so long without a data connection between two tasks that both answer, one of them is replaced."""
+    """After this time without a data connection between two tasks that both answer, one of them is replaced."""
     start_timeout_us: int = 60_000_000
-    """How long a process that was asked for may keep everybody waiting, while no other comes up."""
+    """How long the job may wait for a process that was requested, while no other process starts."""
     recoveries_max: int = 5
-    """How often a task may fail by itself, each time replaced, without a checkpoint completed in between."""
+    """How often a task may fail with an error of its own and be replaced, without a completed checkpoint in between."""
     rollbacks_max: int = 3
-    """Rollbacks without a checkpoint completed in between, after which the job is given up."""
+    """Rollbacks without a completed checkpoint in between, after which the job ends with an error."""
     deduplicate: bool = True
-    """False below exactly-once: replacements renumber their frames and receivers take what comes."""
+    """False below exactly-once: replacements renumber their frames, and receivers take all frames that come."""
     availability: bool = False
-    """When determinants are lost that a task depends on: False rolls the job back, True goes on at-least-once."""
+    """What happens when determinants that a task depends on are lost. False: the job rolls back. True: the task
+    restarts at-least-once."""
     replay: bool = True
-    """False for at-most-once: a replacement goes on at the present (gap recovery)."""
+    """False for at-most-once: a replacement continues with new input and replays nothing (gap recovery)."""
     claims: Claims = field(default_factory=Claims)
-    """What becomes of state that no operator claims."""
+    """The user's decisions about state that no operator claims."""
     lineage: str = ""
-    """Drawn by the driver: names the lineage of checkpoints that begins where none is resumed, in idempotency keys."""
+    """The name of the lineage that begins if no checkpoint is resumed; drawn by the driver, part of idempotency
+    keys."""
     staggered: bool = True
-    """Whether tasks that take snapshots alone are called after their receivers; False: at independent times."""
+    """Whether tasks that take snapshots alone are called after their receivers. False: at independent times."""
 
 
 # ---- driver to coordinator
@@ -50,7 +54,7 @@ class JobPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ProcessDied:
-    """The platform says that a process has ended."""
+    """The platform reports that a process has ended."""
 
     process: int
     reason: str
@@ -58,8 +62,8 @@ class ProcessDied:
 
 @dataclass(frozen=True, slots=True)
 class AtWork:
-    """The platform says that a process which does not answer uses its processor, as it does in native code that lets no
-    other thread run. It has not failed."""
+    """The platform reports that a process that does not answer uses its processor, for example in native code that lets
+    no other thread run. It has not failed."""
 
     process: int
 
@@ -71,7 +75,7 @@ class ManifestWritten:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsRetired:
-    """Checkpoints that are not kept have been deleted, or could not be: for this ``problem``."""
+    """Checkpoints that are not retained have been deleted, or could not be because of ``problem``."""
 
     problem: str | None = None
 
@@ -84,7 +88,7 @@ class ManifestFailed:
 
 @dataclass(frozen=True, slots=True)
 class EndedByFunction:
-    """A function of the user's has ended its process: another process would end in the same way."""
+    """A function of the user has ended its process. Another process would end in the same way, so the job ends."""
 
     message: str
     traceback: str = ""
@@ -105,9 +109,9 @@ JobEvent = (
 
 @dataclass(frozen=True, slots=True)
 class StartProcess:
-    """A process that stands by for ``task``. It answers with Started. ``shares``: no failed task waits for it,
-    so that it may share a process of the operating system with standbys of other tasks. ``reuse``: it begins where that
-    process is, which ends; its host process stays (E9). If that cannot be, it has died."""
+    """Start a standby of ``task``; it answers with Started. ``shares``: no failed task waits for it, so it may share a
+    host process with standbys of other tasks. ``reuse``: end this process and start the new one in its host process,
+    which stays (E9). If that is impossible, report the new process as failed."""
 
     process: int
     task: TaskId
@@ -117,14 +121,14 @@ class StartProcess:
 
 @dataclass(frozen=True, slots=True)
 class DismissProcess:
-    """It stands by where another has become a task: it leaves, and no other process there."""
+    """Stop a standby whose host process has become another task's. No other process in that host process stops."""
 
     process: int
 
 
 @dataclass(frozen=True, slots=True)
 class KillProcess:
-    """It is hung; its messages are ignored from now on. It takes along all that share its host process."""
+    """Kill a process that hangs, with all processes in its host process. Its messages are ignored from now on."""
 
     process: int
 
@@ -142,28 +146,29 @@ class WriteManifest:
 
 @dataclass(frozen=True, slots=True)
 class OpenGeneration:
-    """A rollback begins generation ``generation``: storage must refuse the manifests of earlier ones (D11)."""
+    """A rollback begins ``generation``: storage must refuse the manifests of earlier generations (D11)."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReportEvent:
-    """Pass this event on to the listener."""
+    """Pass this event to the listener."""
 
     event: CoordinatorEvent
 
 
 @dataclass(frozen=True, slots=True)
 class EndJob:
-    """Everything is committed and stopped, or ``error`` (a type of model.errors) and ``message`` say why not."""
+    """The job has ended. ``error`` (a type of model.errors) and ``message`` say why it failed; None: it has
+    finished."""
 
     error: str | None = None
     message: str = ""
     traceback: str = ""
-    """Of the user's function that was at work."""
+    """The traceback of the user's function that failed."""
     stopped: bool = False
-    """A stop was requested, and no error came first: the sources may have more."""
+    """Whether a requested stop ended the job, without an error: the sources may have more input."""
 
 
 JobInstruction = (

@@ -1,4 +1,4 @@
-"""The coordinator's book of processes: which is which task's active one, which stand by, who answers."""
+"""The processes of a job as the coordinator sees them: tasks, roles, addresses."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from clonos_py.model.ids import Attempt, TaskId
 class Role(Enum):
     STANDBY = "standby"
     PROMOTED = "promoted"
-    """Told to be the task, its log not sent yet."""
+    """Promoted to its task; its log has not been sent yet."""
     ACTIVE = "active"
 
 
 @dataclass
 class TaskProcess:
-    """A process that lives, as far as is known."""
+    """A process that has not failed as far as the coordinator has found out."""
 
     number: int
     task: TaskId
     role: Role = Role.STANDBY
     address: str | None = None
     prepared: int = -1
-    """The checkpoint whose state it holds; -1: none yet."""
+    """The newest checkpoint whose state it has loaded; -1: none yet."""
     attempt: Attempt | None = None
     last_seen_us: int = 0
     shares: bool = False
     """It was started beside another process of its task, and may share a host process."""
     reuses: bool = False
-    """It begins in the host process in which its task was before a rollback."""
+    """It starts in the host process in which its task ran before a rollback."""
     host_process: int = 0
-    """The same for processes that are one for the operating system; 0: it is alone."""
+    """Equal for processes that share a host process; 0: it shares none."""
 
 
 class Fleet:
-    """All living processes of a job. Process numbers are never used twice."""
+    """All processes of a job that have not failed. Process numbers are never reused."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -52,7 +52,7 @@ class Fleet:
         return process
 
     def adopt(self, number: int, task: TaskId, now_us: int) -> TaskProcess:
-        """A process that another coordinator has started."""
+        """Adds a process that another coordinator has started."""
         self._next = max(self._next, number)
         process = TaskProcess(number, task, last_seen_us=now_us)
         self._put(process)
@@ -72,7 +72,7 @@ class Fleet:
         return self.processes.get(number)
 
     def owner(self, task: TaskId) -> TaskProcess | None:
-        """The process that is the task now, or has been told to be."""
+        """The active or promoted process of a task."""
         return next((p for p in self._of(task) if p.role is not Role.STANDBY), None)
 
     def standbys(self, task: TaskId) -> list[TaskProcess]:
@@ -82,9 +82,9 @@ class Fleet:
         return self._of_task.get(task, {}).values()
 
     def best(self, task: TaskId, at_leisure: bool, crowded: Collection[int]) -> TaskProcess | None:
-        """The standby to be promoted: one that begins where the task was, else one that can be reached, with the newest
-        state, its host process not ``crowded``. If nothing waits for it (``at_leisure``), one that shares no host
-        process, even if it has to start first."""
+        """The standby to promote. First choice is one that starts where the task ran, then one that has started, then
+        the one with the newest state, then one whose host process is not ``crowded``. If no failed task waits
+        (``at_leisure``), a standby that shares no host process goes before one that has started."""
 
         def cost(process: TaskProcess) -> tuple[bool, bool, bool, int, bool, int]:
             in_crowd = process.host_process != 0 and process.host_process in crowded
@@ -95,12 +95,12 @@ class Fleet:
         return min(self.standbys(task), key=cost, default=None)
 
     def co_located_standbys(self) -> list[TaskProcess]:
-        """Standbys that share the host process of a task."""
+        """Standbys that share the host process of an active or promoted task."""
         host_processes = self._homes_of_tasks()
         return [p for p in self.with_role(Role.STANDBY) if p.host_process in host_processes]
 
     def resident(self, task: TaskId) -> list[TaskProcess]:
-        """Standbys of a task that may stay."""
+        """Standbys of a task that do not have to leave: their host process runs no task."""
         host_processes = self._homes_of_tasks()
         return [p for p in self.standbys(task) if p.host_process not in host_processes]
 

@@ -1,9 +1,9 @@
-"""Heartbeats: which processes are asked for a sign of life, and which have been silent for too long (D9).
+"""Heartbeats: pings processes, and finds those that have been silent for too long (D9).
 
-How long is too long follows what answers take. On a crowded machine, or across a slow network, every answer is late,
-and a process that is late like all others is no more hung than they are: it would be replaced in vain, by one that is
-just as late. So the heartbeat timeout is the least patience. It grows with the slowest answer of late and with the
-silence of the others, to ``_PATIENCE_MAX`` times the timeout.
+The limit follows how long answers take. On an overloaded machine, or across a slow network, every answer is late. A
+process that is as late as all others has not failed; its replacement would be just as late. So the heartbeat timeout is
+only the least limit. The limit grows with the slowest recent answer and with the silence of the other processes, up to
+``_PATIENCE_MAX`` times the timeout.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from clonos_py.model.messages import Ping, Pong
 from clonos_py.model.times import MAX_TIME
 
 _PATIENCE_MAX = 8
-"""A process that is silent for so many heartbeat timeouts has failed, whatever the others do."""
+"""A process that is silent for this many heartbeat timeouts has failed, however late the others are."""
 _MARGIN = 4
-"""So many times as late as others a process may be."""
+"""A process may be this many times as late as the others."""
 _FORGETTING = 50
-"""With each heartbeat the slowest answer counts for this fraction less."""
+"""With each heartbeat the slowest answer decays by one part in this many."""
 _PROMPT_SHARE = 4
-"""One process in so many answers in time: then those that do not are late by themselves."""
+"""If one process in this many answers in time, then the lateness of the others is their own."""
 
 
 class Heartbeat:
-    """Pings every reachable process at the policy's pace. Every message of a process counts as a sign of life.
-    Without a pace (``heartbeat_us`` 0) there are no pings: the platform reports every failure."""
+    """Pings every reachable process at the policy's interval. Every message of a process counts as a sign of life. With
+    ``heartbeat_us`` 0 there are no pings: the platform reports every failure."""
 
     def __init__(self, context: CoordinatorContext) -> None:
         self._context = context
         self._number = 0
         self._asked_us: dict[int, int] = {}
-        """By number of the ping: when it was sent, as long as an answer may count."""
+        """By number of the ping: when it was sent, while an answer may still count."""
         self._slowest_us = 0
         self.next_us = MAX_TIME
-        """When ``beat`` is due."""
+        """When ``beat`` must be called next."""
 
     @property
     def unanswered(self) -> int:
-        """How many pings may still be answered."""
+        """The number of pings that may still be answered."""
         return len(self._asked_us)
 
     def start(self) -> None:
@@ -46,7 +46,7 @@ class Heartbeat:
         self.next_us = self._context.now_us + heartbeat_us if heartbeat_us else MAX_TIME
 
     def beat(self) -> list[TaskProcess]:
-        """Pings, if it is time. The processes that have been silent for too long."""
+        """Sends pings if it is time. Returns the processes that have been silent for too long."""
         context = self._context
         if context.now_us < self.next_us:
             return []
@@ -70,7 +70,7 @@ class Heartbeat:
         return min(max(timeout_us, _MARGIN * max(prompt_us, self._slowest_us)), _PATIENCE_MAX * timeout_us)
 
     def _ask_anew(self) -> int:
-        """The number of the next ping."""
+        """Registers a new ping and returns its number."""
         context = self._context
         oldest_us = context.now_us - _PATIENCE_MAX * context.policy.heartbeat_timeout_us
         self._asked_us = {number: at_us for number, at_us in self._asked_us.items() if at_us > oldest_us}
@@ -79,11 +79,11 @@ class Heartbeat:
         return self._number
 
     def answered(self, message: Pong) -> None:
-        """A process has answered a ping: how long did that take?"""
+        """A process has answered a ping: updates the slowest answer."""
         asked_us = self._asked_us.get(message.number)
         if asked_us is not None:
             self._slowest_us = max(self._slowest_us, self._context.now_us - asked_us)
 
     def ask(self, process: TaskProcess) -> None:
-        """Out of turn: it is suspected."""
+        """Pings a suspected process out of turn."""
         self._context.send(process, Ping(self._number))

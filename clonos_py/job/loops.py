@@ -1,17 +1,19 @@
-"""How loops end, on the coordinator's side (E11).
+"""How the coordinator detects that a loop has ended (E11).
 
     entering --all that enters it has ended--> probing --no rows are left--> quiet
-    quiet --every task of the loop restarts behind that--> ended, its heads are told
+    quiet --every task of the loop restarts behind that--> ended, EndLoop sent to its heads
     any --a task failed--> entering
 
-A loop has ended when no rows are left in it and none will enter. To find out, the coordinator asks its tasks how many
-frames each of their channels has cut and taken. Every channel is counted by itself (Mattern, Algorithms for
-distributed termination detection, 5). If all tasks are passive and each channel has given what it was given, then the
-answers, though of different moments, are a consistent cut without a frame under way: nothing will ever happen again.
+A loop has ended when it holds no rows and none will enter. To find out, the coordinator asks the tasks of the loop how
+many frames each of their channels has cut and taken. Each channel is counted by itself (Mattern, Algorithms for
+distributed termination detection, 5). If all tasks are passive, and every channel has delivered all frames that entered
+it, then the answers, though taken at different moments, form a consistent cut without frames in flight. Nothing will
+happen in the loop any more.
 
-But for failures: a task that is replaced would take again, perhaps in another order, what no other task depends on, and
-might feed rows back. So the heads are told only when no task of the loop ever goes back before its answer. As that is
-durable, it stays true whatever fails afterwards, and a new coordinator may ask again.
+Failures are the exception. A replaced task takes its last frames again, perhaps in another order where no other task
+depends on the order, and may feed rows back. So the heads are sent EndLoop only when no task of the loop can restart
+from before its answer. That condition is durable: it holds after any later failure, and a new coordinator may probe
+again.
 """
 
 from __future__ import annotations
@@ -28,39 +30,39 @@ from clonos_py.model.plan import Loop, PhysicalPlan
 from clonos_py.model.times import MAX_TIME
 
 _FIRST_PAUSE_US, _LAST_PAUSE_US = 10_000, 500_000
-"""Between two probes that find rows; each pause is twice the one before."""
+"""The pause between two probes that find rows; each pause is twice the one before."""
 _CHECKPOINT_AGAIN_US = 1_000_000
 _PROBES_PER_GENERATION = 1 << 32
 
 
 @dataclass
 class _Course:
-    """What is known of one loop."""
+    """The state of the detection for one loop."""
 
     tasks: tuple[TaskId, ...]
     heads: tuple[TaskId, ...]
     feeders: frozenset[TaskId]
     """Tasks outside the loop that send into it."""
     channels: tuple[LineChannel[TaskId], ...]
-    """Those inside the loop."""
+    """The channels inside the loop."""
     probe: int = 0
-    """The number of the probe under way; 0: none."""
+    """The number of the current probe; 0: none."""
     answers: dict[TaskId, Probed] = field(default_factory=dict)
     due_us: int = 0
-    """When to do the next step, be it a probe or another checkpoint; 0: as soon as it can be."""
+    """When to take the next step, a probe or another checkpoint; 0: as soon as possible."""
     pause_us: int = _FIRST_PAUSE_US
     quiet: dict[TaskId, int] | None = None
-    """By task: the epoch in which it was when no rows were left."""
+    """By task: the epoch in which it was when the loop held no rows."""
     told: bool = False
 
     def forget(self) -> None:
-        """A task has failed: whatever was counted says nothing of its replacement."""
+        """A task has failed: the counts do not apply to its replacement."""
         self.probe, self.answers, self.quiet, self.told = 0, {}, None, False
         self.due_us, self.pause_us = 0, _FIRST_PAUSE_US
 
     @property
     def empty(self) -> bool:
-        """Whether no rows are left, by the answers of all tasks."""
+        """Whether the loop holds no rows, according to the answers of all tasks."""
         answers = self.answers
         return all(answer.passive for answer in answers.values()) and all(
             answers[c.sender].cut[c.output] == answers[c.receiver].taken[c.input] for c in self.channels
@@ -68,7 +70,7 @@ class _Course:
 
 
 class LoopEnds:
-    """One per coordinator. ``checkpoint`` triggers one, and says whether it could."""
+    """Detects the end of all loops of a job. ``checkpoint`` triggers a checkpoint, and returns whether it could."""
 
     def __init__(self, context: CoordinatorContext, protocol: JobCheckpointing, checkpoint: Callable[[], bool]) -> None:
         self._context, self._protocol, self._checkpoint = context, protocol, checkpoint
@@ -76,24 +78,24 @@ class LoopEnds:
         self._probes = 0
 
     def forget(self) -> None:
-        """A task has failed, or all begin again: they are not what they were when they answered."""
+        """A task has failed, or all tasks restart: earlier answers no longer apply."""
         for course in self._courses:
             course.forget()
 
     @property
     def wake_us(self) -> int:
-        """When ``advance`` is due next."""
+        """When ``advance`` must be called next."""
         return min((c.due_us for c in self._courses if c.due_us and not c.probe and not c.told), default=MAX_TIME)
 
     def advance(self, drained: frozenset[TaskId]) -> None:
-        """All tasks run. ``drained``: those at the end of their input."""
+        """Takes the next step for each loop. All tasks run. ``drained``: the tasks at the end of their input."""
         for course in self._courses:
             course.told = course.told or drained.issuperset(course.heads)
             if drained.issuperset(course.feeders) and not course.told and not course.probe:
                 self._next_step(course)
 
     def answer(self, task: TaskId, message: Probed) -> None:
-        """A task has counted. ``advance`` goes on from that."""
+        """Stores the counts of a task. ``advance`` takes the next step from them."""
         for course in self._courses:
             if message.number != course.probe:
                 continue

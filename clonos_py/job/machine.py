@@ -1,4 +1,4 @@
-"""The coordinator: the state machine that deploys a job, completes its checkpoints and heals its failures (D7-D11).
+"""The coordinator: the state machine that deploys a job, completes its checkpoints and recovers from failures (D7-D11).
 
     STARTING --all processes up--> RUNNING <--> RECOVERING (one or more rounds)
     RUNNING --all tasks drained, or a stop requested; final checkpoint committed--> ENDED
@@ -7,9 +7,9 @@
 
 Invariants:
 - no checkpoint is pending while a round is under way;
-- a replacement starts from the restart point of its task, and replays only after every survivor of the round has closed
-  its connections from the failed tasks and said what it holds;
-- messages of processes that are not in the fleet are ignored: they are fenced.
+- a replacement starts from the restart point of its task. It replays only after every survivor of the round has closed
+  its connections from the failed tasks and has reported which logs and frames it holds;
+- messages from processes outside the fleet are ignored: these processes are fenced.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _NO_ROLLBACK = (
 
 
 class JobMachine:
-    """One job's coordinator: takes events and decides; rounds, checkpoints and heartbeats go on on the same context."""
+    """The coordinator of one job: takes events, returns instructions. Its parts share one ``CoordinatorContext``."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class JobMachine:
         generation: int = 1,
         code_digest: str = "",
     ) -> None:
-        """Raises UnclaimedStateError for a ``manifest`` with state that the plan has no place for."""
+        """Raises UnclaimedStateError if ``manifest`` holds state for which the plan has no operator."""
         self.state = JOB_STATES.initial
         self._last = LastEvents()
         self._plan, self._policy = plan, policy
@@ -100,10 +100,11 @@ class JobMachine:
         self._loops = LoopEnds(self._context, self._protocol, lambda: self._trigger(final=False))
         self._early: list[ToCoordinator | JobEvent] = []
         self._drained: set[int] = set()
-        """Processes whose tasks are at the end of their input."""
+        """Processes whose tasks have read all of their input."""
         self._committed: dict[int, int] = {}
-        """By process: the newest epoch that it has committed."""
+        """By process: the newest epoch whose results it has committed."""
         self._stopping = False
+        """Whether a stop was requested before all tasks had read all of their input."""
         self._final: int | None = None
         self._rollbacks_in_vain = 0
         self._not_moved: set[TaskId] = set()
@@ -116,11 +117,11 @@ class JobMachine:
 
     @property
     def heartbeat_us(self) -> int:
-        """How often processes are asked for a sign of life; 0: never."""
+        """The interval between the pings that the coordinator sends to each process; 0: it sends none."""
         return self._policy.heartbeat_us
 
     def start(self, now_us: int) -> list[JobInstruction]:
-        """Begins the deployment."""
+        """Starts the deployment."""
         self._context.begin(now_us)
         if self._completed.code_changed:
             self._context.report(CodeChanged(self._completed.number))
@@ -128,8 +129,8 @@ class JobMachine:
         return self._context.take()
 
     def take_over(self, roster: Mapping[int, TaskId], now_us: int) -> list[JobInstruction]:
-        """Goes on in the place of a coordinator that was lost. ``roster``: every process that may be alive, by number;
-        the driver tells of those that are not."""
+        """Continues in place of a lost coordinator. ``roster``: every process that may still run, by number. The driver
+        reports those that have ended."""
         self._context.begin(now_us)
         self._enter(JobCause.COORDINATOR_LOST)
         self._takeover.request(roster)
@@ -137,7 +138,7 @@ class JobMachine:
         return self._context.take()
 
     def handle(self, event: ToCoordinator | JobEvent, now_us: int) -> list[JobInstruction]:
-        """One message or event in, instructions out."""
+        """Processes one message or event and returns the instructions that follow."""
         self._context.attend(now_us, self.wake_us)
         if type(event) not in self._HANDLERS:
             raise ProtocolError(f"the coordinator knows no event {event!r}; last events: {self._last}")
@@ -158,7 +159,7 @@ class JobMachine:
                 self._HANDLERS[type(event)](self, event)
 
     def tick(self, now_us: int) -> list[JobInstruction]:
-        """Time has passed: heartbeats, checkpoint intervals and timeouts, processes that do not start."""
+        """Processes the passing of time: heartbeats, checkpoint intervals and timeouts, processes that do not start."""
         self._context.attend(now_us, self.wake_us)
         if self.state is JobState.TAKING_OVER:
             if self._takeover.until_us <= self._context.now_us:
@@ -174,7 +175,7 @@ class JobMachine:
 
     @property
     def wake_us(self) -> int:
-        """When ``tick`` is due next, by the driver's clock."""
+        """When ``tick`` must be called next, on the driver's clock."""
         due_us = min(self._heartbeat.next_us, self._protocol.wake_us, self._loops.wake_us, self._takeover.until_us)
         return min(due_us + self._context.absent_us, MAX_TIME)
 
@@ -184,13 +185,13 @@ class JobMachine:
 
     @property
     def owners(self) -> dict[TaskId, int]:
-        """By task: the process that is it."""
+        """By task: the number of its active or promoted process."""
         return {process.task: process.number for process in self._fleet.with_role(Role.PROMOTED, Role.ACTIVE)}
 
     @property
     def kept(self) -> dict[str, int]:
-        """How much it keeps of what comes again and again: checkpoints given up, pings that may still be answered,
-        connections that were lost."""
+        """Sizes of the collections that could grow without bound: aborted checkpoints, pings that may still be
+        answered, lost connections."""
         return {
             "aborted": len(self._protocol.void),
             "pings": self._heartbeat.unanswered,
@@ -209,10 +210,10 @@ class JobMachine:
             self._context.report(Finished(stopped))
         self._context.out.append(EndJob(error, message, traceback, stopped))
 
-    # ---- in the place of a lost coordinator
+    # ---- takeover from a lost coordinator
 
     def _collect_status(self, event: ToCoordinator | JobEvent) -> None:
-        """What is said besides waits until it is known who is who."""
+        """Collects status reports. All other messages are queued until the roles of all processes are known."""
         match event:
             case messages.StatusReport():
                 self._takeover.answer(event)
@@ -227,7 +228,7 @@ class JobMachine:
         self._settle()
 
     def _settle(self) -> None:
-        """Once all have answered: the job goes on from what is true."""
+        """Once all processes have answered: the job continues from the state that they reported."""
         if not self._takeover.complete:
             return
         self._heartbeat.start()
@@ -266,8 +267,9 @@ class JobMachine:
             self._context.report(Deploying(up, len(processes), len(missing), missing[0] if missing else None))
 
     def _time_starts(self) -> None:
-        """A job that waits for a process in vain ends; one that only lacks a standby asks for another, and so does one
-        whose task could not begin where it was."""
+        """Handles processes that did not start in time. The job ends if a failed task still waits for a new process.
+        Where only a standby is missing, or a task could not restart in its former host process, another process is
+        started."""
         overdue = self._starts.overdue() if self.state is not JobState.ENDED else []
         in_vain = {process.task for process in overdue if not process.reuses}
         waited_for = sorted(in_vain.intersection(self._rounds.missing))
@@ -282,8 +284,9 @@ class JobMachine:
         self._rounds.make_room()
 
     def _on_not_prepared(self, message: messages.NotPrepared) -> None:
-        """Another process would read the same storage: this one tries again with the next checkpoint, or when it is
-        promoted. One that was merely too slow, its checkpoint reclaimed, has been sent the next already."""
+        """A standby could not load its checkpoint. It is not replaced, since another process would read the same
+        storage: it tries again with the next checkpoint, or when it is promoted. A standby that was only too slow, so
+        that its checkpoint had been deleted, has been sent the next one already."""
         task = self._fleet.processes[message.process].task
         if message.checkpoint == self._protocol.epoch(task):
             self._context.report(StandbyUnready(task, message.checkpoint, message.reason))
@@ -309,7 +312,7 @@ class JobMachine:
         self._advance(lambda: self._rounds.answer(message))
 
     def _advance(self, course: Callable[[], bool]) -> None:
-        """Goes on with the round; the job runs once it has ended."""
+        """Runs one step of the recovery round. The job runs again when the round has ended."""
         try:
             ended = course()
         except ProtocolError as problem:
@@ -333,9 +336,10 @@ class JobMachine:
         self._rounds.new_effect(self._fleet.processes[message.process].task)
 
     def _roll_back(self, reason: str, in_vain: bool = True) -> None:
-        """Everything restarts from the last completed checkpoint, in the host processes that there are (E9): the
-        explicit last resort (D10), or what the job does whenever a task has failed (E2). ``in_vain``: it counts, as
-        long as no checkpoint is completed. Where snapshots fit together by their logs only, the job ends (E8)."""
+        """Restarts all tasks from the last completed checkpoint, in the existing host processes (E9). This is the
+        explicit last resort (D10), or the usual recovery where nothing is logged (E2). ``in_vain``: count it towards
+        the limit of rollbacks without a completed checkpoint in between. If snapshots fit together only through their
+        logs, the job ends instead (E8)."""
         if self._protocol.stores_logs:
             self._end("CannotRollBackError", f"{reason}; {_NO_ROLLBACK}")
             return
@@ -358,7 +362,7 @@ class JobMachine:
         self._deploy(reuse)
 
     def _owners_removed(self) -> dict[TaskId, int]:
-        """The processes that were the tasks count no more: what they say from now on is ignored."""
+        """Removes the processes of all tasks from the fleet, so that their messages are ignored from now on."""
         owners = self.owners
         for number in owners.values():
             self._fleet.remove(number)
@@ -386,7 +390,7 @@ class JobMachine:
         return self.state is JobState.RUNNING and self._final is None
 
     def _trigger(self, final: bool) -> bool:
-        """Whether there could be one now."""
+        """Triggers a checkpoint if the job can take one now. Returns whether it could."""
         possible = self._takes_checkpoints and not self._protocol.pending
         if possible:
             self._protocol.trigger(final)
@@ -416,7 +420,8 @@ class JobMachine:
         self._maybe_finished()
 
     def _count_progress(self, adopted: Adopted) -> None:
-        """What a checkpoint of all tasks proves, and what the snapshots of some."""
+        """Resets the failure counters. A checkpoint of all tasks resets all of them, snapshots of some tasks only
+        theirs."""
         if adopted.tasks is None:
             self._rollbacks_in_vain = 0
             self._recoveries_in_vain.clear()
@@ -484,7 +489,7 @@ class JobMachine:
         ):
             self._end()
 
-    # ---- failures that processes report, signs of life
+    # ---- failures and liveness that processes report
 
     def _on_failed(self, message: messages.Failed) -> None:
         kind = getattr(errors, message.error, errors.ClonosError)
@@ -507,7 +512,7 @@ class JobMachine:
         self._context.report(FunctionHangs(message.reason))
 
     def _in_vain(self, process: int) -> bool:
-        """Whether replacements of this process's task have failed by themselves again and again."""
+        """Whether the replacements of this process's task have failed more often than the policy allows."""
         task = self._fleet.processes[process].task
         self._recoveries_in_vain[task] += 1
         return self._recoveries_in_vain[task] > self._policy.recoveries_max
@@ -517,7 +522,8 @@ class JobMachine:
         self._on_died(ProcessDied(process, reason))
 
     def _on_suspect(self, message: messages.Suspect) -> None:
-        """The suspected task is asked, and not replaced for that, unless the two cannot reach each other for good."""
+        """Pings the suspected task. It is replaced only if the two tasks cannot connect for the whole connection
+        timeout."""
         receiver, sender = self._fleet.processes[message.process], self._fleet.owner(message.task)
         if sender is None or receiver.role is Role.STANDBY:
             return
@@ -534,7 +540,7 @@ class JobMachine:
         self._heartbeat.answered(message)
 
     def _on_sign_of_life(self, event: messages.StatusReport | AtWork) -> None:
-        """And no more: the status requests are over."""
+        """Does nothing more: every message updates ``last_seen_us``, and the status requests are over."""
 
     _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
         messages.Started: _on_started,

@@ -1,11 +1,13 @@
-"""Orphans: survivors that depend on determinants which died with their holders (Clonos, section 5.3 and Figure 4; D10).
+"""Orphans: survivors that depend on determinants that were lost with their holders (Clonos, section 5.3, Figure 4;
+D10).
 
-    failed --> failed, or alive and not caught up --> ... --> survivor
+    failed --> failed, or running and not caught up --> ... --> survivor
 
-What a failed task decided travels with its frames down every path, as far as the sharing depth allows. A path is
-covered where it meets a process that is alive, within the depth all the way, and caught up; what lies beyond depends
-on nothing that this holder does not know. A process that is met before, and has received anything from there, is an
-orphan. So is one that holds a log from there that depends on what is lost: it may be the only one, and is replayed.
+The determinants of a failed task travel with its frames down every path, as far as the sharing depth allows. A path is
+covered if it meets a process that has not failed, has caught up, and lies within the sharing depth all the way. Tasks
+beyond such a holder depend only on determinants that the holder has. A process that the search meets before a holder,
+and that has received anything from there, is an orphan. So is a process that holds a log from there that depends on
+lost determinants: it may be the only holder, and the log would be replayed.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from clonos_py.model.messages import HeldLogsReport
 from clonos_py.model.plan import PhysicalPlan
 
 Survivors = Mapping[TaskId, HeldLogsReport]
-"""What the process that is a task has answered. Tasks whose process has only now been told to be it are not in it."""
+"""By task: the report of its process. Tasks whose process has only just been promoted are missing."""
 
 
 def orphans(plan: PhysicalPlan, failed: Collection[TaskId], survivors: Survivors) -> dict[TaskId, TaskId]:
-    """By failed task whose determinants are lost: one that depends on them. Empty if replay can heal the failures."""
+    """By failed task whose determinants are lost: a task that depends on them. Empty if replay can recover all
+    tasks."""
     found = {}
     for origin in sorted(failed):
         dependant = _dependant(plan, origin, survivors) or _lost(plan, origin, survivors)
@@ -32,7 +35,7 @@ def orphans(plan: PhysicalPlan, failed: Collection[TaskId], survivors: Survivors
 
 
 def story(plan: PhysicalPlan, found: Mapping[TaskId, TaskId], failed: Iterable[TaskId]) -> str:
-    """For people."""
+    """A message for users."""
     origin, dependant = min(found.items())
     depth = plan.covered
     names = ", ".join(str(task) for task in sorted(failed))
@@ -43,12 +46,12 @@ def story(plan: PhysicalPlan, found: Mapping[TaskId, TaskId], failed: Iterable[T
 
 
 def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> TaskId | None:
-    """Goes down every path from a failed task as far as no process covers it. A task is visited again when it turns out
-    that more tasks are on such paths before it, which in a loop may be after it, too."""
+    """Searches every path from a failed task until a process covers it. A task is visited again when the search finds
+    more tasks before it on such paths; in a loop these may also be behind it."""
     number = plan.tasks.index(origin)
     passed: dict[tuple[TaskId, bool], set[TaskId]] = {(origin, True): set()}
-    """By task reached on an uncovered path, and whether the log of ``origin`` can have come along: the tasks on such
-    paths after ``origin``, the task itself included. Their logs may depend on that of ``origin``."""
+    """By task reached on an uncovered path, and whether the log of ``origin`` can have been shared along it: the tasks
+    on such paths behind ``origin``, the task itself included. Their logs may depend on the log of ``origin``."""
     waiting = deque(passed)
     while waiting:
         sender, carried = waiting.popleft()
@@ -56,7 +59,7 @@ def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> Task
         for channel in plan.outputs[sender]:
             task = plan.receiver(channel)
             if task in (origin, sender):
-                continue  # what goes round a loop tells no task anything new of itself
+                continue  # what comes back in a loop gives a task no new dependency on itself
             shared = carried and plan.shares(origin, task)
             answer = survivors.get(task)
             if answer is not None:
@@ -68,7 +71,7 @@ def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> Task
                 if any(plan.tasks[log] in before for log in answer.logs_received.get(index, ())):
                     return task
                 if answer.settled:
-                    continue  # beyond it no task depends on more than its log does, which is weighed by itself
+                    continue  # tasks beyond it depend on no more than its log does, which is checked by itself
             known = passed.setdefault((task, shared), set())
             if not known >= before | {task}:
                 known |= before | {task}
@@ -77,7 +80,8 @@ def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> Task
 
 
 def _lost(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> TaskId | None:
-    """A process that has yet to replay a log depends on as much of the upstream logs as those who gave it had."""
+    """A process that still has to replay a log depends on as much of the upstream logs as the holders of that log
+    did."""
     number = plan.tasks.index(origin)
     held = max((s.stop for answer in survivors.values() for s in answer.logs if s.task == number), default=0)
     return next((task for task, answer in sorted(survivors.items()) if answer.needs.get(number, 0) > held), None)

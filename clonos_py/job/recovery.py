@@ -1,4 +1,4 @@
-"""The decisions of a recovery round, without its course: peers, merged logs (D7, D9, D10)."""
+"""The decisions of a recovery round: peers and merged logs (D7, D9, D10). Its course is in ``rounds.py``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clonos_py.model.segments import Incarnation, LogSegment
 
 @dataclass
 class Round:
-    """One round: the failed tasks, what survivors still owe an answer, and the answers."""
+    """One round: the failed tasks, the survivors that have not answered yet, and the answers."""
 
     number: int
     failed: set[TaskId]
@@ -25,9 +25,9 @@ class Round:
     awaited: set[int] = field(default_factory=set)
     answers: list[HeldLogsReport] = field(default_factory=list)
     without_log: set[TaskId] = field(default_factory=set)
-    """Failed tasks that start over without their logs: below exactly-once all of them."""
+    """Failed tasks that restart without their logs; below exactly-once all failed tasks."""
     incarnations: Mapping[TaskId, Incarnation] = field(default_factory=dict)
-    """Of tasks that have restarted, this round included."""
+    """Of tasks that have restarted without their logs, those of this round included."""
 
 
 def peers(
@@ -37,7 +37,8 @@ def peers(
     reset: Collection[TaskId] = (),
     of: Collection[TaskId] | None = None,
 ) -> list[Peer]:
-    """Whom a task subscribes to, by input, only senders in ``of`` if given; those in ``reset`` renumber."""
+    """The senders that a task subscribes to, by input; only those in ``of`` if given. Senders in ``reset`` renumber
+    their frames."""
     found = []
     for channel in plan.inputs[task]:
         sender = plan.sender(channel)
@@ -50,11 +51,12 @@ def peers(
 def replay_of(
     plan: PhysicalPlan, task: TaskId, round_: Round, epoch: Callable[[TaskId], int], void: Sequence[int]
 ) -> Replay:
-    """What a promoted process needs: the merged logs and what survivors have. Raises ProtocolError if holders differ.
-    ``epoch``: that of a task's restart point. ``void``: epochs that count no more.
+    """What a promoted process needs: the merged logs and what survivors have received. Raises ProtocolError if holders
+    differ. ``epoch``: gives the epoch of a task's restart point. ``void``: epochs that no longer count.
 
-    Who replays a log depends on whatever it depends on, and is to hold it as its predecessor did: should an upstream
-    task fail again before it has sent anything, no other process may hold the log."""
+    A process that replays a log depends on everything that the log depends on, so it must hold those upstream logs as
+    its predecessor did. If an upstream task fails again before it has sent anything, no other process may hold its log.
+    """
     incarnation = round_.incarnations.get(task, Incarnation())
     if task in round_.without_log:
         skipped = _merged(plan, task, round_, epoch(task)) if plan.gaps else []
@@ -73,7 +75,7 @@ def replay_of(
 
 
 def _merged(plan: PhysicalPlan, task: TaskId, round_: Round, epoch: int) -> list[LogSegment]:
-    """Of the incarnation that the log has now; nothing if all of it is lost."""
+    """The merged log of the current incarnation; empty if all of it is lost."""
     number, incarnation = plan.tasks.index(task), round_.incarnations.get(task, Incarnation()).number
     return merge(
         ([s for s in answer.logs if s.task == number and s.incarnation == incarnation] for answer in round_.answers),
@@ -82,14 +84,14 @@ def _merged(plan: PhysicalPlan, task: TaskId, round_: Round, epoch: int) -> list
 
 
 def _whole(number: int, round_: Round) -> set[int]:
-    """The logs of which those who have most of a log have everything that it depends on."""
+    """The logs of which the holders of the longest log have everything that this log depends on."""
     ends = [(max((s.stop for s in a.logs if s.task == number), default=-1), a) for a in round_.answers]
     longest = max((end for end, _ in ends), default=-1)
     return {n for end, answer in ends if end == longest for n in answer.whole}
 
 
 def newest_epoch_named(plan: PhysicalPlan, answers: Sequence[HeldLogsReport], epoch: Callable[[TaskId], int]) -> int:
-    """The newest epoch that any log names which is to be replayed; 0 if none does. ``epoch``: see ``replay_of``."""
+    """The newest epoch named in any log that will be replayed; 0 if there is none. ``epoch``: see ``replay_of``."""
     by_task: dict[int, list[LogSegment]] = {}
     found = 0
     for answer in answers:
@@ -104,7 +106,7 @@ def newest_epoch_named(plan: PhysicalPlan, answers: Sequence[HeldLogsReport], ep
 
 
 def _needs(plan: PhysicalPlan, task: TaskId, round_: Round) -> dict[int, int]:
-    """How far logs upstream of a task's log are held at all: that log depends on no more of them."""
+    """How far the logs upstream of a task's log are held by any process. The task's log depends on no more of them."""
     found: dict[int, int] = {}
     for answer in round_.answers:
         for number, end in answer.ends.items():

@@ -1,9 +1,9 @@
 """Lost determinants: recovery of tasks that cannot repeat what their predecessors did (Clonos, section 5.4; D10).
 
 There are two policies. Consistency: the whole job rolls back to its last checkpoint. Availability: the task restarts
-without its log from that checkpoint, and its receivers take what it sends, some of it for the second time. A receiver
-then has state that no log can rebuild; if it fails before the next checkpoint is complete, it restarts without its log,
-too.
+from that checkpoint without its log, and its receivers take all frames that it sends, some of them for the second time.
+No log can rebuild the state of such a receiver. If it fails before the next checkpoint is complete, it restarts without
+its log, too.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class RestartsWithoutLog:
         self._incarnations: dict[TaskId, Incarnation] = {}
 
     def forget(self) -> None:
-        """A new generation begins, without logs of earlier ones."""
+        """A new generation begins; logs of earlier generations do not count."""
         self._incarnations = {}
 
     def resume(self, incarnations: Mapping[TaskId, Incarnation]) -> None:
-        """Goes on with the incarnations that processes know of."""
+        """Continues with the incarnations that processes have reported."""
         self._incarnations = dict(incarnations)
 
     @property
     def _receivers(self) -> set[TaskId]:
-        """Tasks downstream of one that restarted without its log since the last completed checkpoint, and that have not
-        restarted so themselves since. They may have received rows that their logs cannot repeat."""
+        """Tasks downstream of one that restarted without its log since the last completed checkpoint, except those that
+        have restarted so since. They may have received rows that their logs cannot repeat."""
         context, found = self._context, set[TaskId]()
         for origin, incarnation in self._incarnations.items():
             if incarnation.number and incarnation.checkpoint >= self._protocol.epoch(origin):
@@ -50,7 +50,8 @@ class RestartsWithoutLog:
         return found
 
     def begin(self, round_: Round) -> None:
-        """Determines the tasks of a round that restart without their log, as far as the answers are not needed."""
+        """Marks the failed tasks that must restart without their log, as far as this can be decided before survivors
+        answer."""
         if not self._context.policy.deduplicate:
             round_.without_log = set(round_.failed)
         more = (round_.failed & self._receivers) - round_.without_log if self._context.policy.deduplicate else set()
@@ -63,8 +64,8 @@ class RestartsWithoutLog:
         self._context.report(RestartedWithoutLog(self._context.completed.number, reason))
 
     def judge(self, round_: Round, survivors: Survivors) -> bool:
-        """All have answered. Whether more tasks than was known must restart, which takes another round. Raises
-        OrphanError where the job prefers consistency."""
+        """Once all have answered: whether more tasks must restart without their log, which takes another round. Raises
+        OrphanError if the job prefers consistency."""
         context = self._context
         found = orphans(context.plan, round_.failed - round_.without_log, survivors)
         if not found:
@@ -77,13 +78,13 @@ class RestartsWithoutLog:
         return True
 
     def _spread(self, round_: Round, more: set[TaskId]) -> None:
-        """Failed tasks downstream of one that restarts cannot use their logs either."""
+        """Failed tasks downstream of one that restarts without its log cannot use their logs either."""
         without_log = round_.without_log | more
         reached = {task for origin in without_log for task in self._context.plan.hops[origin]}
         round_.without_log = without_log | (round_.failed & reached)
 
     def settle(self, round_: Round) -> None:
-        """The round ends: tasks that restart begin another incarnation."""
+        """The round ends: tasks that restart without their log begin another incarnation."""
         for task in round_.without_log if self._context.policy.replay else ():
             self._incarnations[task] = Incarnation(
                 self._incarnations.get(task, Incarnation()).number + 1, self._protocol.epoch(task), round_.number

@@ -1,13 +1,13 @@
 """The course of recovery rounds: failed tasks get processes, survivors answer, replacements replay (D9).
 
     new round --checkpoints settled, a process for every failed task--> Promote and Sever sent
-              --all survivors have answered--> Replay sent, the round has ended;  any --another death--> new round
+              --all survivors have answered--> Replay sent, the round has ended;  any --another failure--> new round
 
-The first deployment is a round, too: all tasks are "failed" and there are no survivors.
+The first deployment is a round, too: all tasks count as failed and there are no survivors.
 
-Standbys may share a host process. When one of them becomes its task, the others are replaced elsewhere. They leave when
-their replacements have come as far; until then they may be needed. A standby that is needed stays where it is, since
-waiting for a process elsewhere would take too long.
+Standbys may share a host process. When one of them is promoted, the others are replaced by standbys elsewhere. They
+leave once their replacements have loaded as new a checkpoint; until then they may be needed. A standby that is needed
+for its own task is promoted where it is, since starting a process elsewhere would take too long.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ from clonos_py.model.segments import Incarnation
 
 
 class Rounds:
-    """One round at a time. ``advance`` and ``answer`` say whether the round has just ended; they raise ProtocolError
-    when no replay can heal the failure, which leaves a rollback (``deploy`` with the next generation)."""
+    """Runs one round at a time. ``advance`` and ``answer`` return whether the round has just ended. They raise
+    ProtocolError when no replay can recover from the failure; then only a rollback can (``deploy`` in the next
+    generation)."""
 
     def __init__(self, context: CoordinatorContext, protocol: JobCheckpointing) -> None:
         self._context, self._protocol = context, protocol
@@ -50,16 +51,17 @@ class Rounds:
         self._ever_failed: set[TaskId] = set()
         """Tasks that have failed since this generation was deployed."""
         self._failed_before: set[TaskId] = set()
-        """Tasks that failed, so that the job rolled back; until it is deployed again."""
+        """Tasks whose failure made the job roll back, until it is deployed again."""
         self._restarts_without_log = RestartsWithoutLog(context, protocol)
         self._replaying: set[TaskId] = set()
-        """Tasks that have been given a log, and have not said that it is used up."""
+        """Tasks that were sent a log and have not reported that they have replayed it."""
         self._effective: dict[TaskId, bool] = {}
-        """Tasks that a failure has made restart, and whether they have had an effect since; until all have."""
+        """Tasks that restarted after a failure, and whether they have had a new effect since; cleared once all have."""
 
     def deploy(self, reuse: Mapping[TaskId, int] | None = None) -> None:
-        """Starts processes and standbys of all tasks, which are the first attempts of the generation. After a rollback
-        tasks begin in the place of these processes (``reuse``), if they had any, and standbys stay."""
+        """Starts processes and standbys of all tasks, with the first attempts of the generation. After a rollback tasks
+        start in the host processes of their former processes (``reuse``: by task, the process's number), and standbys
+        stay."""
         context = self._context
         self.deploying, self._at_leisure = True, reuse is None
         self._counters, self._ever_failed = dict.fromkeys(context.plan.tasks, 0), set()
@@ -85,9 +87,10 @@ class Rounds:
         incarnations: Mapping[TaskId, Incarnation],
         replaying: Collection[TaskId],
     ) -> None:
-        """Continues for a coordinator that was lost, after its round ``number``. ``attempts``: the newest known ones.
-        ``failed``: the tasks without a process, and those whose process was promoted but has no log yet.
-        ``incarnations``: of tasks that restarted without their log. ``replaying``: tasks whose logs are not used up."""
+        """Continues after a lost coordinator whose last round was ``number``. ``attempts``: the newest known attempt of
+        each task. ``failed``: the tasks without a process, and those whose process was promoted but has no log yet.
+        ``incarnations``: of tasks that restarted without their log. ``replaying``: tasks that still replay their
+        logs."""
         self._restarts_without_log.resume(incarnations)
         self._replaying = set(replaying)
         context, fleet = self._context, self._context.fleet
@@ -106,7 +109,7 @@ class Rounds:
         self._refill_standbys(set(context.plan.tasks).difference(failed))
 
     def fail(self, process: TaskProcess, reason: str) -> None:
-        """The process of a task is gone: a new round for it and for those whose round had not ended."""
+        """The process of a task has failed: begins a new round for it and for the tasks whose round had not ended."""
         task = process.task
         if not self.deploying:
             self._ever_failed.add(task)
@@ -118,7 +121,7 @@ class Rounds:
         self._round = Round(self._round.number + 1, failed, without_log=self._round.without_log)
 
     def advance(self) -> bool:
-        """Starts the round once checkpoints are settled and every failed task has a process to be it."""
+        """Starts the round once checkpoints are settled and every failed task has a process that has started."""
         context, round_ = self._context, self._round
         if not round_.failed or round_.started or self._protocol.pending:
             return False
@@ -145,8 +148,9 @@ class Rounds:
         return self._finish()
 
     def _abandon_replays(self, round_: Round) -> bool:
-        """A task that still replays its log waits for frames that a task which restarts without its log will not send
-        again: it has failed, too. Whether there is one, for which a new round has begun."""
+        """Fails the tasks that replay logs which are of no use any more: such a task waits for frames from a task that
+        restarts without its log, and these are not sent again. Returns whether there are any; then a new round has
+        begun."""
         context = self._context
         reached = {task for origin in round_.without_log for task in context.plan.hops[origin]}
         abandoned = (self._replaying & reached) - round_.failed
@@ -160,17 +164,17 @@ class Rounds:
 
     @property
     def over(self) -> bool:
-        """Whether no task has failed, or its replacement has its log."""
+        """Whether every failed task has a replacement that was sent its log, or no task has failed."""
         return not self._round.failed
 
     @property
     def missing(self) -> list[TaskId]:
-        """The failed tasks that no process can be, since none has come up."""
+        """The failed tasks for which no process has started yet."""
         up = {process.task for process in self._context.fleet.processes.values() if process.address is not None}
         return [] if self._round.started else sorted(self._round.failed - up)
 
     def _candidates(self, round_: Round) -> dict[TaskId, TaskProcess | None]:
-        """By failed task. Two in one host process are avoided: they would compete."""
+        """By failed task: the process for it. Two in one host process are avoided, since they would compete for it."""
         chosen: dict[TaskId, TaskProcess | None] = {}
         host_processes = {p.host_process for p in self._context.fleet.with_role(Role.PROMOTED, Role.ACTIVE)}
         for task in sorted(round_.failed):
@@ -180,7 +184,8 @@ class Rounds:
         return chosen
 
     def _candidate(self, task: TaskId, host_processes: Collection[int]) -> TaskProcess | None:
-        """The process to be a failed task: the one promoted already, else the best standby, else a new one."""
+        """The process for a failed task: the one already promoted, else the best standby. None if a new one must be
+        started."""
         fleet = self._context.fleet
         found = fleet.owner(task) or fleet.best(task, self._at_leisure, host_processes)
         if found is None:
@@ -188,9 +193,9 @@ class Rounds:
         return found
 
     def _promote_and_sever(self, round_: Round, promoted: list[TaskProcess]) -> None:
-        """Promote to the new ones, Sever to all others, those still waiting for their log included: they, too, have
-        received and hold something. So does the output of a causal sink, for which the process that takes it over
-        answers."""
+        """Sends Promote to the processes chosen for failed tasks, and Sever to all others. Processes promoted earlier
+        that still wait for their log get Sever, too, since they also have received frames and hold logs. So do newly
+        promoted causal sinks: the process that takes over a causal sink's output reports what that output holds."""
         context, owners = self._context, self._owners()
         reset = round_.without_log
         all_reset = set(context.plan.tasks) if not context.policy.replay and not self.deploying else reset
@@ -225,7 +230,7 @@ class Rounds:
         return found
 
     def answer(self, message: messages.HeldLogsReport) -> bool:
-        """A survivor says what it holds; answers to older rounds are too late to count."""
+        """Takes a survivor's report of what it holds; answers to earlier rounds are ignored."""
         round_ = self._round
         if message.round != round_.number or message.process not in round_.awaited:
             return False
@@ -234,7 +239,7 @@ class Rounds:
         return self._finish()
 
     def _finish(self) -> bool:
-        """Once all survivors have answered: the replacements replay."""
+        """Once all survivors have answered: sends each replacement its log to replay."""
         context, round_ = self._context, self._round
         if not round_.started or round_.awaited:
             return False
@@ -267,10 +272,11 @@ class Rounds:
         return True
 
     def _send_back_condemned(self) -> None:
-        """Survivors, and processes that an earlier round has promoted, go back together with the failed tasks, in the
-        processes in which they are (E9). The round is theirs, too. Behind a process that has been promoted already only
-        those go back that still run: a coordinator that failed may have told one, and not the others. So whatever then
-        depends on a failed task is part of its restart point, and nobody can be an orphan."""
+        """Restarts condemned tasks together with the failed ones, in the host processes in which they run (E9), and
+        adds them to the round. Besides survivors these are processes that an earlier round has promoted. Of the tasks
+        condemned by a task whose process is already promoted, only those with an active process restart: a lost
+        coordinator may have restarted one of them and not the others. As a result, everything that depends on a failed
+        task is in its restart point, so that there are no orphans."""
         context, fleet = self._context, self._context.fleet
         failed = self._round.failed
         condemned = self._protocol.condemned({task for task in failed if fleet.owner(task) is None})
@@ -283,7 +289,8 @@ class Rounds:
                 context.start_process(task, owner.number)
 
     def make_room(self) -> None:
-        """Standbys leave the host processes of tasks, once others elsewhere are as good."""
+        """Dismisses standbys that share a host process with a task, once standbys elsewhere have as new a
+        checkpoint."""
         context = self._context
         for standby in context.fleet.co_located_standbys() if self.over else []:
             for _ in range(self._lacking(standby.task)):
@@ -294,7 +301,7 @@ class Rounds:
                 context.report(StandbyLost(standby.task, "its process has become another task's"))
 
     def replace_standby(self, task: TaskId) -> None:
-        """One has died."""
+        """A standby has failed: starts another if one is lacking."""
         if self._lacking(task) > 0 or self._context.fleet.owner(task) is None:
             self._context.start_process(task)
 
@@ -310,14 +317,15 @@ class Rounds:
             for _ in range(self._lacking(task)):
                 context.start_process(task)
 
-    # ---- how far a failed task's replacement is
+    # ---- the progress of replacements
 
     def replayed(self, task: TaskId, rows: int) -> None:
         self._replaying.discard(task)
         self._report(Replayed(task, rows))
 
     def new_effect(self, task: TaskId) -> None:
-        """The replacement does what its predecessor had not done. It may still be taking what that had been sent."""
+        """The replacement has had an effect that its predecessor had not. It may still be receiving frames that the
+        predecessor had received."""
         self._report(FirstNewEffect(task))
         if task in self._effective:
             self._effective[task] = True
@@ -326,6 +334,7 @@ class Rounds:
                 self._effective = {}
 
     def _report(self, event: StandbyPromoted | StandbyActivated | Replayed | FirstNewEffect) -> None:
-        """Of tasks that have failed only. After a rollback it is not known which effects are new."""
+        """Reports events of failed tasks only. For the others after a rollback it is not known which effects are
+        new."""
         if event.task in self._ever_failed | self._failed_before:
             self._context.report(event)

@@ -1,7 +1,7 @@
-"""Processes that were asked for and have not come up: how long they are waited for.
+"""Timeouts of processes that were requested and have not started.
 
-A platform without resources, or with a node that hangs, says nothing at all. While others still come up it is only
-slow, so the limit counts from the last that did.
+A cluster without resources, or with a node that hangs, reports nothing at all. As long as other processes still start,
+it is only slow: the timeout counts from the last process that started.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ from clonos_py.model.ids import TaskId
 
 _NAMED_MAX = 3
 _REUSE_TIMEOUTS = 3
-"""Where a process begins in the place of another, its host process has failed if it is silent for so many heartbeat
-timeouts."""
+"""A process that reuses a host process has failed if it is silent for this many heartbeat timeouts."""
 
 
 class Starts:
-    """Knows who is overdue. What to do about it is for the coordinator to say."""
+    """Finds the processes that are overdue. The coordinator decides what to do about them."""
 
     def __init__(self, context: CoordinatorContext) -> None:
         self._context = context
         self._came_up_us = 0
 
     def came_up(self) -> None:
-        """A process says that it has started."""
+        """A process has reported that it has started."""
         self._came_up_us = self._context.now_us
 
     def overdue(self) -> list[TaskProcess]:
-        """Those that have not started in time."""
+        """The processes that have not started in time."""
         asked = [p for p in self._context.fleet.processes.values() if p.address is None]
         return [process for process in asked if self._waited_us(process) >= self._limit_us(process)]
 
@@ -42,7 +41,7 @@ class Starts:
         return _REUSE_TIMEOUTS * policy.heartbeat_timeout_us if process.reuses else policy.start_timeout_us
 
     def complaint(self, tasks: Sequence[TaskId]) -> str:
-        """What to tell the user if these tasks have no process."""
+        """The error message for tasks that have no process."""
         named = ", ".join(str(task) for task in tasks[:_NAMED_MAX])
         more = f" and {len(tasks) - _NAMED_MAX} more" if len(tasks) > _NAMED_MAX else ""
         return (

@@ -1,4 +1,4 @@
-"""The states of a job, as its coordinator sees them, by one table (D8)."""
+"""The states of a job as its coordinator sees them, in one transition table (D8)."""
 
 from __future__ import annotations
 

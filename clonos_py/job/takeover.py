@@ -1,12 +1,12 @@
-"""A coordinator in the place of a lost one: it requests the status of all processes and reads storage (D9, D11).
+"""Takeover: a new coordinator requests the status of all processes and reads storage (D9, D11).
 
-    requested --all have answered, died, or kept silent for too long--> settled
+    requested --all have answered, failed, or been silent for too long--> settled
 
-Nothing of what the lost one knew is needed. Which checkpoint is the last, storage says; every other that it triggered
-is void. Who is which task, the processes say; of two that say the same, the newer attempt is, and so it is if only
-the neighbours know of a newer one. A round that was half-way is begun again: who was promoted but has no log
-yet counts as failed, and is promoted again. Meanwhile tasks go on: they need a coordinator for nothing but checkpoints
-and failures.
+The state of the lost coordinator is not needed. Storage determines which checkpoint is the last; every other checkpoint
+that the lost coordinator triggered is void. The processes report which tasks they are. If two report the same task, the
+newer attempt counts. A process also loses its task if only its peers have seen a newer attempt. A round that was under
+way starts again: a task whose process was promoted but has no log yet counts as failed, and the process is promoted
+again. Tasks continue meanwhile, since they need a coordinator only for checkpoints and failures.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from clonos_py.model.segments import Incarnation
 from clonos_py.model.times import MAX_TIME
 
 _PATIENCE = 2
-"""So many heartbeat timeouts may pass after the last answer: while others still answer, a process is only slow."""
+"""Heartbeat timeouts that may pass after the last answer. While other processes still answer, a process is only
+slow."""
 
 
 class Takeover:
-    """The status requests, and what follows from the answers."""
+    """The status requests and the decisions that follow from the answers."""
 
     def __init__(self, context: CoordinatorContext, protocol: JobCheckpointing) -> None:
         self._context, self._protocol = context, protocol
         self._awaited: set[int] = set()
         self._answers: dict[int, StatusReport] = {}
         self.until_us = MAX_TIME
-        """Who has not answered by then has failed."""
+        """A process that has not answered by then has failed."""
 
     def request(self, roster: Mapping[int, TaskId]) -> None:
-        """``roster``: every process that may be alive, by number."""
+        """Requests the status of all processes. ``roster``: every process that may still run, by number."""
         context = self._context
         self._awaited = set(roster)
         self._be_patient()
@@ -50,7 +51,7 @@ class Takeover:
         return not self._awaited
 
     def answer(self, message: StatusReport) -> None:
-        """The first answer of a process counts."""
+        """Takes the answer of a process; only its first one counts."""
         if message.process in self._awaited:
             self._awaited.remove(message.process)
             self._answers[message.process] = message
@@ -60,23 +61,23 @@ class Takeover:
         self.until_us = self._context.now_us + _PATIENCE * self._context.policy.heartbeat_timeout_us
 
     def gone(self, number: int) -> None:
-        """The process has died."""
+        """The process has ended."""
         self._context.fleet.remove(number)
         self._awaited.discard(number)
         self._answers.pop(number, None)
 
     def give_up(self) -> None:
-        """Time is up: the silent ones are replaced."""
+        """The time is over: ends the processes that have not answered, so that they are replaced."""
         for number in sorted(self._awaited):
             self._dismiss(number)
 
     def settle(self, rounds: Rounds) -> set[int]:
-        """All have answered: fills fleet, checkpoints and rounds in, and tells everybody what is true. Gives the
-        processes of tasks that have nothing more to do."""
+        """Once all have answered: restores fleet, checkpoints and rounds, and sends every process the last checkpoint.
+        Returns the processes whose tasks have nothing more to do."""
         context = self._context
         self.until_us = MAX_TIME
         for process in context.fleet.processes.values():
-            process.last_seen_us = context.now_us  # it has answered, and was not asked for anything since
+            process.last_seen_us = context.now_us  # it has answered, and has not been sent a ping since
         self._protocol.resume(max((answer.checkpoint for answer in self._answers.values()), default=0))
         attempts, round_ = self._newest_attempts(), max((a.round for a in self._answers.values()), default=0)
         for number in sorted(self._answers):
@@ -89,7 +90,7 @@ class Takeover:
         return {process.number for process in owners.values() if self._answers[process.number].drained}
 
     def _send_settled_state(self, owners: Iterable[TaskProcess]) -> None:
-        """Which checkpoint is the last, and which are void."""
+        """Sends processes the last completed checkpoint and the void ones."""
         context = self._context
         for process in owners:
             if context.completed.manifest is not None:
@@ -101,11 +102,11 @@ class Takeover:
                 self._protocol.prepare(process)
 
     def failures(self) -> list[messages.Failed]:
-        """Failures that processes could not report."""
+        """Failures that processes could not report, since there was no coordinator."""
         return [a.failure for _, a in sorted(self._answers.items()) if a.failure is not None]
 
     def _newest_attempts(self) -> dict[TaskId, Attempt]:
-        """Of every task of which one is known."""
+        """The newest attempt of every task for which any process reports one."""
         newest: dict[TaskId, Attempt] = {}
         for number, answer in self._answers.items():
             own = [(self._context.fleet.processes[number].task, answer.attempt)] if answer.attempt is not None else []
@@ -114,8 +115,8 @@ class Takeover:
         return newest
 
     def _incarnations(self, round_: int) -> dict[TaskId, Incarnation]:
-        """Of every task that has restarted without its log. Of one without a process only the number is known: it may
-        have begun just now."""
+        """The incarnation of every task that has restarted without its log. For a task without a process only the
+        number is reported. Its incarnation may have just begun, so it gets the current restart point and round."""
         found: dict[TaskId, Incarnation] = {}
         for number, answer in self._answers.items():
             process = self._context.fleet.get(number)
@@ -129,8 +130,8 @@ class Takeover:
         return found
 
     def _assign(self, process: TaskProcess, attempts: Mapping[TaskId, Attempt]) -> None:
-        """Gives a process its role, or ends it: a newer attempt of its task is known, or it was to start from a
-        checkpoint that is not the last."""
+        """Gives a process its role. Ends it if its task has a newer attempt, or if it was to start from a checkpoint
+        that is not the last."""
         answer = self._answers[process.number]
         if answer.attempt is None:
             process.prepared = answer.restore or -1

@@ -1,9 +1,10 @@
 """Data connections that do not come back between two processes that both answer the coordinator (D9).
 
-A connection that breaks is a suspicion and no more: it is made again, mostly at once. Where that fails for the
-connection timeout, the two cannot reach each other, and the job stands still though nothing has failed: a firewall, a
-route, a port. Then one of them is replaced, and should that not help, the other; its replacement may be on another
-node. After both in vain the job ends, naming the two.
+A connection that breaks is only a suspicion: it is opened again, mostly at once. If that fails for the connection
+timeout, the two processes cannot reach each other, because of a firewall, a route or a port. The job then makes no
+progress although no process has failed. So one of the two is replaced, then the other if that did not help: a
+replacement may run on another node. If both replacements fail to connect, the job ends with an error that names the two
+tasks.
 """
 
 from __future__ import annotations
@@ -15,34 +16,34 @@ from clonos_py.job.fleet import TaskProcess
 from clonos_py.model.ids import TaskId
 
 _REPLACED_MAX = 2
-"""Replacements for one connection, without a checkpoint completed meanwhile; then the job ends."""
+"""Replacements for one connection without a completed checkpoint in between; after that the job ends."""
 
 
 class Unreachable:
-    """Knows since when connections are sought in vain. ``suspect`` decides: time alone says nothing, as a receiver
-    that has found its sender is silent."""
+    """Tracks since when connections fail. Only ``suspect`` decides: the elapsed time alone proves nothing, because a
+    receiver that has connected again sends no message about it."""
 
     def __init__(self, context: CoordinatorContext) -> None:
         self._context = context
         self._since_us: dict[tuple[int, int], int] = {}
-        """By the processes of receiver and sender."""
+        """By process numbers of receiver and sender: when the connection first failed."""
         self._sought_us: dict[tuple[TaskId, TaskId], int] = {}
-        """By receiver and sender: when a connection was sought last."""
+        """By receiver and sender: when a connection attempt last failed."""
         self._replaced: Counter[tuple[TaskId, TaskId]] = Counter()
 
     @property
     def sought(self) -> int:
-        """How many connections were lost since data last flowed between all tasks."""
+        """The number of connections lost since data last flowed between all tasks."""
         return len(self._since_us)
 
     def progress(self) -> None:
-        """A checkpoint is complete: data flows between all tasks, and no connection is sought."""
+        """A checkpoint is complete: data flows between all tasks, so all connections work."""
         self._since_us.clear()
         self._sought_us.clear()
         self._replaced.clear()
 
     def settle(self) -> None:
-        """Time has passed: what has not been sought for the connection timeout stands."""
+        """Drops the connections that have not failed for the connection timeout: they work again."""
         context = self._context
         limit_us = context.now_us - context.policy.connection_timeout_us
         for pair in [pair for pair, at_us in self._sought_us.items() if at_us < limit_us]:
@@ -54,8 +55,8 @@ class Unreachable:
         }
 
     def suspect(self, receiver: TaskProcess, sender: TaskProcess, failures: int) -> TaskProcess | None:
-        """``receiver`` has lost its connection to ``sender``, or could not make one; the ``failures``-th time in a row.
-        Which of the two is to be replaced, if it has lasted too long."""
+        """Handles a report that ``receiver`` has lost its connection to ``sender``, or could not open one, for the
+        ``failures``-th time in a row. Returns the process to replace if this has lasted too long."""
         pair = receiver.number, sender.number
         self._sought_us[receiver.task, sender.task] = self._context.now_us
         if failures <= 1:
@@ -69,7 +70,8 @@ class Unreachable:
         return chosen
 
     def _worse(self, receiver: TaskProcess, sender: TaskProcess) -> TaskProcess:
-        """The one that others miss, too; else each in turn, the receiver first."""
+        """The process with more failing connections. If both have the same number: the receiver and the sender in
+        turn."""
         alive = self._context.fleet.processes
         missed = Counter(end for pair in self._since_us if alive.keys() >= set(pair) for end in pair)
         if missed[receiver.number] != missed[sender.number]:
@@ -77,7 +79,7 @@ class Unreachable:
         return sender if self._replaced[receiver.task, sender.task] % 2 else receiver
 
     def complaint(self, receiver: TaskProcess, sender: TaskProcess) -> str | None:
-        """What the user is told if the two have been replaced in vain."""
+        """The error message if replacing the two did not help, else None."""
         if self._replaced[receiver.task, sender.task] < _REPLACED_MAX:
             return None
         limit_s = self._context.policy.connection_timeout_us / 1e6

@@ -1,7 +1,7 @@
 """Coordinated checkpoints, on the coordinator's side: trigger, collect, complete or abort (D7).
 
-One checkpoint at a time. Its number is the epoch of all tasks that it begins; numbers only grow, and those of aborted
-checkpoints are not used again.
+One checkpoint at a time. The number of a checkpoint is the epoch that it begins in all tasks. Numbers only grow, and
+those of aborted checkpoints are not used again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.model.times import MAX_TIME
 
 _UNHEARD_MAX = 2
-"""A lost coordinator may have triggered so many checkpoints that no living process knows: one is under way at a time,
-and a process that knows of the next knows of the one before."""
+"""How many checkpoints a lost coordinator may have triggered that no running process has received. One is under way at
+a time, and a process that has received the next has received the one before."""
 
 
 @dataclass
@@ -32,26 +32,26 @@ class Pending:
     checkpoint: int
     triggered_us: int
     clock_us: int
-    """When it was triggered, by the driver's clock."""
+    """When it was triggered, on the driver's clock."""
     final: bool
     handles: dict[TaskId, TaskHandle] = field(default_factory=dict)
     manifest: Manifest | None = None
-    """Set when it is given out to be written: from then on the checkpoint may be complete."""
+    """Set when the manifest is handed to storage: from then on the checkpoint may be complete."""
     writing_us: int = 0
-    """Since when the manifest is being written."""
+    """When the writing of the manifest began."""
     durable_ms: float = 0.0
-    """How long after it was triggered all snapshots were durable."""
+    """How long after the trigger all snapshots were durable."""
 
 
 class CoordinatedCheckpoints(JobCheckpointing):
-    """The sources are called; aligned barriers go from there to all tasks. A protocol that calls others, or has to look
-    whether snapshots fit, overrides ``called`` and ``fits``."""
+    """Triggers the sources; aligned barriers flow from them to all tasks. A protocol that triggers other tasks
+    overrides ``called``, one that must check whether snapshots fit together overrides ``fits``."""
 
     def __init__(self, context: CoordinatorContext) -> None:
         super().__init__(context)
         self._pending: Pending | None = None
         self._aborted: list[int] = []
-        """Those triggered since the last completed checkpoint and given up."""
+        """Checkpoints triggered since the last completed one and aborted."""
         self._last = self.completed.number
         self._next_us: int | None = None
 
@@ -110,7 +110,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
             context.send(process, messages.TriggerCheckpoint(self._last))
 
     def called(self) -> list[TaskProcess]:
-        """The processes that begin a checkpoint: those with a source."""
+        """The processes that are sent the trigger: those with a source."""
         context = self._context
         active = context.fleet.with_role(Role.ACTIVE)
         return [p for p in active if context.plan.by_name[p.task.vertex].source is not None]
@@ -146,7 +146,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
         self._context.out.append(WriteManifest(pending.manifest))
 
     def fits(self, handles: Sequence[TaskHandle]) -> bool:
-        """Whether all tasks can restart from these snapshots. So it is where barriers were aligned."""
+        """Whether all tasks can restart from these snapshots together. With aligned barriers they always can."""
         return True
 
     def written(self, checkpoint: int) -> Adopted | None:
@@ -170,7 +170,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
 
     @property
     def all_go_back(self) -> bool:
-        """Without determinants the newest checkpoint is the only one that fits together."""
+        """True where nothing is logged: then only the newest checkpoint is consistent."""
         return self._context.plan.rollback
 
     @property
@@ -180,13 +180,13 @@ class CoordinatedCheckpoints(JobCheckpointing):
     # ---- a new coordinator, or a new run
 
     def resume(self, newest: int) -> None:
-        """Whatever the lost coordinator triggered beyond the last completed checkpoint is void."""
+        """Every checkpoint that the lost coordinator triggered after the last completed one is void."""
         self._last = max(newest, self.completed.number) + _UNHEARD_MAX
         self._aborted = list(range(self.completed.number + 1, self._last + 1))
 
     def skip_to(self, epoch: int) -> None:
-        """Unless it is known here, an earlier run has triggered it, and it is void as all before it since the last
-        completed."""
+        """An epoch beyond the last number here was triggered by an earlier run. It is void, as are all before it since
+        the last completed one."""
         if epoch > self._last:
             self._aborted += range(self._last + 1, epoch + 1)
             self._last = epoch

@@ -1,12 +1,12 @@
-"""When tasks that take snapshots alone are called (E5).
+"""When tasks that take snapshots alone are called to take one (E5).
 
-*Staggered* calls begin with the tasks that send to no other. A task is called when the new snapshots of all its
-receivers count, so that hardly any frames lie between its snapshot and theirs. What lies there has to be stored. So a
-job that has no checkpoint yet takes its first as soon as it runs: until then no snapshot of a receiver counts, and
-senders would have to store all that they have sent.
+*Staggered* calls begin with the tasks that send to no other task. A task is called when the new snapshots of all its
+receivers count. So hardly any frames lie between its snapshot and theirs, and only such frames must be stored. A job
+that has no checkpoint yet takes its first as soon as it runs: until then no snapshot of a receiver counts, and senders
+would have to store all frames that they have sent.
 
-*Independent* calls come at each task's own times, as in CheckMate (III-B): between the snapshots of a task and its
-receivers lies half an interval of frames on average.
+*Independent* calls come at times of each task's own, as in CheckMate (III-B). On average, half an interval of frames
+lies between the snapshots of a task and those of its receivers.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.times import MAX_TIME
 
 _JITTER = 0.2
-"""An independent interval is longer or shorter by so much of it."""
+"""An independent interval is longer or shorter by up to this fraction."""
 
 
 class SnapshotCalls(ABC):
-    """Begins to count when all tasks run for the first time."""
+    """A schedule of snapshot calls. It starts when all tasks run for the first time."""
 
     wait_for_manifests: ClassVar[bool]
     """Whether calls wait for the snapshots of other tasks to count."""
@@ -40,20 +40,21 @@ class SnapshotCalls(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """All tasks run: the first interval begins, if it has not yet."""
+        """All tasks run: the first interval begins, unless it already has."""
 
     @property
     @abstractmethod
     def wake_us(self) -> int:
-        """When ``due`` is to be asked next."""
+        """When ``due`` must be called next."""
 
     @abstractmethod
     def due(self) -> list[TaskId]:
-        """The tasks to be called now. One that is not called then waits for its next time."""
+        """The tasks to call now. A task that cannot be called now waits for its next time."""
 
 
 class StaggeredCalls(SnapshotCalls):
-    """``_waiting``: tasks that the current wave has not called yet, with the epochs that their receivers had before."""
+    """Calls receivers before senders. ``_waiting``: the tasks that the current wave has not called yet, with the epochs
+    that their receivers had when it began."""
 
     wait_for_manifests = True
 
@@ -78,7 +79,7 @@ class StaggeredCalls(SnapshotCalls):
         if self._next_us <= now_us:
             self._next_us, self._late_us = now_us + self._interval_us, now_us + self._interval_us // 2
             self._waiting = {task: self._epochs(task) for task in self._context.plan.tasks}
-        late = self._late_us <= now_us  # a receiver that is slow, or has failed, keeps its senders no longer
+        late = self._late_us <= now_us  # do not wait longer for a receiver that is slow or has failed
         found = [task for task, before in self._waiting.items() if late or self._passed(before)]
         for task in found:
             del self._waiting[task]
@@ -87,7 +88,7 @@ class StaggeredCalls(SnapshotCalls):
         return found
 
     def _epochs(self, task: TaskId) -> dict[TaskId, int]:
-        """Of its receivers. What goes round a loop is left out, since no task would be the first."""
+        """The epochs of its receivers. Feedback edges are left out, since in a loop no task would be the first."""
         plan = self._context.plan
         channels = [channel for channel in plan.outputs[task] if not plan.edges[channel.edge].feedback]
         return {receiver: self._completed.epoch(receiver) for receiver in map(plan.receiver, channels)}
@@ -97,7 +98,8 @@ class StaggeredCalls(SnapshotCalls):
 
 
 class IndependentCalls(SnapshotCalls):
-    """No two tasks are in step for long, and a replay of this coordinator draws the same times."""
+    """Calls each task at times of its own. The times are drawn by a hash, so that a replay of this coordinator draws
+    the same."""
 
     wait_for_manifests = False
 

@@ -1,13 +1,14 @@
-"""Checkpoints that tasks take alone where nothing is logged: after a failure tasks go back to the recovery line (E9).
+"""Checkpoints that tasks take alone, without logs: after a failure tasks go back to the recovery line (E9).
 
-Whatever a failed task decided anew, tasks behind it must not have seen the old decisions. So all tasks that it reaches
-go back with it, to the newest snapshots of these that fit together (``checkpoint/line.py``). Tasks before it, and those
-on other ways, go on.
+A failed task may decide differently when it runs again, and tasks downstream must not have seen the old decisions. So
+all tasks that it reaches go back with it, to their newest snapshots that fit together (``checkpoint/line.py``). Tasks
+upstream of it, and those on other paths, continue.
 
-A manifest names, for each task, the newest snapshot and all to which it may still have to go back: from the recovery
-line of all tasks on. That line never moves back. Sinks commit what it covers, and frames are kept that it does not.
-Before tasks go back, a manifest is written without the snapshots that they give up: these never count again, whoever
-is the coordinator. There is none before a line has a snapshot of each task; until then they go back to the start.
+A manifest names, for each task, the newest snapshot and all earlier ones to which the task may still have to go back,
+beginning with its snapshot on the recovery line of all tasks. That line never moves back. Sinks commit what the line
+covers, and frames that it does not cover are retained. Before tasks go back, a manifest is written without the
+snapshots that they give up. So these never count again, even under another coordinator. There is no manifest before a
+line has a snapshot of each task; until then tasks go back to the start.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from clonos_py.process.contract import TaskProgress
 
 _PRESS_ON_US = 1_000_000
 _History = Sequence[TaskHandle]
-"""Of one task, oldest first."""
+"""The snapshots of one task, oldest first."""
 
 
 class LineCheckpoints(UncoordinatedCheckpoints):
-    """``_histories`` are of the newest manifest; without one they are empty."""
+    """Keeps the snapshots from the recovery line on. ``_histories`` are those of the newest manifest; empty without
+    one."""
 
     stores_logs = False
     _newest_only = False
@@ -48,16 +50,17 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         self._safe: dict[TaskId, TaskHandle] = {}
         """By task: its snapshot on the recovery line of all tasks."""
         self._pressed: dict[TaskId, dict[TaskId, int]] = {}
-        """Tasks whose retained frames are too many: the epochs that their receivers had on the line then."""
+        """By task whose retained frames exceed half of their budget: the epochs that its receivers had on the line
+        then."""
         self._press_on_us = 0
-        """Before this they are not called again."""
+        """The time before which the pressed tasks are not called again."""
         self._told: frozenset[TaskId] = frozenset()
-        """The failed tasks that were reported last."""
+        """The failed tasks of the last report."""
         self._durable = 0
         self._before_line: Counter[TaskId] = Counter()
-        """Snapshots of each task while no line has one of every task."""
+        """The number of snapshots of each task, while no line has one of every task."""
         self._given_up = 0
-        """The numbers of snapshots that were given up are below."""
+        """The snapshots given up at the last failure have numbers up to this one."""
         if self.completed.manifest is not None and self.completed.handle(context.plan.tasks[0]) is not None:
             self._take(self.completed.manifest)
 
@@ -69,8 +72,8 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         self._safe = {task: history[line[task]] for task, history in self._histories.items()}
 
     def _line(self, histories: Mapping[TaskId, _History], from_nothing: bool = False) -> dict[TaskId, int]:
-        """By task: the index of its snapshot on the line of these tasks. All that they send to each other counts.
-        ``from_nothing``: the index before the first is that of the start."""
+        """By task: the index of its snapshot on the recovery line of these tasks. Only the channels between them count.
+        ``from_nothing``: index -1 is the start."""
         start = {task: [at_the_start(self._context.plan, task)] if from_nothing else [] for task in histories}
         positions = {task: [*start[task], *map(_positions, history)] for task, history in histories.items()}
         channels = [c for c in self._channels if c.sender in histories and c.receiver in histories]
@@ -85,7 +88,7 @@ class LineCheckpoints(UncoordinatedCheckpoints):
             self._before_line[handle.task] += 1
 
     def request(self, task: TaskId) -> bool:
-        """All tasks are called, and again after a while, until the line has passed what its receivers cover now."""
+        """Calls all tasks, again after a pause, until the line passes what the receivers of ``task`` cover now."""
         plan = self._context.plan
         receivers = {plan.receiver(channel) for channel in plan.outputs[task]}
         self._pressed[task] = {receiver: self.safe_epoch(receiver) for receiver in receivers}
@@ -110,7 +113,7 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         )
 
     def announce(self, manifest: Manifest, tasks: Collection[TaskId]) -> None:
-        """Of some tasks the newest snapshot is another, of some that on the line."""
+        """Announces to ``tasks``, and to all tasks whose newest snapshot or whose snapshot on the line has changed."""
         before = dict(self._safe)
         self._take(manifest)
         newest = {task: history[-1].checkpoint for task, history in self._histories.items()}
@@ -138,8 +141,8 @@ class LineCheckpoints(UncoordinatedCheckpoints):
     # ---- failures
 
     def condemned(self, lost: Collection[TaskId]) -> set[TaskId]:
-        """All that a failed task reaches. They are not asked what they have received: one that has got nothing since
-        the snapshot of a task before it would be an exception."""
+        """All tasks downstream of a failed task. What they have received is not examined: only a task that has received
+        nothing since the snapshot of a task before it could continue."""
         hops = self._context.plan.hops
         return {task for origin in lost for task in hops[origin]}
 
@@ -190,7 +193,7 @@ class LineCheckpoints(UncoordinatedCheckpoints):
 
     @property
     def void(self) -> Sequence[int]:
-        """A task that goes back numbers its snapshots anew: behind all that were given up."""
+        """A task that goes back gives its snapshots new numbers, above those of all that were given up."""
         newest = min(map(self.epoch, self._context.plan.tasks))
         return [self._given_up] if self._given_up > newest else []
 

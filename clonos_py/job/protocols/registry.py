@@ -14,7 +14,8 @@ from clonos_py.model.protocols import ALIGNED, INDUCED, UNALIGNED, UNCOORDINATED
 
 
 def alone(context: CoordinatorContext) -> JobCheckpointing:
-    """Tasks take their snapshots alone. Without logs, those that fit together have to be found."""
+    """For protocols in which tasks take snapshots alone. Without logs, the snapshots that fit together must be
+    searched."""
     return LineCheckpoints(context) if context.plan.rollback else UncoordinatedCheckpoints(context)
 
 

@@ -7,8 +7,8 @@ from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 
 
 class UnalignedCheckpoints(CoordinatedCheckpoints):
-    """No task waits for barriers to come through the queues: a checkpoint takes as long as the slowest task is at
-    work on one event, however many frames wait before it."""
+    """No task waits for barriers to pass through the queues. So a checkpoint takes only as long as the slowest task
+    needs for its current event, however many frames are queued before it."""
 
     def called(self) -> list[TaskProcess]:
         return self._context.fleet.with_role(Role.ACTIVE)

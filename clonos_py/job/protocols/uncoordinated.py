@@ -1,14 +1,14 @@
 """Uncoordinated checkpoints on the coordinator's side: each task is called alone (E5, E6; ``calls.py`` says when).
 
-    called --durable--> gathered --for a while--> manifest being written --written--> adopted, the task may forget
+    called --durable--> gathered --for a while--> manifest being written --written--> adopted, the task may truncate
 
-A snapshot counts when a manifest names it. Manifests are numbered by the same count as calls, so that numbers of
-epochs and of manifests only grow, whoever is the coordinator. Every manifest names the newest snapshot of each task
-that counts; there is none before each task has taken one. When a task fails, what it had stored and no manifest names
-is forgotten; what others have stored counts with the next manifest.
+A snapshot counts when a manifest names it. Manifests and calls share one counter, so that the numbers of epochs and of
+manifests only grow, even across coordinators. Every manifest names the newest counting snapshot of each task; there is
+no manifest before each task has taken a snapshot. When a task fails, its durable snapshots that no manifest names are
+dropped. Those of other tasks count with the next manifest.
 
-Communication-induced checkpoints are the same here: a task that takes a snapshot without being called counts on from
-its last (E10).
+Communication-induced checkpoints are handled in the same way: a task that takes a snapshot without being called numbers
+it from its last one on (E10).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from clonos_py.model.times import MAX_TIME
 from clonos_py.process.contract import TaskProgress
 
 _GATHER_US = 100_000
-"""So long snapshots are gathered for one manifest, and at most a tenth of the interval."""
+"""How long snapshots are gathered for one manifest; at most a tenth of the interval."""
 _PAUSE_US = 1_000
-"""So long a manifest waits at least while it cannot be written."""
+"""The least time before the next attempt to write a manifest that cannot be written now."""
 _UNHEARD_MAX = 2
-"""A lost coordinator may have numbered so much that no living process knows of, for each task."""
+"""How many numbers per task a lost coordinator may have used that no running process has received."""
 
 
 @dataclass
@@ -47,17 +47,17 @@ class _Writing:
     manifest: Manifest
     since_us: int
     called_us: int
-    """When the first of its new snapshots was called, by the driver's clock."""
+    """When the first of its new snapshots was called, on the driver's clock."""
     tasks: Sequence[TaskId]
-    """Those of which it has a new snapshot."""
+    """The tasks of which it has a new snapshot."""
 
 
 class UncoordinatedCheckpoints(JobCheckpointing):
-    """``_last`` counts calls and manifests."""
+    """The coordinator's side of checkpoints that each task takes alone. ``_last`` numbers calls and manifests."""
 
     stores_logs = True
     _newest_only: ClassVar[bool] = True
-    """Whether a snapshot makes those of its task useless that are durable and no manifest names."""
+    """Whether a new snapshot supersedes those of its task that are durable and that no manifest names."""
 
     def __init__(self, context: CoordinatorContext) -> None:
         super().__init__(context)
@@ -67,15 +67,15 @@ class UncoordinatedCheckpoints(JobCheckpointing):
             StaggeredCalls(context, self.completed) if context.policy.staggered else IndependentCalls(context)
         )
         self._calls: dict[TaskId, tuple[int, int]] = {}
-        """By task: the newest call, and when it was made by the driver's clock."""
+        """By task: the number of the newest call, and its time on the driver's clock."""
         self._final_calls: dict[TaskId, int] = {}
-        """By task: its first call for the checkpoint that ends the job. That ends the job once the restart point of
-        each task is at this call or behind it."""
+        """By task: the number of its first call for the checkpoint that ends the job. The job ends once the restart
+        point of each task is at that call or later."""
         self._gathered: list[tuple[int, TaskHandle]] = []
-        """Snapshots that are durable and no manifest names, and the process that has taken each; the newest last."""
+        """Durable snapshots that no manifest names, each with the process that has taken it; the newest last."""
         self._gather_until_us = MAX_TIME
         self._durable_ms: list[float] = []
-        """Of called snapshots that became durable since the last was reported: how long after the call."""
+        """How long after their call snapshots became durable, since the last report."""
         self._writing: _Writing | None = None
 
     # ---- time
@@ -125,8 +125,8 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         return self._writing is not None
 
     def trigger(self, final: bool) -> None:
-        """All tasks take one now; at the end those that have not taken their last. Where all have, as in a job that
-        had ended before, all take one more: a manifest ends the job."""
+        """Calls all tasks; with ``final`` only those that have not taken their last snapshot. If all have, as in a job
+        that had ended before, all are called once more, because a manifest ends the job."""
         self.wanted = False
         tasks = self._context.plan.tasks
         due = [t for t in tasks if not final or not self._last_counts(t)] or tasks
@@ -136,11 +136,11 @@ class UncoordinatedCheckpoints(JobCheckpointing):
                 self._final_calls.setdefault(task, self._calls[task][0])
 
     def request(self, task: TaskId) -> bool:
-        """Its receivers are called: their restart points are what its frames wait for."""
+        """Calls the receivers of ``task``: their new restart points let it truncate its retained frames."""
         plan = self._context.plan
         receivers = dict.fromkeys(plan.receiver(channel) for channel in plan.outputs[task])
         if self._call(receivers) < len(receivers):
-            self.wanted = True  # by all, as soon as the round is over
+            self.wanted = True  # all tasks are called as soon as the round is over
         return False
 
     def _last_counts(self, task: TaskId) -> bool:
@@ -154,7 +154,7 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         return handle is not None and msgspec.msgpack.decode(handle.progress, type=TaskProgress).finished
 
     def _call(self, tasks: Iterable[TaskId]) -> int:
-        """How many of them there are to be called."""
+        """Calls those of the tasks that are active. Returns how many it called."""
         context, called = self._context, 0
         for task in tasks:
             owner = context.fleet.owner(task)
@@ -182,7 +182,7 @@ class UncoordinatedCheckpoints(JobCheckpointing):
 
     @property
     def _awaited(self) -> bool:
-        """Whether a call has not been answered by a durable snapshot yet."""
+        """Whether a called snapshot is not durable yet."""
         durable = {handle.task: handle.checkpoint for _, handle in self._gathered}
         return any(
             called > max(durable.get(task, 0), self.completed.epoch(task)) for task, (called, _) in self._calls.items()
@@ -206,7 +206,7 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         self._begin_writing(manifest, list(dict.fromkeys(handle.task for handle in gathered)))
 
     def _next(self, gathered: Sequence[TaskHandle]) -> Manifest | None:
-        """The manifest that names these, too. None: not yet, since others are missing."""
+        """The manifest that names these snapshots, too; None while some task has no snapshot yet."""
         newest = {handle.task: handle for handle in gathered}
         known = {task: newest.get(task) or self.completed.handle(task) for task in self._context.plan.tasks}
         handles = [handle for handle in known.values() if handle is not None]
@@ -242,7 +242,7 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         )
 
     def _taken_durations(self) -> tuple[int, float]:
-        """How many called snapshots have become durable since the last report, and their mean duration."""
+        """The number of called snapshots that became durable since the last report, and their mean duration."""
         durable_ms, self._durable_ms = self._durable_ms, []
         return len(durable_ms), sum(durable_ms) / max(len(durable_ms), 1)
 
@@ -251,8 +251,8 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         self._writing = None
 
     def _drop_dead(self) -> None:
-        """The replacement of a failed task does not go on from what that had stored. What others have stored stays
-        good."""
+        """Drops the gathered snapshots of failed tasks: their replacements do not start from them. Those of other tasks
+        remain valid."""
         active = {process.number for process in self._context.fleet.with_role(Role.ACTIVE)}
         self._gathered = [found for found in self._gathered if found[0] in active]
 
@@ -265,13 +265,13 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         return StableMark(self._numbers[task], self.completed.epoch(task))
 
     def complete_message(self, task: TaskId) -> messages.Complete:
-        """Marks of others come with their frames."""
+        """The task's own mark. Marks of other tasks come with their frames."""
         own = self._mark(task)
         return messages.Complete(own.epoch, [own] if own.epoch else [])
 
     @property
     def void(self) -> Sequence[int]:
-        """Nothing is: an epoch whose snapshot does not count is passed by a replay like any other event."""
+        """None: a replay passes an epoch whose snapshot does not count like any other event."""
         return ()
 
     # ---- a new coordinator, or a new run
