@@ -1,7 +1,7 @@
-"""What the link and the task of one process agree on (D8). Neither imports the other.
+"""The contract between the link and the task of one process (D8): events, states and limits. Neither imports the other.
 
-Events pass between them through one queue in each direction. Both have the same states, each with a table of its own
-(``link/states.py``, ``task/states.py``), and the same limits.
+Events pass between them through one queue in each direction. Both have the same states, each with its own transition
+table (``link/states.py``, ``task/states.py``), and the same limits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from clonos_py.model.times import MIN_TIME
 
 
 class TaskState(Enum):
-    """Where a process stands. A task that never failed takes the same way, with nothing to replay."""
+    """The states of a process. A task that never failed passes through the same states, with nothing to replay."""
 
     STANDBY = "standby"
     CONNECTING = "connecting"
@@ -37,12 +37,13 @@ class TaskState(Enum):
 
 @dataclass(frozen=True)
 class ChannelLimits:
-    """What may be on its way, retained and waiting in the channels of one process.
+    """Limits on frames in flight, retained frames and waiting rows in the channels of one process.
 
-    ``window``: frames on their way per channel; ``budget_bytes``: retained memory of the task, beyond which sources
-    stop to read. The reserve, a share on top, admits what must pass for the next barrier; then the job stops.
-    ``spill_bytes`` is the threshold of the policy that has one. ``queue_us``: before a Python function, rows should
-    wait no longer than this in a channel; so long does a barrier wait behind them, too."""
+    ``window``: frames in flight per channel. ``budget_bytes``: memory for the task's retained frames; beyond it sources
+    stop reading. ``reserve``: a share on top of the budget, for frames that must pass before the next barrier; beyond
+    it the job stops. ``spill_bytes``: the threshold of the spill policy that has one. ``queue_us``: how long rows
+    should wait at most in a channel before a Python function; a barrier waits behind them as long.
+    """
 
     window: int = 16
     budget_bytes: int = 1 << 30
@@ -53,12 +54,12 @@ class ChannelLimits:
 
     @property
     def frames_merged(self) -> int:
-        """The most frames that a task takes together. A replay waits until all of them have come."""
+        """The most frames that a task takes together. A replay waits until all of them have arrived."""
         return self.window // 2
 
 
 class InputProgress(msgspec.Struct, array_like=True):
-    """How far an input channel was taken."""
+    """How far an input channel has been read."""
 
     next_seq: int = 0
     watermark: int = MIN_TIME
@@ -67,40 +68,40 @@ class InputProgress(msgspec.Struct, array_like=True):
 
 
 class TaskProgress(msgspec.Struct):
-    """The part of a snapshot that only the replacement of the same task can use."""
+    """The part of a snapshot that only a replacement of the same task can use."""
 
     inputs: list[InputProgress]
     outputs: list[int]
-    """Next sequence number by output channel, after the barrier."""
+    """By output channel: the sequence number of the next frame after the barrier."""
     round_robin: list[int]
-    """By edge of the outputs: which instance a REBALANCE is at."""
+    """By edge of the outputs: the next instance in the round-robin order of a REBALANCE."""
     edge_watermarks: list[int]
-    """By edge of the outputs: the watermark that its receivers have heard."""
+    """By edge of the outputs: the last watermark that was sent to its receivers."""
     idle: bool
     log_offset: int
     watermarks: list[int]
-    """Of the task's input, then what each operator holds to."""
+    """The watermark of the task's input, then the watermark that each operator holds back to."""
     received: list[int]
-    """By operator: the watermark it was last told."""
+    """By operator: the last watermark that it received."""
     timers: list[tuple[int, int]]
-    """(time, operator number) of the processing-time timers."""
+    """The processing-time timers, as (time, operator number)."""
     partitions: dict[int, tuple[int, bool, bool]]
-    """By source partition: its highest event time, whether it is idle, whether it has given its last row."""
+    """By source partition: its highest event time, whether it is idle, whether it has returned its last row."""
     other_events: int = 0
-    """Events so far that were no frames; they number what idempotency keys are made of (D16)."""
+    """The number of events so far that were not frames; idempotency keys are made from it (D16)."""
     finished: bool = False
     ended: int = -1
-    """Operators that know that all input has ended; -1: it has not."""
+    """The number of operators that have received the end of all input; -1: the input has not ended."""
     counts: dict[str, int] = {}
-    """Counters of the operators: what is replayed counts once."""
+    """Counters of the operators; rows that are replayed count once."""
     published: list[int] = []
     """By causal sink: the number of its next piece."""
     timers_left_us: list[int] = []
-    """By timer: how much time was left."""
+    """By timer: the remaining time."""
     frame_rows: list[int] = []
     """By output channel: the most rows of a frame."""
     protocol: bytes = b""
-    """What the checkpoint protocol keeps."""
+    """State of the checkpoint protocol."""
 
 
 # ---- link to task
@@ -109,7 +110,7 @@ class TaskProgress(msgspec.Struct):
 @dataclass(frozen=True, slots=True)
 class TakeState:
     """Replace all state. ``operators`` holds, by operator, one snapshot, or several at a new parallelism. ``ahead``:
-    the process stands by, no failed task waits for it."""
+    the process is a standby, and no failed task waits for it."""
 
     checkpoint: int
     operators: Mapping[str, Sequence[OperatorState]]
@@ -119,15 +120,15 @@ class TakeState:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Be the task: replay ``log``, then run. ``aborted`` checkpoints are void; those not met in the log are taken
-    as control calls after it. ``numbering``: see OperatorContext."""
+    """Become the task: replay ``log``, then run. ``aborted`` checkpoints are void; those that the log does not contain
+    are processed as control calls after it. ``numbering``: see OperatorContext."""
 
     attempt: Attempt
     log: Sequence[LogSegment]
     aborted: Sequence[int]
     numbering: str = ""
     before: tuple[int, int] | None = None
-    """(output, frame): begin in the middle of the log, where that frame is still to be cut."""
+    """(output, frame): start in the middle of the log, at the point where that frame is still to be cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +141,9 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Renumber:
-    """The sender of an input has restarted, without determinants, and renumbers its frames: those that were not
-    taken are void. ``next_seq`` is -1 until it is known. ``ended``: the channel had ended already where it started."""
+    """The sender of an input has restarted without determinants and renumbers its frames. Frames of the old numbering
+    that were not taken are void. ``next_seq`` is -1 until it is received. ``ended``: the channel had already ended at
+    the sender's restart point."""
 
     input: int
     next_seq: int
@@ -160,19 +162,19 @@ class AbortCall:
 
 @dataclass(frozen=True, slots=True)
 class ProbeCall:
-    """Say how far your loop has come, in ``LoopCounts`` of this number."""
+    """Report the progress of the task's loop, in ``LoopCounts`` with this number."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class LoopEndCall:
-    """No rows are left in the loop of which the task is a head: it ends as if the feedback had."""
+    """The loop of which the task is a head holds no rows: it ends as if its feedback input had ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceArrival:
-    """The task's source has something new: it is polled at once."""
+    """The task's source has new data: poll it at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ class MayProduce:
 
 @dataclass(frozen=True, slots=True)
 class RowsWanted:
-    """The receiver of an output takes so many rows of it in the time that rows should wait at most."""
+    """How many rows of an output its receiver processes in the longest time that rows should wait in the channel."""
 
     output: int
     rows: int
@@ -192,8 +194,8 @@ class RowsWanted:
 
 @dataclass(frozen=True, slots=True)
 class Regenerate:
-    """Make the frames [start, stop) of ``output`` again from ``log``, the task's own since the last completed
-    checkpoint; for now only those below ``below``. What an earlier ``run`` was to make is not wanted any more."""
+    """Make the frames [start, stop) of ``output`` again from ``log``, the task's own log since the last completed
+    checkpoint; for now only those below ``below``. This replaces the request of any earlier ``run``."""
 
     output: int
     run: int
@@ -205,7 +207,7 @@ class Regenerate:
 
 @dataclass(frozen=True, slots=True)
 class RegenerateBelow:
-    """There is room for frames of this output made again, up to this number."""
+    """There is memory for regenerated frames of this output with numbers below ``below``."""
 
     output: int
     below: int
@@ -234,19 +236,19 @@ ToTask = (
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """Determinants, then the frames that depend on them. Determinants come first in the same event (Clonos, 4.3)."""
+    """Determinants and the frames that depend on them. Both are in one event, determinants first (Clonos, 4.3)."""
 
     log: LogSegment | None
     frames: Sequence[tuple[int, Frame]]
     """(output index, frame), in the order cut."""
     published: Sequence[tuple[int, Frame]] = ()
-    """(number of the causal sink, rows as a frame), likewise."""
+    """(number of the causal sink, rows as a frame), in the order cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """The task has taken all frames of ``input`` below ``next_seq``; it had restarted ``restarts`` times.
-    ``rows_wanted``: see RowsWanted; 0 where it does not matter, or is not known yet."""
+    """The task has taken all frames of ``input`` below ``next_seq``. ``restarts``: how often its numbering had
+    restarted. ``rows_wanted``: see RowsWanted; 0 if it does not matter or is not known yet."""
 
     input: int
     next_seq: int
@@ -256,7 +258,7 @@ class Took:
 
 @dataclass(frozen=True, slots=True)
 class Snapped:
-    """A snapshot was taken. ``persist`` is False when a replay passes a barrier that its predecessor passed."""
+    """A snapshot was taken. ``persist`` is False if a replay passes a barrier that its predecessor had passed."""
 
     snapshot: TaskSnapshot
     progress: TaskProgress
@@ -265,7 +267,7 @@ class Snapped:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """The task's state has changed."""
+    """The task has changed its state."""
 
     state: TaskState
     rows_replayed: int = 0
@@ -273,8 +275,8 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """For people, without effect: rows and events handled in a step, and the latency marker that reached a sink, with
-    frame ``seq`` of ``input`` (-1: from the task's own source)."""
+    """Metrics, without effect on the computation: rows and events of a step, and the latency marker that reached a sink
+    with frame ``seq`` of ``input`` (-1: from the task's own source)."""
 
     events: int = 0
     rows_out: int = 0
@@ -282,22 +284,22 @@ class Observed:
     input: int = -1
     seq: int = -1
     watermark: int = MIN_TIME
-    """That of the task's input when ``events`` came."""
+    """The watermark of the task's input when ``events`` came."""
     replayed: bool = False
-    """Whether a predecessor had handled them, too."""
+    """Whether a predecessor had processed these events, too."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """All counters of the task's operators, as they are now; empty if none has changed."""
+    """The current values of all counters of the task's operators; empty if none has changed."""
     rows_waiting: int | None = None
     """Of a source: see ``Source.rows_waiting``."""
     event_times: Sequence[EventTimesRead] = ()
-    """Of a source: which event times it has read, or operators behind it have assigned."""
+    """Of a source: the event times that it has read, or that operators behind it have assigned."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopCounts:
-    """The answer to probe ``number``. ``passive``: the streams that enter the loop at this task have ended, and it has
-    no rows in work. ``epoch``: the one that it is in. ``cut`` and ``taken``: by output and by input channel, the number
-    of the next frame."""
+    """The answer to probe ``number``. ``passive``: the streams that enter the loop at this task have ended, and the
+    task is processing no rows. ``epoch``: the task's current epoch. ``cut`` and ``taken``: by output and by input
+    channel, the number of the next frame."""
 
     number: int
     passive: bool
@@ -308,15 +310,15 @@ class LoopCounts:
 
 @dataclass(frozen=True, slots=True)
 class WentOn:
-    """The task goes on where the log has its last landmark: its outputs are at ``next_seqs``, and what its predecessor
-    cut before is made again only where it is asked for."""
+    """The task continues from the last landmark in its log: its outputs are at ``next_seqs``. Frames that its
+    predecessor cut before are made again only on request."""
 
     next_seqs: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Regenerated:
-    """Frames that ``run`` was to make again, in their order."""
+    """Frames that ``run`` has made again, in order."""
 
     output: int
     run: int
