@@ -1,12 +1,12 @@
-"""The wire form of a log: its segments, one after the other, each coded against what came before it in its epoch.
+"""The wire form of a log: a sequence of segments, each encoded relative to the segments before it in its epoch.
 
-A segment is one flat msgpack array of numbered codes, each followed by its fields. An arrival is a single small
-number; arrivals that repeat in a pattern, as those of channels taken in turn do, are a copy of what stands so many
-places before (Lempel and Ziv, 1977). Times and timers are differences, a read goes on where the last one of its
-partition stopped, and the kind of a service is spelled out once. What has no code of its own is written as it is.
+A segment is one flat msgpack array of numbered codes, each followed by its fields. An arrival is a single small number.
+Arrivals that repeat in a pattern, as when channels are taken in turn, are encoded as a copy of earlier ones at a
+distance (Lempel and Ziv, 1977). Times and timers are differences, a read continues where the last one of its partition
+stopped, and the kind of a service is spelled out once. Determinants without a code of their own are written in full.
 
-Decoding bytes gives determinants or raises CodecError, whatever the bytes. A codec that has decoded a log goes on
-coding where the log ends.
+Decoding any bytes returns determinants or raises CodecError. A codec that has decoded a log continues its encoding
+where the log ends.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from clonos_py.model.segments import LogSegment
 
 _COPY, _TIME, _TIMER, _LINGER, _READ, _ANSWER, _MERGED, _OTHER, _CACHED, _TOGETHER = range(10)
 _ORDER = 10
-"""From here on: an arrival. One of channel c is 10 + 2c, and 11 + 2c is followed by how many."""
+"""Codes from here on are arrivals. One arrival of channel c is 10 + 2c; 11 + 2c is followed by a count of arrivals."""
 _COPY_AT_LEAST = 4
 _COPIED_MAX = 1 << 16
-"""So many determinants at most come out of the copies of one segment."""
+"""The most determinants that the copies of one segment may expand to."""
 _FAR = 1 << 62
 _KINDS_MAX = 64
 
@@ -44,13 +44,13 @@ _decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Any]
 
 
 class LogCodec:
-    """For the segments of one log, in their order. ``epoch`` is the one that its memory is of."""
+    """Encodes or decodes the segments of one log, in order. ``epoch``: the epoch that its state belongs to."""
 
     def __init__(self, epoch: int = 0) -> None:
         self.open_epoch(epoch)
 
     def open_epoch(self, epoch: int) -> None:
-        """Forgets what came before: the first segment of an epoch can be read without earlier ones."""
+        """Resets the state, so that the first segment of an epoch can be decoded without earlier ones."""
         self.epoch = epoch
         self._time_us = 0
         self._timer_us = 0
@@ -60,7 +60,7 @@ class LogCodec:
     # ---- encoding
 
     def encode(self, determinants: Sequence[Determinant]) -> bytes:
-        """Raises CodecError when an answer holds something that is not plain data."""
+        """The next segment's payload. Raises CodecError if an answer holds something that is not plain data."""
         flat: list[Any] = []
         copies = _Copies(determinants)
         position = 0
@@ -116,7 +116,7 @@ class LogCodec:
             self._kinds.append(kind)
 
     def _remember(self, determinant: Determinant) -> None:
-        """What is written as it is says where the next one begins, too."""
+        """Updates the state from a determinant written in full, since the next one is encoded relative to it."""
         match determinant:
             case SourceRead(partition=partition, stop=stop):
                 self._stops[partition] = stop
@@ -128,7 +128,8 @@ class LogCodec:
     # ---- decoding
 
     def decode(self, data: bytes) -> list[Determinant]:
-        """Raises CodecError on anything that ``encode`` would not have made after what was decoded before."""
+        """The determinants of the next payload. Raises CodecError on bytes that ``encode`` cannot have made at this
+        place."""
         try:
             flat = _decoder.decode(data)
             return self._read(iter(flat))
@@ -211,7 +212,7 @@ class LogCodec:
 
 
 class _Copies:
-    """Finds arrivals that stand in the same order a little before."""
+    """Finds arrivals that repeat earlier ones in the same order."""
 
     def __init__(self, determinants: Sequence[Determinant]) -> None:
         self._all = determinants
@@ -220,7 +221,7 @@ class _Copies:
         self.distance = 0
 
     def length(self, position: int) -> int:
-        """How many from ``position`` on stand ``distance`` before, too; 0 if it is not worth a copy."""
+        """How many arrivals from ``position`` on repeat those ``distance`` before; 0 if a copy is not worth it."""
         here = self._all[position]
         if self._last is None or not isinstance(here, InputOrder | FrameBatch):
             return 0

@@ -1,6 +1,6 @@
-"""Determinants: what must be known to answer a nondeterministic question the same way again (Clonos, section 4.1).
+"""Determinants: logged nondeterministic choices and answers, so that a replay repeats them (Clonos, section 4.1).
 
-Each kind is one struct. How a log of them lies on the wire is the business of ``codec``.
+Each kind is one struct. Their encoding on the wire is in ``codec``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class InputOrder(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
 
 
 class Time(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
-    """The clock was asked and said ``now_us``, after ``cached`` questions that the time before this had answered."""
+    """A query of the clock returned ``now_us``, after ``cached`` queries that were answered with the time before it."""
 
     now_us: int
     cached: int = 0
@@ -51,13 +51,13 @@ class Trigger(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
 
 
 class Abort(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
-    """The control call that aborts checkpoint ``checkpoint`` was taken here."""
+    """The control call that aborts checkpoint ``checkpoint`` was processed here."""
 
     checkpoint: int
 
 
 class SourceRead(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
-    """The source gave the offsets [start, stop) of ``partition``, with this checksum of the content."""
+    """The source returned the offsets [start, stop) of ``partition``, whose content has this checksum."""
 
     partition: int
     start: int
@@ -66,17 +66,17 @@ class SourceRead(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
 
 
 class SourceEnd(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
-    """The source said that it is exhausted."""
+    """The source reported that it is exhausted."""
 
 
 class SourceIdle(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
-    """``partition`` had nothing for its idle time and stopped to hold the watermark back."""
+    """``partition`` returned nothing for its idle time and stopped holding the watermark back."""
 
     partition: int
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
-    """A service of ``kind`` answered ``value``, plain data; or it was kept aside under the name ``kept``."""
+    """A service of ``kind`` answered ``value``, which is plain data; or the value is stored aside as ``kept``."""
 
     kind: str
     value: Any
@@ -92,7 +92,7 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
 
 class Completion(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
     """The asynchronous call number ``call`` of operator ``operator`` completed here, with ``value`` or ``error``; or
-    the value was kept aside under the name ``kept``."""
+    the value is stored aside as ``kept``."""
 
     operator: int
     call: int
@@ -122,8 +122,7 @@ class FrameRows(msgspec.Struct, frozen=True, array_like=True, tag=16, gc=False):
 
 
 class Landmark(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
-    """Pending output was cut here, and ``state`` is the whole progress of the task: a process that has it can go on
-    here.
+    """Pending output was cut here, and ``state`` is the whole progress of the task: a process with it can start here.
 
     Only tasks without state of their own have landmarks. ``epoch`` and ``epoch_start`` are those of the log here."""
 
@@ -133,12 +132,12 @@ class Landmark(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
 
 
 class LoopEnd(msgspec.Struct, frozen=True, array_like=True, tag=17, gc=False):
-    """The control call was taken here that ends the loop of which the task is a head: no rows are left in it."""
+    """The control call that ends the loop of which the task is a head was processed here: the loop holds no rows."""
 
 
 class PartitionsDiscovered(msgspec.Struct, frozen=True, array_like=True, tag=18, gc=False):
-    """The source reads these partitions from here on, too, each from its offset on. There may be none, once: then the
-    task holds no event time back."""
+    """From here on the source also reads these partitions, each from its offset on. One such determinant may have no
+    partitions: from then on the task holds no event time back."""
 
     starts: dict[int, int]
 
@@ -167,12 +166,12 @@ Determinant = (
 
 
 def length(determinant: Determinant) -> int:
-    """How many log offsets a determinant covers: a run of arrivals as many as it has, everything else one."""
+    """The number of log offsets that a determinant covers: of a run of arrivals its length, else one."""
     return determinant.count if isinstance(determinant, InputOrder) else 1
 
 
 def encode_value(value: Any) -> bytes:
-    """An answer alone. Raises CodecError when it holds something that is not plain data."""
+    """Encodes a single answer. Raises CodecError if it holds something that is not plain data."""
     try:
         return msgspec.msgpack.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as problem:
@@ -180,7 +179,7 @@ def encode_value(value: Any) -> bytes:
 
 
 def decode_value(data: bytes) -> Any:
-    """What ``encode_value`` was given. Raises CodecError."""
+    """Decodes a single answer. Raises CodecError."""
     try:
         return msgspec.msgpack.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as problem:

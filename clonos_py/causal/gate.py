@@ -1,16 +1,16 @@
-"""The gate: every nondeterministic question a task asks, answered live and logged, or from the log (D4).
+"""The gate: answers every nondeterministic question of a task, live and logged, or from the log (D4).
 
-Running, the task reports each choice with ``record`` and each service question with ``ask``. Replaying, ``peek`` says
-which event must come next and ``take`` consumes it; ``ask`` gives the logged answer. When the last determinant is
-used up the gate is running, be it in the middle of an event.
+While running, the task logs each choice with ``record`` and each service call with ``ask``. While replaying, ``peek``
+returns the event that must come next and ``take`` consumes it; ``ask`` returns the logged answer. When the last
+determinant is used up, the gate runs live, even in the middle of an event.
 
-The time is as fine as the granularity: until so much has passed, questions are given the time of the last one and
-nothing is logged. A determinant of time says how many such questions came before it, so a replay gives the old time to
-just those. Where the log ends, what was asked of the old time is not in it; so the time does not pass in an event that
-is replayed, but for what the log says. Every epoch begins with a new time, as a snapshot holds none.
+The clock is as fine as the granularity: within it, queries of the time are answered with the last time and nothing is
+logged. A determinant of time counts such queries before it, so a replay answers exactly those with the old time. The
+log does not contain the queries of the old time after its last determinant. So within a replayed event the time changes
+only where the log says so. Every epoch begins with a new time, since a snapshot holds none.
 
-A log is copied to every task that depends on it. So an answer beyond 64 KiB is made durable aside first, and the log
-has its name.
+A log is copied to every task that depends on it. So an answer larger than 64 KiB is first made durable in a place of
+its own, and the log holds its name.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from clonos_py.model.segments import LogSegment
 D = TypeVar("D")
 A = TypeVar("A", Answer, Completion)
 ASIDE_BYTES = 64 << 10
-"""An answer that takes more is kept aside."""
+"""An answer larger than this is stored aside."""
 
 
 class Keeper(Protocol):
-    """Where answers are kept aside."""
+    """Stores large answers aside."""
 
     def keep(self, epoch: int, content: bytes) -> str:
-        """Makes an answer of this epoch durable and names it. Raises CheckpointError."""
+        """Makes an answer of this epoch durable and returns its name. Raises CheckpointError."""
         ...
 
     def kept(self, name: str) -> bytes:
-        """What was kept under a name. Raises CheckpointError."""
+        """The content stored under a name. Raises CheckpointError."""
         ...
 
 
 class Gate:
-    """One per task. ``record``, ``take`` and ``ask`` keep the log's offset in step with what has happened."""
+    """The gate of one task. ``record``, ``take`` and ``ask`` advance the log's offset with every determinant."""
 
     def __init__(self, writer: LogWriter, granularity_us: int = 0, keeper: Keeper | None = None) -> None:
         self.writer = writer
@@ -69,18 +69,18 @@ class Gate:
         self.forget_time()
 
     def forget_time(self) -> None:
-        """The next question for the time is answered again."""
+        """The next query of the time gets a new answer."""
         self._now_us: int | None = None
         self._cached = 0
 
     @property
     def told_us(self) -> int | None:
-        """The time that was answered last, live or from the log; None if none was in this epoch."""
+        """The last time answered, live or from the log; None if there was none in this epoch."""
         return self._now_us
 
     def load(self, segments: Iterable[LogSegment]) -> None:
-        """Replays these, which must go on where the log stands. Raises ProtocolError if they do not. What is logged
-        after them is coded as their continuation."""
+        """Replays these segments. Raises ProtocolError if they do not begin where the log stands. Later determinants
+        are encoded as their continuation."""
         expected = self.writer.offset
         self.writer.codec = LogCodec(self.writer.epoch)
         for segment in segments:
@@ -90,8 +90,8 @@ class Gate:
             expected = segment.stop
 
     def skip(self, wanted: Callable[[Landmark], bool]) -> Landmark | None:
-        """Leaves out of the replay what lies before its last landmark that is ``wanted``, which comes next then. None,
-        and nothing is left out, where there is none."""
+        """Skips to the last landmark in the replay for which ``wanted`` is true, which becomes the next determinant.
+        Returns None, and skips nothing, if there is none."""
         found = [n for n, d in enumerate(self._replay) if isinstance(d, Landmark) and wanted(d)]
         if not found:
             return None
@@ -101,7 +101,8 @@ class Gate:
         return landmark
 
     def pass_over(self, segments: Iterable[LogSegment]) -> list[Determinant]:
-        """Takes these as done, whatever came of them, and goes on live after them (gap recovery)."""
+        """Skips these segments without replaying them, and continues live after them (gap recovery). Returns what they
+        held."""
         skipped: list[Determinant] = []
         self.writer.codec = LogCodec(self.writer.epoch)
         for segment in segments:
@@ -114,11 +115,12 @@ class Gate:
         return bool(self._replay)
 
     def peek(self) -> Determinant | None:
-        """The event that must come next; None when running."""
+        """The event that must come next; None while running."""
         return self._replay[0] if self._replay else None
 
     def take(self) -> Determinant:
-        """Consumes the next event of the replay, its value fetched; of a run of arrivals only the first."""
+        """Consumes the next event of the replay, with a value stored aside loaded; of a run of arrivals only the
+        first."""
         determinant = self._replay[0]
         self._repeating = True
         self.writer.offset += 1
@@ -131,13 +133,13 @@ class Gate:
         return self._whole(determinant) if isinstance(determinant, Completion) else determinant
 
     def take_next(self, count: int) -> list[Determinant]:
-        """Consumes the next ``count`` events, which are one together. Raises DivergenceError if there are fewer."""
+        """Consumes the next ``count`` determinants, which form one event. Raises DivergenceError if there are fewer."""
         if len(self._replay) < count:
             raise DivergenceError(f"the log says that {count} events were one, and ends after {len(self._replay)}")
         return [self.take() for _ in range(count)]
 
     def record(self, determinant: Determinant) -> None:
-        """Logs a choice made live. Replaying tasks make none."""
+        """Logs a choice made live. Raises ProtocolError while the task replays."""
         if self._replay:
             raise ProtocolError(f"{determinant} was decided live while determinants are still to be replayed")
         self._repeating = False
@@ -152,7 +154,7 @@ class Gate:
         return found
 
     def now(self, live: Callable[[], int]) -> int:
-        """The time, microseconds UTC, no older than the granularity."""
+        """The time in microseconds UTC, no older than the granularity."""
         if self._old_time_serves(live):
             self._cached += 1
         else:
@@ -185,7 +187,7 @@ class Gate:
         return seed
 
     def ask(self, kind: str, live: Callable[[], Any]) -> Any:
-        """A service's answer. Raises ServiceError where the service did, replaying too."""
+        """Returns a service's answer and logs it. Raises ServiceError if the service did, on replay too."""
         if self._replay:
             return self._replayed(kind)
         try:
@@ -197,7 +199,7 @@ class Gate:
         return value
 
     def _lightened(self, answer: A) -> A:
-        """With the name of its value, if that is large."""
+        """The answer with its value replaced by a name if the value is large."""
         if self._keeper is None or answer.value is None or isinstance(answer.value, int):
             return answer
         content = encode_value(answer.value)

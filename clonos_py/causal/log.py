@@ -1,12 +1,12 @@
-"""The causal log: segments of determinants, the writer of a task's own log, and the store of all logs a process holds.
+"""The causal log: segments of determinants, the writer of a task's own log, and the store of all logs in a process.
 
-Offsets count determinants from the start of the job and are never reset (D6). A segment is cut once, by the task whose
-log it is, and travels unchanged over every path: holders compare whole segments and never decode what they forward.
+Offsets count determinants from the start of the job and are never reset (D6). The task whose log it is cuts a segment
+once. The segment travels unchanged over every path: holders compare whole segments and never decode what they forward.
 
 Invariants of the store, checked on every append:
-- a log is contiguous, but for what is stable: marks say by task which epochs no replay needs any more;
+- a log is contiguous except for stable parts: marks state, by task, which epochs no replay needs any more;
 - a segment that arrives again equals the one held;
-- of each task only the newest incarnation is held: a task that restarted without its log has made the old one void.
+- of each task only the newest incarnation is held: when a task restarts without its log, the old log is void.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from clonos_py.model.errors import ProtocolError
 from clonos_py.model.segments import ALL_TASKS, LogSegment, Reach, StableMark
 
 PENDING_MAX = 256
-"""A log is handed over with the frames that depend on it, and at the latest when it has so many determinants."""
+"""A log is passed on with the frames that depend on it, and at the latest when it has this many determinants."""
 
 
 class LogWriter:
     """Collects a task's own determinants and cuts them into segments. Runs of arrivals are run-length encoded."""
 
     def __init__(self, task: int, keeps: bool = True) -> None:
-        """``keeps``: False where the log is never asked for; then choices are only counted."""
+        """``keeps``: False if the log is never used; then determinants are only counted."""
         self._task, self._keeps = task, keeps
         self.codec = LogCodec()
-        """A replay replaces it with the one that has read the log, whose continuation is written."""
+        """Encodes the segments. A replay replaces it with the codec that has decoded the log, which continues its
+        encoding."""
         self._pending: list[Determinant] = []
         self._count = 0
         self.epoch = 0
@@ -38,12 +39,12 @@ class LogWriter:
         """The offset after the last determinant, pending ones included."""
 
     def resume(self, epoch: int, epoch_start: int, offset: int) -> None:
-        """Goes on after a snapshot or a replay that ended at ``offset``."""
+        """Continues after a snapshot, or after a replay, that ended at ``offset``."""
         self._pending, self._count = [], 0
         self.epoch, self.epoch_start, self.offset = epoch, epoch_start, offset
 
     def skip(self, segment: LogSegment) -> None:
-        """Goes on after a segment that was cut by a predecessor."""
+        """Continues after a segment that a predecessor cut."""
         self.epoch, self.epoch_start, self.offset = segment.epoch, segment.epoch_start, segment.stop
 
     def append(self, determinant: Determinant) -> None:
@@ -60,11 +61,11 @@ class LogWriter:
 
     @property
     def full(self) -> bool:
-        """Whether there is too much to wait for a frame that depends on it."""
+        """Whether the pending determinants should be cut without waiting for a frame that depends on them."""
         return len(self._pending) >= PENDING_MAX
 
     def cut(self) -> LogSegment | None:
-        """Everything since the last cut as one segment, None if that is nothing."""
+        """Everything since the last cut as one segment; None if there is nothing."""
         if not self._pending:
             return None
         start = self.offset - self._count
@@ -74,7 +75,7 @@ class LogWriter:
         return segment
 
     def open_epoch(self, checkpoint: int) -> LogSegment | None:
-        """The snapshot of ``checkpoint`` is taken here: cuts the old epoch's rest and starts the new epoch."""
+        """The snapshot of ``checkpoint`` is taken here: cuts the rest of the old epoch and begins the new one."""
         rest = self.cut()
         self.epoch, self.epoch_start = checkpoint, self.offset
         if self.codec.epoch < checkpoint:
@@ -92,17 +93,19 @@ class CausalStore:
         self._ends: dict[int, int] = {}
         self._incarnations: dict[int, int] = {}
         self.lacking: tuple[int, ...] = ()
-        """Numbers of tasks of whose logs something may be missing here that a predecessor of this process held."""
+        """Numbers of tasks whose logs may be incomplete here, compared with those that a predecessor of this process
+        held."""
         self._stable: dict[int, int] = {}
-        """The newest marks, in the order in which they came."""
+        """By task: the newest mark, in the order in which they arrived."""
         self.marks_taken = 0
-        """How many marks have been news: what a connection that carried all of them has reached."""
+        """The number of marks taken in that were new. A connection uses it as the position up to which it has carried
+        marks."""
         self.size_bytes = 0
 
     def append(self, segment: LogSegment) -> bool:
-        """Takes a segment in; the marks that came with it are known already.
+        """Takes a segment in. The marks that arrived with it must have been taken in before.
 
-        False if it was known already. Raises ProtocolError on a gap and on an overlap that differs.
+        Returns False if the segment was held already. Raises ProtocolError on a gap, and on an overlap that differs.
         """
         if segment.epoch < self.stable(segment.task) or not self._lives_on(segment):
             return False
@@ -123,7 +126,8 @@ class CausalStore:
         return True
 
     def _lives_on(self, segment: LogSegment) -> bool:
-        """Whether it is of the newest incarnation known. The first segment of a newer one makes void what is held."""
+        """Whether the segment is of the newest incarnation. The first segment of a newer one makes void what is
+        held."""
         known = self._incarnations.get(segment.task, 0)
         if segment.incarnation > known:
             self._incarnations[segment.task] = segment.incarnation
@@ -139,7 +143,7 @@ class CausalStore:
 
     def _compare(self, segment: LogSegment, known: LogSegment | None, end: int) -> None:
         if known is None and all(start >= segment.stop for start in self._segments[segment.task]):
-            return  # from before what is held: stable long ago
+            return  # from before the held part, so it has been stable for long
         if known != segment:
             raise ProtocolError(
                 f"the log of task number {segment.task} arrived twice and differs at offset {segment.start} "
@@ -148,39 +152,41 @@ class CausalStore:
 
     @property
     def position(self) -> int:
-        """The journal's end: what a connection that carried everything has reached. After a truncation an older
-        position may name segments it already had, never fewer than it lacks."""
+        """The end of the journal. A connection uses it as the position up to which it has carried segments. After a
+        truncation, an older position may yield segments that the connection has carried, but never fewer than it
+        lacks."""
         return self._dropped + len(self._journal)
 
     def since(self, position: int, wanted: Callable[[int], bool]) -> list[LogSegment]:
-        """Segments taken in at ``position`` or later, of the tasks ``wanted``, in the order of their arrival."""
+        """Segments taken in at ``position`` or later, of the tasks for which ``wanted`` is true, in the order of
+        arrival."""
         return [s for s in self._journal[max(0, position - self._dropped) :] if wanted(s.task)]
 
     def of(self, task: int) -> list[LogSegment]:
-        """What is held of one task's log, by offset."""
+        """The held segments of one task's log, by offset."""
         return sorted(self._segments.get(task, {}).values(), key=lambda s: s.start)
 
     def end(self, task: int) -> int | None:
-        """Where the held part of one task's log ends; None if nothing is held that is not stable."""
+        """The offset at which the held part of one task's log ends; None if nothing is held that is not stable."""
         return self._ends[task] if self._segments.get(task) else None
 
     def reach(self, task: int) -> Reach:
-        """How far one task's log is held."""
+        """How far one task's log is held, as a ``Reach``."""
         return Reach(task, self._incarnations.get(task, 0), self._ends.get(task, 0))
 
     @property
     def incarnations(self) -> dict[int, int]:
-        """By task that has restarted: the number of the newest incarnation known."""
+        """By task that has restarted without its log: the number of the newest incarnation seen."""
         return dict(self._incarnations)
 
-    # ---- what is stable
+    # ---- stable parts
 
     def stable(self, task: int) -> int:
         """Epochs of a task's log before this one are stable."""
         return max(self._stable.get(ALL_TASKS, 0), self._stable.get(task, 0))
 
     def mark(self, mark: StableMark) -> None:
-        """Takes a mark in, and drops what it makes stable."""
+        """Takes a mark in, and drops the segments that it makes stable."""
         if mark.epoch <= self.stable(mark.task):
             return
         if mark.task == ALL_TASKS:
@@ -194,7 +200,7 @@ class CausalStore:
             self._keep([s for s in self._journal if s.task not in marked or s.epoch >= mark.epoch])
 
     def _drop(self, task: int, epoch: int) -> int:
-        """How many segments of one task's log lie before an epoch; they are not held any more."""
+        """Drops the segments of one task's log before an epoch. Returns how many these were."""
         held = self._segments[task]
         before = [start for start, segment in held.items() if segment.epoch < epoch]
         for start in before:
@@ -202,14 +208,14 @@ class CausalStore:
         return len(before)
 
     def marks_since(self, taken: int) -> tuple[StableMark, ...]:
-        """The newest marks that are still true, of those taken in since ``taken`` of them were."""
+        """The marks taken in since ``marks_taken`` was ``taken``, except those that newer marks have replaced."""
         new = self.marks_taken - taken
         return tuple(map(StableMark._make, list(self._stable.items())[-new:])) if new else ()
 
 
 def merge(answers: Iterable[Sequence[LogSegment]], epoch: int) -> list[LogSegment]:
-    """The longest log of a task that the holders' answers make together, from ``epoch`` on, contiguous and without
-    doubles; of the newest incarnation that any of them knows.
+    """Merges the answers of all holders to the longest log of a task from ``epoch`` on, contiguous and without
+    duplicates, of the newest incarnation in any answer.
 
     Raises ProtocolError if two holders disagree or the pieces leave a gap.
     """
