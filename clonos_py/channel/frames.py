@@ -1,4 +1,4 @@
-"""Frames: what travels in channels, and the codec between a frame's rows and its body."""
+"""Frames, the unit of transport in channels, and the codec between a frame's rows and its body."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clonos_py.model.times import MIN_TIME
 
 
 class FrameKind(IntEnum):
-    """DATA may have no rows (a watermark alone). LOG_ONLY is not sequenced: it opens every connection (D6)."""
+    """DATA may have no rows, only a watermark. LOG_ONLY has no sequence number: it opens every connection (D6)."""
 
     DATA = 0
     BARRIER = 1
@@ -25,10 +25,11 @@ class FrameKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """An atom of a channel (D2). ``epoch``: the checkpoint its sender had taken last when it was cut.
+    """The unit of transport, order and logging in a channel (D2). ``epoch``: the last checkpoint that its sender had
+    taken.
 
-    ``watermark`` and ``idle`` hold after its rows. ``checkpoint`` is what a BARRIER is of. ``marker_us`` measures
-    latency (0: no marker); it is no part of the computation and may differ when the frame is rebuilt.
+    ``watermark`` and ``idle`` hold after its rows. ``checkpoint`` is that of a BARRIER. ``marker_us`` measures latency
+    (0: no marker); it is no part of the computation and may differ when the frame is rebuilt.
     """
 
     seq: int
@@ -40,11 +41,11 @@ class Frame:
     rows: pa.RecordBatch | None = None
     marker_us: int = 0
     stamp: bytes = b""
-    """What the checkpoint protocol of the sender says to that of the receiver."""
+    """Data that the checkpoint protocol of the sender passes to that of the receiver."""
 
 
 class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What precedes a body on the wire. ``marks``: what has become stable since the connection last carried some."""
+    """The header before a body on the wire. ``marks``: marks that are new since the connection last carried some."""
 
     seq: int
     kind: FrameKind
@@ -58,13 +59,13 @@ class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
     marks: tuple[StableMark, ...]
     delta: list[LogSegment]
     sent_before: int = 0
-    """Of LOG_ONLY: frames below this number were sent to the receiver or its predecessor already."""
+    """Of LOG_ONLY: frames below this number were sent before, to the receiver or its predecessor."""
     lacking: tuple[int, ...] = ()
-    """Numbers of tasks of whose logs the sender may not yet have all that its predecessor had."""
+    """Numbers of tasks of whose logs the sender may not yet hold all that its predecessor held."""
     stamp: bytes = b""
 
     def frame(self, rows: pa.RecordBatch | None) -> Frame:
-        """The frame that travels with this header, of which ``rows`` is the content."""
+        """The frame with this header and with ``rows``."""
         return Frame(
             self.seq,
             self.kind,
@@ -79,28 +80,30 @@ class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class FrameCodec(Protocol):
-    """Between rows and what the in-flight log retains of them. Where nothing crosses a process, they are the same."""
+    """Converts between rows and the bodies that the in-flight log retains. If no rows leave the process, both are the
+    same."""
 
     def encode(self, rows: pa.RecordBatch) -> Any: ...
 
     def message(self, body: Any) -> pa.Buffer:
-        """The body as checkpoint storage keeps it: one Arrow message."""
+        """The body as checkpoint storage holds it: one Arrow message."""
         ...
 
     def body(self, message: pa.Buffer, schema: pa.Schema) -> Any:
-        """What ``message`` was made of. Raises ArrowException where that is seen to be no batch of ``schema``."""
+        """The body that ``message`` was made from. Raises ArrowException if it is found to be no batch of
+        ``schema``."""
         ...
 
     def size_bytes(self, body: Any) -> int: ...
 
     def checksum(self, body: Any, sampled: bool) -> int:
-        """The same for equal rows cut the same way, so that a rebuilt frame can be compared (D12). ``sampled``: parts
-        of a large body may do."""
+        """A checksum that is equal for equal rows cut the same way, to compare a rebuilt frame with its original (D12).
+        ``sampled``: parts of a large body may be enough."""
         ...
 
 
 class PassThrough:
-    """The codec of drivers that keep all tasks in one process: batches are handed over as they are."""
+    """The codec of drivers that keep all tasks in one process: batches are passed on unchanged."""
 
     def encode(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         return rows

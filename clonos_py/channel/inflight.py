@@ -3,15 +3,14 @@
     truncated | retained: sent and received | sent | not sent yet
               ^ first                       ^ acked ^ cursor     ^ next_seq
 
-The task appends; the link asks for the frame at the cursor. Moving the cursor back is replay; a cursor ahead of
-``next_seq`` is deduplication: what a recovering task rebuilds before it is retained but not sent again.
+The task appends frames; the link sends the frame at the cursor. Moving the cursor back is replay. A cursor ahead of
+``next_seq`` is deduplication: frames that a recovering task rebuilds below the cursor are retained but not sent again.
 
-A body is in memory, or at a place on disk, or both: while it is written it can still be sent, and what is to be sent
-soon is read back ahead of the cursor. Others read and write; this log says what, and notes the outcome.
+A body is in memory, on disk, or both. It can be sent while it is being written, and it is read back ahead of the
+cursor. Other parts do the reading and writing: this log states what to read and write, and records the outcome.
 
-
-Invariants: first <= next_seq; retained sequence numbers are contiguous; nothing is dropped that the restart point of
-the receiver does not cover; a body leaves memory only when it can be read back.
+Invariants: first <= next_seq; retained sequence numbers are contiguous; only frames that the restart point of the
+receiver covers are dropped; a body leaves memory only when it can be read back.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.model.errors import ProtocolError
 
 AHEAD_BYTES = 8 << 20
-"""So much of a channel is read ahead of its cursor; one frame in any case."""
+"""How much of a channel is read ahead of its cursor; always at least one frame."""
 
 
 @dataclass(slots=True)
 class RetainedFrame:
-    """A retained frame. ``frame.rows`` is gone; the body is in memory (``body``) or on disk (``place``) or both.
+    """A retained frame. ``frame.rows`` is cleared; the body is in memory (``body``), on disk (``place``), or both.
 
-    ``asked``: it is being written (without a place) or read (with one)."""
+    ``asked``: it is being written (if ``place`` is None) or read (else)."""
 
     frame: Frame
     row_count: int
@@ -45,12 +44,12 @@ class RetainedFrame:
 
     @property
     def here(self) -> bool:
-        """Whether it can be sent now."""
+        """Whether its body is in memory, so that it can be sent now."""
         return self.body is not None or not self.size_bytes
 
 
 class InFlightLog:
-    """Frames of one channel that the receiver's restart point does not cover, and which of them the receiver has."""
+    """Frames of one channel that the receiver's restart point does not cover, and how far the receiver has got."""
 
     def __init__(self, next_seq: int) -> None:
         self._entries: deque[RetainedFrame] = deque()
@@ -63,18 +62,18 @@ class InFlightLog:
         """Frames below this number were sent at least once."""
         self.acked = next_seq
         self._owed = next_seq
-        """Frames below this number were here when the receiver connected."""
+        """Frames below this number were retained when the receiver connected."""
         self.epoch = 0
-        """Of the newest frame."""
+        """The epoch of the newest frame."""
         self.connected = False
         self.retain = True
-        """False for at-most-once: what was sent is forgotten."""
+        """False for at-most-once: frames are dropped once they are sent."""
         self.memory_bytes = 0
-        """Of bodies that are nowhere but in memory."""
+        """Size of the bodies that are only in memory."""
         self.writing_bytes = 0
-        """How much of that is being written."""
+        """How much of ``memory_bytes`` is being written to disk."""
         self.ahead_bytes = 0
-        """Of bodies on disk that are in memory, too, or are being read: at most a little."""
+        """Size of the bodies on disk that are also in memory, or are being read; limited by ``AHEAD_BYTES``."""
         self.spilled_bytes = 0
         self._write_from = self._read_from = next_seq
         self._ahead: dict[int, RetainedFrame] = {}
@@ -82,8 +81,8 @@ class InFlightLog:
 
     @property
     def unreceived(self) -> int:
-        """Frames cut since a receiver connected that it has not taken yet: what back-pressure counts. What is replayed
-        to it was let through once."""
+        """The number of frames cut since the receiver connected that it has not taken yet. Back-pressure counts these.
+        Frames that are replayed to the receiver do not count: back-pressure admitted them when they were cut."""
         return self.next_seq - max(self.acked, self._owed) if self.connected else 0
 
     def append(self, entry: RetainedFrame) -> None:
@@ -102,7 +101,7 @@ class InFlightLog:
             self._forget_sent(self.next_seq)
 
     def between(self, start: int, stop: int) -> Iterator[RetainedFrame]:
-        """The frames [start, stop), in their order. Raises ProtocolError if they are not all retained."""
+        """The frames [start, stop) in order. Raises ProtocolError if they are not all retained."""
         if start < self.first or stop > self.next_seq:
             raise ProtocolError(
                 f"frames [{start}, {stop}) are to be stored, those of [{self.first}, {self.next_seq}) are retained"
@@ -112,7 +111,7 @@ class InFlightLog:
     # ---- sending
 
     def connect(self, next_seq: int) -> None:
-        """A receiver that wants ``next_seq`` next has subscribed. Raises ProtocolError if that is gone."""
+        """A receiver has subscribed from ``next_seq`` on. Raises ProtocolError if that frame is no longer retained."""
         if next_seq < self.first:
             raise ProtocolError(f"frame {next_seq} was asked for, the in-flight log starts at {self.first}")
         self.disconnect()
@@ -121,7 +120,7 @@ class InFlightLog:
         self.connected = True
 
     def disconnect(self) -> None:
-        """Nothing is sent any more: what was read ahead is on disk all the same."""
+        """Stops sending and drops bodies that were read ahead; they are still on disk."""
         self.connected = False
         for seq in list(self._ahead):
             self._let_go(seq)
@@ -139,7 +138,7 @@ class InFlightLog:
         return self._entries[seq - self.first]
 
     def pending(self, window: int) -> RetainedFrame | None:
-        """The frame to send now, None if there is none, it is still on disk, or ``window`` frames are on their way."""
+        """The frame to send now. None if there is none, it is still on disk, or ``window`` frames are in flight."""
         if not self.connected or self.cursor >= self.next_seq or self.cursor - self.acked >= window:
             return None
         entry = self._at(self.cursor)
@@ -158,14 +157,15 @@ class InFlightLog:
         self.cursor = max(self.cursor, self.first)
 
     def acknowledge(self, next_seq: int) -> None:
-        """The receiver's task has taken everything below ``next_seq``. Raises ProtocolError if it cannot have."""
+        """The receiver's task has taken all frames below ``next_seq``. Raises ProtocolError if these were not all
+        sent."""
         if next_seq > max(self.cursor, self.acked):
             raise ProtocolError(f"frames below {next_seq} were acknowledged, only those below {self.cursor} were sent")
         self.acked = max(self.acked, next_seq)
 
     def truncate_below(self, seq: int) -> None:
-        """The receiver's restart point covers the frames below ``seq``: they are dropped, those that are to be cut
-        again, too."""
+        """Drops the frames below ``seq``, which the receiver's restart point covers. Frames below it that are yet to be
+        rebuilt are dropped when they are appended."""
         self.covered = max(self.covered, seq)
         while self._entries and self.first < seq:
             self._drop_first()
@@ -186,15 +186,15 @@ class InFlightLog:
             self._unused.append(entry.place)
 
     def take_unused(self) -> list[Any]:
-        """The places that no frame needs any more, each once."""
+        """The places on disk that no frame needs any more, each returned once."""
         unused, self._unused = self._unused, []
         return unused
 
     # ---- writing
 
     def to_write(self, bytes_wanted: float, before_epoch: float = float("inf")) -> list[RetainedFrame]:
-        """The oldest frames that are not being written, of epochs before ``before_epoch``, until they have
-        ``bytes_wanted``. They are being written from now on."""
+        """The oldest frames of epochs before ``before_epoch`` that are not being written, up to ``bytes_wanted``. They
+        count as being written from now on."""
         found = []
         self._write_from = max(self._write_from, self.first)
         while bytes_wanted > 0 and self._write_from < self.next_seq:
@@ -210,7 +210,7 @@ class InFlightLog:
         return found
 
     def written(self, seq: int, place: Any) -> None:
-        """A frame can be read back from ``place``. Its memory is free, unless it is to be sent next."""
+        """The frame can be read back from ``place``. Its body is freed, unless it is to be sent soon."""
         if seq < self.first:
             self._unused.append(place)
             return
@@ -228,7 +228,7 @@ class InFlightLog:
             self._read_from = max(min(self._read_from, seq), self.cursor)
 
     def not_written(self, seq: int) -> None:
-        """A frame could not be written: it stays in memory, and may be tried again."""
+        """The frame could not be written. It stays in memory, and writing it may be tried again."""
         if seq >= self.first:
             entry = self._at(seq)
             entry.asked = False
@@ -238,8 +238,8 @@ class InFlightLog:
     # ---- reading back
 
     def to_read(self, frames_ahead: int) -> list[RetainedFrame]:
-        """Frames on disk that are among the next ``frames_ahead`` to be sent, as far as there is room for them. They
-        are being read from now on."""
+        """Frames on disk among the next ``frames_ahead`` to be sent, as far as the read-ahead limit allows. They count
+        as being read from now on."""
         found: list[RetainedFrame] = []
         if not self.connected:
             return found
@@ -256,11 +256,11 @@ class InFlightLog:
         return found
 
     def _may_read(self, entry: RetainedFrame) -> bool:
-        """What is to be sent next always may."""
+        """Whether the limit allows reading it. The frame at the cursor may always be read."""
         return entry.frame.seq == self.cursor or self.ahead_bytes + entry.size_bytes <= AHEAD_BYTES
 
     def read(self, seq: int, body: Any) -> None:
-        """What ``to_read`` asked for is here; it is let go where the cursor is elsewhere by now."""
+        """The body that ``to_read`` requested has been read. It is dropped if the cursor has moved elsewhere."""
         if seq < self.first:
             return
         entry = self._at(seq)
@@ -274,5 +274,5 @@ class InFlightLog:
 
     @property
     def checksums(self) -> list[tuple[int, int]]:
-        """(sequence number, checksum) of everything retained."""
+        """(sequence number, checksum) of all retained frames."""
         return [(e.frame.seq, e.checksum) for e in self._entries]

@@ -1,13 +1,13 @@
-"""The in-flight log of a channel whose frames can be made again: it keeps only those that are on their way.
+"""The in-flight log of a channel whose frames can be regenerated: it retains only frames that are in flight.
 
-    truncated | nowhere: received, or the receiver is gone | kept: not received yet
-              ^ first                                      ^ kept          ^ cursor ^ next_seq
+    truncated | not held: received, or no receiver is connected | kept: not received yet
+              ^ first                                           ^ kept         ^ cursor ^ next_seq
 
-A receiver that asks for a frame below ``kept`` gets frames that are regenerated (``missing`` says which) and arrive in
-their order. What is known of a frame that is nowhere is its checksum: made again it must have the same.
+If a receiver requests frames below ``kept``, these are regenerated (``missing`` lists them) and arrive in order. Of a
+frame that is not held only the checksum is stored; the regenerated frame must have the same one.
 
-Invariants: those of ``InFlightLog``, but that the sequence numbers retained are those from ``kept`` on; all below it
-down to ``first`` can be regenerated from the log of the task since its restart point.
+Invariants: those of ``InFlightLog``, except that the retained sequence numbers begin at ``kept``. All frames from
+``first`` up to ``kept`` can be regenerated from the log of the task since its restart point.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from clonos_py.channel.inflight import InFlightLog, RetainedFrame
 
 
 class RegeneratedLog(InFlightLog):
-    """Frames on their way, and those made again for a receiver that had lost them."""
+    """Frames in flight, and frames regenerated for a receiver that had lost them."""
 
     def __init__(self, next_seq: int) -> None:
         super().__init__(next_seq)
         self.kept = next_seq
         self.connections = 0
-        """How many receivers have connected so far: what was made again for an earlier one is of no use."""
+        """How many receivers have connected so far. Frames regenerated for an earlier one are of no use."""
         self._again: deque[RetainedFrame] = deque()
         self._checksum_of: dict[int, int] = {}
 
@@ -33,7 +33,7 @@ class RegeneratedLog(InFlightLog):
         self._forget(self.acked if self.connected else self.next_seq)
 
     def go_on_at(self, next_seq: int) -> None:
-        """The frames from ``first`` on were cut before, by a predecessor; ``next_seq`` is cut next."""
+        """A predecessor cut the frames from ``first`` on before; the next frame to be cut is ``next_seq``."""
         self.next_seq = self.kept = next_seq
         self._owed = max(self._owed, next_seq)
         self.sent_before = max(self.sent_before, next_seq)
@@ -80,25 +80,25 @@ class RegeneratedLog(InFlightLog):
         while self._again and self._again[0].frame.seq < self.cursor:
             self.ahead_bytes -= self._again.popleft().size_bytes
 
-    # ---- frames made again
+    # ---- regenerated frames
 
     @property
     def lowest_checksum(self) -> int | None:
-        """The lowest number of a frame whose checksum is known; None if there is none."""
+        """The lowest number of a frame whose checksum is stored; None if there is none."""
         return min(self._checksum_of, default=None)
 
     @property
     def missing(self) -> range:
-        """What must be made again for the receiver, in this order."""
+        """The frames that must be regenerated for the receiver, in this order."""
         start = self.cursor + len(self._again)
         return range(start, self.kept) if self.connected else range(0)
 
     def checksum_of(self, seq: int, unknown: int) -> int:
-        """What a frame had when it was first made here; if that is now, it is taken to be ``unknown`` from now on."""
+        """The stored checksum of a frame. If there is none, ``unknown`` is stored and returned."""
         return self._checksum_of.setdefault(seq, unknown)
 
     def regenerated(self, entry: RetainedFrame) -> bool:
-        """Takes a frame that is missing. False if it is not (any more)."""
+        """Takes the next missing frame. Returns False if the frame is not missing (any more)."""
         missing = self.missing
         if not missing or entry.frame.seq != missing.start:
             return False

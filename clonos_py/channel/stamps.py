@@ -1,16 +1,16 @@
-"""The stamp that a communication-induced protocol puts on frames (E10), kept with the frame and small on the wire.
+"""The stamp that a communication-induced protocol puts on frames (E10), stored with the frame and small on the wire.
 
-A frame is given its stamp when it is cut, and keeps it: sent again, it carries what it carried at first. In the
-in-flight log a stamp lies in its whole form. On a connection it travels as what differs from the stamp before it there,
-so a connection begins with a whole one (``link/stamps.py``).
+A frame gets its stamp when it is cut and keeps it: if it is sent again, the stamp is the same. The in-flight log holds
+stamps in full form. On a connection a stamp is encoded as the difference to the one before it there, so a connection
+begins with a full one (``link/stamps.py``).
 
-The whole form is the number of tasks, the clock, two vectors of truth values with eight to a byte, and a count for each
-task; numbers are in base 128, lowest first, without needless zeros. A difference is empty if nothing differs. Else it
-is a byte that says what follows: by how much the clock has grown, which truth values and which counts are others. Of
-these follows a list if there are few, else a vector. In one channel nothing becomes less; where something does, the
-whole form follows instead.
+The full form is the number of tasks, the clock, two bit vectors with eight bits to a byte, and a count for each task.
+Numbers are in base 128, lowest digit first, without superfluous zeros. A difference is empty if nothing differs. Else
+it begins with a byte of flags for what follows: the growth of the clock, the changed bits and the grown counts. Each of
+the latter is a list if few have changed, else a vector. Within one channel no number becomes smaller; if one does, the
+full form follows instead.
 
-Reading gives the stamp that was written, or raises CodecError, whatever the bytes.
+Reading any bytes returns the stamp that was written, or raises CodecError.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _NUMBER_MAX = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class HmnrStamp:
-    """The state of a frame's sender when it was cut (``task/checkpointing/hmnr.py``). Of ``greater`` and ``taken`` bit
-    k is of task k."""
+    """The state of a frame's sender when the frame was cut (``task/checkpointing/hmnr.py``). Bit k of ``greater`` and
+    of ``taken`` belongs to task k."""
 
     clock: int
     greater: int
@@ -35,7 +35,7 @@ class HmnrStamp:
     checkpoints: tuple[int, ...]
 
     def encode(self) -> bytes:
-        """The whole form."""
+        """The full form."""
         tasks = len(self.checkpoints)
         out = bytearray()
         _put(out, tasks)
@@ -47,7 +47,7 @@ class HmnrStamp:
 
     @staticmethod
     def decode(data: bytes, tasks: int) -> HmnrStamp:
-        """The stamp of so many tasks in its whole form. Raises CodecError."""
+        """Decodes a full form for this number of tasks. Raises CodecError."""
         try:
             return _whole(_Reader(data), tasks)
         except ValueError as problem:
@@ -55,13 +55,13 @@ class HmnrStamp:
 
 
 class StampWriter:
-    """For one connection, in the order of its frames."""
+    """Encodes the stamps of one connection, in the order of its frames."""
 
     def __init__(self) -> None:
         self._before: HmnrStamp | None = None
 
     def write(self, stamp: HmnrStamp) -> bytes:
-        """What travels of it."""
+        """The wire form of the stamp."""
         before, self._before = self._before, stamp
         if stamp == before:
             return b""
@@ -71,14 +71,14 @@ class StampWriter:
 
 
 class StampReader:
-    """The other end of the connection. ``tasks``: how many the job has."""
+    """Decodes the stamps of one connection. ``tasks``: the number of tasks of the job."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks
         self._before: HmnrStamp | None = None
 
     def read(self, data: bytes) -> HmnrStamp:
-        """The stamp that was written. Raises CodecError, and then nothing has changed."""
+        """The stamp that was written. Raises CodecError; the reader is then unchanged."""
         try:
             self._before = self._read(data)
         except ValueError as problem:
@@ -96,7 +96,7 @@ class StampReader:
 
 
 def _follows(stamp: HmnrStamp, before: HmnrStamp) -> bool:
-    """Whether a difference can say it: nothing has become less."""
+    """Whether the stamp can be encoded as a difference: no number has become smaller."""
     return (
         stamp.clock >= before.clock
         and len(stamp.checkpoints) == len(before.checkpoints)
@@ -133,7 +133,7 @@ def _difference(stamp: HmnrStamp, before: HmnrStamp) -> bytes:
 
 
 def _after(before: HmnrStamp, reader: _Reader) -> HmnrStamp:
-    """The stamp that differs so from the one before."""
+    """The stamp after ``before`` that the difference describes."""
     tasks, flags = len(before.checkpoints), reader.byte()
     if not flags or flags & _WHOLE:
         raise ValueError(f"{flags} says nothing")
@@ -173,7 +173,7 @@ def _put(out: bytearray, number: int) -> None:
 
 
 def _put_places(out: bytearray, bits: int) -> None:
-    """Which bits are set: how many, then how many are not set before each."""
+    """Writes which bits are set: their number, then for each the number of unset bits before it."""
     _put(out, bits.bit_count())
     for gap in _gaps(bits):
         _put(out, gap)
@@ -187,8 +187,8 @@ def _gaps(bits: int) -> Iterator[int]:
 
 
 def _put_growth_listed(out: bytearray, growth: Sequence[int]) -> None:
-    """How many have grown, then for each how many have not before it, twice, and whether by more than one; if so, by
-    how much more than two."""
+    """Writes the number of counts that have grown. Then, for each: the number of others before it, doubled, plus one if
+    it has grown by more than one; if so, also the growth minus two."""
     grown = [(task, by) for task, by in enumerate(growth) if by]
     _put(out, len(grown))
     place = 0
@@ -200,13 +200,13 @@ def _put_growth_listed(out: bytearray, growth: Sequence[int]) -> None:
 
 
 def _put_growth(out: bytearray, growth: Sequence[int]) -> None:
-    """For each as many bits as it has grown by, and a bit that is not set. Nothing follows it."""
+    """Writes each growth in unary: as many set bits, then an unset one. Nothing may follow."""
     bits = "".join("1" * by + "0" for by in growth)
     out += int(bits[::-1], 2).to_bytes((len(bits) + 7) // 8, "little")
 
 
 class _Reader:
-    """Of one stamp's bytes. All raise ValueError."""
+    """Reads one stamp's bytes. All methods raise ValueError."""
 
     def __init__(self, data: bytes, position: int = 0) -> None:
         self._data, self._position = data, position
@@ -270,12 +270,12 @@ class _Reader:
 
 
 def packed(bits: int, tasks: int) -> bytes:
-    """A vector of truth values, eight to a byte."""
+    """A bit vector with eight bits to a byte."""
     return bits.to_bytes((tasks + 7) // 8, "little")
 
 
 def unpacked(data: bytes, tasks: int) -> int:
-    """The vector that was packed. Raises ValueError if the bytes are no vector of so many tasks."""
+    """The vector that was packed. Raises ValueError if the bytes are no vector of this many tasks."""
     bits = int.from_bytes(data, "little")
     if len(data) != (tasks + 7) // 8 or bits >> tasks:
         raise ValueError(f"{len(data)} bytes are no vector of {tasks} tasks")
