@@ -1,10 +1,10 @@
-"""The causal sinks of one link: each like an output channel whose receiver keeps everything and never dies (D16).
+"""The causal sinks of one link: each is like an output channel whose receiver holds everything and never fails (D16).
 
-    to be claimed --OutputClaimed--> claimed: pieces that are out are compared, the others written
+    to be claimed --OutputClaimed--> claimed: pieces that are visible are compared, the others written
 
-What an output holds is taken into the store when it is claimed. From then on this process answers for the output in
-every round, so that what is visible is repeated, whatever else has failed. Determinants are written with the pieces
-that depend on them, and before these.
+When an output is claimed, the logs that it holds are taken into the store. From then on this process answers for the
+output in every round, so that a replay repeats what is visible, whatever else has failed. Determinants are written with
+the pieces that depend on them, and before these.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from clonos_py.model.segments import LogSegment
 
 
 class _Output:
-    """What is known of one sink's output, and what is to be written there."""
+    """The known contents of one sink's output, and the pieces to be written to it."""
 
     def __init__(self, number: int, name: str) -> None:
         self.number, self.name = number, name
         self.claimed = False
         self.checksums: dict[int, int] = {}
         self.next_seq = 0
-        """Pieces below are out, or known from before the restart point."""
+        """Pieces below this number are visible, or are from before the restart point."""
         self.waiting: list[tuple[int, OutputSegment]] = []
         """(epoch, piece)"""
         self.writing = 0
-        """Pieces on their way."""
+        """The number of pieces whose writing has not ended."""
         self._epoch, self._position = -1, 0
 
     def take(self, frame: Frame, checksum: int, task: TaskId) -> None:
-        """Raises DivergenceError if the piece is out with other content."""
+        """Takes a piece. Raises DivergenceError if it is visible with other content."""
         assert frame.rows is not None
         if frame.seq >= self.next_seq:
             self.waiting.append((frame.epoch, OutputSegment(frame.seq, checksum, frame.rows)))
@@ -50,7 +50,7 @@ class _Output:
             )
 
     def writes(self, store: CausalStore) -> Iterator[io.WriteOutput]:
-        """One for each epoch."""
+        """One write for each epoch."""
         waiting, self.waiting = self.waiting, []
         for epoch, entries in groupby(waiting, key=lambda entry: entry[0]):
             log = self._log(epoch, store)
@@ -59,8 +59,8 @@ class _Output:
             yield io.WriteOutput(self.number, self.name, epoch, log, pieces)
 
     def _log(self, epoch: int, store: CausalStore) -> list[LogSegment]:
-        """What has come since the last write. The first write of an epoch repeats what is held of this epoch: what was
-        written before goes when the epoch's checkpoint is complete."""
+        """The segments since the last write. The first write of an epoch repeats those held of this epoch: what was
+        written before is deleted when the epoch's checkpoint is complete."""
         new = store.since(self._position, lambda task: True)
         if epoch != self._epoch:
             self._epoch = epoch
@@ -72,7 +72,7 @@ class _Output:
 
 
 class CausalOutputs:
-    """One per link."""
+    """The causal outputs of one link."""
 
     def __init__(self, plan: PhysicalPlan, task: TaskId, store: CausalStore, codec: FrameCodec) -> None:
         self._task, self._store, self._codec = task, store, codec
@@ -80,7 +80,7 @@ class CausalOutputs:
         self._outputs = [_Output(n, name) for n, name in enumerate(plan.by_name[task.vertex].causal_sinks)]
 
     def claim(self, attempt: Attempt, checkpoint: int, lineage: str) -> list[io.Instruction]:
-        """This process is ``attempt`` of its task now, and starts from ``checkpoint``."""
+        """Claims all outputs: this process becomes ``attempt`` of its task and starts from ``checkpoint``."""
         return [io.ClaimOutput(o.number, o.name, attempt, checkpoint, self._shape, lineage) for o in self._outputs]
 
     def claimed(self, event: io.OutputClaimed) -> None:
@@ -92,16 +92,16 @@ class CausalOutputs:
 
     @property
     def ready(self) -> bool:
-        """Whether all that the outputs hold is known here."""
+        """Whether the contents of all outputs are loaded."""
         return all(output.claimed for output in self._outputs)
 
     @property
     def unwritten(self) -> int:
-        """Pieces of the output that has most of them to write."""
+        """The number of unwritten pieces of the output that has the most of them."""
         return max((len(output.waiting) + output.writing for output in self._outputs), default=0)
 
     def published(self, frames: Sequence[tuple[int, Frame]]) -> list[io.Instruction]:
-        """Takes what sinks have emitted; what comes while a write is under way goes together after it."""
+        """Takes what sinks have emitted. Pieces that arrive during a write are written together after it."""
         for number, frame in frames:
             rows = frame.rows
             checksum = self._codec.checksum(self._codec.encode(rows), sampled=False) if rows is not None else 0
@@ -118,7 +118,7 @@ class CausalOutputs:
         return [] if output.writing else list(output.writes(self._store))
 
     def flush(self) -> list[io.Instruction]:
-        """A snapshot follows, which covers all that was emitted before it."""
+        """Writes everything before a snapshot, which covers all that was emitted before it."""
         work: list[io.Instruction] = []
         for output in self._outputs:
             work += output.writes(self._store)
@@ -127,5 +127,5 @@ class CausalOutputs:
 
 
 def _shape(vertex: Vertex) -> str:
-    """What must be the same for another run to repeat what a task of this vertex did."""
+    """What must be equal for another run to repeat the work of a task of this vertex."""
     return f"{vertex.name}={vertex.parallelism}:{','.join(operator.name for operator in vertex.operators)}"

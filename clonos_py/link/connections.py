@@ -1,7 +1,7 @@
-"""Connections of a link: whom it subscribes to, whom it serves, and what happens when one of them ends (D6, D9, D11).
+"""Connections of a link: its senders, its receivers, and what happens when a connection ends (D6, D9, D11).
 
-Promises: only connections of the expected attempt are served or listened to; who subscribes too early waits; a lost
-connection is reported to the coordinator as a suspicion, and is tried again until the coordinator decides otherwise.
+Promises: only connections of the expected attempt are served or read; a subscription that comes too early waits; a lost
+connection is reported to the coordinator as a suspicion, and is opened again until the coordinator decides otherwise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from clonos_py.model.messages import Peer, Suspect
 
 
 class Connections:
-    """Opens and closes; what flows is the link's business."""
+    """Opens and closes connections; the link handles what flows on them."""
 
     def __init__(
         self, job: str, process: int, inputs: Sequence[InputChannel], outputs: Sequence[OutputChannel]
@@ -26,21 +26,21 @@ class Connections:
         self._attempt: Attempt | None = None
         self._parked: list[io.Subscribed] = []
         self._wishes: dict[int, io.Hello] = {}
-        """By input: what was asked for last; an answer to an earlier question is void."""
+        """By input: the last subscription sent; answers to earlier ones are void."""
 
     def open(self, attempt: Attempt) -> list[io.Instruction]:
-        """The state is here: connects the inputs as ``attempt``."""
+        """The state is loaded: connects the inputs as ``attempt``."""
         self._attempt = attempt
         return [connect for channel in self._inputs for connect in self._connect(channel)]
 
     def unpark(self) -> list[io.Subscribed]:
-        """The subscriptions that have waited for the inputs to be opened: ``admit`` is to be asked again."""
+        """The subscriptions that waited for the inputs to be opened, to be passed to ``admit`` again."""
         parked, self._parked = self._parked, []
         return parked
 
     @property
     def parked(self) -> int:
-        """How many subscriptions wait for this process to be the attempt that they ask for."""
+        """The number of subscriptions that wait for this process to become the attempt they name."""
         return len(self._parked)
 
     # ---- upstream
@@ -60,8 +60,8 @@ class Connections:
         return [] if connection is None else [io.Disconnect(connection)]
 
     def replace(self, peers: Sequence[Peer]) -> tuple[list[io.Instruction], list[InputChannel]]:
-        """Subscribes to these instead of the former senders of their channels. Gives the channels whose senders have
-        restarted, too."""
+        """Subscribes to ``peers`` in place of the former senders of their channels. Also returns the channels whose
+        senders have restarted without their log."""
         instructions: list[io.Instruction] = []
         renumbering = []
         by_channel = {channel.channel: channel for channel in self._inputs}
@@ -84,8 +84,9 @@ class Connections:
     # ---- downstream
 
     def admit(self, event: io.Subscribed) -> tuple[OutputChannel | None, list[io.Instruction]]:
-        """The output to serve on this connection from now on, once an older connection of it is closed. None: later,
-        when this process is the attempt asked for, or never, when it is not or the subscriber has been replaced."""
+        """The output to serve on this connection from now on; an older connection of it is closed. None if the
+        subscription must wait until this process is the attempt that it names. None as well if it is refused: it names
+        another attempt, or its subscriber has been replaced."""
         hello = event.hello
         output = next((o for o in self._outputs if o.channel == hello.channel), None)
         if output is None or hello.job != self._job:
@@ -118,7 +119,8 @@ class Connections:
         return instructions
 
     def close_older(self, attempts: Mapping[TaskId, Attempt]) -> list[io.Instruction]:
-        """Nothing of an older attempt may arrive any more, and nothing is sent to it, should it ask again."""
+        """Closes connections of older attempts. Nothing from these may arrive any more, and later subscriptions of
+        theirs are refused."""
         closed: list[io.Instruction] = []
         for channel in self._inputs:
             if channel.peer is not None and channel.peer.attempt < attempts.get(channel.sender, channel.peer.attempt):

@@ -1,4 +1,5 @@
-"""What a link remembers of snapshots until their checkpoint is complete: progress, and what sinks prepared (D16)."""
+"""What a link holds of snapshots until their checkpoint is complete: progress, and results that sinks prepared
+(D16)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.process.contract import Snapped, TaskProgress
 
 Committables = dict[str, list[bytes]]
-"""By sink, oldest first."""
+"""By sink: names of prepared results, oldest first."""
 
 
 class Epochs:
@@ -20,11 +21,11 @@ class Epochs:
 
     @property
     def checkpoints(self) -> list[int]:
-        """Those of which anything is kept."""
+        """The checkpoints of which anything is held."""
         return sorted(self._progress.keys() | self._prepared.keys())
 
     def add(self, event: Snapped) -> TaskSnapshot:
-        """Takes a snapshot in; gives it back with everything a completion of it has to commit."""
+        """Takes a snapshot. Returns it with all results that its completion has to commit."""
         snapshot = event.snapshot
         self._progress[snapshot.checkpoint] = event.progress
         if snapshot.committables:
@@ -32,13 +33,14 @@ class Epochs:
         return replace(snapshot, committables=self.uncommitted(snapshot.checkpoint))
 
     def restored(self, checkpoint: int, progress: TaskProgress, prepared: Committables) -> None:
-        """The process starts from this snapshot, which is still to be completed."""
+        """The process starts from this snapshot, whose checkpoint is still to be completed."""
         self._progress[checkpoint] = progress
         if prepared:
             self._prepared[checkpoint] = {name: list(c) for name, c in prepared.items()}
 
     def uncommitted(self, checkpoint: int) -> Committables:
-        """What sinks prepared up to ``checkpoint`` and nothing has committed: that of aborted checkpoints, too."""
+        """Results that sinks prepared up to ``checkpoint`` and that are not committed, those of aborted checkpoints
+        included."""
         merged: Committables = {}
         for number in sorted(n for n in self._prepared if n <= checkpoint):
             for name, named in self._prepared[number].items():
@@ -49,7 +51,8 @@ class Epochs:
         self._prepared = {n: c for n, c in self._prepared.items() if n > checkpoint}
 
     def complete(self, checkpoint: int) -> TaskProgress | None:
-        """Checkpoint ``checkpoint`` is complete: the progress then, None if this process did not take it."""
+        """Checkpoint ``checkpoint`` is complete. Returns the progress in its snapshot; None if this process has not
+        taken it."""
         progress = self._progress.get(checkpoint)
         self._progress = {n: p for n, p in self._progress.items() if n > checkpoint}
         return progress

@@ -1,9 +1,10 @@
-"""The logs that a process holds, its own and those of upstream tasks, and what may be missing from them (D6, D10).
+"""The logs that a process holds, its own and those of upstream tasks, and which of them may be incomplete (D6, D10).
 
-A process that replaces a failed task holds no logs at first. Until it has caught up it does not count as a holder of
-the logs that its predecessor held: its own log comes from the coordinator, upstream logs come with the first frame of
-every connection. Each frame names the logs that its sender itself lacks. In a loop that would never end, since each
-waits for the other; so a task of a loop gets all upstream logs from the coordinator, to which all send what they hold.
+A process that replaces a failed task holds no logs at first. Until it has caught up, it does not count as a holder of
+the logs that its predecessor held. Its own log comes from the coordinator; upstream logs come with the first frame of
+every connection. Each frame names the logs that its sender itself lacks. In a loop this would never end, since each
+task would wait for the other. So a task of a loop gets all upstream logs from the coordinator, to which all survivors
+send what they hold.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from clonos_py.model.segments import Incarnation, LogSegment, Reach
 
 
 def shared_logs(plan: PhysicalPlan, task: TaskId, receiver: TaskId) -> frozenset[int]:
-    """The logs that ``task`` passes on to ``receiver``: its own and upstream ones within the sharing depth, counted
-    along the shortest path (D6)."""
+    """The logs that ``task`` sends to ``receiver``: its own and upstream ones within the sharing depth, counted along
+    the shortest path (D6)."""
     if not plan.gaps and plan.covered == 0:
         return frozenset()
     return frozenset(number for number in plan.origins[task] if plan.shares(plan.tasks[number], receiver))
 
 
 class HeldLogs:
-    """One per link. ``store.lacking`` is kept up to date for outgoing frames."""
+    """The logs of one link. ``store.lacking`` is kept up to date for outgoing frames."""
 
     def __init__(self, plan: PhysicalPlan, task: TaskId, inputs: Sequence[InputChannel]) -> None:
         self.store = CausalStore()
@@ -41,7 +42,7 @@ class HeldLogs:
         self._own = plan.tasks.index(task)
         self._lacking: list[set[int]] = [set() for _ in inputs]
         self._received: list[set[int]] = [set() for _ in inputs]
-        """By input: numbers of the tasks of whose logs anything has come from there since the restart point."""
+        """By input: numbers of the tasks of whose logs anything has arrived on it since the restart point."""
         shared = [shared_logs(plan, channel.sender, task) for channel in inputs]
         paths = Counter(number for logs in shared for number in logs)
         self._several = [sorted(number for number in logs if paths[number] > 1) for logs in shared]
@@ -50,17 +51,18 @@ class HeldLogs:
         self._needs: dict[int, int] = {}
         self._settled = True
         self.incarnation = Incarnation()
-        """That of the task's own log."""
+        """The incarnation of the task's own log."""
 
     def succeed(self, attempt: Attempt) -> None:
-        """This process is ``attempt`` of its task now; only a first attempt has no predecessor."""
+        """This process becomes ``attempt`` of its task. Only a first attempt has no predecessor whose logs it may
+        lack."""
         if attempt.counter > 1:
             self._settled = False
             self._lacking = [set(shared_logs(self._plan, channel.sender, self._task)) for channel in self._inputs]
             self._note()
 
     def restore(self, logs: Sequence[LogSegment]) -> None:
-        """The state to start from depends on these determinants of upstream tasks (E8)."""
+        """Takes the determinants of upstream tasks that the restored state depends on (E8)."""
         for segment in logs:
             self.store.append(segment)
         held = {segment.task for segment in logs}
@@ -68,13 +70,13 @@ class HeldLogs:
             self._received[index] |= held & shared_logs(self._plan, channel.sender, self._task)
 
     def to_store(self) -> list[LogSegment] | None:
-        """What a snapshot has to keep; None if something may be missing of it."""
+        """The logs that a snapshot has to store; None if some of them may be incomplete."""
         if self.store.lacking:
             return None
         return [s for number in range(len(self._plan.tasks)) if number != self._own for s in self.store.of(number)]
 
     def replay(self, message: Replay) -> None:
-        """Takes the logs that the coordinator has gathered."""
+        """Takes the logs that the coordinator has merged."""
         self._settled, self.incarnation = True, message.incarnation
         for segment in (*message.upstream, *message.log):
             self.store.append(segment)
@@ -87,13 +89,13 @@ class HeldLogs:
         self._note()
 
     def _is_behind(self, number: int) -> bool:
-        """Whether anything of a task has come, on whatever way, with what the replayed log speaks of."""
+        """Whether anything of a task has arrived, on any path, with the frames that the replayed log names."""
         origin = self._plan.tasks[number]
         senders = {self._inputs[index].sender for index in self._replayed}
         return origin in senders or not senders.isdisjoint(self._plan.hops[origin])
 
     def take(self, index: int, header: FrameHeader) -> None:
-        """Takes in what came with a frame of input ``index``."""
+        """Takes the marks and the delta that arrived with a frame of input ``index``."""
         if header.kind is FrameKind.LOG_ONLY:
             self._acknowledged[index] = self._unacknowledged(index)
         for mark in header.marks:
@@ -106,23 +108,26 @@ class HeldLogs:
             self._note()
 
     def news(self, index: int) -> list[Reach]:
-        """What the sender of an input need not send, since others have; only what was not acknowledged before."""
+        """The logs that the sender of an input need not send, since others have sent them; only those not acknowledged
+        yet."""
         known = self._acknowledged[index]
         found = [reach for number in self._several[index] if (reach := self.store.reach(number)) > known[number]]
         known.update((reach.task, reach) for reach in found)
         return found
 
     def produced(self, segment: LogSegment) -> None:
-        """Takes in what the task has logged."""
+        """Takes what the task has logged."""
         number = self.incarnation.number
         self.store.append(msgspec.structs.replace(segment, incarnation=number) if number else segment)
 
     def replayed(self) -> None:
-        """The log is used up: the frames that it speaks of have come again, and with them what they depend on."""
+        """The log is replayed: the frames that it names have arrived again, with the determinants that they depend
+        on."""
         self._needs = {}
 
     def complete(self) -> None:
-        """A checkpoint that this process has taken is complete: what it lacked from before does not matter any more."""
+        """A checkpoint is complete that this process has taken a snapshot for. Logs that it lacked before that do not
+        matter any more."""
         self._drop_stable()
         self._replayed, self._needs = set(), {}
         if self.store.lacking:
@@ -130,12 +135,12 @@ class HeldLogs:
             self._note()
 
     def _drop_stable(self) -> None:
-        """What arrived from before a sender's restart point is not made again."""
+        """Drops checksums of frames from before a sender's restart point: these are not rebuilt."""
         for channel in self._inputs:
             channel.drop_before(self.store.stable(self._plan.tasks.index(channel.sender)))
 
     def _unacknowledged(self, index: int) -> dict[int, Reach]:
-        """A new connection knows nothing of what its receiver holds."""
+        """On a new connection, the sender has no record of what its receiver holds."""
         return {number: Reach(number, 0, 0) for number in self._several[index]}
 
     def _note(self) -> None:
@@ -143,7 +148,7 @@ class HeldLogs:
         self.store.lacking = tuple(sorted(own.union(*self._lacking)))
 
     def answer(self, process: int, message: Sever) -> HeldLogsReport:
-        """What the coordinator has to know to heal the failures."""
+        """The report that the coordinator needs to recover the failed tasks."""
         self._drop_stable()
         plan, failed = self._plan, {task for task, _ in message.attempts}
         numbers = {plan.tasks.index(task) for task in failed}
@@ -169,15 +174,16 @@ class HeldLogs:
         )
 
     def _knows_all(self, number: int, claimed: bool) -> bool:
-        """An output that was ``claimed`` has all that the task's log there depends on, if not all that the task had."""
+        """Whether all of a log is held that the task depends on. An output that was ``claimed`` has all that the task's
+        log there depends on, though perhaps not all that the task had received."""
         shared = self._plan.shares(self._plan.tasks[number], self._task)
         return shared and (claimed or number not in self.store.lacking)
 
     def _has_received(self, channel: InputChannel) -> bool:
-        """Holding implies depending: a log that only this process holds is replayed because of that."""
+        """A process that holds a log depends on it: if it is the only holder, the log is replayed for that reason."""
         return channel.has_received or self._plan.tasks.index(channel.sender) in self._held_from(channel.index)
 
     def _held_from(self, index: int) -> set[int]:
-        """The logs held of which something has come from an input, and all of which its predecessor had from there."""
+        """The held logs of which anything has arrived on an input, without those that may be incomplete there."""
         came = {self._plan.tasks.index(self._inputs[index].sender), *self._received[index]}
         return {number for number in came - self._lacking[index] if self.store.end(number) is not None}

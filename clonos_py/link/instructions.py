@@ -1,7 +1,7 @@
-"""What a link asks of its driver, and the events that it gets besides control messages (D8).
+"""Instructions of a link to its driver, and the events that it gets besides control messages (D8).
 
-A connection is a number that the driver gives out. Connections are opened by receivers: the subscriber names the
-channel, its attempt and the sequence number it wants next; the first frame back is LOG_ONLY.
+A connection is a number that the driver assigns. Receivers open connections: the subscriber names the channel, its
+attempt and the sequence number of the frame that it needs next. The first frame that it gets is LOG_ONLY.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from clonos_py.process.contract import ToTask
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
-    """The first message of a subscriber. ``next_seq`` -1: start where you are (nothing was kept for me). The restart
-    point of the receiver covers the frames below ``covered``: they are never asked for again."""
+    """The first message of a subscriber. ``next_seq`` -1: start at the first retained frame, under the sender's
+    numbering. ``covered``: the receiver's restart point covers the frames below; they are never requested again."""
 
     job: str
     channel: ChannelId
@@ -43,9 +43,10 @@ class SnapshotPosition(NamedTuple):
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """A receiver has taken all frames of a channel below ``next_seq``, and holds ``held`` of upstream logs, some of it
-    from other senders. ``rows_wanted``: see the task's event of that name; 0 where it does not matter. ``covered``: see
-    Hello. ``snapshot``: the last one that the receiver has taken, where its sender stores channel state."""
+    """A receiver has taken all frames of a channel below ``next_seq``. ``held``: how far it holds upstream logs, some
+    of them from other senders. ``rows_wanted``: see the task's event of that name; 0 if it does not matter.
+    ``covered``: see Hello. ``snapshot``: the last one that the receiver has taken, if its sender stores channel
+    state."""
 
     next_seq: int
     held: list[Reach]
@@ -63,7 +64,7 @@ def encode_hello(hello: Hello) -> bytes:
 
 
 def decode_hello(data: bytes) -> Hello:
-    """Raises CodecError on anything that is no Hello."""
+    """Raises CodecError on bytes that are not a Hello."""
     try:
         return _hello_decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
@@ -83,7 +84,7 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The connection asked for with ``Connect`` stands."""
+    """The connection requested with ``Connect`` is open."""
 
     input: int
     connection: int
@@ -92,7 +93,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A frame came in on a connection to an upstream task; its rows are decoded and its checksum verified."""
+    """A frame from an upstream task has arrived. Its rows are decoded and its checksum is verified."""
 
     connection: int
     header: FrameHeader
@@ -101,7 +102,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """The receiver at the other end has sent this."""
+    """The receiver at the other end has sent an acknowledgement."""
 
     connection: int
     acknowledgement: Acknowledgement
@@ -109,7 +110,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A connection broke, or the one asked for with ``hello`` could not be made (then ``connection`` is -1)."""
+    """A connection broke, or the one requested with ``hello`` could not be opened (then ``connection`` is -1)."""
 
     connection: int
     input: int = -1
@@ -118,12 +119,12 @@ class Lost:
 
 
 LoadedFrames = Mapping[int, Sequence[FrameRun]]
-"""Frames of the restart point, by output channel, in their order."""
+"""Stored frames of the restart point, by output channel, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """State asked for with ``Load`` is here."""
+    """The state requested with ``Load`` is loaded."""
 
     restore: Restore
     operators: Mapping[str, Sequence[OperatorState]]
@@ -133,7 +134,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class LoadFailed:
-    """State asked for with ``Load`` cannot be read."""
+    """The state requested with ``Load`` cannot be read."""
 
     restore: Restore
     problem: ClonosError
@@ -155,14 +156,14 @@ class PersistFailed:
 
 @dataclass(frozen=True, slots=True)
 class CommitDone:
-    """Everything asked for with ``Commit`` is visible."""
+    """All results named by ``Commit`` are visible."""
 
     checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)
 class OutputClaimed:
-    """The output of causal sink ``number`` is this attempt's; what it holds."""
+    """This attempt has taken over the output of causal sink ``number``. ``published``: what the output holds."""
 
     number: int
     published: PublishedOutput
@@ -170,7 +171,7 @@ class OutputClaimed:
 
 @dataclass(frozen=True, slots=True)
 class OutputWritten:
-    """So many pieces more of causal sink ``number`` are visible."""
+    """``pieces`` more pieces of causal sink ``number`` are visible."""
 
     number: int
     pieces: int
@@ -186,7 +187,7 @@ class FramesWritten:
 
 @dataclass(frozen=True, slots=True)
 class FramesNotWritten:
-    """These could not be stored, as ``reason`` says."""
+    """These frames could not be stored because of ``reason``."""
 
     output: int
     seqs: Sequence[int]
@@ -195,7 +196,7 @@ class FramesNotWritten:
 
 @dataclass(frozen=True, slots=True)
 class FramesRead:
-    """Bodies of output ``output`` are back: (sequence number, body). ``checkpoint``: see ReadFrames."""
+    """Bodies of output ``output`` have been read back: (sequence number, body). ``checkpoint``: see ReadFrames."""
 
     output: int
     bodies: Sequence[tuple[int, Any]]
@@ -204,7 +205,7 @@ class FramesRead:
 
 @dataclass(frozen=True, slots=True)
 class FramesNotRead:
-    """What was written cannot be read back."""
+    """Stored frames cannot be read back."""
 
     problem: ClonosError
 
@@ -234,7 +235,7 @@ LinkEvent = (
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Subscribe to the upstream task at ``address``; an older connection of this input is closed already."""
+    """Subscribe to the upstream task at ``address``; any older connection of this input has been closed."""
 
     input: int
     address: str
@@ -243,14 +244,14 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """Close for good; nothing unread of it may be delivered any more."""
+    """Close the connection for good. Nothing of it that was not read yet may be delivered any more."""
 
     connection: int
 
 
 @dataclass(frozen=True, slots=True)
 class SendFrame:
-    """``body`` is what the codec made of the rows, None without rows."""
+    """Send a frame. ``body``: the encoded rows; None without rows."""
 
     connection: int
     header: FrameHeader
@@ -259,7 +260,7 @@ class SendFrame:
 
 @dataclass(frozen=True, slots=True)
 class SendAck:
-    """The sender at the other end gets it as ``Acknowledged``."""
+    """Send an acknowledgement; the sender at the other end gets it as ``Acknowledged``."""
 
     connection: int
     acknowledgement: Acknowledgement
@@ -267,21 +268,21 @@ class SendAck:
 
 @dataclass(frozen=True, slots=True)
 class SendToCoordinator:
-    """To the coordinator."""
+    """Send a message to the coordinator."""
 
     message: ToCoordinator
 
 
 @dataclass(frozen=True, slots=True)
 class SendToTask:
-    """To the task of this process."""
+    """Pass an event to the task of this process."""
 
     item: ToTask
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Read this state from storage. ``ahead``: the process stands by, no failed task waits for it."""
+    """Read this state from storage. ``ahead``: the process is a standby, and no failed task waits for it."""
 
     restore: Restore
     ahead: bool = False
@@ -297,7 +298,7 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Have the sinks commit what ``committables`` names, by sink, oldest first."""
+    """Have each sink commit the results that ``committables`` names, oldest first."""
 
     checkpoint: int
     committables: Mapping[str, Sequence[bytes]]
@@ -305,7 +306,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class ClaimOutput:
-    """Take over what the causal sink ``name`` writes to, as ``attempt``, which restarts from ``checkpoint``. See
+    """Take over the output of the causal sink ``name`` as ``attempt``, which restarts from ``checkpoint``. See
     ``CausalSink.claim``."""
 
     number: int
@@ -337,8 +338,8 @@ class SettleOutput:
 
 @dataclass(frozen=True, slots=True)
 class WriteFrames:
-    """Store these bodies of output ``output``, in this order, so that they can be read back as long as the process
-    lives: (sequence number, body)."""
+    """Store these bodies of output ``output``, in this order, so that they can be read back until the process ends:
+    (sequence number, body)."""
 
     output: int
     bodies: Sequence[tuple[int, Any]]
@@ -346,7 +347,7 @@ class WriteFrames:
 
 @dataclass(frozen=True, slots=True)
 class ReadFrames:
-    """Read these bodies back soon: (sequence number, place). They are to be sent next, or stored with the snapshot of
+    """Read these bodies back soon: (sequence number, place). They will be sent next, or stored with the snapshot of
     ``checkpoint``."""
 
     output: int
@@ -356,23 +357,23 @@ class ReadFrames:
 
 @dataclass(frozen=True, slots=True)
 class FreeFrames:
-    """What is stored there is not needed any more."""
+    """Free these places; their contents are not needed any more."""
 
     places: Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """The process is not needed any more."""
+    """End the process; it is not needed any more."""
 
     reason: str
 
 
 Spilling = WriteFrames | ReadFrames | FreeFrames
-"""Carried out one after the other, in this order; each of the first two is answered by one event or two."""
+"""Carried out one by one, in this order. Each of the first two is answered by one or two events."""
 SinkWork = Commit | ClaimOutput | WriteOutput | SettleOutput
-"""Carried out with ``Load`` and ``Persist`` one after the other, in this order: a snapshot that is durable covers only
-what is visible and durable by then."""
+"""Carried out one by one, in this order, together with ``Load`` and ``Persist``. So a durable snapshot covers only
+output that was visible and durable before it."""
 Instruction = (
     Connect
     | Disconnect

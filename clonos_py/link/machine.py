@@ -3,13 +3,14 @@
     STANDBY --Promote--> CONNECTING --all inputs opened--> FETCHING_DETERMINANTS --Replay, state loaded--> REPLAYING
     REPLAYING --the task's replay ended--> RUNNING --the task's input ended--> FINISHED;  any --error--> FAILED
 
-``handle`` takes one event (a control message, what the driver saw, or what the task did) and gives instructions. Each
-part of the link returns what it decided; the machine puts that in order, which the driver keeps.
+``handle`` takes one event (a control message, an event of the driver, or an event of the task) and returns
+instructions. Each part of the link returns its own instructions; the machine puts them in order, and the driver keeps
+that order.
 
 Invariants:
-- a frame leaves with every determinant its receiver will depend on, in one message (always-no-orphans);
-- only connections of the expected attempt are served or listened to (D11);
-- nothing that a completed checkpoint does not cover is dropped.
+- a frame leaves in one message with every determinant that its receiver will depend on (always-no-orphans);
+- only connections of the expected attempt are served or read (D11);
+- a frame or determinant is dropped only if a completed checkpoint covers it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from clonos_py.process.contract import ChannelLimits, TaskProgress, TaskState
 
 
 class LinkMachine:
-    """One process's link, active or standing by."""
+    """The link of one process, which is active or a standby."""
 
     def __init__(
         self,
@@ -110,13 +111,13 @@ class LinkMachine:
         self._checkpointing = side(plan, self.outputs, codec)
         self._loaded_logs: Sequence[LogSegment] = ()
         self._restart_point: TaskProgress | None = None
-        """The task's progress at the last checkpoint known to be complete."""
+        """The task's progress at the last checkpoint that is known to be complete."""
 
     # ---- dispatch
 
     def handle(self, event: control.ToProcess | io.LinkEvent | task.FromTask) -> list[io.Instruction]:
-        """One event in, instructions out. Raises ProtocolError and the like; the process has then failed, and what its
-        task had still to say is void."""
+        """Processes one event and returns the instructions that follow. Raises ProtocolError and other errors of
+        model.errors; the process has then failed, and later events of its task are void."""
         handler = self._HANDLERS.get(type(event))
         if handler is None:
             raise ProtocolError(f"the link of {self.task_id} knows no event {event!r}; last events: {self._last}")
@@ -126,7 +127,7 @@ class LinkMachine:
         return handler(self, event)
 
     def fail(self, problem: BaseException) -> list[io.Instruction]:
-        """The task or the link raised: reports it to the coordinator, which decides."""
+        """The task or the link has raised an error: reports it to the coordinator, which decides what to do."""
         if self.state is not TaskState.FAILED:
             self._enter(LinkCause.ERROR)
         self._status.failure = control.failed(self.process, self.task_id, problem)
@@ -135,7 +136,7 @@ class LinkMachine:
     def _enter(self, cause: LinkCause) -> None:
         self.state = LINK_STATES.after(self.state, cause, f"the link of {self.task_id}", self._last)
 
-    # ---- state to start from
+    # ---- the state to start from
 
     def _on_prepare(self, message: control.Prepare) -> list[io.Instruction]:
         return self._restoring.ask(message.restore, ahead=True) if self.state is TaskState.STANDBY else []
@@ -167,7 +168,7 @@ class LinkMachine:
         return [taken, *self._start()]
 
     def _progress_of(self, restore: control.Restore) -> TaskProgress | None:
-        """Where the task stood then; None at another parallelism. Raises CheckpointError."""
+        """The task's progress in the restart point; None at another parallelism. Raises CheckpointError."""
         if restore.progress is None:
             return None
         try:
@@ -179,7 +180,8 @@ class LinkMachine:
             ) from problem
 
     def _on_load_failed(self, event: io.LoadFailed) -> list[io.Instruction]:
-        """A slow standby may find its checkpoint reclaimed: it says so, and waits for the next one or its promotion."""
+        """A slow standby may find that its checkpoint was deleted. It reports this, and waits for the next one or for
+        its promotion."""
         if not self._restoring.failed(event.restore):
             return []
         if self.state is not TaskState.STANDBY:
@@ -187,7 +189,7 @@ class LinkMachine:
         return [io.SendToCoordinator(control.NotPrepared(self.process, event.restore.checkpoint, str(event.problem)))]
 
     def _restore_channels(self, progress: TaskProgress | None, loaded: io.Loaded) -> None:
-        """Raises CheckpointError if frames in flight are not those that belong there."""
+        """Raises CheckpointError if the stored frames in flight do not fit the channels."""
         self._restart_point = progress
         for channel in self.inputs:
             channel.start_from(progress.inputs[channel.index].next_seq if progress else 0)
@@ -198,7 +200,8 @@ class LinkMachine:
         self._catching_up.restore([channel.next_seq for channel in self.inputs])
 
     def _start(self) -> list[io.Instruction]:
-        """The state is here: commit what it names, connect, serve who waits, and begin if the log is here too."""
+        """The state is loaded: commits the results that it names, connects, serves waiting receivers, and begins if the
+        log has arrived, too."""
         restore = self._restoring.wanted
         assert restore is not None
         assert self.attempt is not None
@@ -216,9 +219,9 @@ class LinkMachine:
         return instructions + self._answer() + self._begin()
 
     def _connect(self, attempt: Attempt) -> list[io.Instruction]:
-        """Asks the senders for frames, and serves the receivers that wait. A task of a loop has its own log first: the
-        others' logs, which come with the first frames, depend on it. Were it lost then, there would be nothing that
-        this process could do with them, nor those to which it passed them on."""
+        """Subscribes to the senders and serves the receivers that wait. A task of a loop does so only after its own log
+        has arrived. Logs of other tasks come with the first frames, and they depend on its log. If its log were lost
+        after that, neither this process nor those to which it passed the other logs on could use them."""
         instructions = self._connections.open(attempt)
         for subscription in self._connections.unpark():
             instructions += self._on_subscribed(subscription)
@@ -270,7 +273,7 @@ class LinkMachine:
         return instructions if output is None else instructions + self._outflow.serve(output, event)
 
     def _on_sever(self, message: control.Sever) -> list[io.Instruction]:
-        """Closes first, then answers: nothing may arrive that the answer does not know of."""
+        """Closes connections first and answers then, so that nothing can arrive that the answer does not contain."""
         self._round = message.round
         instructions = self._truncate(message.completed)
         instructions += self._connections.close_older(dict(message.attempts))
@@ -284,7 +287,7 @@ class LinkMachine:
         return instructions + self._outflow.weigh()
 
     def _answer(self) -> list[io.Instruction]:
-        """Once it is known what the outputs hold: they are holders, too."""
+        """Answers once the contents of the causal outputs are loaded: this process answers as a holder of them, too."""
         if self._asked is None or not self._causal_outputs.ready:
             return []
         if self._checkpointing.stores_logs and self.state in BEFORE_BEGIN and not self._restoring.here:
@@ -308,7 +311,7 @@ class LinkMachine:
         return [io.SendToTask(task.Deliver(channel.index, frame))]
 
     def _open(self, channel: InputChannel, header: FrameHeader) -> list[io.Instruction]:
-        """The first frame of a connection has come."""
+        """The first frame of a connection has arrived."""
         self._catching_up.opened(channel.index, header)
         renumbered = channel.open(header)
         self._held_logs.take(channel.index, header)
@@ -408,7 +411,7 @@ class LinkMachine:
         return instructions
 
     def _report_snapshot(self, checkpoint: int, progress: TaskProgress) -> list[io.Instruction]:
-        """Senders that store what is under way learn which of their frames it covers."""
+        """Tells senders that store channel state which of their frames the snapshot covers."""
         instructions: list[io.Instruction] = []
         for channel in self.inputs:
             if not self._checkpointing.reports(channel.channel):
@@ -442,7 +445,7 @@ class LinkMachine:
             self.store.mark(mark)
 
     def _truncate(self, completed: control.Complete) -> list[io.Instruction]:
-        """Drops what a completed checkpoint covers; acknowledges it to the senders."""
+        """Drops what a completed checkpoint covers, and acknowledges this to the senders."""
         self._mark(completed.marks)
         if (progress := self._epochs.complete(completed.checkpoint)) is None:
             return []
@@ -486,17 +489,17 @@ class LinkMachine:
         return []
 
     def observed(self, event: task.Observed) -> task.Observed:
-        """What counts of it."""
+        """The part of an observation that counts for metrics."""
         return self._catching_up.observed(event, self.state is TaskState.REPLAYING)
 
     @property
     def frames_at_stake(self) -> int:
-        """Frames sent since the restart point; of a task that sends none, frames received."""
+        """The number of frames sent since the restart point; of a task without outputs, of frames received."""
         return self._status.frames_at_stake
 
     @property
     def counters(self) -> ProcessCounters:
-        """Whether it is the task or stands by; bytes of held determinants; what it has sent and retains."""
+        """Whether the process is active, the size of the logs held, and what it has sent and retains."""
         return msgspec.structs.replace(
             self._outflow.counters,
             active=self.state not in BEFORE_BEGIN,
@@ -506,19 +509,19 @@ class LinkMachine:
 
     @property
     def uncovered(self) -> list[int]:
-        """Checkpoints whose snapshot it has taken, and that are not known to be complete."""
+        """Checkpoints for which it has taken a snapshot and that are not known to be complete."""
         return self._epochs.checkpoints
 
     @property
     def parked(self) -> int:
-        """Subscriptions that wait for this process to be the attempt that they ask for."""
+        """The number of subscriptions that wait for this process to become the attempt they name."""
         return self._connections.parked
 
     def _on_ping(self, message: control.Ping) -> list[io.Instruction]:
         return [io.SendToCoordinator(control.Pong(self.process, message.number, self.counters))]
 
     def _on_status_request(self, message: control.StatusRequest) -> list[io.Instruction]:
-        """Whatever was asked of the former coordinator may have been lost with it."""
+        """Reports the status, and repeats requests that may have been lost with the former coordinator."""
         incarnations = self.store.incarnations
         report = self._status.report(self.state, self.attempt, self._round, self._replay, incarnations)
         return [io.SendToCoordinator(report), *self._outflow.ask_again()]

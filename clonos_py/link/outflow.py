@@ -1,7 +1,7 @@
-"""What leaves a link: frames in their order, each with its delta; and where those that may be wanted again live.
+"""The output of a link: sends frames in order, each with its delta, and decides where retained frames are stored.
 
-Nothing waits here: what lies on disk or has to be made again is asked for ahead of its turn, and the other channels go
-on meanwhile.
+Nothing blocks here: frames that are on disk or must be regenerated are requested ahead of their turn, while other
+channels continue.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class Outflow:
         pressure: Pressure,
         catching_up: CatchingUp,
     ) -> None:
-        """``own_log``: the number of the task's own log, None where there are no logs."""
+        """``own_log``: the number of the task's own log; None if nothing is logged."""
         self._process, self._own_log, self._outputs, self._store = process, own_log, outputs, store
         self._checks = own_log is not None
         self._codec, self._limits, self._pressure = codec, limits, pressure
         self._catching_up = catching_up
         self._spill_failure_reported = False
         self._uncovered: set[int] = set()
-        """Outputs that hold frames that they held when a checkpoint was asked for."""
+        """Outputs that still hold frames from the time when a checkpoint was requested."""
         self._runs: dict[int, tuple[int, int]] = {}
-        """By output: the run under way, and the number below which it may make frames."""
+        """By output: the current regeneration run, and the number below which it may make frames."""
         self.started = False
-        """Whether the logs are those of the restart point. Before, others may take their place."""
+        """Whether the in-flight logs are those of the restart point. Before that, other logs may replace them."""
         self.may_produce = True
         self._frames_sent = 0
         self._data_bytes = 0
@@ -60,7 +60,7 @@ class Outflow:
 
     @property
     def counters(self) -> ProcessCounters:
-        """Frames and bytes sent, frames that wait for their receivers, and bytes of those retained."""
+        """Frames and bytes sent, frames that wait for their receivers, and bytes of retained frames."""
         return ProcessCounters(
             frames_sent=self._frames_sent,
             frames_queued=sum(output.log.unreceived for output in self._outputs),
@@ -75,14 +75,13 @@ class Outflow:
     # ---- sending
 
     def serve(self, output: OutputChannel, event: io.Subscribed) -> list[io.Instruction]:
-        """A receiver has subscribed and is admitted: opens the connection with a log-only frame, and sends what may be
-        sent."""
+        """Serves an admitted receiver: opens the connection with a log-only frame, and sends what may be sent."""
         self.cover(output, event.hello.covered)
         header = output.subscribe(event.connection, event.hello.receiver, event.hello.next_seq, self._store)
         return [self._send(event.connection, header, None, 0), *self.pump(output), *self.weigh()]
 
     def produced(self, event: task.Produced) -> list[io.Instruction]:
-        """Retains what the task cut, and sends what may be sent."""
+        """Retains the frames that the task cut, and sends what may be sent."""
         for index, frame in event.frames:
             self._outputs[index].retained(frame, self._codec, self._checks)
         instructions: list[io.Instruction] = []
@@ -91,7 +90,7 @@ class Outflow:
         return instructions
 
     def pump(self, output: OutputChannel) -> list[io.Instruction]:
-        """Sends what may be sent, and asks for what will be next."""
+        """Sends what may be sent, and requests the frames that come next."""
         instructions: list[io.Instruction] = []
         if output.connection is None:
             return instructions
@@ -115,7 +114,7 @@ class Outflow:
     # ---- frames on disk
 
     def moved(self, event: FramesMoved) -> list[io.Instruction]:
-        """What was asked for has been done, or not. Raises SpillError where frames are lost with this process."""
+        """Handles the outcome of a request about frames. Raises SpillError if frames cannot be read back."""
         match event:
             case io.FramesWritten():
                 instructions = self._written(event)
@@ -166,7 +165,7 @@ class Outflow:
             spilling.append(io.FreeFrames(places))
         return spilling
 
-    # ---- frames made again
+    # ---- regenerated frames
 
     def _went_on(self, event: task.WentOn) -> list[io.Instruction]:
         instructions: list[io.Instruction] = []
@@ -205,8 +204,8 @@ class Outflow:
     # ---- weight
 
     def weigh(self) -> list[io.Instruction]:
-        """After any change of the in-flight logs: move frames to disk, hold the task back or let it go, and ask for a
-        checkpoint in time."""
+        """Called after any change of the in-flight logs: spills frames to disk, stops or resumes the task's production,
+        and requests a checkpoint in time."""
         if not self.started:
             return []
         instructions = self._spill() if self._pressure.writes else []
@@ -220,25 +219,27 @@ class Outflow:
         return instructions
 
     def passed(self, checkpoint: int) -> list[io.Instruction]:
-        """The task has taken its snapshot for this checkpoint: what it still retains of before waits for completion."""
+        """The task has taken its snapshot for this checkpoint. Frames that it retains from before wait for its
+        completion."""
         self._pressure.barrier_passed = checkpoint
         return self.weigh()
 
     def aborted(self, checkpoint: int) -> list[io.Instruction]:
-        """A task that waited for this checkpoint needs another."""
+        """The checkpoint was aborted: a task that waited for it needs another."""
         if self._pressure.barrier_passed == checkpoint:
             self._pressure.barrier_passed = 0
         self._uncovered = set()
         return self.weigh()
 
     def ask_again(self) -> list[io.Instruction]:
-        """What was asked for, and which checkpoint is under way, is unknown now."""
+        """The coordinator was lost, and with it possibly the requested or current checkpoint: requests one again if
+        needed."""
         self._pressure.barrier_passed = 0
         self._uncovered = set()
         return self.weigh()
 
     def cover(self, output: OutputChannel, below: int) -> None:
-        """The restart point of a receiver covers the frames below ``below``. There may be room on disk again."""
+        """The restart point of a receiver covers the frames below ``below``. There may be disk space again."""
         if output.cover(below):
             self._uncovered.discard(output.index)
             self._pressure.disk_problem = None

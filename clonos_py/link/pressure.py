@@ -1,15 +1,15 @@
-"""Back-pressure and the memory of in-flight logs: when a task may produce, what goes to disk, when it is too much (D3).
+"""Back-pressure and memory limits of in-flight logs: when a task may produce and which frames go to disk (D3).
 
     0 ......... spill_bytes ........ ask ........ budget ........ give up
       in memory  | oldest to disk    | checkpoint | sources stop   | the job stops, its last checkpoint intact
 
-A source that stops to read still takes the trigger of a checkpoint. A task with inputs goes on past the budget until
-the barrier has come through, for which the reserve is there, and only then waits for the checkpoint to be complete.
-While frames are on their way to disk it waits for them, too: they leave memory whatever else happens, so that even a
-step that makes more than the budget is survived.
+A source that stops reading still processes the trigger of a checkpoint. A task with inputs continues past the budget
+until the barrier has passed, for which the reserve exists. Only then does it wait for the checkpoint to complete. While
+frames are being written to disk it waits for these, too. They are certain to leave memory, so even a step that makes
+more than the budget does not fail the task.
 
-What waits on a feedback channel holds no task back: its receiver waits for the sender in turn (E11). It weighs as all
-else does, and goes to disk.
+Frames that wait on a feedback channel do not hold a task back, because their receiver may in turn wait for the sender
+(E11). They count towards memory like all others, and go to disk.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from clonos_py.model.retention import Spill
 from clonos_py.process.contract import ChannelLimits
 
 WRITE_BYTES = 8 << 20
-"""Spilling by threshold goes on until there is room for so much (or a quarter of the threshold): writes are large."""
+"""Spilling by threshold continues until this much (or a quarter of the threshold) is free, so that writes are large."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryState:
-    """What follows from the weight of the in-flight logs."""
+    """What follows from the size of the in-flight logs."""
 
     may_produce: bool
     wants_checkpoint: bool
 
 
 class Pressure:
-    """Weighs the outputs of one link after each change."""
+    """Checks the outputs of one link after each change."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Pressure:
         regenerates: bool,
         causal_outputs: CausalOutputs,
     ) -> None:
-        """``regenerates``: the outputs keep no frames that could be written."""
+        """``regenerates``: the outputs retain no frames that could be written."""
         self._outputs, self._limits, self._source, self._causal_outputs = outputs, limits, source, causal_outputs
         policy = Spill.THRESHOLD if limits.policy is Spill.REGENERATE else limits.policy
         self._policy = Spill.IN_MEMORY if regenerates else policy
@@ -55,9 +55,9 @@ class Pressure:
         self._ask_bytes = (limits.budget_bytes + min(spilled, limits.budget_bytes)) // 2
         self._give_up_bytes = int(limits.budget_bytes * (1 + limits.reserve))
         self.disk_problem: str | None = None
-        """Why nothing can be written, until a completed checkpoint makes room."""
+        """Why nothing can be written to disk; reset when a completed checkpoint frees space."""
         self.barrier_passed = 0
-        """The checkpoint that this task has taken and that is not complete yet; 0: none."""
+        """The checkpoint for which this task has taken a snapshot and that is not complete yet; 0: none."""
 
     @property
     def writes(self) -> bool:
@@ -65,7 +65,7 @@ class Pressure:
 
     @property
     def memory_bytes(self) -> int:
-        """Of retained frames, those read back from disk included."""
+        """Size of retained frames in memory, those read back from disk included."""
         return sum(output.log.memory_bytes + output.log.ahead_bytes for output in self._outputs)
 
     @property
@@ -73,7 +73,7 @@ class Pressure:
         return sum(output.log.spilled_bytes for output in self._outputs)
 
     def weigh(self) -> MemoryState:
-        """Raises CapacityError when even the reserve is spent."""
+        """Decides whether the task may produce. Raises CapacityError when even the reserve is used up."""
         used = sum(output.log.memory_bytes for output in self._outputs)
         being_written = any(output.log.writing_bytes for output in self._outputs) and self.disk_problem is None
         budget = self._limits.budget_bytes
@@ -94,7 +94,7 @@ class Pressure:
         return "checkpoint more often, raise the budget" + ("" if self.writes else ", or choose a spill policy")
 
     def to_write(self) -> Iterator[tuple[OutputChannel, list[RetainedFrame]]]:
-        """What the policy wants on disk and is not being written."""
+        """The frames that the policy wants on disk and that are not being written yet."""
         if self.disk_problem is not None:
             return
         match self._policy:

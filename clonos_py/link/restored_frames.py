@@ -1,4 +1,4 @@
-"""Frames of a restart point back in the in-flight logs that had retained them (channel state, E3)."""
+"""Restores the stored frames of a restart point to the in-flight logs that had retained them (channel state, E3)."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from clonos_py.model.snapshots import FrameRecord, FrameRun
 
 
 class RestoredFrames:
-    """What was loaded with a restart point, checked against what the outputs go on with."""
+    """The frames loaded with a restart point, checked against the positions of the outputs."""
 
     def __init__(self, plan: PhysicalPlan, codec: FrameCodec, check: bool) -> None:
         """``check``: whether frames carry checksums."""
         self._plan, self._codec, self._check = plan, codec, check
         self._known: dict[int, dict[int, tuple[FrameRecord, RetainedFrame]]] = {}
-        """By output and sequence number: what the last restart point brought. Where the next one brings the same
-        record, it is the same frame."""
+        """By output and sequence number: the frames of the last restart point. If the next one has the same record, the
+        frame is the same and is reused."""
 
     def begun(self) -> None:
-        """There is no next restart point."""
+        """The task has begun: no further restart point will be loaded."""
         self._known = {}
 
     def of(self, output: OutputChannel, next_seq: int, loaded: Loaded) -> list[RetainedFrame]:
         """The frames of ``output`` below ``next_seq`` that its receiver's restart point does not cover. Raises
-        CheckpointError if they are not contiguous up to there, or not of this edge."""
+        CheckpointError if they are not contiguous up to there, or do not belong to this edge."""
         checkpoint = loaded.restore.checkpoint
         runs = loaded.frames.get(output.index, ())
         seqs = [record.seq for run in runs for record in run.records]
@@ -74,7 +74,7 @@ class RestoredFrames:
 
 
 def _copy(e: RetainedFrame) -> RetainedFrame:
-    """As it was restored: an in-flight log changes what it retains."""
+    """A fresh copy, since an in-flight log changes the entries that it retains."""
     return RetainedFrame(e.frame, e.row_count, e.body, e.size_bytes, e.checksum)
 
 

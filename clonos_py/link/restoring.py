@@ -1,4 +1,4 @@
-"""Which state a process is to start from: asked for, loaded, or reclaimed in the meantime (D7)."""
+"""The state that a process is to start from: requested, loaded, or deleted in the meantime (D7)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from clonos_py.model.messages import Restore
 
 
 class Restoring:
-    """What is wanted, and what is here. A process without any checkpoint starts from nothing, which is here already."""
+    """The state that is wanted and the state that is loaded. Without a checkpoint a process starts empty, with nothing
+    to load."""
 
     def __init__(self) -> None:
         self._loaded = 0
         self.wanted: Restore | None = None
 
     def ask(self, restore: Restore, ahead: bool = False) -> list[io.Instruction]:
-        """Asks for state, unless just this is on its way already: loading it twice would undo what came after.
+        """Requests state, unless the same state is already being loaded: loading it twice would undo later changes.
         ``ahead``: no failed task waits for it."""
         on_its_way = self._is_wanted(restore)
         self.wanted = restore
         return [] if on_its_way else [io.Load(restore, ahead)]
 
     def start_from(self, restore: Restore) -> list[io.Instruction]:
-        """The process is promoted. Asks for the state if it is not ``here``."""
+        """The process is promoted: requests the state if it is not loaded."""
         if self._loaded == restore.checkpoint:
             self.wanted = restore
             return []
@@ -29,18 +30,18 @@ class Restoring:
 
     @property
     def here(self) -> bool:
-        """Whether the state that is wanted has been loaded."""
+        """Whether the wanted state is loaded."""
         return self.wanted is not None and self._loaded == self.wanted.checkpoint
 
     def loaded(self, restore: Restore) -> bool:
-        """State has come. Whether it is the one that is wanted (still)."""
+        """State was loaded. Returns whether it is (still) wanted."""
         if not self._is_wanted(restore):
             return False
         self._loaded = restore.checkpoint
         return True
 
     def failed(self, restore: Restore) -> bool:
-        """State cannot be read. Whether it is the one that is wanted (still); if so it may be asked for again."""
+        """State cannot be read. Returns whether it was (still) wanted; if so, it may be requested again."""
         if not self._is_wanted(restore):
             return False
         self.wanted = None

@@ -1,4 +1,4 @@
-"""The sending side of a link: in-flight logs, their subscribers, and the delta that goes with every frame (D3, D6)."""
+"""The sending side of a link: in-flight logs, their receivers, and the delta that goes with every frame (D3, D6)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NO_ATTEMPT = Attempt(-1, -1)
 
 
 def windows_for(edge: Edge, limits: ChannelLimits) -> range:
-    """How many frames of a channel may be in flight: the most, and the fewest to which a slow receiver may reduce
-    that. Frames that are taken together must fit in beside those that are taken but not acknowledged yet."""
+    """The most and the fewest frames of a channel that may be in flight; a slow receiver reduces them within this
+    range. Frames that are taken together must fit into it beside those that are taken but not acknowledged yet."""
     if not edge.adaptive:
         return range(limits.window, limits.window + 1)
     fewest = limits.frames_merged + frames_acknowledged(limits.window) if edge.merge_rows else 1
@@ -32,7 +32,7 @@ def windows_for(edge: Edge, limits: ChannelLimits) -> range:
 
 
 class Outgoing(NamedTuple):
-    """A frame to send now. ``new``: it was never sent before."""
+    """A frame to send now. ``new``: it was never sent before, also not by a predecessor."""
 
     header: FrameHeader
     body: Any
@@ -41,10 +41,10 @@ class Outgoing(NamedTuple):
 
 
 class OutputChannel:
-    """One output: its in-flight log, who receives it, and how far that connection has carried the logs.
+    """One output: its in-flight log, its receiver, and how far the current connection has carried the logs.
 
-    What a receiver holds is known per connection only, and is forgotten with it. It has what this connection carried,
-    and what it says that it got from others, which is not sent again.
+    What a receiver holds is tracked per connection only. It holds what this connection carried, and what it
+    acknowledged to have received from other senders, which is not sent again.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class OutputChannel:
         stamped: int = 0,
         feedback: bool = False,
     ) -> None:
-        """``regenerates``: frames that were received are made again when they are asked for. ``sampled``: see the
-        vertex. ``windows``: how many frames may be on their way; fewer for a slow receiver. ``stamped``: frames carry
-        stamps, of so many tasks. ``feedback``: see the edge."""
+        """``regenerates``: frames that were received are regenerated on request. ``sampled``: see the vertex.
+        ``windows``: how many frames may be in flight; fewer for a slow receiver. ``stamped``: the number of tasks if
+        frames carry stamps, else 0. ``feedback``: see the edge."""
         self.index, self.channel, self.receiver, self.feedback = index, channel, receiver, feedback
         self._windows = windows
         self._shared_logs, self.retain, self._regenerates = shared, retain, regenerates and retain
@@ -74,7 +74,7 @@ class OutputChannel:
         self.restore(0)
 
     def restore(self, next_seq: int, entries: Sequence[RetainedFrame] = ()) -> None:
-        """Goes on after a restart point: ``entries`` are what is retained of the frames below ``next_seq``."""
+        """Starts from a restart point: ``entries`` are the retained frames below ``next_seq``."""
         first = entries[0].frame.seq if entries else next_seq
         self.again = RegeneratedLog(next_seq) if self._regenerates else None
         self.log = self.again or InFlightLog(first)
@@ -85,33 +85,34 @@ class OutputChannel:
         self._first_new = next_seq
         self._rows_wanted = self._frame_rows = 0
         self.snapshot = SnapshotPosition(0, 0)
-        """The last snapshot of the receiver, where channel state is stored."""
+        """The last snapshot of the receiver, if channel state is stored."""
         for entry in entries:
             self.log.append(entry)
         self.log.sent_before = self.log.next_seq
 
     @property
     def window(self) -> int:
-        """How many frames may be on their way: as many rows as the receiver wants."""
+        """The number of frames that may be in flight: as many as hold the rows that the receiver wants."""
         most = self._windows[-1]
         if not self._rows_wanted:
             return most
         return max(self._windows[0], min(most, self._rows_wanted // max(1, self._frame_rows)))
 
     def expect(self, expectation: Expectation) -> None:
-        """What the receiver has of the predecessor's frames: rebuilt ones must equal them."""
+        """Sets the frames of the predecessor that the receiver has; rebuilt frames must equal them."""
         self._expected = dict(expectation.checksums)
         self._first_new = expectation.next_seq
 
     def retained(self, frame: Frame, codec: FrameCodec, check: bool) -> None:
-        """Appends a frame. Raises DivergenceError if it is not what the predecessor sent under this number."""
+        """Appends a frame. Raises DivergenceError if it differs from the frame that the predecessor sent under this
+        number."""
         entry = self._encoded(frame, codec, check)
         self._frame_rows = entry.row_count or self._frame_rows
         self.log.append(entry)
 
     def regenerated(self, frame: Frame, codec: FrameCodec, check: bool) -> None:
-        """Takes a frame that was made again; one that is not missing any more is dropped. Raises DivergenceError if
-        it is not what was sent under this number."""
+        """Takes a regenerated frame, or drops it if it is not missing any more. Raises DivergenceError if it differs
+        from the frame that was sent under this number."""
         assert self.again is not None
         if frame.seq in self.again.missing:
             self.again.regenerated(self._encoded(frame, codec, check))
@@ -123,8 +124,8 @@ class OutputChannel:
         return self.entry(_without_rows(frame), rows.num_rows, codec.encode(rows), codec, check)
 
     def entry(self, frame: Frame, rows: int, body: Any, codec: FrameCodec, check: bool) -> RetainedFrame:
-        """A frame as it is retained: without its body, which has so many rows. Raises DivergenceError if it is not what
-        the predecessor sent under this number."""
+        """A frame as the log retains it: the body, which holds ``rows`` rows, apart from the frame. Raises
+        DivergenceError if it differs from the frame that the predecessor sent under this number."""
         checksum = codec.checksum(body, self._sampled) if check and body is not None else 0
         sent = self._expected.pop(frame.seq, checksum)
         known = self.again.checksum_of(frame.seq, sent) if self.again is not None else sent
@@ -136,7 +137,7 @@ class OutputChannel:
         return RetainedFrame(frame, rows, body, codec.size_bytes(body) if body is not None else 0, checksum)
 
     def subscribe(self, connection: int, attempt: Attempt, next_seq: int, store: CausalStore) -> FrameHeader:
-        """Starts to serve a receiver; gives the log-only frame that opens the connection."""
+        """Starts serving a receiver. Returns the log-only frame that opens the connection."""
         if next_seq < 0:
             next_seq = self.log.first if self.retain else self.log.next_seq
         self.log.connect(next_seq)
@@ -150,8 +151,9 @@ class OutputChannel:
         return FrameHeader(next_seq, kind, 0, 0, False, 0, 0, 0, 0, self._marks(store), delta, sent_before, lacking)
 
     def acknowledged(self, next_seq: int, held: Iterable[Reach], rows_wanted: int = 0) -> bool:
-        """The receiver has taken everything below ``next_seq``, has got so much of upstream logs from any sender, and
-        takes so many rows in the time that they should wait at most. Whether that has changed by much."""
+        """Takes an acknowledgement: the receiver has taken all frames below ``next_seq``, and ``held`` are the upstream
+        logs that it has received from any sender. ``rows_wanted``: how many rows it takes in the longest time that rows
+        should wait. Returns whether this number has changed by much."""
         self.log.acknowledge(next_seq)
         self._held.update((reach.task, reach) for reach in held)
         if not rows_wanted:
@@ -161,14 +163,15 @@ class OutputChannel:
         return changed
 
     def cover(self, below: int) -> bool:
-        """The restart point of the receiver covers the frames below ``below``. Whether that is more than was known."""
+        """The restart point of the receiver covers the frames below ``below``. Returns whether it covers more than
+        before."""
         if below <= self.log.covered:
             return False
         self.log.truncate_below(below)
         return True
 
     def check_caught_up(self) -> None:
-        """A running task has cut all that its receiver's restart point covers. Raises ProtocolError."""
+        """Raises ProtocolError if the receiver's restart point covers frames that this running task has not cut."""
         if self.log.covered > self.log.next_seq:
             raise ProtocolError(
                 f"the restart point of {self.receiver} covers the frames below {self.log.covered} on {self.channel}, "
@@ -187,7 +190,7 @@ class OutputChannel:
         return store.marks_since(carried)
 
     def disconnect(self) -> int | None:
-        """Ends the connection; what it was."""
+        """Ends the connection and returns its number."""
         connection, self.connection = self.connection, None
         self.log.disconnect()
         return connection

@@ -1,4 +1,4 @@
-"""Stamps of frames on one connection: whole in a process, as differences between two (E10)."""
+"""Stamps of frames on one connection: in full form inside a process, as differences on the wire (E10)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from clonos_py.channel.stamps import HmnrStamp, StampReader, StampWriter
 
 
 class SentStamps:
-    """Of a job with so many tasks. Frames of an earlier run may have none; they come before all others."""
+    """Encodes stamps for a job with ``tasks`` tasks. Frames of an earlier run may have none; they precede all
+    others."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks
@@ -14,7 +15,7 @@ class SentStamps:
         self._before = b""
 
     def write(self, stamp: bytes) -> bytes:
-        """What travels of a whole one. Raises CodecError if it is none."""
+        """The wire form of a stamp in full form. Raises CodecError if it is not one."""
         if stamp == self._before:
             return b""
         self._before = stamp
@@ -22,14 +23,14 @@ class SentStamps:
 
 
 class ReceivedStamps:
-    """The other end of the connection."""
+    """Decodes stamps at the other end of the connection."""
 
     def __init__(self, tasks: int) -> None:
         self._reader = StampReader(tasks)
         self._before = b""
 
     def read(self, data: bytes) -> bytes:
-        """The whole stamp that was written. Raises CodecError."""
+        """The full form of the stamp that was written. Raises CodecError."""
         if data:
             self._before = self._reader.read(data).encode()
         return self._before

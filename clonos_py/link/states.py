@@ -1,4 +1,4 @@
-"""The states of a process that can be a task, as its link takes them (D8)."""
+"""The states of a process as seen by its link (D8)."""
 
 from __future__ import annotations
 
@@ -34,4 +34,4 @@ LINK_STATES = StateTable(
     anywhere={LinkCause.ERROR: TaskState.FAILED},
 )
 BEFORE_BEGIN = (TaskState.STANDBY, TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS)
-"""The states in which a process may still be given another state to start from."""
+"""The states in which a process may still be sent another state to start from."""

@@ -1,4 +1,4 @@
-"""The status of a process, as it answers the status request of a new coordinator (D9, D11)."""
+"""The status of a process, which answers the status request of a new coordinator (D9, D11)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clonos_py.process.contract import TaskState
 
 
 class TaskStatus:
-    """Keeps the highest checkpoint and the failure; the rest is read from the other parts of the link."""
+    """Holds the highest checkpoint number and the failure; the rest is read from the other parts of the link."""
 
     def __init__(
         self, process: int, inputs: Sequence[InputChannel], outputs: Sequence[OutputChannel], restoring: Restoring
@@ -25,12 +25,12 @@ class TaskStatus:
         self.failure: Failed | None = None
 
     def note_checkpoint(self, checkpoint: int) -> None:
-        """The number of a checkpoint, complete or not, that a message has named."""
+        """Notes the number of a checkpoint, complete or not, that a message has named."""
         self._checkpoint = max(self._checkpoint, checkpoint)
 
     @property
     def frames_at_stake(self) -> int:
-        """Frames sent since the restart point; of a task that sends none, frames received."""
+        """The number of frames sent since the restart point; of a task without outputs, of frames received."""
         if self._outputs:
             return sum(output.log.cursor - output.log.first for output in self._outputs)
         return sum(channel.uncovered for channel in self._inputs)
@@ -43,7 +43,7 @@ class TaskStatus:
         log: Replay | None,
         incarnations: Mapping[int, int],
     ) -> StatusReport:
-        """``log``: the one it was given to replay, if it was; ``incarnations``: of tasks whose logs it holds."""
+        """``log``: the one that it was sent to replay, if any. ``incarnations``: of tasks whose logs it holds."""
         return StatusReport(
             process=self._process,
             attempt=attempt,

@@ -1,11 +1,12 @@
-"""Channel state: a snapshot is stored together with the frames that are under way between it and its receivers' (E3).
+"""Channel state: a snapshot is stored with the frames in flight between it and the snapshots of its receivers (E3).
 
-    taken --all receivers have taken theirs--> complete --what lies on disk is read--> to be made durable
+    taken --all receivers have taken theirs--> complete --frames on disk are read--> to be made durable
       any --abort--> nothing
 
-A receiver may have taken its snapshot of the same checkpoint before it got all frames that this task had cut before its
-own. It says where it was. The frames from there to the barrier of this task belong to neither snapshot; the in-flight
-log of the sender retains them, and the sender stores them. A frame is written once: later snapshots refer to it.
+A receiver may take its snapshot of the same checkpoint before it has received all frames that this task cut before its
+own. It reports its position. The frames from there to the barrier of this task belong to neither snapshot. The
+in-flight log of the sender retains them, and the sender stores them. A frame is written once: later snapshots refer to
+it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames, TaskH
 from clonos_py.process.contract import TaskProgress
 
 RUN_BYTES = 4 << 20
-"""Frames are stored together until they have so much: what is read later, and kept, is whole runs."""
+"""Frames are stored together up to this size. Whole runs are read and retained later."""
 _Fresh = list[RetainedFrame]
 """Consecutive frames that are to be stored together."""
 
@@ -38,22 +39,22 @@ class _Pending:
     attempt: Attempt
     ends: Sequence[int]
     parts: dict[int, list[StoredFrames | _Fresh]] = field(default_factory=dict)
-    """By output, once it is known which."""
+    """By output: the frames to store; empty until all receivers have reported."""
     unread: set[tuple[int, int]] = field(default_factory=set)
-    """(output, sequence number) of those that lie on disk."""
+    """(output, sequence number) of the frames that are on disk and not read back yet."""
     bodies: dict[tuple[int, int], Any] = field(default_factory=dict)
-    """By (output, sequence number). Spilling does not take them away."""
+    """By (output, sequence number): bodies in memory, kept here even if the in-flight log spills them."""
 
 
 class ChannelState(LinkCheckpointing):
-    """Completes one snapshot at a time: a later one makes the earlier void."""
+    """Completes one snapshot at a time: a later one replaces an earlier one that is not complete."""
 
     def __init__(self, plan: PhysicalPlan, outputs: Sequence[OutputChannel], codec: FrameCodec) -> None:
         super().__init__(plan, [output for output in outputs if output.retain], codec)
         self._schemas = {output.index: plan.edges[output.channel.edge].schema for output in self._outputs}
         self._pending: _Pending | None = None
         self._stored: Mapping[int, Sequence[StoredFrames]] = {}
-        """By output: frames that need not be stored again, in their order."""
+        """By output: frames that are stored already, in order."""
 
     def restored(self, frames: Mapping[int, Sequence[StoredFrames]]) -> None:
         self._stored = frames
@@ -75,7 +76,7 @@ class ChannelState(LinkCheckpointing):
             return []
         reads: list[io.Instruction] = []
         for output, start in zip(self._outputs, starts, strict=True):
-            # the receiver's restart point may have come to cover them all
+            # may be empty: the receiver's restart point may have moved past all of them
             parts = pending.parts[output.index] = list(self._parts(output, start, pending.ends[output.index]))
             fresh = [entry for part in parts if not isinstance(part, StoredFrames) for entry in part]
             pending.bodies.update({(output.index, e.frame.seq): e.body for e in fresh if e.here})
@@ -86,14 +87,15 @@ class ChannelState(LinkCheckpointing):
         return reads or self._persist(pending)
 
     def _start(self, output: OutputChannel, checkpoint: int) -> int | None:
-        """The first frame that the receiver's snapshot does not cover; None: not known yet. A receiver that has got
-        nothing since this task restarted without its log will begin where the log does."""
+        """The first frame that the receiver's snapshot does not cover; None if the receiver has not reported it. If the
+        receiver has received nothing since this task restarted without its log, it will begin where the in-flight log
+        does."""
         if output.snapshot.checkpoint != checkpoint:
             return None
         return output.snapshot.next_seq if output.snapshot.next_seq >= 0 else output.log.first
 
     def _parts(self, output: OutputChannel, start: int, stop: int) -> Iterator[StoredFrames | _Fresh]:
-        """The frames [start, stop): those that are stored already, and those between them."""
+        """The frames [start, stop), divided into those already stored and those between them."""
         at = start
         for stored in self._stored.get(output.index, ()):
             first, last = max(stored.start, at), min(stored.stop, stop)
@@ -139,7 +141,7 @@ class ChannelState(LinkCheckpointing):
 
 
 def _together(entries: Iterable[RetainedFrame]) -> Iterator[_Fresh]:
-    """Consecutive frames, divided so that each part has about ``RUN_BYTES`` at most."""
+    """Consecutive frames, divided into parts of about ``RUN_BYTES`` at most."""
     part: _Fresh = []
     size_bytes = 0
     for entry in entries:

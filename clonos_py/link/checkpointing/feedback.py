@@ -1,9 +1,9 @@
-"""Aligned barriers leave no frames between snapshots but on the channels that lead back in a loop (E11; Carbone et al.,
-Lightweight asynchronous snapshots, for cyclic graphs).
+"""Channel state of feedback edges: with aligned barriers no other channel holds frames between snapshots (E11; Carbone
+et al., Lightweight asynchronous snapshots, for cyclic graphs).
 
-The head of a loop takes its snapshot when it has the barriers of all channels that enter the loop. When those come
-round to the last task of the loop, that takes its own, and stores with it what it has cut for the head since the head's
-snapshot.
+The head of a loop takes its snapshot when it has the barriers of all channels that enter the loop. When the barriers
+reach the last task of the loop, that task takes its own snapshot. It stores with it the frames that it has cut for the
+head since the head's snapshot.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from clonos_py.model.plan import PhysicalPlan
 
 
 class FeedbackState(ChannelState):
-    """Channel state of feedback channels only; there are none in most jobs."""
+    """Channel state of feedback channels only; most jobs have none."""
 
     def __init__(self, plan: PhysicalPlan, outputs: Sequence[OutputChannel], codec: FrameCodec) -> None:
         super().__init__(plan, [output for output in outputs if output.feedback], codec)

@@ -1,7 +1,7 @@
-"""A checkpoint protocol on the side of a link: what has to happen before the snapshot of a task can be made durable.
+"""A checkpoint protocol on the side of a link: what must happen before the snapshot of a task can be made durable.
 
 The side of the task is in ``task/checkpointing/interface.py``, that of the coordinator in
-``job/protocols/interface.py``. This base class is enough for a protocol whose snapshots have no frames between them.
+``job/protocols/interface.py``. This base class is enough for a protocol without frames between snapshots.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from clonos_py.process.contract import TaskProgress
 
 
 class LinkCheckpointing:
-    """One per link."""
+    """The checkpoint protocol of one link. This class makes every snapshot durable at once."""
 
     barriers = True
     """Whether a snapshot ends its epoch with a barrier on every output channel."""
     stamped = False
-    """Whether frames carry stamps of the tasks' sides."""
+    """Whether frames carry stamps, which the tasks' side of the protocol makes and reads."""
     stores_logs = False
     """Whether a snapshot holds the determinants of upstream tasks on which its state depends."""
 
@@ -31,10 +31,10 @@ class LinkCheckpointing:
         self._plan, self._outputs, self._codec = plan, outputs, codec
 
     def restored(self, frames: Mapping[int, Sequence[StoredFrames]]) -> None:
-        """The task begins at a restart point with which these frames are stored, by output channel."""
+        """The task starts from a restart point with which these frames are stored, by output channel."""
 
     def reports(self, channel: ChannelId) -> bool:
-        """Whether the receiver of a channel reports to its sender where it took its last snapshot."""
+        """Whether the receiver of a channel reports the position of its last snapshot to its sender."""
         return False
 
     def snapped(self, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt) -> list[io.Instruction]:
@@ -46,7 +46,7 @@ class LinkCheckpointing:
         return []
 
     def read(self, event: io.FramesRead) -> list[io.Instruction]:
-        """Frames are back that were to be read for a snapshot."""
+        """Frames have been read back that were requested for a snapshot."""
         return []
 
     def persisted(self, handle: TaskHandle) -> list[io.Instruction]:
@@ -54,7 +54,7 @@ class LinkCheckpointing:
         return []
 
     def not_persisted(self) -> list[io.Instruction]:
-        """A snapshot could not be made durable. The coordinator ends the job, if it hears of it."""
+        """A snapshot could not be made durable. The coordinator ends the job if the report reaches it."""
         return []
 
     def abort(self, checkpoint: int) -> None:

@@ -1,4 +1,4 @@
-"""The links' sides of the checkpoint protocols, by name. Most need none of their own."""
+"""The links' sides of the checkpoint protocols, by name. A protocol without an entry uses the base class."""
 
 from __future__ import annotations
 

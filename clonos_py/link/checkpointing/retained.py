@@ -1,8 +1,9 @@
-"""Snapshots that are taken alone are stored with all that lies between them and those of others (E5, E8).
+"""Uncoordinated snapshots: each is stored with the frames and determinants between it and other snapshots (E5, E8).
 
-Frames that no restart point of their receivers covers are stored with the sender's snapshot: a receiver that restarts
-may ask for them. Determinants of upstream tasks are stored with the receiver's snapshot: its state follows from what
-they decided after their own restart points. Should they all fail, this is where their logs are found.
+Frames that no restart point of their receivers covers are stored with the sender's snapshot, because a receiver that
+restarts may request them. Determinants of upstream tasks are stored with the receiver's snapshot, because its state
+depends on what these tasks decided after their own restart points. If all of these tasks fail, their logs are found
+here.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from clonos_py.process.contract import TaskProgress
 
 
 class RetainedState(ChannelState):
-    """A snapshot waits for no other, but one at a time is completed. None is taken while logs may be missing here that
-    its state depends on."""
+    """Snapshots that do not wait for those of receivers; one is completed at a time. None is taken while logs that its
+    state depends on may be incomplete."""
 
     barriers = False
     stores_logs = True
@@ -29,9 +30,10 @@ class RetainedState(ChannelState):
     def __init__(self, plan: PhysicalPlan, outputs: Sequence[OutputChannel], codec: FrameCodec) -> None:
         super().__init__(plan, outputs, codec)
         self._busy = False
-        """Whether a snapshot is being completed or made durable: only then it is known where its frames are stored."""
+        """Whether a snapshot is being completed or made durable. The places of its frames are not available before that
+        is done."""
         self._later: tuple[TaskSnapshot, TaskProgress, Attempt] | None = None
-        """The newest that was taken meanwhile."""
+        """The newest snapshot that was taken while another was being completed."""
 
     def reports(self, channel: ChannelId) -> bool:
         return False
@@ -51,7 +53,7 @@ class RetainedState(ChannelState):
         return self._go_on()
 
     def abort(self, checkpoint: int) -> None:
-        """A snapshot that a task takes alone is never void."""
+        """Does nothing: a snapshot that a task takes alone is never void."""
 
     def _go_on(self) -> list[io.Instruction]:
         self._busy = False
@@ -63,6 +65,6 @@ class RetainedState(ChannelState):
 
 
 class StampedState(RetainedState):
-    """The same for communication-induced checkpoints (E10)."""
+    """The same for communication-induced checkpoints (E10), whose frames carry stamps."""
 
     stamped = True
