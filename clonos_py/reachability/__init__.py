@@ -1,1 +1,1 @@
-"""The cyclic query of CheckMate's experiments: which nodes are reached from source nodes, along which paths."""
+"""The cyclic query of CheckMate's experiments: which nodes can be reached from source nodes, and along which paths."""

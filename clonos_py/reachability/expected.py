@@ -1,7 +1,8 @@
-"""What the reachability query must have found at last, computed at once from all of its commands.
+"""The final result of the reachability query, computed at once from all of its commands.
 
-Independent of the operator: no deltas, no state, no feedback. What the commands leave is counted first; then the paths
-from all sources are made longer by a link at a time until none can be, level by level, each level a matrix.
+It does not use the operator: no deltas, no state, no feedback. First the remaining links and sources are counted. Then
+the paths from all sources are extended by one link at a time until none can be extended, level by level, each level a
+matrix.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ PATHS_MAX = 20_000_000
 
 
 def expected_paths(commands: Iterable[pa.RecordBatch], paths_max: int = PATHS_MAX) -> pa.RecordBatch:
-    """The paths of one link or more on which no node is twice, each once, in no particular order. ``weight``: how many
-    times it is there, where a source or a link was added several times. Raises SettingError if there are too many."""
+    """The paths of at least one link on which no node appears twice, each once, in no particular order. ``weight``: how
+    often a path exists, if a source or a link was added several times. Raises SettingError if there are too many
+    paths."""
     links, sources = _left(commands)
     nodes, targets, link_weights = links.T
     paths, weights = sources[:, :1], sources[:, 2]
@@ -43,7 +45,7 @@ def expected_paths(commands: Iterable[pa.RecordBatch], paths_max: int = PATHS_MA
 
 
 def _left(commands: Iterable[pa.RecordBatch]) -> tuple[Ints, Ints]:
-    """The links and the sources that all commands together leave: (node, target, how many), sorted by node."""
+    """The links and the sources that remain after all commands: (node, target, count), sorted by node."""
     totals: list[Ints] = []
     kinds: list[Ints] = []
     for batch in commands:
@@ -58,7 +60,7 @@ def _left(commands: Iterable[pa.RecordBatch]) -> tuple[Ints, Ints]:
 
 
 def _summed(rows: Ints) -> Ints:
-    """One row for each pair that is there, sorted."""
+    """One row for each pair with a positive count, sorted."""
     pairs, ids = np.unique(rows[:, :2], axis=0, return_inverse=True)
     counts = np.bincount(ids.reshape(-1), rows[:, 2], len(pairs)).astype(np.int64)
     return np.column_stack([pairs, counts])[counts > 0]

@@ -1,13 +1,13 @@
-"""The commands of the reachability query: links between nodes and source nodes are added and deleted (CheckMate, VI).
+"""The commands of the reachability query, which add and delete links between nodes and source nodes (CheckMate, VI).
 
 Of every 20 commands 12 add a link, 3 add a source, 4 delete a link, 1 deletes a source: 60, 15, 20 and 5%, as in the
-paper. What is deleted was added a hundred rounds of 20 earlier, and is deleted once; in the first hundred rounds links
-are added instead. Command n is a function of the seed and n. Then commands change places with others up to ``disorder``
-away, so that they come in any order, and some deletes before what they delete. They do so within blocks, and the rows
-that are asked for have all that they delete among them.
+paper. A deletion deletes what was added a hundred rounds of 20 earlier, and each addition is deleted at most once. In
+the first hundred rounds links are added instead. Command n is a function of the seed and n. Then commands change places
+with others up to ``disorder`` away, so that they are out of order, and some deletions come before their additions.
+Places change within blocks only, and the requested rows contain everything that they delete.
 
-How many links there are decides whether the query can be computed. The paper says only that they are between 1,000,000
-nodes. With d links per node, drawn at random, a source has d / (1 - d) paths on average while d is below 1; beyond that
+The number of links decides whether the query can be computed. The paper states only that they are between 1,000,000
+nodes. With d links per node, drawn at random, a source has d / (1 - d) paths on average while d is below 1; above that
 their number explodes. So d may be 0.75 at most; 1,000,000 commands on 1,000,000 nodes end with d = 0.4.
 """
 
@@ -35,7 +35,7 @@ _LINKS_PER_GONE = _LINKS // _LINKS_GONE
 
 
 class Command(Record):
-    """Adds or deletes a link from ``node`` to ``target``, or (``target`` is null) a source."""
+    """Adds or deletes a link from ``node`` to ``target``, or, if ``target`` is null, the source ``node``."""
 
     node: int
     target: int | None
@@ -45,9 +45,9 @@ class Command(Record):
 
 @dataclass(frozen=True)
 class Reachability:
-    """``rows`` commands. ``event_rate``: rows that share a second of event time. ``disorder``: how far commands are
-    apart at most that change places; with twice the distance from a link to its delete, the default, one in eight
-    deletes comes before its link."""
+    """``rows`` commands. ``event_rate``: rows that share a second of event time. ``disorder``: the largest distance
+    over which commands change places. The default is twice the distance from a link to its deletion; with it, one in
+    eight deletions comes before its link."""
 
     rows: int
     nodes: int = 1_000_000
@@ -69,7 +69,7 @@ class Reachability:
 
     @property
     def links_per_node(self) -> float:
-        """When all commands have come."""
+        """The number of links per node after all commands."""
         rounds = self.rows / _ROUND
         early = min(rounds, _LAG_ROUNDS)
         return (_LINKS * rounds + (_ROUND - _LINKS - _SOURCES) * early - _LINKS_GONE * (rounds - early)) / self.nodes
@@ -94,8 +94,8 @@ def _block(made: Reachability, block: int) -> pa.RecordBatch:
 
 
 def commands(seed: int, nodes: int, numbers: Int64s) -> tuple[Any, ...]:
-    """The columns of the commands of these numbers but for the time, before any of them has changed its place. A
-    command is fixed by what it adds; one that deletes has the nodes of the one that added them."""
+    """The columns of the commands with these numbers, except the time, before commands change places. A command is
+    drawn from the number of its addition; a deletion has the nodes of the addition that it deletes."""
     rounds, place = np.divmod(numbers, _ROUND)
     added = place < _LINKS + _SOURCES
     is_link = (place < _LINKS) | (~added & (place < _ROUND - 1))
@@ -123,7 +123,7 @@ def _key(seed: int, block: int, field: int) -> int:
 
 
 def _scattered(numbers: Int64s, key: int) -> Uint32s:
-    """A random word for each number, wherever in the stream it is asked for."""
+    """A random word for each number, which does not depend on the numbers requested before."""
     mixed = numbers.astype(np.uint64) + np.uint64(key)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)

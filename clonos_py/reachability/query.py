@@ -1,8 +1,8 @@
 """The reachability query (CheckMate, VI and figure 6): which nodes can be reached from the sources, and on which paths.
 
-Links and sources are joined where a path ends and a link begins, pairs whose link ends on the path are dropped, and the
-others become paths longer by a link. These are the result, and go round the loop. All of it are deltas: a link or a
-source that is deleted takes back every path over it.
+Links and sources are joined where a path ends and a link begins. Pairs whose link ends on the path are dropped; the
+others become paths that are longer by one link. These are the result, and they are fed back into the loop. All streams
+are deltas: a link or a source that is deleted retracts every path over it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Paths = Stream[PathChange]
 
 
 class Extension(Record):
-    """A path, and a link from where it ends to ``target``."""
+    """A path, and a link from its last node to ``target``."""
 
     path: bytes
     target: int
@@ -32,14 +32,15 @@ class Extension(Record):
 
 
 def reachability(source: CommandSource, sink: SinkDefinition, **settings: Any) -> Job:
-    """A job whose sink is given every change of a path (``PathChange``)."""
+    """A job that writes every change of a path (``PathChange``) to the sink."""
     job = Job("reachability", **settings)
     found_paths(job, source).sink(sink)
     return job
 
 
 def final_paths(source: CommandSource, sink: SinkDefinition, **settings: Any) -> Job:
-    """A job whose sink is given the paths that are there in the end, each once, and how many times it is there."""
+    """A job that writes the paths that exist in the end to the sink, each once, with the number of times that it
+    exists."""
     job = Job("reachability", **settings)
     totals = found_paths(job, source).key_by("path").aggregate(weight=col("weight").sum()).at_end()
     totals.filter(col("weight") != 0).sink(sink)
@@ -69,7 +70,7 @@ def sources_of(commands: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def without_circles(extensions: pa.RecordBatch) -> pa.RecordBatch:
-    """Those whose target is not on the path already."""
+    """The extensions whose target is not on the path yet."""
     starts, nodes = nodes_of(extensions.column("path"))
     owners = np.repeat(np.arange(extensions.num_rows), np.diff(starts))
     met = nodes == fixed(extensions.column("target"))[owners]
@@ -78,7 +79,7 @@ def without_circles(extensions: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def projected(extensions: pa.RecordBatch) -> pa.RecordBatch:
-    """The paths with their targets behind them."""
+    """The paths extended by their targets."""
     starts, nodes = nodes_of(extensions.column("path"))
     starts = starts + np.arange(len(starts))
     longer = np.empty(starts[-1], np.int64)

@@ -1,8 +1,8 @@
-"""The rows of the reachability query: links and paths that come and go, and how a path is written.
+"""The rows of the reachability query: changes of links and paths, and the format of a path.
 
-Both are deltas: ``weight`` says how many more times there is what the row names, or, below 0, how many fewer times.
-Deltas may come in any order, a deletion before what it deletes: only their sum counts. A path is its nodes, 8 bytes
-each, lowest first, and ``node``, which it ends at; a source is a path of one node.
+Both are deltas: ``weight`` is how many more times the link or path exists, or, below 0, how many fewer times. Deltas
+may come in any order, a deletion before its addition: only their sum counts. A path consists of its nodes, 8 bytes
+each, lowest byte first, and of ``node``, its last node. A source is a path of one node.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LINKS, PATHS = LinkChange.schema(), PathChange.schema()
 
 
 def changes(commands: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Of commands: the links, and the sources as paths of one node, each in the order of the commands."""
+    """Splits commands into links and sources; sources become paths of one node. Both keep the order of the commands."""
     node = fixed(commands.column("node"))
     weight = np.where(commands.column("added").to_numpy(zero_copy_only=False), 1, -1)
     is_link = commands.column("target").is_valid().to_numpy(zero_copy_only=False)
@@ -54,7 +54,7 @@ def links_batch(nodes: Ints, targets: Ints, weights: Ints) -> pa.RecordBatch:
 
 
 def paths_batch(starts: Ints, nodes: Ints, weights: Ints) -> pa.RecordBatch:
-    """Path i has the nodes from ``starts[i]`` up to ``starts[i + 1]``, of which there is at least one."""
+    """A batch of paths. Path i has the nodes from ``starts[i]`` up to ``starts[i + 1]``, at least one."""
     bounds = pa.py_buffer((starts * NODE_BYTES).astype(np.int32).data)
     values = pa.py_buffer(np.ascontiguousarray(nodes, "<i8").data)
     path = pa.Array.from_buffers(pa.binary(), len(weights), [None, bounds, values])
@@ -63,6 +63,6 @@ def paths_batch(starts: Ints, nodes: Ints, weights: Ints) -> pa.RecordBatch:
 
 
 def nodes_of(paths: Column) -> tuple[Ints, Ints]:
-    """Where the nodes of each path begin and the last one's end, and the nodes of all, one behind the other."""
+    """The start of each path in the nodes, plus the end of the last one, and the nodes of all paths in one array."""
     bounds, data = texts(paths)
     return bounds // NODE_BYTES, np.frombuffer(data.tobytes(), "<i8").astype(np.int64, copy=False)

@@ -1,4 +1,4 @@
-"""The commands of the reachability query as a source, replayable from any offset, paced if asked."""
+"""The commands of the reachability query as a source, replayable from any offset, with an optional rate."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CommandSource(SourceDefinition):
 
 
 class GeneratedCommands:
-    """Makes them when they are read; the generator keeps the last blocks."""
+    """Generates commands when they are read; the generator caches the last blocks."""
 
     def __init__(self, commands: Reachability, layout: Layout, columns: tuple[str, ...] | None) -> None:
         self._commands, self._layout, self._columns = commands, layout, columns
