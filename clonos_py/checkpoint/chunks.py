@@ -1,7 +1,7 @@
-"""Chunks as bytes: each an Arrow IPC stream of one batch, with a checksum.
+"""The file format of a chunk: an Arrow IPC stream of one batch, with a checksum.
 
-Not compressed: measured, lz4 halves the bytes and doubles the CPU time, and a standby would have to decompress what it
-now uses as it was read.
+Chunks are not compressed: as measured, lz4 halves the bytes and doubles the CPU time, and a standby, which now uses the
+bytes as read, would have to decompress them.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ _READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 class Scratch:
-    """A growing buffer that chunks are encoded into, one after the other. Reused, so that its pages are warm."""
+    """A growing buffer that chunks are encoded into, one after the other. It is reused, so that its pages stay
+    mapped."""
 
     def __init__(self) -> None:
         self._bytes = bytearray(1 << 20)
         self.used_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> tuple[int, int, int]:
-        """Encodes a batch behind what is there; its offset, size in bytes and checksum."""
+        """Appends an encoded batch. Returns its offset, size in bytes and checksum."""
         offset, view = self.room(encoded_bytes(batch))
         _write(pa.FixedSizeBufferWriter(pa.py_buffer(view)), batch)
         return offset, len(view), xxhash.xxh3_64_intdigest(view)
 
     def room(self, size_bytes: int) -> tuple[int, memoryview]:
-        """So much room behind what is there: its offset, and what is to be filled."""
+        """Reserves this many bytes at the end. Returns their offset, and the view to fill."""
         offset = aligned(self.used_bytes)
         self._reserve(offset + size_bytes)
         self.used_bytes = offset + size_bytes
         return offset, memoryview(self._bytes)[offset : self.used_bytes]
 
     def content(self) -> memoryview:
-        """All that was added. Valid until ``clear``."""
+        """Everything added so far. Valid until ``clear``."""
         return memoryview(self._bytes)[: self.used_bytes]
 
     def clear(self) -> None:
@@ -52,7 +53,7 @@ class Scratch:
 
 
 def aligned(size_bytes: int) -> int:
-    """As many bytes, and what is missing to a multiple of 64."""
+    """The size rounded up to a multiple of 64."""
     return -(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
 
 
@@ -63,7 +64,7 @@ def encoded_bytes(batch: pa.RecordBatch) -> int:
 
 
 def decode(stored: pa.Buffer, rows: int, checksum: int, path: str) -> pa.RecordBatch:
-    """The batch in these bytes. Raises CheckpointError if they are not what was written."""
+    """The batch in these bytes. Raises CheckpointError if the bytes are damaged."""
     if xxhash.xxh3_64_intdigest(stored) != checksum:
         raise CheckpointError(f"{path} is corrupt: its checksum differs; {DAMAGED_REMEDY}")
     try:

@@ -1,11 +1,11 @@
 """A folder of durable files, on a local disk or behind ``pyarrow.fs``.
 
-``write`` returns when the content would survive a power cut, and a reader sees all of a file or nothing: on file
-systems that rename, it is written under a temporary name, flushed, renamed; object stores show an object only once it
-is complete, so there it is written in place. Errors are CheckpointErrors with path and remedy.
+``write`` returns when the content would survive a power failure, and a reader sees all of a file or nothing. On file
+systems with atomic renames, a file is written under a temporary name, flushed and renamed. Object stores show an object
+only when it is complete, so there it is written in place. Errors are CheckpointErrors with path and remedy.
 
-On this machine only its owner may read what is written, and only regular files are read: a FIFO or a symbolic link in
-the place of a file is an error. Links that lead to the folder are followed.
+On the local machine only the owner may read the files, and only regular files are read: a FIFO or a symbolic link in
+place of a file is an error. Symbolic links in the path to the folder are followed.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Folder(Protocol):
-    """Files by path below the folder, with ``/`` between components."""
+    """Files by path relative to the folder, with ``/`` between components."""
 
     root: str
 
     def write(self, path: str, content: Content) -> None: ...
 
     def create(self, path: str, content: Content) -> bool:
-        """Writes a file that must not exist yet; False if it does."""
+        """Writes a file that must not exist yet. Returns False if it does."""
         ...
 
     def read(self, path: str) -> pa.Buffer: ...
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
-        """The bytes at each (offset, size); fewer where the file ends before."""
+        """The bytes at each (offset, size); fewer if the file ends before."""
         ...
 
     def names(self, path: str) -> list[str]:
-        """The names of the files and folders in a folder, sorted; none if there is no such folder."""
+        """The names of the files and folders in a folder, sorted; empty if there is no such folder."""
         ...
 
     def sizes(self, path: str) -> dict[str, int]:
-        """The regular files in a folder with their sizes in bytes; none if there is no such folder."""
+        """The regular files in a folder with their sizes in bytes; empty if there is no such folder."""
         ...
 
     def remove(self, path: str) -> None:
-        """Deletes a file if it is there."""
+        """Deletes a file if it exists."""
         ...
 
     def move(self, source: str, target: str) -> None:
@@ -65,7 +65,7 @@ class Folder(Protocol):
 
 
 def open_folder(uri: str, *below: str) -> Folder:
-    """``uri`` is a local path or what ``pyarrow.fs`` understands (``s3://bucket/path``). Touches nothing."""
+    """``uri`` is a local path or a URI for ``pyarrow.fs`` (``s3://bucket/path``). Accesses no files."""
     if "://" not in uri:
         return LocalFolder(os.path.join(os.path.abspath(os.path.expanduser(uri)), *below))
     try:
@@ -80,7 +80,7 @@ def open_folder(uri: str, *below: str) -> Folder:
 
 
 class LocalFolder:
-    """A folder of this machine, or one mounted on it."""
+    """A folder on this machine, or one mounted on it."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -178,7 +178,7 @@ class RemoteFolder:
                 self._filesystem.move(written, final)
 
     def create(self, path: str, content: Content) -> bool:
-        """Not atomic here: the driver must not start two coordinators in the same instant."""
+        """Not atomic here: the driver must not start two coordinators at the same instant."""
         with named_errors(self._at(path)):
             if self._filesystem.get_file_info(self._at(path)).type != fs.FileType.NotFound:
                 return False
@@ -211,7 +211,7 @@ class RemoteFolder:
                 return
 
     def move(self, source: str, target: str) -> None:
-        """File by file: an object store knows no folders."""
+        """Moves file by file, since an object store has no folders."""
         with named_errors(self._at(target)):
             selected = fs.FileSelector(self._at(source), recursive=True)
             for info in sorted(self._filesystem.get_file_info(selected), key=lambda info: info.path):
@@ -249,7 +249,7 @@ def _explained(error: Exception) -> str:
 
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[int, int]]:
-    """A regular file's descriptor and size in bytes. Opening never blocks, whatever is there."""
+    """A regular file's descriptor and size in bytes. Opening never blocks, even on a FIFO."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)
@@ -261,7 +261,7 @@ def _opened(path: str) -> Iterator[tuple[int, int]]:
 
 
 def _read_at(descriptor: int, offset: int, size_bytes: int) -> pa.Buffer:
-    """Fewer bytes where the file ends before. Arrow's memory is aligned as its kernels like it."""
+    """The bytes at an offset, fewer if the file ends before. Arrow allocates memory aligned for its kernels."""
     buffer = pa.allocate_buffer(size_bytes)
     left = memoryview(buffer)
     while left and (count := os.preadv(descriptor, [left], offset + size_bytes - len(left))):
@@ -270,7 +270,7 @@ def _read_at(descriptor: int, offset: int, size_bytes: int) -> pa.Buffer:
 
 
 def _write_flushed(path: str, content: Content) -> None:
-    """A new file: whatever a dead writer or another program left under this name is deleted first."""
+    """Writes a new file. A file that a failed writer or another program left under this name is deleted first."""
     _discard(path)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -283,7 +283,7 @@ def _write_flushed(path: str, content: Content) -> None:
 
 
 def _size(entry: os.DirEntry[str]) -> int | None:
-    """None if the file has gone since it was listed: another process has renamed or deleted it."""
+    """None if the file has disappeared since it was listed, because another process has renamed or deleted it."""
     try:
         return entry.stat(follow_symlinks=False).st_size
     except FileNotFoundError:
@@ -291,12 +291,13 @@ def _size(entry: os.DirEntry[str]) -> int | None:
 
 
 def _make_folder(path: str) -> None:
-    """With its missing parents, each entry flushed: a file is only as durable as the folders that lead to it."""
+    """Makes a folder with its missing parents, each entry flushed: a file is only as durable as the folders above
+    it."""
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)
     _make_folder(parent)
-    with suppress(FileExistsError):  # another process has just made it; or it is a file, and what follows says so
+    with suppress(FileExistsError):  # made by another process; if it is a file, the next call raises an error
         os.mkdir(path, 0o700)
     _flush_folder(parent)
 
@@ -310,7 +311,7 @@ def _flush_folder(path: str) -> None:
 
 
 def _discard(path: str) -> None:
-    """A part of a file must not eat the space that is missing."""
+    """Deletes a partial file, so that it does not use disk space that is needed."""
     with suppress(FileNotFoundError):
         os.unlink(path)
 

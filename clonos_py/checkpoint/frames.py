@@ -1,9 +1,9 @@
-"""Runs of frames as bytes: an index, then the body of each frame, an Arrow message as it was retained.
+"""The file format of a run of frames: an index, then the body of each frame as an Arrow message.
 
     length of the index (4 bytes, little-endian) | index: schema and records, msgpack | bodies
 
-Index and bodies begin at multiples of 64 bytes. What a run says is known from its bytes alone; a manifest
-names only where it lies and which of its frames are needed.
+Index and bodies begin at multiples of 64 bytes. A run can be decoded from its bytes alone; a manifest names only its
+location and which of its frames are needed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _LENGTH = struct.Struct("<I")
 
 
 class _Index(msgspec.Struct, frozen=True, array_like=True):
-    """``schema``: an Arrow message, too."""
+    """``schema``: an Arrow message."""
 
     schema: bytes
     records: list[FrameRecord]
 
 
 def add(run: FrameRun, scratch: Scratch) -> tuple[int, int, int]:
-    """Writes a run behind what is there; its offset, size in bytes and checksum."""
+    """Appends a run to the buffer. Returns its offset, size in bytes and checksum."""
     index = msgspec.msgpack.encode(_Index(run.schema.serialize().to_pybytes(), list(run.records)))
     head = _LENGTH.pack(len(index)) + index
     bodies = [memoryview(body).cast("B") for body in run.bodies if body is not None]
@@ -44,7 +44,7 @@ def add(run: FrameRun, scratch: Scratch) -> tuple[int, int, int]:
 
 
 def decode(content: pa.Buffer, checksum: int, path: str) -> FrameRun:
-    """The run in these bytes; its bodies are parts of them. Raises CheckpointError if they are not what was written."""
+    """The run in these bytes; its bodies are slices of them. Raises CheckpointError if the bytes are damaged."""
     if xxhash.xxh3_64_intdigest(content) != checksum:
         raise CheckpointError(f"{path} is corrupt: its checksum differs; {DAMAGED_REMEDY}")
     try:
@@ -68,7 +68,7 @@ def _bodies(content: pa.Buffer, records: list[FrameRecord], at: int) -> Iterator
 
 
 def between(run: FrameRun, stored: StoredFrames) -> FrameRun:
-    """The frames of ``run`` that ``stored`` names. Raises CheckpointError if they are not all there."""
+    """The frames of ``run`` that ``stored`` names. Raises CheckpointError if some of them are missing."""
     first, last = stored.start - run.start, stored.stop - run.start
     found = run.records[first:last] if first >= 0 else ()
     if [record.seq for record in found] != list(range(stored.start, stored.stop)) or not found:

@@ -1,4 +1,4 @@
-"""The files of the generations of a job: which have begun, and what each has adopted (D11)."""
+"""The files of a job's generations: which generations have begun, and which checkpoint each has adopted (D11)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GENERATIONS = layout.GENERATIONS
 
 
 class GenerationFiles:
-    """In the folder of a job."""
+    """The generation files in the folder of a job."""
 
     def __init__(self, folder: Folder, job: str) -> None:
         self._folder, self._job = folder, job
@@ -24,8 +24,8 @@ class GenerationFiles:
         return f"{self._folder.root}/{_GENERATIONS}"
 
     def begin(self, after: int | None) -> int:
-        """The number of the next one, which no other coordinator gets. Raises CheckpointError if ``after`` is given and
-        is not the newest."""
+        """Begins the next generation and returns its number, which no other coordinator gets. Raises CheckpointError if
+        ``after`` is given and is not the newest."""
         while True:
             newest = self.known().newest
             manifests.check_newest(after, newest, self._job)
@@ -34,14 +34,14 @@ class GenerationFiles:
                 return newest + 1
 
     def adopt(self, number: int, checkpoint: int | None) -> None:
-        """Generation ``number`` goes on from this checkpoint. Raises CheckpointError if it is not the newest any
+        """Generation ``number`` adopts this checkpoint. Raises CheckpointError if the generation is not the newest any
         more."""
         record = manifests.encode_generation(Adoption(number, checkpoint))
         self._folder.write(f"{_GENERATIONS}/{layout.adoption_name(number)}", record)
         manifests.check_newest(number, self.known().newest, self._job)
 
     def known(self) -> Generations:
-        """Each file is read once: they never change."""
+        """All generations. Each file is read once, since files never change."""
         names = self._folder.names(_GENERATIONS)
         numbers = [number for name in names if (number := layout.generation_number(name)) is not None]
         newest = manifests.check_numbers(numbers, self.path)
@@ -58,7 +58,8 @@ class GenerationFiles:
         return self._folder.read(f"{_GENERATIONS}/{name}").to_pybytes()
 
     def archive_damaged(self, target: str) -> None:
-        """Nothing could ever begin with them. The next one is numbered beyond them."""
+        """Moves damaged files to ``target``, since no generation could begin with them. The next one gets a higher
+        number."""
         try:
             self.known()
         except CheckpointError:

@@ -1,11 +1,11 @@
-"""How many uncoordinated checkpoints are invalid at a failure, from the times alone at which tasks take them (E13).
+"""Estimates how many uncoordinated checkpoints are invalid at a failure, from their times alone (E13).
 
-A checkpoint is *invalid* if it is ahead of the recovery line when all tasks go back to it (CheckMate, table III). Where
-every channel is always busy and frames take no time, the position of a checkpoint in each channel is its time: then a
-receiver's checkpoint fits the checkpoints of its senders that are not earlier. So one level of tasks trails the one
-before it by the time back to its newest checkpoint that is not later than any on the line there.
+A checkpoint is *invalid* if it is ahead of the recovery line when all tasks go back to it (CheckMate, table III). If
+every channel is always busy and frames take no time, the position of a checkpoint in each channel is its time. Then a
+receiver's checkpoint fits those of its senders that are not earlier. So each level of tasks goes back further than the
+level before it: to its newest checkpoint that is not later than any on the line there.
 
-A measured share has to agree with this one. Frames that are seldom or slow leave fewer orphans, and a lower share.
+A measured share should agree with this one. Frames that are rare or slow leave fewer orphans, and a lower share.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(frozen=True)
 class Levels:
-    """Levels of ``parallelism`` tasks each, numbered level by level. ``shuffles``: for each level but the first whether
-    its tasks take from all tasks of the level before, or from one each."""
+    """Levels of ``parallelism`` tasks each, numbered level by level. ``shuffles``: for each level except the first,
+    whether its tasks receive from all tasks of the level before, or from one each."""
 
     parallelism: int
     shuffles: Sequence[bool]
@@ -45,8 +45,8 @@ class Levels:
 def checkpoint_times(
     tasks: Sequence[int], interval_us: int, until_us: int, seed: int, jitter: float = 0.2
 ) -> dict[int, list[int]]:
-    """By task: when it takes checkpoints before ``until_us``, in microseconds since the job began. Each waits for an
-    interval of its own, longer or shorter by ``jitter`` of it at most."""
+    """By task: the times of its checkpoints before ``until_us``, in microseconds since the start of the job. The time
+    between two checkpoints is the interval, longer or shorter by up to ``jitter`` of it."""
     draw = random.Random(seed)
     times: dict[int, list[int]] = {}
     for task in tasks:
@@ -59,7 +59,7 @@ def checkpoint_times(
 
 def ahead_of_line(times: Mapping[T, Sequence[int]], channels: Iterable[LineChannel[T]]) -> int:
     """How many of the checkpoints that these tasks took at these times are ahead of their recovery line. Channels from
-    and to other tasks do not count."""
+    and to other tasks are ignored."""
     within = [channel for channel in channels if channel.sender in times and channel.receiver in times]
     width = 1 + max((max(channel.input, channel.output) for channel in within), default=0)
     histories = {task: [Positions([at] * width, [at] * width) for at in (0, *taken)] for task, taken in times.items()}
@@ -68,7 +68,7 @@ def ahead_of_line(times: Mapping[T, Sequence[int]], channels: Iterable[LineChann
 
 
 def invalid_share(times: Mapping[int, Sequence[int]], levels: Levels) -> float:
-    """Of the checkpoints taken at these times, how many are ahead of the recovery line: 0 to 1. Initial checkpoints, at
-    time 0, count as no checkpoints taken."""
+    """The share of the checkpoints taken at these times that are ahead of the recovery line: 0 to 1. The initial
+    checkpoints at time 0 are not counted."""
     taken = sum(map(len, times.values()))
     return ahead_of_line(times, levels.channels()) / taken if taken else 0.0

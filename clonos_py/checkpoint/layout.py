@@ -1,4 +1,4 @@
-"""Where things lie in a checkpoint folder.
+"""The layout of a checkpoint folder: names and paths of its files.
 
 ::
 
@@ -8,12 +8,13 @@
     FOLDER/JOB/line/savepoints/NAME.manifest
     FOLDER/JOB/line/state/000000000007.join-0.2.1.0.chunks
     FOLDER/JOB/line/answers/000000000007.join-0.3.6b1f0c.answer
-    FOLDER/JOB/archive/0001/                 a former ``line``, whole, moved aside by ``--fresh``
-    FOLDER/JOB/archive/0001.generations/     its generations, if they were damaged: else they are counted on
+    FOLDER/JOB/archive/0001/                 a former ``line``, moved aside whole by ``--fresh``
+    FOLDER/JOB/archive/0001.generations/     its generations, if they were damaged; else their numbers continue
 
 A chunk file holds chunks of one task's snapshot, and the frames that are stored with it. Its name begins with the
-checkpoint that wrote it, so that retention can be decided from names alone; task, attempt and a running number make it
-unique, so that nothing is ever overwritten. All paths in handles are below ``line``: an archived line stays readable.
+checkpoint that wrote it, so that retention can be decided from names alone. Task, attempt and a running number make the
+name unique, so that no file is ever overwritten. All paths in handles are relative to ``line``: an archived line stays
+readable.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _LOCATION = re.compile(
 
 
 def name_in_folder(name: str) -> str:
-    """A name of the user's as one path component, the same on every file system."""
+    """A user-given name as one path component, the same on every file system."""
     quoted = quote(name, safe="")
     return quoted.replace(".", "%2E", 1) if quoted.startswith(".") else quoted
 
@@ -61,7 +62,7 @@ def generation_name(generation: int) -> str:
 
 
 def generation_number(name: str) -> int | None:
-    """Of the file that says that a generation has begun; None for any other."""
+    """The number in the name of a file that begins a generation; None for any other file."""
     return int(name) if name.isascii() and name.isdigit() and generation_name(int(name)) == name else None
 
 
@@ -74,7 +75,7 @@ def manifest_name(checkpoint: int, generation: int) -> str:
 
 
 def writer_name(task: TaskId) -> str:
-    """A task in the names of its files."""
+    """The name of a task in the names of its files."""
     return f"{name_in_folder(task.vertex)}-{task.index}"
 
 
@@ -83,12 +84,13 @@ def chunk_file_name(task: TaskId, attempt: Attempt, checkpoint: int, number: int
 
 
 def answer_name(epoch: int, task: TaskId, process: int, content: bytes) -> str:
-    """The same for the same content only."""
+    """The name of an answer's file, which differs for different content."""
     return f"{epoch:012d}.{writer_name(task)}.{process}.{xxhash.xxh3_128_hexdigest(content)}.answer"
 
 
 def check_answer_name(name: str) -> None:
-    """Raises CheckpointError for what ``answer_name`` does not give: a log is input, and must lead to no other file."""
+    """Raises CheckpointError for a name that ``answer_name`` does not return: a log is input, and must lead to no other
+    file."""
     if not _ANSWER.fullmatch(name):
         raise CheckpointError(
             f"{name!r} is no name of a kept answer: the log that names it is damaged; resume with an intact copy of "
@@ -97,31 +99,31 @@ def check_answer_name(name: str) -> None:
 
 
 def is_answer(name: str, content: bytes) -> bool:
-    """Whether this is what was kept under the name."""
+    """Whether this content was stored under this name."""
     return name.split(".")[-2] == xxhash.xxh3_128_hexdigest(content)
 
 
 def checkpoint_of(name: str) -> int | None:
-    """That of a manifest's file, incomplete ones included; None for a foreign file."""
+    """The checkpoint in the name of a manifest's file, incomplete ones included; None for a foreign file."""
     number = name.split(".", 1)[0]
     return int(number) if number.isascii() and number.isdigit() else None
 
 
 class FileOrigin(NamedTuple):
-    """Who wrote a file, for which epoch."""
+    """The writer of a file, and the epoch for which it was written."""
 
     epoch: int
     writer: str
 
 
 def origin(name: str) -> FileOrigin | None:
-    """Of a file of chunks or an answer, incomplete ones included; None for a foreign file."""
+    """The origin of a file of chunks or of an answer, incomplete ones included; None for a foreign file."""
     found = _ORIGIN.fullmatch(name)
     return FileOrigin(int(found["epoch"]), found["writer"]) if found else None
 
 
 def manifest_mark(name: str) -> tuple[int, int] | None:
-    """Checkpoint and generation of a manifest's file; None for anything else, such as an incomplete one."""
+    """Checkpoint and generation of a manifest's file; None for any other file, such as an incomplete one."""
     parts = name.removesuffix(MANIFEST_SUFFIX).split(".")
     if not name.endswith(MANIFEST_SUFFIX) or len(parts) != 2 or not all(part.isdigit() for part in parts):
         return None
@@ -129,7 +131,7 @@ def manifest_mark(name: str) -> tuple[int, int] | None:
 
 
 def archive_number(name: str) -> int:
-    """0 for a foreign file."""
+    """The number of an archive; 0 for a foreign file."""
     number = name.split(".", 1)[0]
     return int(number) if number.isascii() and number.isdigit() else 0
 
@@ -139,9 +141,9 @@ def savepoint_name(file: str) -> str:
 
 
 class Location(NamedTuple):
-    """Which bytes of which file a chunk is, and their checksum.
+    """The location of a chunk: a range of bytes in a file, and their checksum.
 
-    As text it is ``Chunk.location``: a holder of a stored chunk can refer to it without asking storage."""
+    As text it is ``Chunk.location``: the holder of a stored chunk can refer to it without access to storage."""
 
     file: str
     offset: int
@@ -154,8 +156,9 @@ class Location(NamedTuple):
     @classmethod
     @functools.lru_cache(maxsize=1 << 14)
     def parse(cls, text: str) -> Location:
-        """Raises CheckpointError on anything that is no location in a file that ``chunk_file_name`` names: a manifest
-        is input, and must lead to no other file. The same locations are in one manifest after the other."""
+        """Parses a location. Raises CheckpointError if it is none, or if its file is not named by ``chunk_file_name``:
+        a manifest is input, and must lead to no other file. Results are cached, since successive manifests repeat
+        locations."""
         found = _LOCATION.fullmatch(text)
         if found is None:
             raise CheckpointError(f"{text!r} is no location of a chunk: the checkpoint's manifest is damaged")

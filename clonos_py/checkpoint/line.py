@@ -1,12 +1,13 @@
-"""The recovery line: the newest snapshots, one of each task, from which all can go on together (CheckMate, III-B).
+"""The recovery line: the newest snapshots, one of each task, from which all tasks can continue together (CheckMate,
+III-B).
 
-A snapshot is at a *position* in each channel: a sender has sent the frames below its position, a receiver has taken
-those below its own. Two snapshots do not fit if the receiver has taken frames that the sender, going on from its
-snapshot, sends as if for the first time (orphan messages). Frames between the two positions are no obstacle where they
-are kept somewhere, and ``drained`` says whether there are none.
+A snapshot has a *position* in each channel: a sender has sent the frames below its position, a receiver has taken those
+below its own. Two snapshots do not fit together if the receiver has taken frames that the sender, continuing from its
+snapshot, sends as if for the first time (orphan messages). Frames between the two positions do no harm if they are
+stored; ``drained`` returns whether there are none.
 
-The line is the greatest fixpoint: begin with the newest snapshot of each task; while a receiver is ahead of a sender,
-replace its snapshot by the one before. Every step is forced, so the order does not matter, and no newer line exists.
+The line is the greatest fixpoint. Begin with the newest snapshot of each task; while a receiver is ahead of a sender,
+replace its snapshot by the one before. Every step is necessary, so the order does not matter, and no newer line exists.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(frozen=True)
 class LineChannel(Generic[T]):
-    """From output ``output`` of ``sender`` to input ``input`` of ``receiver``."""
+    """A channel from output ``output`` of ``sender`` to input ``input`` of ``receiver``."""
 
     sender: T
     output: int
@@ -44,24 +45,25 @@ def line_channels(plan: PhysicalPlan) -> list[LineChannel[TaskId]]:
 
 
 class Positions(NamedTuple):
-    """Of one snapshot: by input channel the first frame not taken, by output channel the first frame not sent."""
+    """The positions of one snapshot: by input channel the first frame not taken, by output channel the first not
+    sent."""
 
     inputs: Sequence[int]
     outputs: Sequence[int]
 
 
 def at_the_start(plan: PhysicalPlan, task: TaskId) -> Positions:
-    """Of a task that has done nothing."""
+    """The positions of a task that has done nothing yet."""
     return Positions([0] * len(plan.inputs[task]), [0] * len(plan.outputs[task]))
 
 
 Histories = Mapping[T, Sequence[Positions]]
-"""By task: its usable snapshots, oldest first. The present state of a task that goes on counts as its newest."""
+"""By task: its usable snapshots, oldest first. The current state of a task that continues counts as its newest."""
 
 
 def recovery_line(histories: Histories[T], channels: Iterable[LineChannel[T]]) -> dict[T, int]:
-    """By task: the index of its snapshot on the line. Raises ProtocolError if there is none: then the oldest snapshots
-    do not fit."""
+    """By task: the index of its snapshot on the line. Raises ProtocolError if the oldest snapshots do not fit together,
+    so that there is no line."""
     line = {task: len(snapshots) - 1 for task, snapshots in histories.items()}
     receives: dict[T, list[LineChannel[T]]] = {task: [] for task in histories}
     sends: dict[T, list[LineChannel[T]]] = {task: [] for task in histories}
@@ -80,7 +82,8 @@ def recovery_line(histories: Histories[T], channels: Iterable[LineChannel[T]]) -
 
 
 def drained(histories: Histories[T], line: Mapping[T, int], channels: Iterable[LineChannel[T]]) -> bool:
-    """Whether no frame lies between the positions: the snapshots on the line need no frames beside them."""
+    """Whether no frames lie between the positions, so that the snapshots on the line are enough without stored
+    frames."""
     return all(_sent(histories, line, channel) == _taken(histories, line, channel) for channel in channels)
 
 

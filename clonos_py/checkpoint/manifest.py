@@ -1,18 +1,22 @@
-"""The manifest of a checkpoint as a file, and the rules of which manifests count.
+"""The manifest of a checkpoint as a file, and the rules that decide which manifests count.
 
-A manifest is one line of header (format version, checksum of the rest), then JSON: a person can read what a checkpoint
-consists of. So are the two files of a generation. The first, made exclusively, only says that it has begun; then its
-coordinator looks for the newest manifest, and the second says which checkpoint it adopted. A manifest is void if a
-later generation adopted an older checkpoint than it (D11): some coordinator wrote it after it had been replaced. A
-coordinator looks for later generations before it writes a manifest and again after that. If there is none, every later
-one finds this manifest when it looks for the newest. Else the write counts as failed, and the later generation decides
-whether the manifest is valid.
+A manifest is one header line (format version, checksum of the rest), then JSON, so that a person can read what a
+checkpoint consists of. The two files of a generation have the same format. The first is created exclusively and only
+records that the generation has begun. Then its coordinator looks for the newest manifest, and the second file records
+which checkpoint it adopted.
 
-What damage is found: every file is checked against the checksum in it and against its own name, so that flipped bits,
-cuts and swapped files are errors. Generations are numbered without a gap, and the checkpoint that the newest one
-adopted, or a later one, must be there. What is not found, as no trace of it is left: that the newest manifests were
-removed which were written since the newest generation began (files of sinks that are visible beyond the checkpoint say
-so then), that the newest generation was removed before it wrote a manifest, and that all was removed.
+A manifest is void if a later generation adopted an older checkpoint (D11): its coordinator had been replaced when it
+wrote it. A coordinator looks for later generations before and after it writes a manifest. If there are none, every
+later generation finds this manifest when it looks for the newest. Otherwise the write counts as failed, and the later
+generation decides whether the manifest is valid.
+
+Detected damage: every file is checked against its checksum and its name, so flipped bits, truncated files and swapped
+files are errors. Generations are numbered without gaps, and the checkpoint that the newest one adopted, or a later one,
+must exist.
+
+Undetected damage, since it leaves no trace: the newest manifests written since the newest generation began were removed
+(then files of sinks that are visible beyond the checkpoint reveal it); the newest generation was removed before it
+wrote a manifest; everything was removed.
 """
 
 from __future__ import annotations
@@ -40,28 +44,28 @@ S = TypeVar("S")
 
 
 class Base(msgspec.Struct, frozen=True):
-    """The manifest that a delta goes on from, of the same generation. ``checksum``: as in the header of its file."""
+    """The base of a delta, of the same generation. ``checksum``: as in the header of its file."""
 
     checkpoint: int
     checksum: str
 
 
 class NamedEpochs(msgspec.Struct, frozen=True, array_like=True):
-    """The snapshots of a task that a manifest names, by epoch, oldest first: the last is its newest."""
+    """The snapshots of a task that a manifest names, by epoch, oldest first."""
 
     task: TaskId
     epochs: list[int]
 
 
 class ManifestDelta(msgspec.Struct, frozen=True):
-    """A manifest that differs from its base in the snapshots of some tasks only (``manifest_chain``)."""
+    """A manifest that differs from its base only in the snapshots of some tasks (``manifest_chain``)."""
 
     job: str
     checkpoint: int
     generation: int
     base: Base
     named: list[NamedEpochs]
-    """Of the tasks of which the base names others."""
+    """The tasks for which the base names other snapshots."""
     handles: list[TaskHandle]
     """The snapshots that the base does not name."""
 
@@ -73,14 +77,14 @@ class Generation(msgspec.Struct, frozen=True):
 
 
 class Adoption(msgspec.Struct, frozen=True):
-    """Generation ``number`` goes on from the checkpoint ``adopted``; None: from the beginning."""
+    """Generation ``number`` starts from the checkpoint ``adopted``; None: from the beginning."""
 
     number: int
     adopted: int | None
 
 
 class Generations(NamedTuple):
-    """All that have begun: the number of the newest (0: there is none), and what each adopted that has come so far."""
+    """All generations that have begun: the number of the newest (0: none), and the adoptions written so far."""
 
     newest: int
     adoptions: tuple[Adoption, ...] = ()
@@ -91,12 +95,12 @@ def encode(manifest: Manifest | ManifestDelta) -> bytes:
 
 
 def is_delta(content: bytes) -> bool:
-    """Whether this is a file of a delta."""
+    """Whether this is the file of a delta."""
     return content.startswith(_begin(_DELTA))
 
 
 def checksum(content: bytes) -> str:
-    """What the header of a file says that is not damaged."""
+    """The checksum in the header of an undamaged file."""
     return content.partition(b"\n")[0].split(b" ")[-1].decode()
 
 
@@ -114,13 +118,13 @@ def _begin(kind: str) -> bytes:
 
 
 def decode(content: bytes, job: str, path: str, mark: Mark | None = None) -> Manifest:
-    """``mark``: which checkpoint of which generation it must be. Raises CheckpointError if the file is damaged, of
-    another format version, of another job or checkpoint, or if it refers to anything but files of chunks."""
+    """Decodes a manifest. ``mark``: the checkpoint and generation that it must have. Raises CheckpointError if the file
+    is damaged, of another format version, of another job or checkpoint, or refers to anything but chunk files."""
     return _checked(_unsealed(_MANIFEST, content, Manifest, path), job, path, mark)
 
 
 def decode_delta(content: bytes, job: str, path: str, mark: Mark) -> ManifestDelta:
-    """As ``decode``."""
+    """Decodes a delta; see ``decode``."""
     return _checked(_unsealed(_DELTA, content, ManifestDelta, path), job, path, mark)
 
 
@@ -145,12 +149,12 @@ def _checked(manifest: M, job: str, path: str, mark: Mark | None) -> M:
 
 
 def decode_generation(content: bytes, number: int, path: str) -> Generation:
-    """Raises CheckpointError if the file is damaged, or is not that of this number."""
+    """Raises CheckpointError if the file is damaged, or has another number."""
     return _numbered(_unsealed(_GENERATION, content, Generation, path), number, path)
 
 
 def decode_adoption(content: bytes, number: int, path: str) -> Adoption:
-    """Raises CheckpointError if the file is damaged, or is not that of this number."""
+    """Raises CheckpointError if the file is damaged, or has another number."""
     return _numbered(_unsealed(_GENERATION, content, Adoption, path), number, path)
 
 
@@ -182,8 +186,8 @@ def _unsealed(kind: str, content: bytes, type_: type[S], path: str) -> S:
 
 
 def check_numbers(numbers: Collection[int], folder: str) -> int:
-    """The number of the newest generation of all that have begun; 0 if none has. Raises CheckpointError if one is
-    missing between them."""
+    """The number of the newest generation; 0 if none has begun. Raises CheckpointError if one is missing between
+    them."""
     newest = max(numbers, default=0)
     for number in range(min(numbers, default=1), newest):
         if number not in numbers:
@@ -192,7 +196,7 @@ def check_numbers(numbers: Collection[int], folder: str) -> int:
 
 
 def is_void(checkpoint: int, generation: int, generations: Generations) -> bool:
-    """Whether a later generation went on from an earlier checkpoint than this one."""
+    """Whether a later generation adopted an earlier checkpoint than this one, or none."""
     return any(
         later.number > generation and (later.adopted is None or later.adopted < checkpoint)
         for later in generations.adoptions
@@ -200,7 +204,8 @@ def is_void(checkpoint: int, generation: int, generations: Generations) -> bool:
 
 
 def check_begun(generation: int, generations: Generations, folder: str) -> None:
-    """A generation that writes manifests has begun, and has adopted a checkpoint."""
+    """Raises CheckpointError unless the generation has begun and has adopted a checkpoint, as one that writes manifests
+    has."""
     if generation > generations.newest:
         raise CheckpointError(f"{folder}/{generation_name(generation)} is missing; {DAMAGED_REMEDY}")
     if all(adoption.number != generation for adoption in generations.adoptions):
@@ -208,7 +213,8 @@ def check_begun(generation: int, generations: Generations, folder: str) -> None:
 
 
 def check_adopted(checkpoints: Collection[int], generations: Generations, folder: str) -> None:
-    """The checkpoint that the newest generation adopted is kept until there are later ones."""
+    """Raises CheckpointError if the checkpoint adopted by the newest generation is missing and there is no later
+    one."""
     adopted = generations.adoptions[-1].adopted if generations.adoptions else None
     if adopted is not None and max(checkpoints, default=0) < adopted:
         raise CheckpointError(f"{folder}: the manifest of checkpoint {adopted} is missing; {DAMAGED_REMEDY}")
@@ -223,8 +229,8 @@ def check_not_fenced(manifest: Manifest, generations: Generations) -> None:
 
 
 def check_newest(generation: int | None, newest: int, job: str) -> None:
-    """A coordinator that goes on after ``generation`` must not have been replaced; None: it has nothing to go on
-    after."""
+    """Raises CheckpointError if a later generation than ``generation`` has begun: the coordinator has been replaced.
+    None: it does not continue another."""
     if generation is not None and generation != newest:
         raise CheckpointError(
             f"job {job!r} cannot go on after generation {generation}: generation {newest} has taken over; stop this run"

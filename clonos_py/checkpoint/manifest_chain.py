@@ -1,13 +1,15 @@
-"""Delta manifests: where tasks take snapshots alone, most of a manifest is what the one before says (E6).
+"""Delta manifests: a manifest of tasks that take snapshots alone mostly repeats the one before, and stores the rest
+(E6).
 
     whole <-- delta <-- delta <-- ... <-- delta    whole <-- delta <-- ...
 
-A delta manifest names its base, the manifest that its coordinator wrote before it, with that file's checksum, and has
-the snapshots that the base does not name. A manifest is composed of all files back to the whole one; each must be
-there and undamaged. So the files of a chain live as long as a manifest that needs them.
+A delta manifest names its base, with the checksum of that file, and holds the snapshots that the base does not name.
+The base is the manifest that the same coordinator wrote before it. A manifest is composed of all files back to the
+whole one. Each of these must be present and undamaged, so the files of a chain are retained as long as a manifest needs
+them.
 
-The first manifest of a generation is whole, so is the one after ``DELTAS_MAX`` deltas, and so is each in which all
-tasks have new snapshots: all manifests of coordinated checkpoints are.
+A manifest is whole if it is the first of a generation, or if it follows ``DELTAS_MAX`` deltas. It is also whole if all
+tasks have new snapshots, as in all manifests of coordinated checkpoints.
 """
 
 from __future__ import annotations
@@ -27,21 +29,21 @@ DELTAS_MAX = 63
 
 
 class ManifestChain:
-    """The manifests that one coordinator writes one after the other."""
+    """Encodes the manifests that one coordinator writes one after the other."""
 
     def __init__(self, deltas_max: int = DELTAS_MAX) -> None:
         self._deltas_max = deltas_max
         self._newest: Manifest | None = None
         self._checksum = ""
         self.marks: list[Mark] = []
-        """Of the files of which the newest manifest is composed."""
+        """The marks of the files that the newest manifest is composed of."""
 
     def end(self) -> None:
-        """The next manifest is whole."""
+        """Ends the chain: the next manifest is whole."""
         self._newest, self.marks = None, []
 
     def encode(self, manifest: Manifest) -> bytes:
-        """The content of its file: a delta where that is possible and shorter."""
+        """The content of a manifest's file: a delta if that is possible and shorter."""
         base = self._newest
         if base is not None and base.generation == manifest.generation and len(self.marks) <= self._deltas_max:
             delta = _delta(base, self._checksum, manifest)
@@ -58,8 +60,8 @@ class ManifestChain:
 
 
 def read(newest: Mark, file: Callable[[Mark], tuple[bytes, str]], job: str) -> tuple[Manifest, list[Mark]]:
-    """The manifest of this mark, and those of all files of which it is composed, the whole one first. ``file`` gives
-    content and path of each. Raises CheckpointError if one is damaged or not that from which the next goes on."""
+    """The manifest with this mark, and the marks of all files that it is composed of, the whole one first. ``file``
+    returns content and path of each. Raises CheckpointError if a file is damaged or is not the base of the next one."""
     deltas: list[ManifestDelta] = []
     mark = newest
     content, path = file(mark)
@@ -81,8 +83,8 @@ def read(newest: Mark, file: Callable[[Mark], tuple[bytes, str]], job: str) -> t
 
 
 def composed(base: Manifest, delta: ManifestDelta) -> Manifest:
-    """What ``delta`` says of its ``base``. Tasks stay in their order. Raises CheckpointError if a snapshot that it
-    names is in neither."""
+    """The manifest that ``delta`` makes of ``base``. Tasks keep their order. Raises CheckpointError if a snapshot that
+    the delta names is in neither."""
     epochs = _epochs(base) | {named.task: named.epochs for named in delta.named}
     known = {(handle.task, handle.checkpoint): handle for handle in (*base.handles, *delta.handles)}
     try:
@@ -112,7 +114,7 @@ def _delta(base: Manifest, checksum: str, manifest: Manifest) -> ManifestDelta:
 
 
 def _epochs(manifest: Manifest) -> dict[TaskId, list[int]]:
-    """Of the snapshots of each task, the newest last; tasks in their order."""
+    """By task: the epochs of its snapshots, the newest last; tasks in order."""
     epochs: dict[TaskId, list[int]] = {handle.task: [] for handle in manifest.tasks}
     for handle in manifest.handles:
         epochs.setdefault(handle.task, []).append(handle.checkpoint)

@@ -1,4 +1,4 @@
-"""The files of the manifests of a job: which count, what each is composed of, and those that are kept for good."""
+"""The files of a job's manifests: which of them count, what each is composed of, and the savepoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SAVEPOINTS = f"{layout.LINE}/{layout.SAVEPOINTS}"
 
 
 class ManifestFiles:
-    """In the folder of a job."""
+    """The manifest files in the folder of a job."""
 
     def __init__(self, folder: Folder, job: str) -> None:
         self._folder, self._job = folder, job
@@ -34,27 +34,27 @@ class ManifestFiles:
     def open_generation(self, after: int | None) -> int:
         """See ``SnapshotStore``."""
         self._chain.end()
-        self.latest()  # a line that is damaged is refused before anything is made
+        self.latest()  # refuses a damaged line before any file is written
         number = self._generations.begin(after)
         newest = self.latest()
         self._generations.adopt(number, newest.checkpoint if newest else None)
         return number
 
     def archived(self, target: str) -> None:
-        """The line is another from now on. Damaged generations go to ``target``."""
+        """A new line begins. Damaged generation files are moved to ``target``."""
         self._chain.end()
         self._generations.archive_damaged(target)
 
     # ---- manifests
 
     def check(self, manifest: Manifest) -> None:
-        """Raises CheckpointError if it is of another job, or of a generation that has been replaced."""
+        """Raises CheckpointError if the manifest is of another job, or of a generation that has been replaced."""
         self._check_job(manifest)
         manifests.check_not_fenced(manifest, self._generations.known())
 
     def write(self, manifest: Manifest) -> list[Mark]:
-        """The marks of the files of which it is composed. Raises CheckpointError if a later generation has been opened
-        meanwhile."""
+        """Writes a manifest. Returns the marks of the files that it is composed of. Raises CheckpointError if a later
+        generation has been opened meanwhile."""
         content = self._chain.encode(manifest)
         self._folder.write(_path((manifest.checkpoint, manifest.generation)), content)
         manifests.check_not_fenced(manifest, self._generations.known())
@@ -62,12 +62,12 @@ class ManifestFiles:
         return list(self._chain.marks)
 
     def latest(self) -> Manifest | None:
-        """The newest that counts. Raises CheckpointError if it, or the line, is damaged."""
+        """The newest manifest that counts. Raises CheckpointError if it, or the line, is damaged."""
         marks = self.valid()
         return self.read(marks[-1])[0] if marks else None
 
     def valid(self) -> list[Mark]:
-        """Of the manifests that count, oldest checkpoint first."""
+        """The marks of the manifests that count, oldest checkpoint first."""
         generations = self._generations.known()
         marks = [mark for name in self._folder.names(_MANIFESTS) if (mark := layout.manifest_mark(name))]
         for _, generation in marks:
@@ -78,14 +78,14 @@ class ManifestFiles:
         return valid
 
     def read(self, mark: Mark) -> tuple[Manifest, list[Mark]]:
-        """With the marks of the files of which it is composed."""
+        """The manifest, and the marks of the files that it is composed of."""
         return manifest_chain.read(mark, self._file, self._job)
 
     def _file(self, mark: Mark) -> tuple[bytes, str]:
         return self._folder.read(_path(mark)).to_pybytes(), f"{self._folder.root}/{_path(mark)}"
 
     def before(self, checkpoint: int, needed: Collection[Mark]) -> list[str]:
-        """Files of earlier checkpoints, but those of these marks; incomplete and void ones among them."""
+        """Files of earlier checkpoints, incomplete and void ones included, except those with a mark in ``needed``."""
         names = {name: layout.checkpoint_of(name) for name in self._folder.names(_MANIFESTS)}
         return [
             f"{_MANIFESTS}/{name}"
@@ -105,7 +105,7 @@ class ManifestFiles:
             )
 
     def savepoints(self) -> list[str]:
-        """Their files."""
+        """The names of their files."""
         return [file for file in self._folder.names(_SAVEPOINTS) if file.endswith(layout.MANIFEST_SUFFIX)]
 
     def read_savepoint(self, file: str) -> Manifest:

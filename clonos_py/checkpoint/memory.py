@@ -1,8 +1,8 @@
-"""The twin of ``CheckpointStore`` in memory, for the simulator and for jobs that need no durability.
+"""``CheckpointStore`` in memory, for the simulator and for jobs that need no durability.
 
-Values are encoded as for files, so that a snapshot cannot be changed afterwards; chunks are immutable and
-are kept as they are. It checks what files cannot check cheaply: that nothing refers to a chunk already reclaimed.
-Failures are injected by ``fail_next``.
+Values are encoded as for files, so that a snapshot cannot be changed later. Chunks are immutable and are stored without
+encoding. This store checks what files cannot check cheaply: that no manifest refers to a deleted chunk. ``fail_next``
+injects failures.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from clonos_py.model.state import Chunk, OperatorState
 
 
 class _Decoded(NamedTuple):
-    """A manifest, and the files of which it is composed, the whole one first."""
+    """A manifest, and the files that it is composed of, the whole one first."""
 
     manifest: Manifest
     files: dict[Mark, bytes]
@@ -48,7 +48,7 @@ class MemoryStore:
         self._runs: dict[str, FrameRun] = {}
         self._manifests: dict[Mark, bytes] = {}
         self._decoded: dict[Mark, _Decoded] = {}
-        """Manifests that were read, by mark. What is deleted or written over is read again."""
+        """By mark: manifests that were read. One that was deleted or overwritten since is read again."""
         self._savepoints: dict[str, Manifest] = {}
         self._generations = Generations(0)
         self._parts_written = 0
@@ -57,7 +57,7 @@ class MemoryStore:
         self._failures: dict[str, list[Exception]] = {}
 
     def fail_next(self, method: str, error: Exception | None = None) -> None:
-        """The next call of ``method`` raises ``error`` and changes nothing; further ones queue up behind."""
+        """The next call of ``method`` raises ``error`` and changes nothing; further failures queue up behind it."""
         planned = error or CheckpointError(f"planned failure of {method}; nothing was changed")
         self._failures.setdefault(method, []).append(planned)
 
@@ -163,7 +163,7 @@ class MemoryStore:
         return [mark for mark in sorted(self._manifests) if not is_void(*mark, self._generations)]
 
     def _read(self, mark: Mark) -> tuple[Manifest, list[Mark]]:
-        """With the marks of those of which it is composed."""
+        """The manifest, and the marks of the files that it is composed of."""
         known = self._decoded.get(mark)
         if known is None or any(self._manifests.get(part) is not content for part, content in known.files.items()):
             manifest, marks = manifest_chain.read(mark, self._file, self.job)
@@ -207,7 +207,7 @@ class MemoryStore:
             del self._answers[name]
 
     def archive(self) -> str | None:
-        """Forgets the former line: nothing can read what is archived in memory."""
+        """Drops the former line, since archives in memory could not be read."""
         if not self._manifests and not self._savepoints:
             return None
         self._manifests.clear()

@@ -1,4 +1,4 @@
-"""Which files the kept checkpoints need: those to which they refer, and all that belongs to later snapshots."""
+"""Retention: the files that the kept checkpoints need, those that they refer to and all files of later snapshots."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GONE_REMEDY = (
 
 
 class OldestEpochs(NamedTuple):
-    """The oldest epochs that are still needed: of each task, and of all others that may have written something."""
+    """The oldest epochs that are still needed: by task, and for all other writers."""
 
     every: int
     by_writer: Mapping[str, int] = {}
@@ -25,8 +25,8 @@ class OldestEpochs(NamedTuple):
 
 
 def needed_bytes(handles: Iterable[TaskHandle]) -> dict[str, int]:
-    """The chunk files that snapshots need, and how long each must be at least. Raises CheckpointError if they refer to
-    anything else."""
+    """By chunk file that snapshots need: the least length in bytes that it must have. Raises CheckpointError if they
+    refer to anything else."""
     needed: dict[str, int] = {}
     for location in (Location.parse(text) for handle in handles for text in handle.locations):
         needed[location.file] = max(needed.get(location.file, 0), location.offset + location.size_bytes)
@@ -34,7 +34,8 @@ def needed_bytes(handles: Iterable[TaskHandle]) -> dict[str, int]:
 
 
 def check_present(needed: Mapping[str, int], sizes: Mapping[str, int], folder: str) -> None:
-    """``sizes``: those of the files that there are. Raises CheckpointError for one that is missing or too short."""
+    """Raises CheckpointError if a needed file is missing or too short. ``sizes``: the existing files with their
+    sizes."""
     for file, size_bytes in needed.items():
         if file not in sizes:
             raise CheckpointError(f"{folder}/{file} is missing, which the next checkpoint needs, too; {GONE_REMEDY}")
@@ -45,7 +46,7 @@ def check_present(needed: Mapping[str, int], sizes: Mapping[str, int], folder: s
 
 
 def oldest_epochs(manifest: Manifest) -> OldestEpochs:
-    """Those of the earliest snapshots that a manifest names."""
+    """The epochs of the earliest snapshots that a manifest names."""
     by_writer: dict[str, int] = {}
     for handle in manifest.handles:
         writer = writer_name(handle.task)
@@ -54,11 +55,11 @@ def oldest_epochs(manifest: Manifest) -> OldestEpochs:
 
 
 def collectable(files: Mapping[str, FileOrigin | None], referenced: Collection[str], oldest: OldestEpochs) -> list[str]:
-    """The files (with who wrote each, and in which epoch; None: a foreign file) that are not needed any more.
+    """The files that are not needed any more. ``files``: by name, the writer and the epoch; None for a foreign file.
 
-    A file of an earlier epoch than that of its task in the oldest kept manifest, to which no kept manifest refers, is
-    dead: state that still lived after that was part of it. A later file may belong to a snapshot that no manifest names
-    yet.
+    A file is dead if its epoch is earlier than that of its task in the oldest kept manifest, and no kept manifest
+    refers to it: state that was still in use at that epoch would be part of the manifest. A later file may belong to a
+    snapshot that no manifest names yet.
     """
     return [
         file

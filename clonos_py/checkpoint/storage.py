@@ -1,9 +1,9 @@
 """Checkpoints as files behind ``pyarrow.fs`` (D15).
 
-New chunks of a snapshot share files of about ``FILE_BYTES``: few enough files for an object store, small enough that a
-long-lived chunk does not keep much dead state from being reclaimed. See ``layout`` for names, ``folder`` for
-durability, ``manifest_files`` for which checkpoints count, ``retention`` for what these keep. Used by one I/O thread of
-a process at a time for writing; reading is free of shared state.
+New chunks of a snapshot share files of about ``FILE_BYTES``. So there are few enough files for an object store, and a
+long-lived chunk does not prevent much dead state from being deleted. See ``layout`` for names, ``folder`` for
+durability, ``manifest_files`` for which checkpoints count, ``retention`` for which files these need. One I/O thread of
+a process writes at a time; reading uses no shared state.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _ANSWERS = f"{layout.LINE}/{layout.ANSWERS}"
 
 
 class _Needs(NamedTuple):
-    """What a manifest keeps: the files of chunks to which it refers, the manifests of which it is composed, and all
-    that was written for its oldest epochs or later."""
+    """What a manifest needs: the files of the chunks that it refers to, the manifests that it is composed of, and
+    everything written for its oldest epochs or later."""
 
     files: frozenset[str]
     marks: Sequence[Mark]
@@ -52,7 +52,7 @@ class _Needs(NamedTuple):
 
 
 class CheckpointStore:
-    """The checkpoints of one job in a folder; see ``SnapshotStore`` for what it promises."""
+    """The checkpoints of one job in a folder; see ``SnapshotStore`` for its guarantees."""
 
     def __init__(self, uri: str, job: str) -> None:
         self.job = job
@@ -61,7 +61,7 @@ class CheckpointStore:
         self._files_written = 0
         self._manifests = ManifestFiles(self._folder, job)
         self._needs: dict[Mark | str, _Needs] = {}
-        """Of manifests by mark, of savepoints by file."""
+        """By mark of a manifest, and by file of a savepoint."""
 
     @property
     def path(self) -> str:
@@ -146,7 +146,8 @@ class CheckpointStore:
         }
 
     def _read(self, locations: Iterable[str]) -> Iterator[tuple[Location, pa.Buffer, str]]:
-        """What lies there, and in which file; file by file, however it is spread over them."""
+        """The content of each location and the path of its file. Each file is read once, in whatever order the
+        locations are."""
         by_file: dict[str, list[Location]] = {}
         for location in map(Location.parse, locations):
             by_file.setdefault(location.file, []).append(location)
@@ -216,7 +217,8 @@ class CheckpointStore:
             raise CheckpointError(f"{problems[0]}{others}")
 
     def _look_up_needs(self, kept: Iterable[Mark]) -> None:
-        """Of the kept manifests and all savepoints. Each is read once, none that this store wrote itself."""
+        """Collects the needs of the kept manifests and all savepoints. Each is read once, except those written by this
+        store."""
         known, self._needs = self._needs, {}
         for mark in kept:
             self._needs[mark] = known.get(mark) or _needs(*self._manifests.read(mark))
@@ -228,7 +230,7 @@ class CheckpointStore:
         return [f"{folder}/{name}" for name in retention.collectable(files, needed, oldest)]
 
     def _remove(self, paths: Iterable[str]) -> Iterator[CheckpointError]:
-        """A file that cannot be deleted does not keep the others."""
+        """Deletes files. A file that cannot be deleted does not prevent the deletion of the others."""
         for path in paths:
             try:
                 self._folder.remove(path)
@@ -251,14 +253,14 @@ def _needs(manifest: Manifest, marks: Sequence[Mark]) -> _Needs:
 
 
 def log_chunk(logs: Sequence[LogSegment]) -> Chunk | None:
-    """The segments as rows, each encoded."""
+    """A chunk of log segments, one encoded segment per row."""
     if not logs:
         return None
     return Chunk(pa.record_batch({"segment": pa.array([msgspec.msgpack.encode(s) for s in logs], pa.binary())}))
 
 
 def logs_in(chunk: Chunk) -> list[LogSegment]:
-    """The segments that ``log_chunk`` made rows of. Raises CheckpointError on anything else."""
+    """The segments in a chunk made by ``log_chunk``. Raises CheckpointError on anything else."""
     try:
         rows: list[bytes] = chunk.rows.column("segment").to_pylist()  # type: ignore[assignment]
         return [msgspec.msgpack.decode(row, type=LogSegment) for row in rows]
@@ -279,7 +281,7 @@ def fresh_frames(snapshot: TaskSnapshot) -> list[FrameRun]:
 
 
 def stored_frames(snapshot: TaskSnapshot, locations: Iterable[str]) -> dict[int, list[StoredFrames]]:
-    """Where all frames of a snapshot lie. ``locations``: of the fresh ones, in their order."""
+    """The locations of all frames of a snapshot. ``locations``: those of the fresh ones, in order."""
     fresh = iter(locations)
     return {
         output: [
@@ -292,7 +294,7 @@ def stored_frames(snapshot: TaskSnapshot, locations: Iterable[str]) -> dict[int,
 
 
 def encode_values(operator: str, state: OperatorState) -> bytes:
-    """Raises CheckpointError for a value that is not plain data."""
+    """Encodes the values of an operator. Raises CheckpointError for a value that is not plain data."""
     try:
         return msgspec.msgpack.encode(dict(state.values))
     except (TypeError, OverflowError, ValueError) as error:

@@ -1,4 +1,5 @@
-"""What the engine asks of checkpoint storage. ``CheckpointStore`` keeps files, ``MemoryStore`` is its twin."""
+"""The interface of checkpoint storage. ``CheckpointStore`` writes files, ``MemoryStore`` is its counterpart in
+memory."""
 
 from __future__ import annotations
 
@@ -13,72 +14,75 @@ from clonos_py.model.state import Chunk, OperatorState
 class SnapshotStore(Protocol):
     """The checkpoints of one job.
 
-    Promises: what ``write`` and ``write_manifest`` returned for survives a crash of every process and machine (as far
-    as the file system keeps its word); nothing is ever overwritten; a checkpoint is complete exactly when its manifest
-    is there. Every failure is a CheckpointError that names the path and what to do.
+    Guarantees: what ``write`` and ``write_manifest`` have written survives a crash of every process and machine, if the
+    file system is durable. No file is ever overwritten. A checkpoint is complete exactly if its manifest exists. Every
+    failure is a CheckpointError that names the path and the remedy.
     """
 
     def write(self, snapshot: TaskSnapshot, attempt: Attempt) -> TaskHandle:
-        """Makes a task's snapshot durable. Writes only chunks without a location, and notes it in them: all or none."""
+        """Makes a task's snapshot durable. Writes only chunks without a location, and sets their location: all or
+        none."""
         ...
 
     def read(self, handle: OperatorHandle, known: Mapping[str, Chunk] | None = None) -> OperatorState:
-        """The state behind a handle, verified. Chunks carry their locations; those in ``known`` (by location) are
-        taken from there, not read: a standby loads each new checkpoint at the cost of what changed."""
+        """The state behind a handle, verified. Chunks carry their locations. Chunks in ``known`` (by location) are not
+        read again, so a standby loads each new checkpoint at the cost of what has changed."""
         ...
 
     def read_chunks(self, stored: Iterable[StoredChunk]) -> dict[str, Chunk]:
-        """By location, verified."""
+        """By location: the chunks, verified."""
         ...
 
     def read_frames(self, locations: Iterable[str]) -> dict[str, FrameRun]:
-        """By location, verified: all frames that were stored there together."""
+        """By location: all frames that were stored together there, verified."""
         ...
 
     def keep_answer(self, epoch: int, task: TaskId, process: int, content: bytes) -> str:
-        """Makes an answer that is too large for a log durable, and names it. It is kept until the oldest kept
-        checkpoint has a later snapshot of ``task`` than ``epoch``. ``process`` tells writers apart."""
+        """Makes an answer that is too large for a log durable, and returns its name. It is kept until the oldest kept
+        checkpoint has a later snapshot of ``task`` than ``epoch``. ``process`` separates writers."""
         ...
 
     def kept_answer(self, name: str) -> bytes:
-        """What was kept under a name, verified. A name that ``keep_answer`` does not give is an error."""
+        """The answer stored under a name, verified. Raises CheckpointError for a name that ``keep_answer`` does not
+        return."""
         ...
 
     def open_generation(self, after: int | None = None) -> int:
-        """Starts a generation: 1, 2, ... never twice, durable. The newest manifest at this moment is adopted; later
-        ones of earlier generations are void (D11). Raises CheckpointError if ``after`` is given and is not the newest:
-        the caller has been replaced."""
+        """Starts a generation and returns its number: 1, 2, ..., durable, and never the same twice. The newest manifest
+        at this moment is adopted; later ones of earlier generations are void (D11). Raises CheckpointError if ``after``
+        is given and is not the newest: the caller has been replaced."""
         ...
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Completes a checkpoint. Raises CheckpointError if a later generation has been opened, even meanwhile, and if
-        a file with chunks that it refers to is missing or shorter than it was. Changed bytes are not looked for here:
-        they are found when the chunks are read. What disappears later is found by the next checkpoint that needs it."""
+        """Completes a checkpoint. Raises CheckpointError if a later generation has been opened, even meanwhile. Raises
+        it as well if a chunk file that the manifest refers to is missing or shorter than it was. Changed bytes are not
+        detected here but when the chunks are read. A file that disappears later is detected by the next checkpoint that
+        needs it."""
         ...
 
     def latest(self) -> Manifest | None:
-        """The newest complete checkpoint. A damaged newest manifest raises: falling back silently to an older
-        checkpoint would break what was promised to sinks."""
+        """The newest complete checkpoint. Raises CheckpointError if its manifest is damaged: a silent fallback to an
+        older checkpoint would break guarantees given to sinks."""
         ...
 
     def manifests(self) -> list[Manifest]:
-        """All complete checkpoints whose manifests are there, oldest first. Those before the kept ones are there as
-        long as these are composed of them; their chunks may be gone."""
+        """All complete checkpoints whose manifests exist, oldest first. Those before the kept ones exist as long as
+        kept ones are composed of them; their chunks may have been deleted."""
         ...
 
     def retire(self, keep: int = 2) -> None:
-        """Deletes all but the ``keep`` newest checkpoints, and the chunks that then nothing refers to. Touches neither
-        savepoints nor anything written by a checkpoint later than the oldest kept one. What cannot be deleted keeps
-        nothing else from being deleted; it is raised at the end, and tried again by the next call."""
+        """Deletes all but the ``keep`` newest checkpoints, and the chunks that no kept one refers to. Does not touch
+        savepoints, or files written by a checkpoint later than the oldest kept one. A file that cannot be deleted does
+        not prevent other deletions; the error is raised at the end, and the next call tries again."""
         ...
 
     def write_savepoint(self, name: str, manifest: Manifest) -> None:
-        """Keeps a checkpoint for good, under a name."""
+        """Keeps a checkpoint permanently under a name."""
         ...
 
     def savepoints(self) -> dict[str, Manifest]: ...
 
     def archive(self) -> str | None:
-        """Moves all checkpoints and savepoints aside (``--fresh``) and says where to; None if there were none. To be
-        called before ``open_generation``: the count goes on, so that tasks of the former line stay fenced."""
+        """Moves all checkpoints and savepoints aside (``--fresh``). Returns where to; None if there were none. Must be
+        called before ``open_generation``. Generation numbers continue, so that tasks of the former line stay fenced."""
         ...
