@@ -1,4 +1,4 @@
-"""Aggregates as values. The DSL makes them, operators compute with them."""
+"""Aggregates as values, created by the DSL and computed by operators."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 
 RETRACTABLE = ("count", "sum", "mean")
-"""Functions that can take back a value that they were given, without knowing the others."""
+"""Functions that can retract a value without the others."""
 ORDERED = ("first", "last", "collect")
-"""Functions whose result depends on the order in which rows come."""
+"""Functions whose result depends on the order of the rows."""
 
 
 @dataclass(frozen=True)
 class UserAggregate:
-    """A user's own: a fold over the rows of a group with a mergeable accumulator of plain data."""
+    """An aggregate of the user: a fold over the rows of a group, with a mergeable accumulator of plain data."""
 
     create: Callable[[], Any]
     add: Callable[[Any, Any], Any]
@@ -38,13 +38,13 @@ class Aggregate:
 
     @property
     def ordered(self) -> bool:
-        """Whether it depends on the order in which rows come to the operator."""
+        """Whether it depends on the order in which rows reach the operator."""
         return self.function in ORDERED
 
     @property
     def mergeable(self) -> bool:
-        """Whether partial results of batches may be merged in any order with the same result (D14): integer and
-        decimal sums, counts, extremes. Float sums, user folds and what depends on the order of arrival are not."""
+        """Whether partial results of batches may be merged in any order with the same result (D14). Integer and decimal
+        sums, counts and extremes may; float sums, user folds and functions that depend on the order of rows may not."""
         if self.function in ("count", "count_distinct", "min", "max"):
             return True
         return self.function in ("sum", "mean") and not pa.types.is_floating(self.type)

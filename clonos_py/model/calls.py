@@ -1,4 +1,4 @@
-"""Calls that a task does not wait for: what asynchronous functions ask of services, and what comes back (D4)."""
+"""Asynchronous calls: the requests of asynchronous functions to services, and the answers (D4)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Waiting:
-    """How an asynchronous function is run: at most ``concurrency`` rows of a task at once, results in the order of the
-    rows or as they come, each row given up after ``timeout_us`` (None: never)."""
+    """How an asynchronous function is run: ``concurrency`` rows of a task at once at most; results in the order of the
+    rows (``ordered``) or as they come; each row is given up after ``timeout_us`` (None: never)."""
 
     concurrency: int
     ordered: bool
@@ -18,7 +18,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class ServiceCall:
-    """Call ``number`` of operator number ``operator``: ``question`` for the service named ``service``."""
+    """Call ``number`` of operator number ``operator``: ``question`` to the service named ``service``."""
 
     operator: int
     number: int
@@ -28,7 +28,7 @@ class ServiceCall:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The call of this operator and number is over, with plain data or with what was wrong."""
+    """The call with this operator and number has ended, with a value of plain data or with an error."""
 
     operator: int
     number: int

@@ -1,6 +1,6 @@
-"""What the coordinator reports of a running job: one frozen class for each kind of event.
+"""Events that the coordinator reports about a running job: one frozen class for each kind.
 
-An event has no time. The time is passed beside it.
+An event holds no time; the time is passed beside it.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from clonos_py.model.ids import Attempt, TaskId
 
 @dataclass(frozen=True, slots=True)
 class CodeChanged:
-    """The run goes on from a checkpoint that other code wrote."""
+    """The run resumes from a checkpoint that was written by other code."""
 
     checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)
 class Deploying:
-    """A process has come up. ``up`` of ``processes`` are, standbys among them. So many tasks have none yet
-    (``missing``), the first of which is ``awaited``."""
+    """A process has started. ``up`` of ``processes`` are running, standbys included. ``missing`` tasks have no process
+    yet, of which ``awaited`` is the first."""
 
     up: int
     processes: int
@@ -32,7 +32,7 @@ class Deploying:
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """Every task runs. ``tasks`` and ``standbys`` are how many of them the plan asks for."""
+    """Every task runs. ``tasks`` and ``standbys``: how many the plan has."""
 
     tasks: int
     standbys: int
@@ -48,8 +48,8 @@ class RolledBack:
 
 @dataclass(frozen=True, slots=True)
 class RestartedWithoutLog:
-    """Determinants were lost that a task depends on, and the job preferred availability: what was sent since
-    ``checkpoint`` may take effect again (at-least-once)."""
+    """Determinants that a task depends on were lost, and the job prefers availability: output since ``checkpoint`` may
+    take effect again (at-least-once)."""
 
     checkpoint: int
     reason: str
@@ -57,20 +57,21 @@ class RestartedWithoutLog:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorReplaced:
-    """The coordinator was lost, and another has taken its place. Tasks went on meanwhile. What happened to them, and
-    events that the lost coordinator had not reported, may be missing."""
+    """The coordinator was lost, and another has replaced it. Tasks continued meanwhile. Events of that time, and events
+    that the lost coordinator had not reported, may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionHangs:
-    """A function of the user's has been at work on one row for the function timeout. The job waits for it."""
+    """A user's function has been processing one row for the function timeout. The job waits for it."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Every source ended and every sink has committed; or the run was ``stopped`` or interrupted, in order."""
+    """Every source has ended and every sink has committed; or, with ``stopped``, the user stopped or interrupted the
+    run."""
 
     stopped: bool = False
 
@@ -80,8 +81,8 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class WentBack:
-    """After a failure so many tasks go back to the recovery line, since nothing is logged (E9). ``invalid`` snapshots
-    were ahead of it; ``durable`` ones have been taken in all."""
+    """After a failure, ``tasks`` tasks went back to the recovery line, since nothing is logged (E9). ``invalid``
+    snapshots were ahead of the line, of ``durable`` that have been taken in all."""
 
     tasks: int
     invalid: int
@@ -90,25 +91,25 @@ class WentBack:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDurable:
-    """A task has taken a snapshot alone, and it is stored. It counts once a manifest names it."""
+    """A task has taken a snapshot alone, and it is durable. It counts once a manifest names it."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTriggered:
-    """The sources were asked to begin this checkpoint."""
+    """The sources were told to begin this checkpoint."""
 
     checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCompleted:
-    """The manifest is written. ``bytes`` were written for this checkpoint, ``duration_ms`` after it was triggered. It
-    has new snapshots of so many tasks; ``forced`` of them were taken because of frames (E10). ``durable_ms``: from a
-    trigger until what it asked for was durable, manifests left out, in the mean over ``durable`` of them. A coordinated
-    checkpoint is one, durable with its last snapshot. Of tasks that take theirs alone each snapshot that was asked for
-    is one; those count that became durable since the last event."""
+    """The manifest is written. ``bytes``: written for this checkpoint. ``duration_ms``: since it was triggered.
+    ``snapshots``: the number of new snapshots, of which ``forced`` were taken because of frames (E10). ``durable_ms``:
+    the mean time from a trigger until its snapshots were durable, without the manifest, over ``durable`` triggers. A
+    coordinated checkpoint is one trigger, durable with its last snapshot. If tasks take snapshots alone, each called
+    snapshot is one trigger, and those that became durable since the last event count."""
 
     checkpoint: int
     duration_ms: float
@@ -121,7 +122,7 @@ class CheckpointCompleted:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointAborted:
-    """The pending checkpoint was given up."""
+    """The pending checkpoint was aborted."""
 
     checkpoint: int
     reason: str
@@ -129,15 +130,16 @@ class CheckpointAborted:
 
 @dataclass(frozen=True, slots=True)
 class DeletionFailed:
-    """Checkpoints that are not kept cannot be deleted. It is tried again with every checkpoint."""
+    """Checkpoints that are not retained cannot be deleted. This is tried again with every checkpoint."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class SpillFailed:
-    """Retained frames of ``task`` cannot be written. They stay in memory, a checkpoint is asked for, and as long as it
-    lasts the job goes no faster than checkpoints make room; when the reserve is spent it stops."""
+    """Retained frames of ``task`` cannot be written to disk. They stay in memory and a checkpoint is requested. Until
+    the disk works again, checkpoints limit the speed of the job, since only they free memory; it stops when the reserve
+    is used up."""
 
     task: TaskId
     reason: str
@@ -148,8 +150,8 @@ class SpillFailed:
 
 @dataclass(frozen=True, slots=True)
 class TaskLost:
-    """The coordinator found that the process of ``task`` is gone. ``attempt``: the one that was lost; None if it was
-    lost while there was no coordinator."""
+    """The coordinator found that the process of ``task`` has failed. ``attempt``: the lost one; None if it was lost
+    while there was no coordinator."""
 
     task: TaskId
     reason: str
@@ -158,7 +160,7 @@ class TaskLost:
 
 @dataclass(frozen=True, slots=True)
 class StandbyLost:
-    """A standby of ``task`` is gone."""
+    """A standby of ``task`` has failed or was removed."""
 
     task: TaskId
     reason: str
@@ -176,7 +178,7 @@ class StandbyUnready:
 
 @dataclass(frozen=True, slots=True)
 class StandbyPromoted:
-    """A standby was asked to become this attempt of ``task``. It has no log yet."""
+    """A standby was told to become this attempt of ``task``. It has no log yet."""
 
     task: TaskId
     attempt: Attempt
@@ -184,7 +186,7 @@ class StandbyPromoted:
 
 @dataclass(frozen=True, slots=True)
 class StandbyActivated:
-    """A standby has taken the task over, as this attempt. It was sent the log to replay."""
+    """A standby has taken over the task as this attempt. It was sent the log to replay."""
 
     task: TaskId
     attempt: Attempt
@@ -192,7 +194,7 @@ class StandbyActivated:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The replacement has used up its predecessor's determinants."""
+    """The replacement has replayed all of its predecessor's determinants."""
 
     task: TaskId
     rows: int
@@ -200,15 +202,16 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class FirstNewEffect:
-    """The replacement sent a frame, or wrote a row, that was never sent before."""
+    """The replacement sent a frame, or wrote a row, that was not sent before the failure."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """The last of the ``tasks`` that a failure made restart has had its first effect: a frame sent, or a row written. A
-    replay comes before it (``FirstNewEffect``); in a rollback the effect may be one of those taken back."""
+    """The last of the ``tasks`` tasks that restarted after a failure has had its first effect: a frame sent, or a row
+    written. This comes after the replay (``FirstNewEffect``). In a rollback the effect may be one that was rolled
+    back."""
 
     tasks: int
 
@@ -234,6 +237,6 @@ PublishedEvent = (
     | FirstNewEffect
     | Restarted
 )
-"""Those that listeners of the run get."""
+"""The events that listeners of the run get."""
 
 CoordinatorEvent = PublishedEvent | CheckpointTriggered | TaskLost | StandbyLost | StandbyPromoted

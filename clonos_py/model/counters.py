@@ -1,4 +1,4 @@
-"""What a process has counted since it began, as it travels with every heartbeat's answer."""
+"""The counters of a process since its start, which are sent with every answer to a heartbeat."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class EventTimesRead(msgspec.Struct, frozen=True):
-    """The earliest and the latest event time that a source has read, or an operator behind it has assigned."""
+    """The earliest and the latest event time that a source has read, or that an operator behind it has assigned."""
 
     source: str
     column: str
@@ -15,26 +15,26 @@ class EventTimesRead(msgspec.Struct, frozen=True):
 
 
 class ProcessCounters(msgspec.Struct, frozen=True):
-    """Totals since the process began, and how it stands now. What does not apply where it was counted is 0 or None."""
+    """Totals since the process started, and its current state. Fields that do not apply are 0 or None."""
 
     active: bool = False
-    """Whether the process is its task. False: it stands by."""
+    """Whether the process is its task. False: it is a standby."""
     rows_in: int = 0
     """Rows received, or input events read by a source."""
     rows_replayed: int = 0
-    """Rows in that a predecessor had handled, too, from its log; part of ``rows_in``."""
+    """Rows in that a predecessor had also processed, replayed from its log; part of ``rows_in``."""
     rows_out: int = 0
     lag_us: int | None = None
-    """How far the watermark was behind the time at which the last rows were read; None before any is known."""
+    """How far the watermark was behind the time at which the last rows were read; None before there is a watermark."""
     rows_waiting: int | None = None
-    """Of a source: about how many rows were there and not read when it read last; None where it does not know."""
+    """Of a source: the approximate number of rows that were not read yet at its last read; None if unknown."""
     frames_queued: int = 0
-    """Cut and not yet taken by connected receivers: what back-pressure counts."""
+    """Frames cut and not yet taken by connected receivers, which back-pressure counts."""
     held_back: bool = False
     """Whether it may not produce, since receivers or its own memory are full."""
     frames_sent: int = 0
     frames_at_stake: int = 0
-    """Frames sent since the restart point; of a task that sends none, frames received."""
+    """Frames sent since the restart point; of a task without outputs, frames received."""
     data_bytes: int = 0
     """Bytes of rows sent."""
     determinant_bytes: int = 0
@@ -50,8 +50,8 @@ class ProcessCounters(msgspec.Struct, frozen=True):
     cpu_us: int = 0
     """Processor time; 0 where tasks have no processes of their own."""
     counts: dict[str, int] = {}
-    """What operators have counted since the job's first run, by ``operator.counter``: users choose these names."""
+    """By ``operator.counter``: counts since the job's first run; users choose these names."""
     event_times: list[EventTimesRead] = []
-    """Of a source, since the process began; approximately, to a second."""
+    """Of a source, since the process started; approximate, to a second."""
     latency: dict[int, int] = {}
-    """Of the markers that reached it, by bucket of a ``LatencyHistogram``."""
+    """By bucket of a ``LatencyHistogram``: the latency markers that reached it."""

@@ -1,4 +1,4 @@
-"""Every error of the engine, in one hierarchy, each stating its remedy.
+"""All errors of the engine in one hierarchy. Each type states its remedy.
 
 A ``ClonosError`` that reaches the command line is printed as one line, ``error: MESSAGE``, with exit code 1.
 """
@@ -34,17 +34,17 @@ class ClonosError(Exception):
 
     remedy = Remedy.STOP_JOB
     traceback = ""
-    """Of the user's function that was at work, as text: it also travels between processes."""
+    """The traceback of the user's function that failed, as text, since it also travels between processes."""
 
 
 def error_line(error: ClonosError) -> str:
-    """What the command line prints of an error."""
+    """The line that the command line prints for an error."""
     kept = "" if error.remedy is Remedy.FIX_INPUT else " (the last checkpoint is intact)"
     return f"error: {one_line(error)}{kept}"
 
 
 class SettingError(ClonosError):
-    """A setting or command-line value that cannot be right."""
+    """A setting or command-line value that is invalid."""
 
     remedy = Remedy.FIX_INPUT
 
@@ -56,11 +56,13 @@ class GraphError(ClonosError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run is to stop, as by Ctrl-C. A function that raises KeyboardInterrupt itself has failed."""
+    """The run is to stop, as after Ctrl-C. A user's function that raises KeyboardInterrupt itself has failed
+    instead."""
 
 
 class UserCodeError(ClonosError):
-    """A user's function raised; the message names operator and record, and ends with the place in the user's code."""
+    """A user's function raised an error. The message names operator and record, and ends with the place in the user's
+    code."""
 
     remedy = Remedy.STOP_JOB
 
@@ -77,7 +79,7 @@ class ServiceError(ClonosError):
 
 
 class SourceError(ClonosError):
-    """A source cannot be read, or gave other content on replay than the first time."""
+    """A source cannot be read, or returned different content on replay."""
 
     remedy = Remedy.STOP_JOB
 
@@ -89,7 +91,7 @@ class SinkError(ClonosError):
 
 
 class CodecError(ClonosError):
-    """Bytes that are not what the format says."""
+    """Bytes that do not follow their format."""
 
     remedy = Remedy.RECOVER_TASK
 
@@ -101,7 +103,7 @@ class ProtocolError(ClonosError):
 
 
 class DivergenceError(ProtocolError):
-    """A replay rebuilt something else than its predecessor sent: the operator named is not deterministic (D12)."""
+    """A replay rebuilt something other than its predecessor sent: the named operator is not deterministic (D12)."""
 
 
 class OrphanError(ProtocolError):
@@ -109,8 +111,8 @@ class OrphanError(ProtocolError):
 
 
 class CannotRollBackError(ClonosError):
-    """A rule of the protocol was broken where a rollback would break exactly-once: the snapshots that tasks have taken
-    alone fit together only if every replay repeats what was done (E8)."""
+    """A rule of the protocol was broken, and a rollback would break exactly-once: uncoordinated snapshots fit together
+    only if every replay repeats the original run (E8)."""
 
     remedy = Remedy.STOP_JOB
 
@@ -122,37 +124,38 @@ class CheckpointError(ClonosError):
 
 
 class UnclaimedStateError(CheckpointError):
-    """A checkpoint holds state of operators that the job has not, and the user has not said what becomes of it."""
+    """A checkpoint holds state of operators that the job does not have, and the user has not decided what to do with
+    it."""
 
     remedy = Remedy.FIX_INPUT
 
 
 class EndedError(ClonosError):
-    """A task has ended, and one before it has restarted and sends again: only a replacement can take that."""
+    """A task has ended, and a task upstream has restarted and sends again: only a replacement can receive that."""
 
     remedy = Remedy.RECOVER_TASK
 
 
 class CapacityError(ClonosError):
-    """The in-flight log's budget and reserve are spent."""
+    """The in-flight log's budget and reserve are used up."""
 
     remedy = Remedy.STOP_JOB
 
 
 class SpillError(ClonosError):
-    """Retained frames that were written to disk cannot be read back; a replacement makes them again."""
+    """Retained frames that were written to disk cannot be read back; a replacement will make them again."""
 
     remedy = Remedy.RECOVER_TASK
 
 
 class ClusterError(ClonosError):
-    """Ray is absent, cannot be reached or starts nothing, a job's name is in use, or a port is taken."""
+    """Ray is absent, cannot be reached or starts no processes, a job's name is in use, or a port is taken."""
 
     remedy = Remedy.STOP_JOB
 
 
 class ClusterLostError(ClusterError):
-    """Ray itself has gone while the job ran: its head, or the raylet of the driver's node."""
+    """Ray itself was lost while the job ran: its head, or the raylet of the driver's node."""
 
 
 class SparkError(ClonosError):

@@ -1,7 +1,7 @@
-"""Values of one field as a column, with the types checked.
+"""Encodes the values of one field as a column, with type checks.
 
-What loses nothing is converted: integers to float and decimal columns, numpy scalars, a Decimal to a float column;
-Decimals with too many places are rounded half to even.
+Values are converted if nothing is lost: integers to float and decimal columns, numpy scalars, a Decimal to a float
+column. Decimals with too many places are rounded half to even.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from clonos_py.model.moments import is_naive, moment_of
 from clonos_py.model.numpy_values import plain_scalar, plain_value
 
 Place = Callable[[int], tuple[int, str]]
-"""Of the value at an index: the row it is of, and the path to it, such as ``lines[2].price``."""
+"""Returns the place of the value at an index: its row and the path to it, such as ``lines[2].price``."""
 
 _NONE = type(None)
 _KINDS: tuple[tuple[Callable[[pa.DataType], bool], tuple[type, ...], str], ...] = (
@@ -38,13 +38,13 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], tuple[type, ...], str], ...] 
     (pa.types.is_duration, (timedelta,), "a timedelta"),
 )
 _SAID_BY_PYTHON = (pa.int64(), pa.float64(), pa.string(), pa.bool_(), pa.binary(), pa.date32(), pa.duration("us"))
-"""Types of which the Python type says all."""
+"""Types that the Python type determines completely."""
 PLAIN = (bytes, Decimal, datetime, date, timedelta)
-"""What nested values are made of, beside numbers and text."""
+"""The types of nested values, besides numbers and text."""
 
 
 class FieldError(UserCodeError):
-    """A row does not fit its schema; ``row`` is its position among those that were to be encoded."""
+    """A row does not fit its schema. ``row``: its position among the rows to be encoded."""
 
     def __init__(self, message: str, row: int) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ def encoded(values: list[Any], field: pa.Field[Any], place: Place) -> pa.Array[A
 
 
 def _array(values: list[Any], type_: pa.DataType) -> pa.Array[Any] | None:
-    """None if a value does not fit: it is out of range or has too many decimal places."""
+    """The values as a column; None if a value is out of range or has too many decimal places."""
     try:
         column: pa.Array[Any] = pa.array(values, type=type_)
     except (TypeError, ValueError, OverflowError):
@@ -88,7 +88,7 @@ def _kinds(type_: pa.DataType) -> tuple[tuple[type, ...], str]:
 
 
 def _fitted(value: Any, field: pa.Field[Any], index: int, place: Place) -> Any:
-    """The value, converted where that loses nothing."""
+    """The value, converted if nothing is lost. Raises FieldError."""
     given = value
     try:
         value = _plain(value, field.type) if isinstance(value, np.generic) else value
@@ -105,7 +105,7 @@ def _fitted(value: Any, field: pa.Field[Any], index: int, place: Place) -> Any:
 
 
 def _plain(value: np.generic, type_: pa.DataType) -> Any:
-    """A ``datetime64`` has no zone, and is UTC."""
+    """A numpy scalar as a plain value. A ``datetime64`` has no zone, and counts as UTC."""
     found = plain_scalar(value)
     if isinstance(value, np.datetime64) and found is not None and pa.types.is_timestamp(type_):
         return moment_of(found)
@@ -113,13 +113,13 @@ def _plain(value: np.generic, type_: pa.DataType) -> Any:
 
 
 def absent(place: tuple[int, str]) -> FieldError:
-    """The error of a None where there must be a value."""
+    """The error for a None where a value is required."""
     row, path = place
     return FieldError(f"field {path!r} is None but not declared '| None'", row)
 
 
 def misfit(value: Any, type_: pa.DataType, place: tuple[int, str]) -> FieldError:
-    """The error of a value that is none of a type."""
+    """The error for a value that does not have a type."""
     row, path = place
     if pa.types.is_timestamp(type_) and isinstance(value, datetime) and is_naive(value):
         return FieldError(
@@ -148,7 +148,7 @@ def _converted(value: Any, type_: pa.DataType) -> Any:
 
 
 def _some_naive(values: list[Any], type_: pa.DataType) -> bool:
-    """Whether a datetime lacks the zone that its column has."""
+    """Whether a datetime has no zone although its column has one."""
     if not isinstance(type_, pa.TimestampType) or type_.tz is None:
         return False
     return any(value is not None and is_naive(value) for value in values)

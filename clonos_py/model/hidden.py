@@ -1,16 +1,16 @@
-"""Columns that the engine computes for itself beside those of a stream: what an aggregate is over, what rows are sorted
-by, the event time of a window's result. They are not visible, in rows or in plans."""
+"""Hidden columns: columns that the engine computes beside those of a stream, such as the input of an aggregate, sort
+keys and the event time of a window's result. They are not visible in rows or plans."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 _PREFIX = "~"
-"""No field of a class can begin with it."""
+"""No field of a class can begin with this character."""
 
 
 def hidden(name: str, taken: Iterable[str] = ()) -> str:
-    """The name of such a column, another than those ``taken``."""
+    """The name of a hidden column, different from those in ``taken``."""
     found = _PREFIX + name
     while found in taken:
         found = _PREFIX + found

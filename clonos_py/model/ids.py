@@ -1,4 +1,4 @@
-"""Names of the things a job consists of: tasks, channels, attempts."""
+"""Identifiers of the parts of a job: tasks, channels, attempts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class ChannelId(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """Which incarnation of a task speaks (D11). Later attempts compare greater; messages of older ones are dropped."""
+    """One process in the role of a task, numbered (D11). Later attempts compare greater; messages of older ones are
+    dropped."""
 
     generation: int
     counter: int

@@ -1,7 +1,8 @@
-"""The control plane: what the coordinator tells processes and what they tell it.
+"""The control messages between the coordinator and the processes.
 
-All messages are msgpack-encoded structs; nothing is pickled. A process is named by the coordinator (``process``), a
-task by its TaskId; a process that stands by has the task it mirrors and no attempt.
+All messages are msgpack-encoded structs; nothing is pickled. The coordinator assigns each process a number
+(``process``). A task is identified by its TaskId. A standby has the TaskId of the task that it stands by for, and no
+attempt.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from clonos_py.model.snapshots import OperatorHandle, StoredChunk, StoredFrames,
 
 
 class Fallback(msgspec.Struct, frozen=True):
-    """The earlier snapshot to which a task may still have to go back: sinks commit what it names and no more, and
-    senders keep the frames that it does not cover."""
+    """The earlier snapshot to which a task may still have to go back. Sinks commit only what it names, and senders
+    retain the frames that it does not cover."""
 
     checkpoint: int
     committables: dict[str, list[bytes]]
     covered: list[int]
-    """By input channel: the frames below this number."""
+    """By input channel: it covers the frames below this number."""
 
 
 class Restore(msgspec.Struct, frozen=True):
@@ -33,17 +34,17 @@ class Restore(msgspec.Struct, frozen=True):
     progress: bytes | None = None
     committables: dict[str, list[bytes]] = {}
     marks: list[StableMark] = []
-    """What is stable for a task that restarts here."""
+    """Stable marks that a task restarting here needs."""
     frames: dict[int, list[StoredFrames]] = {}
-    """By output channel: what its receiver's restart point does not cover of the frames before this one."""
+    """By output channel: the frames before this snapshot that its receiver's restart point does not cover."""
     logs: StoredChunk | None = None
     """Determinants that the state depends on."""
     fallback: Fallback | None = None
-    """None: the task will not go back behind this snapshot."""
+    """None: the task will not go back to an earlier snapshot than this one."""
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """An upstream task to subscribe to. ``reset``: take its numbering as it comes (no determinants were kept)."""
+    """An upstream task to subscribe to. ``reset``: it renumbers its frames, since it has restarted without its log."""
 
     channel: ChannelId
     address: str
@@ -52,7 +53,8 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class Expectation(msgspec.Struct, frozen=True):
-    """What a survivor has of a channel from a failed task: the next sequence number and checksums below it (D12)."""
+    """What a survivor has received on a channel from a failed task: the next sequence number and checksums below it
+    (D12)."""
 
     channel: ChannelId
     next_seq: int
@@ -63,13 +65,13 @@ class Expectation(msgspec.Struct, frozen=True):
 
 
 class Prepare(msgspec.Struct, frozen=True, tag=True):
-    """To a standby: take this completed checkpoint's state in."""
+    """To a standby: load the state of this completed checkpoint."""
 
     restore: Restore
 
 
 class Promote(msgspec.Struct, frozen=True, tag=True):
-    """Be this attempt of your task, start from ``restore`` and subscribe to ``inputs``. Sent again when they change.
+    """To a standby: become this attempt of your task, start from ``restore`` and subscribe to ``inputs``.
     ``numbering``: see OperatorContext."""
 
     round: int
@@ -80,10 +82,10 @@ class Promote(msgspec.Struct, frozen=True, tag=True):
 
 
 class Replay(msgspec.Struct, frozen=True, tag=True):
-    """To a promoted process: your predecessor's merged log, what receivers have, and which checkpoints are void.
-    ``upstream``: the logs of upstream tasks; on them depends what the log says. All there is to know of the logs of
-    tasks number ``complete`` is in here; of others the log may depend on offsets below those in ``needs``.
-    ``incarnation``: that of the log."""
+    """To a promoted process: the predecessor's merged log, the frames that receivers have, and the void checkpoints.
+    ``upstream``: the logs of upstream tasks that the log depends on. For the tasks with ordinals in ``complete``, these
+    are all that any process holds of their logs. The log may depend on the logs of other tasks as far as the offsets in
+    ``needs``. ``incarnation``: that of the log."""
 
     round: int
     log: list[LogSegment]
@@ -96,26 +98,27 @@ class Replay(msgspec.Struct, frozen=True, tag=True):
 
 
 class Complete(msgspec.Struct, frozen=True, tag=True):
-    """A manifest is written that moves the restart point of the task to where ``checkpoint`` begins (0: it has none).
-    Sinks commit, and what ``marks`` name is stable."""
+    """A manifest is written that moves the restart point of the task to the beginning of epoch ``checkpoint`` (0: it
+    has none). Sinks commit, and the determinants named by ``marks`` are stable."""
 
     checkpoint: int
     marks: list[StableMark] = []
 
 
 class Sever(msgspec.Struct, frozen=True, tag=True):
-    """To everybody who has received anything: the tasks in ``attempts`` have failed and are these attempts now. Close
-    connections with older ones, say what you hold of them, then subscribe to ``replacements``."""
+    """To every process that may have received frames: the tasks in ``attempts`` have failed and continue as these
+    attempts. Close the connections with older attempts, report what you hold of the failed tasks, then subscribe to
+    ``replacements``."""
 
     round: int
     replacements: list[Peer]
     attempts: list[tuple[TaskId, Attempt]]
     completed: Complete
-    """The last of these messages, which may not have come yet."""
+    """The last Complete message, which may not have arrived yet."""
 
 
 class TriggerCheckpoint(msgspec.Struct, frozen=True, tag=True):
-    """To a source task: begin this checkpoint."""
+    """To the tasks that begin a checkpoint (the sources, with aligned barriers): take a snapshot for it."""
 
     checkpoint: int
 
@@ -125,17 +128,18 @@ class AbortCheckpoint(msgspec.Struct, frozen=True, tag=True):
 
 
 class Probe(msgspec.Struct, frozen=True, tag=True):
-    """To the tasks of a loop: answer with Probed, in your turn."""
+    """To the tasks of a loop: answer with Probed, in order with other events."""
 
     number: int
 
 
 class EndLoop(msgspec.Struct, frozen=True, tag=True):
-    """To the heads of a loop: no rows are left in it, and every task of it restarts at a point at which none were."""
+    """To the heads of a loop: the loop holds no rows, and none of its tasks can restart from a point where it held
+    some."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """End: the job is finished, has failed, or this process is not needed any more."""
+    """End: the job has finished or failed, or this process is not needed any more."""
 
     reason: str
 
@@ -145,8 +149,8 @@ class Ping(msgspec.Struct, frozen=True, tag=True):
 
 
 class StatusRequest(msgspec.Struct, frozen=True, tag=True):
-    """A coordinator has taken the place of a lost one and asks for a StatusReport. After this comes no message of the
-    lost one."""
+    """A coordinator has replaced a lost one and requests a StatusReport. No message of the lost one comes after
+    this."""
 
 
 ToProcess = (
@@ -169,8 +173,8 @@ ToProcess = (
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
-    """The process is up; peers connect to ``address``. ``host_process``: equal for all processes that share one process
-    of the operating system and die with it; 0 for one that shares with none."""
+    """The process has started; peers connect to ``address``. ``host_process``: equal for all processes that share one
+    process of the operating system and fail with it; 0 for a process that shares it with no other."""
 
     process: int
     address: str
@@ -183,7 +187,7 @@ class Prepared(msgspec.Struct, frozen=True, tag=True):
 
 
 class NotPrepared(msgspec.Struct, frozen=True, tag=True):
-    """The state of ``checkpoint`` cannot be read here; the process stands by all the same."""
+    """The state of ``checkpoint`` cannot be read by this process, which remains a standby."""
 
     process: int
     checkpoint: int
@@ -191,34 +195,36 @@ class NotPrepared(msgspec.Struct, frozen=True, tag=True):
 
 
 class HeldLogsReport(msgspec.Struct, frozen=True, tag=True):
-    """The answer to Sever: logs of failed tasks and of those upstream of them, what was received from the failed ones,
-    and what the process depends on (D10)."""
+    """The answer to Sever: the logs held of failed tasks and of those upstream of them, the frames received from failed
+    tasks, and what the process depends on (D10)."""
 
     process: int
     round: int
     logs: list[LogSegment]
     received: list[Expectation]
     depends: list[int] = []
-    """Inputs of which it has received frames since its restart point, or a log of the sender."""
+    """Inputs on which it has received frames or a log of the sender since its restart point."""
     logs_received: dict[int, list[int]] = {}
-    """By input: numbers of the tasks whose logs came from there. Only this process may hold them, and they are replayed
-    then: it depends on what they depend on."""
+    """By input: ordinals of the tasks whose logs arrived on it. If only this process holds such a log, the log is
+    replayed, so the process depends on everything that the log depends on."""
     replayed: list[int] = []
-    """Inputs of which the log speaks that it was given to replay."""
+    """Inputs that occur in the log that it was sent to replay."""
     lacking: dict[int, list[int]] = {}
-    """By input: numbers of tasks whose logs its predecessor had from there, and it may not have all of."""
+    """By input: ordinals of the tasks whose logs its predecessor had received on it, and which it may hold in part
+    only."""
     settled: bool = True
-    """False: it takes a failed task's place and has not got that task's log."""
+    """False: it replaces a failed task and has not received that task's log."""
     ends: dict[int, int] = {}
-    """By number of a task upstream of a failed one: where the log held of it ends."""
+    """By ordinal of a task upstream of a failed one: the offset at which the held log ends."""
     whole: list[int] = []
-    """Numbers of tasks upstream of a failed one, of whose logs it has everything that the failed task's log depends on,
-    as far as it has that."""
+    """Ordinals of tasks upstream of a failed one of whose logs it holds everything that the failed task's log depends
+    on, as far as it holds that log."""
     needs: dict[int, int] = {}
-    """What Replay said; void once the log is used up, or a checkpoint that it has taken is complete."""
+    """The ``needs`` of the Replay message; void once the log is used up, or a checkpoint that it has taken is
+    complete."""
     own: int | None = None
-    """The number of its own task, if that has not failed, its log is among ``logs``, and a failed task in a loop is to
-    have all of it."""
+    """The ordinal of its own task if that has not failed, its log is among ``logs``, and a failed task in a loop is to
+    get all of that log."""
 
 
 class Snapshotted(msgspec.Struct, frozen=True, tag=True):
@@ -236,7 +242,7 @@ class SnapshotFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Running(msgspec.Struct, frozen=True, tag=True):
-    """The replay has ended: everything the predecessor was known to have done is done again."""
+    """The replay has ended: everything that the predecessor is known to have done has been repeated."""
 
     process: int
     round: int
@@ -244,13 +250,13 @@ class Running(msgspec.Struct, frozen=True, tag=True):
 
 
 class NewEffect(msgspec.Struct, frozen=True, tag=True):
-    """A replacement has sent its first frame or sink row that was never sent before."""
+    """A replacement has sent its first frame or sink row that was not sent before the failure."""
 
     process: int
 
 
 class Drained(msgspec.Struct, frozen=True, tag=True):
-    """All inputs have ended and all effects are handed on; a final checkpoint may commit them."""
+    """All inputs have ended and all output is handed on; a final checkpoint may commit it."""
 
     process: int
 
@@ -274,28 +280,29 @@ class Committed(msgspec.Struct, frozen=True, tag=True):
 
 
 class RequestCheckpoint(msgspec.Struct, frozen=True, tag=True):
-    """Half of the in-flight budget is spent."""
+    """Half of the budget for retained frames is used."""
 
     process: int
 
 
 class FramesNotSpilled(msgspec.Struct, frozen=True, tag=True):
-    """Retained frames cannot be written, they stay in memory as long as it lasts: a checkpoint would make room."""
+    """Retained frames cannot be written to disk and stay in memory while there is room; a checkpoint would free
+    some."""
 
     process: int
     reason: str
 
 
 class FunctionHangNoticed(msgspec.Struct, frozen=True, tag=True):
-    """A function of the user's has been at work on one row for long. It may end some time."""
+    """A user's function has been processing one row for a long time. It may still return."""
 
     process: int
     reason: str
 
 
 class Suspect(msgspec.Struct, frozen=True, tag=True):
-    """A connection to this task broke or could not be made; it may be dead, or merely the connection. ``failures``:
-    how many in a row, since the connection was last open."""
+    """A connection to this task broke or could not be opened. The task may have failed, or only the connection.
+    ``failures``: how often in a row since the connection was last open."""
 
     process: int
     task: TaskId
@@ -303,13 +310,13 @@ class Suspect(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The process cannot go on. ``error`` is the type's name in model.errors."""
+    """The process cannot continue. ``error``: the name of the error's type in model.errors."""
 
     process: int
     error: str
     message: str
     traceback: str = ""
-    """Of the user's function that was at work."""
+    """The traceback of the user's function that failed."""
 
 
 class Pong(msgspec.Struct, frozen=True, tag=True):
@@ -319,30 +326,31 @@ class Pong(msgspec.Struct, frozen=True, tag=True):
 
 
 class StatusReport(msgspec.Struct, frozen=True, tag=True):
-    """The answer to StatusRequest. A process that is still starting gives only its number, and sends Started when it is
-    up."""
+    """The answer to StatusRequest. A process that is still starting reports only its number, and sends Started
+    later."""
 
     process: int
     attempt: Attempt | None = None
-    """None: it stands by."""
+    """None: it is a standby."""
     restore: int = 0
     """The checkpoint whose state it was last asked to start from."""
     begun: bool = False
-    """Whether it has got its log: it is the task, or will be as soon as it has its state, and not only told to be."""
+    """Whether it has received its log. Then it is the task, or will be as soon as it has its state. A process that was
+    only promoted has not."""
     replaying: bool = False
-    """Whether its log is not used up yet."""
+    """Whether it still replays its log."""
     drained: bool = False
     round: int = 0
-    """The last recovery round that it has taken part in."""
+    """The last recovery round that it took part in."""
     checkpoint: int = 0
-    """The highest number of a checkpoint, complete or not, that it has heard of."""
+    """The highest number of a checkpoint, complete or not, that it has received."""
     peers: list[tuple[TaskId, Attempt]] = []
-    """Whom it listens to and whom it serves."""
+    """Its senders and receivers with their attempts."""
     failure: Failed | None = None
     incarnation: Incarnation = Incarnation()
-    """That of its own log, if it has that."""
+    """The incarnation of its own log, if it has received that."""
     incarnations: dict[int, int] = {}
-    """By number of a task that has restarted without its log: the newest incarnation whose log it holds."""
+    """By ordinal of a task that has restarted without its log: the newest incarnation whose log it holds."""
 
 
 ToCoordinator = (
@@ -368,7 +376,7 @@ ToCoordinator = (
 
 
 def failed(process: int, task: TaskId, problem: BaseException) -> Failed:
-    """What a process says of what ended it. An error of user code names its operator, and needs no task."""
+    """The report about the error that ended a process. An error in user code names its operator instead of the task."""
     if isinstance(problem, UserCodeError):
         return Failed(process, UserCodeError.__name__, str(problem), problem.traceback)
     if isinstance(problem, ClonosError):
@@ -386,7 +394,7 @@ def encode(message: ToProcess | ToCoordinator) -> bytes:
 
 
 def decode_to_process(data: bytes) -> ToProcess:
-    """Raises CodecError on anything that is no such message."""
+    """Raises CodecError on bytes that are not such a message."""
     try:
         return _to_process.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
@@ -394,7 +402,7 @@ def decode_to_process(data: bytes) -> ToProcess:
 
 
 def decode_to_coordinator(data: bytes) -> ToCoordinator:
-    """Raises CodecError on anything that is no such message."""
+    """Raises CodecError on bytes that are not such a message."""
     try:
         return _to_coordinator.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as problem:

@@ -1,4 +1,4 @@
-"""Columns of times as Python values: datetimes in UTC, dates and timedeltas."""
+"""Conversion of columns of times to Python values: datetimes in UTC, dates and timedeltas."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def instant_of(moment: datetime) -> int:
 
 
 def moment_of(instant: int) -> datetime:
-    """Microseconds UTC as a datetime. Raises OverflowError for a time outside of the years 1 to 9999."""
+    """Microseconds UTC as a datetime. Raises OverflowError for a time outside the years 1 to 9999."""
     return _EPOCH + instant * _MICROSECOND
 
 
 def is_naive(moment: datetime) -> bool:
-    """Whether a datetime does not say of which zone it is."""
+    """Whether a datetime has no time zone."""
     return moment.tzinfo is None or moment.utcoffset() is None
 
 
 def moment_values(column: pa.Array[Any]) -> list[datetime | None]:
-    """Aware datetimes. Raises UserCodeError for a time outside of the years 1 to 9999."""
+    """The times of a column as aware datetimes. Raises UserCodeError for a time outside the years 1 to 9999."""
     micros = _microseconds(column)
     _check_years(micros)
     values: list[Any] = micros.to_numpy(zero_copy_only=False).tolist()
@@ -43,12 +43,12 @@ def moment_values(column: pa.Array[Any]) -> list[datetime | None]:
 
 
 def day_values(column: pa.Array[Any]) -> list[Any]:
-    """Dates."""
+    """The values of a column as dates."""
     return column.to_pylist()
 
 
 def duration_values(column: pa.Array[Any]) -> list[Any]:
-    """Timedeltas."""
+    """The values of a column as timedeltas."""
     values: list[Any] = column.cast(pa.duration("us"), safe=False).to_numpy(zero_copy_only=False).tolist()
     return values
 
@@ -64,7 +64,7 @@ def _check_years(micros: pa.Array[Any]) -> None:
 
 
 def _microseconds(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Earlier ones where nanoseconds lie between two."""
+    """The times of a column in microseconds, rounded down."""
     if column.type.unit == "ns":
         column = pc.floor_temporal(column, unit="microsecond")
     found: pa.Array[Any] = column.cast(pa.timestamp("us"))
@@ -72,13 +72,13 @@ def _microseconds(column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def python_values(column: pa.Array[Any]) -> list[Any]:
-    """The values of a column as Python has them, those of nanoseconds, too."""
+    """The values of a column as Python values, nanoseconds included."""
     if pa.types.is_timestamp(column.type):
         return moment_values(column)
     return duration_values(column) if pa.types.is_duration(column.type) else column.to_pylist()
 
 
 def python_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Rows as Python has them."""
+    """The rows of a batch as dicts of Python values."""
     columns = [python_values(column) for column in rows.columns]
     return [dict(zip(rows.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]

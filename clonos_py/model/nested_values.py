@@ -1,8 +1,8 @@
-"""Values of one field as a column, where the values may be objects, lists or maps.
+"""Encodes the values of one field as a column if they may be objects, lists or maps.
 
-A column of objects is one column for each of their fields, a column of lists one column of all their items, a column
-of maps one of keys and one of items. So what is within is checked and converted as a field of a row is, and an error
-names it by its path: ``lines[2].price``.
+A column of objects is one column for each field, a column of lists is one column of all items, a column of maps is one
+of keys and one of items. So inner values are checked and converted like fields of a row, and an error names them by
+path: ``lines[2].price``.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _lists_of_one_size(values: list[Any], field: pa.Field[Any], place: Place) ->
 
 
 def _maps(values: list[Any], field: pa.Field[Any], place: Place) -> pa.Array[Any]:
-    """Of dicts, or of lists of pairs."""
+    """A column of maps from dicts, or from lists of pairs."""
     kind: Any = field.type
     held = _not_null(values, field, place)
     pairs = _sequences([list(v.items()) if isinstance(v, dict) else v for v in values], kind, place)
@@ -125,7 +125,7 @@ def _maps(values: list[Any], field: pa.Field[Any], place: Place) -> pa.Array[Any
 
 
 def _sequences(values: list[Any], kind: pa.DataType, place: Place) -> list[Any]:
-    """Lists and what may stand for them; empty ones for nulls."""
+    """Values accepted as lists, as sequences; an empty one for each null."""
     if set(map(type, values)) <= {list, tuple}:
         return values
     return [_sequence(value, kind, place, index) for index, value in enumerate(values)]
@@ -140,7 +140,8 @@ def _sequence(value: Any, kind: pa.DataType, place: Place, index: int) -> Any:
 
 
 def _not_null(values: list[Any], field: pa.Field[Any], place: Place) -> list[int] | None:
-    """The indices of those that are not None; None if all are. Raises FieldError where none may be."""
+    """The indices of the values that are not None; None if there are no Nones. Raises FieldError if the field forbids
+    None."""
     if type(None) not in set(map(type, values)):
         return None
     if not field.nullable:
@@ -167,7 +168,7 @@ def _mask(held: list[int] | None, rows: int) -> Any:
 
 
 def _spread(held: list[int], rows: int) -> tuple[Any, Any]:
-    """For each row which of the values held it has, or null; and which rows have none."""
+    """For each row the position of its value among the held ones, or null; and a mask of the rows without a value."""
     missing = np.ones(rows, bool)
     missing[held] = False
     return pa.array(np.cumsum(~missing) - 1, mask=missing), pa.array(missing)

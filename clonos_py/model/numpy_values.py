@@ -1,4 +1,4 @@
-"""Values of NumPy as plain Python values, which records and state hold."""
+"""Conversion of NumPy values to plain Python values, which records and state hold."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 
 def plain_scalar(value: np.generic) -> Any:
-    """A scalar of NumPy as Python has it; a ``datetime64`` as microseconds since 1970-01-01 UTC, which is an Instant,
-    and NaT as None. Raises ValueError for a time that is finer than that."""
+    """A NumPy scalar as a Python value: a ``datetime64`` as an Instant (microseconds since 1970-01-01 UTC), NaT as
+    None. Raises ValueError for a time with fractions of a microsecond."""
     if not isinstance(value, np.datetime64):
         return value.item()
     if np.isnat(value):
@@ -21,7 +21,8 @@ def plain_scalar(value: np.generic) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """A scalar or an array of NumPy, for encoders that know neither. Raises TypeError for anything else."""
+    """A NumPy scalar or array as a plain value, for encoders that do not support NumPy. Raises TypeError for anything
+    else."""
     if isinstance(value, np.generic):
         return plain_scalar(value)
     if isinstance(value, np.ndarray):

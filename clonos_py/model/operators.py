@@ -1,9 +1,9 @@
-"""What an operator, a source and a sink are to the task that runs them: contracts without an implementation.
+"""The interfaces of operators, sources and sinks to the task that runs them, without implementations.
 
 An operator is called by one thread, never concurrently, in the order ``open``, then ``restore`` (any number of
 times, each replacing all state: a standby swaps in newer snapshots), then ``on_*`` and ``snapshot`` in any order.
-Its contract (D12): given state, rows and the answers of its context, it always emits the same rows in the same order.
-Nothing in it may read a clock, a random generator, the network or the iteration order of a set.
+Its contract (D12): for the same state, rows and answers of its context, it always emits the same rows in the same
+order. It must not read a clock, a random generator, the network, or the iteration order of a set.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ if TYPE_CHECKING:
 
 
 class Output(Protocol):
-    """Where an operator puts its results."""
+    """Receives the results of an operator."""
 
     def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
-        """Hands rows (of the port's declared schema, any number) to whatever follows. Rows are immutable from here."""
+        """Passes rows (any number, with the port's declared schema) to the next operators. Rows must not change after
+        this."""
         ...
 
 
 class ServiceGate(Protocol):
-    """The one door through which nondeterminism enters (D4), as services see it."""
+    """The gate through which all nondeterminism enters a task (D4), as services see it."""
 
     def ask(self, kind: str, live: Any) -> Any:
-        """Running: the value of ``live()``, logged as an answer of ``kind``. Replaying: the value logged at this place.
+        """While running: the value of ``live()``, logged as an answer of ``kind``. While replaying: the logged value.
 
         The value is plain data (None, bool, int, float, str, bytes, list, dict). If ``live`` raises ServiceError,
         that is logged and raised again on replay.
@@ -54,7 +55,7 @@ class Clock(Protocol):
 
 
 class OperatorContext(Protocol):
-    """What the task offers to an operator. Valid from ``open`` on; services only inside ``on_*``."""
+    """The services of a task for its operators. Valid from ``open`` on; external services only inside ``on_*``."""
 
     @property
     def task(self) -> TaskId: ...
@@ -79,19 +80,19 @@ class OperatorContext(Protocol):
 
     @property
     def watermark(self) -> int:
-        """Event time up to which input is complete; MIN_TIME before any is known."""
+        """The event time up to which input is complete; MIN_TIME before there is a watermark."""
         ...
 
     @property
     def frame(self) -> tuple[int, int]:
-        """(input channel index, sequence number) of the frame at work, (-1, n) for the n-th other event: for
+        """(input channel index, sequence number) of the current frame, or (-1, n) for the n-th other event. For
         idempotency keys (D16) and error messages."""
         ...
 
     @property
     def numbering(self) -> str:
-        """Names how the frames of this run are numbered: the job's lineage of checkpoints, and how often a change of
-        parallelism has numbered frames from 0 again. The same for all attempts of a task; empty before it has begun."""
+        """The name of this run's frame numbering: the job's lineage, and how often a change of parallelism has
+        restarted frame numbers at 0. The same for all attempts of a task; empty before the task has begun."""
         ...
 
     @property
@@ -104,7 +105,7 @@ class OperatorContext(Protocol):
 
     @property
     def gate(self) -> ServiceGate:
-        """For services; user code does not call it."""
+        """For services only; user code does not call it."""
         ...
 
     def service(self, name: str) -> Any:
@@ -112,33 +113,34 @@ class OperatorContext(Protocol):
         ...
 
     def set_timer(self, at: int) -> None:
-        """Asks for ``on_timer(at)`` once the processing time has reached ``at`` (microseconds). Setting it twice is
-        setting it once. Timers are not part of the operator's snapshot: ``restore`` sets them again."""
+        """Requests ``on_timer(at)`` once the processing time has reached ``at`` (microseconds). Setting a timer twice
+        has no further effect. Timers are not part of the operator's snapshot: ``restore`` must set them again."""
         ...
 
     def clear_timer(self, at: int) -> None: ...
 
     def start_call(self, number: int, service: str, question: Any) -> None:
-        """Asks for ``on_answer(number, ...)`` once the service has answered. Nothing is called before the replay is
-        over, and nothing that the log has an answer to. Like timers, calls are no part of the operator's snapshot."""
+        """Requests ``on_answer(number, ...)`` once the service has answered. The service is called only after the
+        replay has ended, and only if the log holds no answer. Like timers, calls are not part of the operator's
+        snapshot."""
         ...
 
     def forget_call(self, number: int) -> None:
-        """Its answer is not wanted any more."""
+        """Cancels a call: its answer is ignored."""
         ...
 
     def hold(self, any_: bool, enough: bool) -> None:
-        """Whether the operator has rows that it has not finished with: before it has, the task does not end. And
-        whether these are enough: while they are, the task takes no others."""
+        """States how many rows the operator still holds. ``any_``: it holds some, so the task does not end. ``enough``:
+        it holds so many that the task takes no further rows."""
         ...
 
     def count(self, metric: str, amount: int) -> None:
-        """Adds to a counter shown to the user, such as ``late_rows``. Has no effect on results."""
+        """Adds to a counter that is shown to the user, such as ``late_rows``. Has no effect on results."""
         ...
 
 
 class Operator:
-    """Base of all operators: keeps no state, passes watermarks on. Subclasses override what they need."""
+    """The base class of all operators: without state, passes watermarks on. Subclasses override what they need."""
 
     ctx: OperatorContext
     out: Output
@@ -147,17 +149,18 @@ class Operator:
         self.ctx, self.out = ctx, out
 
     def close(self) -> None:
-        """Releases what ``open`` took. Called at most once, not after a kill."""
+        """Releases the resources that ``open`` acquired. Called at most once, and not after a kill."""
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        """Takes rows of input ``side`` (0 for one input; 0 left, 1 right for a join). The batch is an atom."""
+        """Processes rows of input ``side`` (0 for one input; 0 left, 1 right for a join). A batch is never split."""
         raise NotImplementedError
 
     def on_watermark(self, watermark: int) -> int:
-        """Event time has advanced to ``watermark`` (no row below it will come, save late ones); emits what is due.
+        """Event time has advanced to ``watermark``: no row below it will come, except late ones. Emits the results that
+        are due.
 
-        Returns the watermark that holds for what this operator has emitted, at most ``watermark``. At the end of all
-        input it is called with MAX_TIME, so that windows close.
+        Returns the watermark that holds for the rows emitted so far, at most ``watermark``. At the end of all input it
+        is called with MAX_TIME, so that windows close.
         """
         return watermark
 
@@ -165,72 +168,75 @@ class Operator:
         """A processing-time timer set by ``ctx.set_timer(at)`` has fired."""
 
     def on_answer(self, number: int, value: Any, error: str | None) -> None:
-        """The call of this number, asked for by ``ctx.start_call``, is answered."""
+        """The call with this number, requested with ``ctx.start_call``, is answered."""
 
     def released(self) -> int:
-        """After a timer or an answer: the watermark that now holds for what was emitted. MIN_TIME where
-        ``on_watermark`` holds nothing back."""
+        """Called after a timer or an answer: returns the watermark that now holds for the rows emitted so far. MIN_TIME
+        if ``on_watermark`` holds nothing back."""
         return MIN_TIME
 
     def on_end(self) -> None:
-        """All inputs have ended; called once, after ``on_watermark(MAX_TIME)``. Emits what is left."""
+        """All inputs have ended: emits the remaining results. Called once, after ``on_watermark(MAX_TIME)``."""
 
     def snapshot(self) -> OperatorState:
-        """The state now. Cheap: chunks are referenced, only what changed since the last snapshot is made again."""
+        """The current state. This is cheap: chunks are referenced, and only changes since the last snapshot are
+        built."""
         return OperatorState()
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        """Replaces the state by ``parts``: one snapshot for an unchanged parallelism, else those of all former
-        instances that may hold rows of ``ctx.groups`` (other groups' rows are filtered out here)."""
+        """Replaces the state by ``parts``: one snapshot at an unchanged parallelism, else those of all former instances
+        that may hold rows of ``ctx.groups``. Rows of other groups must be filtered out here."""
 
 
 class Committing(Protocol):
-    """What commits with completed checkpoints: a sink, or a source that tells others how far it has come."""
+    """A part that commits when checkpoints complete: a sink, or a source that reports its progress to an external
+    system."""
 
     @property
     def remote(self) -> bool:
-        """Whether calls wait for a server."""
+        """Whether its calls wait for a server."""
         ...
 
     def commit_all(self, committables: Sequence[bytes]) -> None:
-        """Commits all that a completed checkpoint names, oldest first. Raises ClonosError."""
+        """Commits all results that a completed checkpoint names, oldest first. Raises ClonosError."""
         ...
 
     def loaded(self, parts: Sequence[OperatorState]) -> None:
-        """The snapshots that ``restore`` will get."""
+        """Receives the snapshots that ``restore`` will get."""
         ...
 
 
 class Sink(Operator):
-    """An operator without output. The defaults serve sinks whose effect needs no commit (memory, print, digest)."""
+    """An operator without output. The defaults fit sinks whose effect needs no commit (memory, print, digest)."""
 
     remote = False
     """Whether ``commit``, ``claim`` and ``append`` wait for a server."""
 
     def prepare(self, checkpoint: int) -> bytes | None:
-        """At the barrier, before ``snapshot``: makes durable what was written since the last barrier and names it.
+        """Called at the barrier, before ``snapshot``: makes durable what was written since the last barrier and names
+        it.
 
-        None if there is nothing to commit. The name goes into the manifest.
+        Returns None if there is nothing to commit. The name goes into the manifest.
         """
         return None
 
     def commit(self, committable: bytes) -> None:
-        """Makes what ``prepare`` named visible. Idempotent; may be called in another process and thread than
-        ``prepare`` was, after ``open``. Raises SinkError."""
+        """Makes visible what ``prepare`` named. Idempotent. May be called in another process and thread than
+        ``prepare``, after ``open``. Raises SinkError."""
 
     def commit_all(self, committables: Sequence[bytes]) -> None:
-        """Commits all that a completed checkpoint names, oldest first. Raises SinkError."""
+        """Commits all results that a completed checkpoint names, oldest first. Raises SinkError."""
         for committable in committables:
             self.commit(committable)
 
     def loaded(self, parts: Sequence[OperatorState]) -> None:
-        """The snapshots that ``restore`` will get, called before by the thread that commits: what the checkpoint names
-        may be committed before the task has restored them."""
+        """Receives the snapshots that ``restore`` will get. The committing thread calls it first, since results that
+        the checkpoint names may be committed before the task has restored the snapshots."""
 
 
 class EventTimeAssigner(Operator):
-    """An operator that works at once on what the source of its task reads, and gives its rows their event time. The
-    task says from partition to partition what was seen of each, and what watermark that comes to."""
+    """An operator that directly follows its task's source and assigns event times to the rows. The task keeps track of
+    the event times of each partition, and passes the operator the resulting watermark."""
 
     column: str
     out_of_order_us: int
@@ -240,12 +246,12 @@ class EventTimeAssigner(Operator):
         raise NotImplementedError
 
     def reach(self, watermark: int) -> None:
-        """The watermark that now holds for what was emitted: ``released`` gives it."""
+        """Sets the watermark that now holds for the rows emitted so far; ``released`` returns it."""
         raise NotImplementedError
 
 
 class OutputSegment(NamedTuple):
-    """Rows as they leave a causal sink, numbered; ``checksum`` is of the rows."""
+    """Numbered rows as a causal sink writes them; ``checksum`` is that of the rows."""
 
     seq: int
     checksum: int
@@ -253,17 +259,17 @@ class OutputSegment(NamedTuple):
 
 
 class PublishedOutput(NamedTuple):
-    """What an output holds: determinants, and by number the checksums of the pieces that are out."""
+    """The contents of a causal output: determinants, and by number the checksums of the visible pieces."""
 
     log: Sequence[LogSegment]
     checksums: Mapping[int, int]
 
 
 class CausalSink(Sink):
-    """A sink whose output is a holder of determinants, and therefore visible at once (Clonos, section 5.5; D16).
+    """A sink whose output holds determinants, so that its rows are visible at once (Clonos, section 5.5; D16).
 
-    Its rows are numbered in pieces, like the frames of a channel whose receiver never dies. Subclasses know the medium;
-    ``claim`` and ``append`` are called by one thread, which need not be the task's.
+    Its rows are numbered in pieces, like the frames of a channel whose receiver never fails. Subclasses implement the
+    medium. One thread calls ``claim`` and ``append``; it may differ from the task's.
     """
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
@@ -272,22 +278,22 @@ class CausalSink(Sink):
             self.ctx.count("rows_out", rows.num_rows)
 
     def claim(self, attempt: Attempt, checkpoint: int, shape: str, lineage: str) -> PublishedOutput:
-        """Takes the output over from all earlier attempts, none of which can add to it any more. What it holds since
-        ``checkpoint``, the last complete one. ``shape``: the job's vertices, with their operators and parallelism;
-        what tasks of another shape have written since then could not be repeated. ``lineage``: of the job's
-        checkpoints; what a run before ``--fresh`` has written is of another. Raises SinkError."""
+        """Takes over the output from all earlier attempts, so that none of them can add to it. Returns what it holds
+        since ``checkpoint``, the last complete one. ``shape``: the job's vertices, with their operators and
+        parallelism; output that tasks of another shape have written since then could not be repeated. ``lineage``: that
+        of the job's checkpoints; a run before ``--fresh`` had another one. Raises SinkError."""
         raise NotImplementedError
 
     def append(self, epoch: int, log: Sequence[LogSegment], pieces: Sequence[OutputSegment]) -> None:
-        """Makes ``log`` durable, then ``pieces`` visible. ``epoch``: the checkpoint taken last; the first log of an
-        epoch is complete from there on. Raises SinkError."""
+        """Makes ``log`` durable, then ``pieces`` visible. ``epoch``: the last checkpoint taken; the first log of an
+        epoch is complete from its beginning. Raises SinkError."""
         raise NotImplementedError
 
     def settle(self) -> None:
-        """Before a snapshot: makes durable what is visible. Raises SinkError."""
+        """Called before a snapshot: makes durable what is visible. Raises SinkError."""
 
     def forget(self, checkpoint: int) -> None:
-        """``checkpoint`` is complete: logs of earlier epochs are not needed any more."""
+        """``checkpoint`` is complete: drops logs of earlier epochs."""
         raise NotImplementedError
 
     def prepare(self, checkpoint: int) -> bytes | None:
@@ -304,24 +310,25 @@ class CausalSink(Sink):
 
 
 class Read(NamedTuple):
-    """What one poll of a source gave: ``rows[port]`` (None where the port got nothing) at offsets [start, stop)."""
+    """The result of one poll: ``rows[port]`` (None if the port has no rows) at offsets [start, stop)."""
 
     partition: int
     start: int
     stop: int
     rows: tuple[pa.RecordBatch | None, ...]
     checksum: int = 0
-    """Of what was read, as cheap as the source can make it; compared on replay."""
+    """Of the content read, as cheap as the source can make it; compared on replay."""
     events: int = -1
-    """Input events covered, for throughput; -1: the number of rows."""
+    """The number of input events covered, for throughput; -1: the number of rows."""
     last: bool = False
-    """The partition is exhausted: it no longer holds watermarks back. A reread says the same."""
+    """The partition is exhausted and holds no watermark back any more. A reread returns the same."""
     due_us: int = 0
-    """When a paced source should have read this (processing time); latency counts from there. 0: unpaced."""
+    """The processing time at which a paced source should have read this; latency counts from there. 0: unpaced."""
     counts: Mapping[str, int] = {}
-    """Counters that are shown to the user as the source's own, such as ``rows_skipped``, and what to add to each."""
+    """By counter of the source that is shown to the user, such as ``rows_skipped``: the amount to add."""
     note: Any = None
-    """Of a source whose rows are logged: plain data that is logged with them and comes back with ``passed``."""
+    """For a source whose rows are logged: plain data that is logged with the rows and passed to ``passed`` on
+    replay."""
 
     @property
     def row_count(self) -> int:
@@ -337,7 +344,7 @@ class Read(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Nothing to read before processing time ``until`` (microseconds)."""
+    """There is nothing to read before processing time ``until`` (microseconds)."""
 
     until: int
 
@@ -347,7 +354,7 @@ class End(NamedTuple):
 
 
 class Discovered(NamedTuple):
-    """Partitions of this instance that are read from now on, each with its first offset; said again until
+    """Partitions of this instance that are read from now on, each with its first offset; returned by ``poll`` until
     ``discovered`` is called. None: the instance has no partition for now, and holds no event time back."""
 
     starts: Mapping[int, int]
@@ -356,26 +363,26 @@ class Discovered(NamedTuple):
 class Source:
     """Reads partitions. One object per task; partition p belongs to instance p % parallelism.
 
-    Offsets are 64-bit integers of the source's own choosing (rows, bytes, event numbers) that only grow.
+    Offsets are 64-bit integers that the source defines (rows, bytes, event numbers) and that only grow.
     """
 
     logs_rows = False
-    """Whether the source may have other rows at the same offsets later. Then they are logged with each read, and a
-    replay takes them from the log."""
+    """Whether the source may return different rows at the same offsets later. Then rows are logged with each read, and
+    a replay takes them from the log."""
     consumes = False
-    """Whether rows are gone where they came from once they are read: ``clonos check`` makes rows up instead."""
+    """Whether reading removes rows from their origin: then ``clonos check`` generates rows instead."""
 
     def passed(self, read: Read) -> None:
-        """A replay has taken this read from the log. Called if the source ``logs_rows``, before ``seek``."""
+        """A replay has taken this read from the log. Called before ``seek``, if the source ``logs_rows``."""
 
     def wait_for_rows(self) -> bool:
-        """For who reads a source whole, and was told to wait: blocks for a moment, until there may be more. False: the
-        source need not end."""
+        """For callers that read a source to its end: after a ``Wait``, blocks for a moment until there may be more
+        rows. Returns False if the source need not end."""
         return False
 
     def partitions(self) -> int:
-        """How many partitions the source has from the beginning, the same for every instance. Fixed by the first
-        checkpoint. A source whose partitions become more has 0, and discovers all of them (``Discovered``)."""
+        """The number of partitions at the start, the same for every instance. It is fixed by the first checkpoint. A
+        source whose number of partitions can grow returns 0, and reports all of them with ``Discovered``."""
         return 1
 
     def open(self, index: int, parallelism: int) -> None: ...
@@ -383,42 +390,42 @@ class Source:
     def close(self) -> None: ...
 
     def notify(self, wake: Callable[[], None]) -> None:
-        """Called before the first poll. A source that gets to know of new rows in a thread of its own calls ``wake``
-        then, and is polled at once. It may be called by any thread, and costs little."""
+        """Called before the first poll. A source that detects new rows in a thread of its own calls ``wake``, so that
+        it is polled at once. ``wake`` is cheap and may be called by any thread."""
 
     def snapshot(self) -> Any:
-        """What is to be kept besides positions: plain data, the same for all instances; None if there is nothing."""
+        """State to store beside the positions: plain data, the same for all instances; None if there is none."""
         return None
 
     def restore(self, saved: Any) -> None:
-        """Called before ``seek`` with what ``snapshot`` gave. Raises SourceError if it is of another input."""
+        """Called before ``seek`` with the result of ``snapshot``. Raises SourceError if it belongs to another input."""
 
     def discovered(self, starts: Mapping[int, int]) -> None:
-        """A poll has given these partitions, now or before the failure."""
+        """The task has taken these partitions from a poll, now or before a failure."""
 
     def commit(self, positions: Mapping[int, int]) -> None:
-        """A checkpoint with these positions is complete; called if the definition ``commits``, by another thread, and
-        again after a restart. Raises SourceError for what does not pass."""
+        """A checkpoint with these positions is complete. Called by another thread, and again after a restart, if the
+        definition ``commits``. Raises SourceError for errors that will not pass by themselves."""
 
     def rows_waiting(self) -> int | None:
-        """About how many rows are there and were not read yet. None: it is not known."""
+        """The approximate number of rows that exist and were not read yet; None if it is unknown."""
         return None
 
     def seek(self, positions: Mapping[int, int]) -> None:
-        """Continue at these offsets, by partition (a partition not named starts at its beginning)."""
+        """Continues at these offsets, by partition. A partition without an offset starts at its beginning."""
         raise NotImplementedError
 
     def limit(self, rows: int) -> None:
-        """The next polls should give at most so many rows, since what follows is slow. A source that cannot cut its
-        reads so may ignore it."""
+        """The next polls should return at most this many rows, since the consumer is slow. A source that cannot limit
+        its reads may ignore it."""
 
     def poll(self, now: int) -> Read | Wait | End | Discovered:
-        """The next piece, of whatever partition is next. Does not block. ``now``: microseconds of the run's steady
-        clock, which begins at the time of day and is never set; ``Wait`` is until a time of the same clock."""
+        """The next piece, from any partition. Does not block. ``now``: microseconds on the run's steady clock, which
+        begins at the time of day and is never set; the time in ``Wait`` is on the same clock."""
         raise NotImplementedError
 
     def reread(self, partition: int, start: int, stop: int) -> Read:
-        """The same piece again, exactly; afterwards the partition continues at ``stop``. Raises SourceError."""
+        """Returns exactly the same piece again; afterwards the partition continues at ``stop``. Raises SourceError."""
         raise NotImplementedError
 
 

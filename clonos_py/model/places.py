@@ -1,7 +1,7 @@
-"""Places in the user's code: which line was at work when something failed, for people to read.
+"""Places in the user's code: the line that ran when something failed, for error messages.
 
-Code is the user's if it was loaded from anywhere but the interpreter, the installed packages and this package.
-A place is ``fraud.py:31 in on_row``. It follows from the code and the error alone, so that a replay gives it again.
+Code is the user's unless it was loaded from the interpreter, the installed packages or this package. A place is
+``fraud.py:31 in on_row``. It depends only on the code and the error, so that a replay finds the same one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _TRACEBACK_CHARACTERS_MAX = 20_000
 
 
 def blamed(message: str, error: BaseException, function: Callable[..., Any] | None = None) -> UserCodeError:
-    """The error to raise for what user code raised. ``function``: at work then, though it may have returned since."""
+    """The error to raise for an exception in user code. ``function``: the one that was called, even if it has
+    returned."""
     if isinstance(error, UserCodeError) and error.place:
         return UserCodeError(message, error.place, error.traceback)
     place = place_of_failure(error, function) if function is not None else place_of(error)
@@ -37,18 +38,18 @@ def blamed(message: str, error: BaseException, function: Callable[..., Any] | No
 
 
 def located(error: UserCodeError, where: str) -> UserCodeError:
-    """The same error with a place: ``where`` the operator was written, if none was found in the user's functions."""
+    """The error with a place. ``where`` the operator was written serves if none was found in the user's functions."""
     return error if error.place else UserCodeError(error.text, where, error.traceback)
 
 
 def place_of_failure(error: BaseException, function: Callable[..., Any]) -> str:
-    """The last line of the user's code at work, or where ``function`` begins, whose result was wrong."""
+    """The last line of the user's code that ran, or else where ``function`` begins, since its result was wrong."""
     return place_of(error) or place_of_function(function)
 
 
 @functools.lru_cache(maxsize=10_000)
 def is_users(file: str) -> bool:
-    """Whether code of this file is the user's. Code without a file, such as what is generated or compiled, is not."""
+    """Whether the code of this file is the user's. Code without a file, such as generated or compiled code, is not."""
     if not os.path.isabs(file):
         return False
     path = Path(file).resolve()
@@ -56,9 +57,9 @@ def is_users(file: str) -> bool:
 
 
 def place_of(error: BaseException) -> str:
-    """The last line of the user's code that was at work when ``error`` was raised; empty if there is none.
+    """The last line of the user's code that ran when ``error`` was raised; empty if there is none.
 
-    Recursion is too deep somewhere by chance, so of a RecursionError it is the first line of the user's code.
+    For a RecursionError it is the first line of the user's code, since the depth that fails is accidental.
     """
     steps = _users_steps(error.__traceback__)
     if isinstance(error, RecursionError):
@@ -76,7 +77,7 @@ def place_at_work(frame: FrameType | None) -> str:
 
 
 def place_of_function(function: Callable[..., Any]) -> str:
-    """Where a function of the user's begins; empty if it is not the user's."""
+    """The place where a user's function begins; empty if it is not the user's."""
     while isinstance(function, functools.partial):
         function = function.func
     function = inspect.unwrap(function)
@@ -87,7 +88,7 @@ def place_of_function(function: Callable[..., Any]) -> str:
 
 
 def traceback_text(error: BaseException) -> str:
-    """The traceback as Python prints it, from the first line of the user's code on, with what caused the error."""
+    """The traceback as Python prints it, from the first line of the user's code on, with the causes of the error."""
     first = next(_users_steps(error.__traceback__), error.__traceback__)
     lines = traceback.format_exception(type(error), error, first)
     text = "".join(lines)

@@ -1,7 +1,7 @@
 """The physical plan: vertices (chains of operators), the edges between them, and how rows are partitioned.
 
-A vertex runs as ``parallelism`` tasks. Its operators are in topological order and wired to each other directly; only
-edges cross tasks. Factories are picklable (cloudpickle) and connect to nothing until ``open``.
+A vertex runs as ``parallelism`` tasks. Its operators are in topological order and connected to each other directly;
+only edges connect tasks. Factories are picklable (cloudpickle) and open no connections before ``open``.
 """
 
 from __future__ import annotations
@@ -20,25 +20,24 @@ from clonos_py.model.protocols import ALIGNED
 
 
 class Partitioning(Enum):
-    """Which instance downstream gets a row."""
+    """Which downstream instance gets a row."""
 
     FORWARD = "forward"
     """The instance with the same index (equal parallelism)."""
     HASH = "hash"
     """The owner of the key group of the key columns' stable hash."""
     REBALANCE = "rebalance"
-    """Whole batches in turn."""
+    """Each instance in turn gets a whole batch."""
     BROADCAST = "broadcast"
     """Every instance gets every row."""
 
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """The source at the head of a vertex. ``schemas[port]`` is what it emits (after projection).
+    """The source at the head of a vertex. ``schemas[port]``: its rows, after projection.
 
-    ``merge_rows``: reads of several partitions are taken together until there are so many rows. ``adaptive``: its rows
-    reach a Python function, and reads are as large as they can be worked off soon. ``commits``: see
-    ``SourceDefinition``."""
+    ``merge_rows``: reads of several partitions are taken together up to this many rows. ``adaptive``: its rows reach a
+    Python function, so reads are as large as the function can process soon. ``commits``: see ``SourceDefinition``."""
 
     name: str
     factory: Callable[[], Source]
@@ -51,7 +50,7 @@ class SourcePlan:
 
 @dataclass(frozen=True)
 class OperatorPlan:
-    """One operator of a vertex. ``schemas[port]`` is what it emits; a sink has none."""
+    """One operator of a vertex. ``schemas[port]``: the rows that it emits; a sink has none."""
 
     name: str
     verb: str
@@ -95,9 +94,9 @@ class Edge:
     merge_rows: int = 0
     """Waiting frames may be taken together as one batch of at most this many rows; 0: each is taken by itself."""
     adaptive: bool = False
-    """Its rows reach a Python function: frames are as large as they can be worked off soon, ``frame_rows`` at most."""
+    """Its rows reach a Python function: frames are as large as it can process soon, up to ``frame_rows``."""
     feedback: bool = False
-    """It leads back to the head of a loop (E11)."""
+    """Whether it leads back to the head of a loop (E11)."""
 
 
 @dataclass(frozen=True)
@@ -111,36 +110,38 @@ class Vertex:
     wires: tuple[Wire, ...]
     standbys: int = 1
     regenerates: bool = False
-    """A replayable source and deterministic operators without state or effect: frames are made again, not kept."""
+    """Whether frames are made again instead of retained: a replayable source, and deterministic operators without state
+    or side effects."""
     sampled: bool = False
-    """Nothing but filters and projections, for which reading all they made once more would be dear: a rebuilt frame is
-    compared with what was sent by its size and an eighth of its pages. Frames of all others are compared as a whole."""
+    """Whether the vertex consists of filters and projections only. For these, reading all output once more would be
+    expensive, so a rebuilt frame is compared by its size and an eighth of its pages. Frames of other vertices are
+    compared in full."""
 
     @property
     def commits(self) -> bool:
-        """Whether a sink or the source has something to do when a checkpoint is complete."""
+        """Whether a sink or the source acts when a checkpoint is complete."""
         return any(operator.sink for operator in self.operators) or (self.source is not None and self.source.commits)
 
     @property
     def causal_sinks(self) -> tuple[str, ...]:
-        """Those whose output holds determinants; a sink's position here is its output's number."""
+        """The sinks whose output holds determinants; the position of a sink is the number of its output."""
         return tuple(operator.name for operator in self.operators if operator.causal)
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A cycle of vertices (E11): rows enter it at its head, and from other vertices at any member; what feedback edges
-    bring comes back to the head."""
+    """A cycle of vertices (E11). Rows enter it at its head, and from other vertices at any member; feedback edges lead
+    back to the head."""
 
     head: str
     members: frozenset[str]
-    """Every vertex on a way from the head back to it, the head included."""
+    """Every vertex on a path from the head back to it, the head included."""
 
 
 @dataclass(frozen=True)
 class PhysicalPlan:
-    """What will run. Vertices are in topological order, but for feedback edges; edge ids are their positions in
-    ``edges``."""
+    """The plan of a job as it will run. Vertices are in topological order, except for feedback edges; the id of an edge
+    is its position in ``edges``."""
 
     job: str
     vertices: tuple[Vertex, ...]
@@ -149,14 +150,14 @@ class PhysicalPlan:
     sharing_depth: int = -1
     """Hops that determinants travel (D6); -1: the depth of the graph."""
     gaps: bool = False
-    """At-most-once: nothing is replayed, and of determinants only what sources have read is kept, to be skipped."""
+    """At-most-once: nothing is replayed. Only the determinants of source reads are held, to be skipped."""
     protocol: str = ALIGNED
-    """The checkpoint protocol, by the name under which it is registered."""
+    """The checkpoint protocol, by its registered name."""
     rollback: bool = False
-    """Exactly-once without determinants: when a task fails, those whose state does not fit go back with it (E2)."""
+    """Exactly-once without determinants: when a task fails, tasks whose state does not fit go back with it (E2)."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    """What the planner did, for people: columns pruned, filters pushed, operators chained."""
+    """Messages to users about the planner's decisions: columns pruned, filters pushed, operators chained."""
 
     @cached_property
     def by_name(self) -> dict[str, Vertex]:
@@ -169,7 +170,8 @@ class PhysicalPlan:
 
     @cached_property
     def channels(self) -> tuple[ChannelId, ...]:
-        """Every channel of every edge; FORWARD connects equal indexes, the rest all with all."""
+        """Every channel of every edge; FORWARD connects instances with equal indexes, other partitionings all with
+        all."""
         found = []
         for edge in self.edges:
             for source in range(self.by_name[edge.source].parallelism):
@@ -195,7 +197,7 @@ class PhysicalPlan:
         return self._by_task(self.sender)
 
     def _by_task(self, end: Callable[[ChannelId], TaskId]) -> dict[TaskId, tuple[ChannelId, ...]]:
-        """One pass over the channels, of which there are as many as pairs of tasks."""
+        """One pass over the channels, since these are as many as pairs of tasks."""
         found: dict[TaskId, list[ChannelId]] = {task: [] for task in self.tasks}
         for channel in self.channels:
             found[end(channel)].append(channel)
@@ -203,7 +205,7 @@ class PhysicalPlan:
 
     @cached_property
     def hops(self) -> dict[TaskId, dict[TaskId, int]]:
-        """By task: every other task downstream of it with the length of the shortest path."""
+        """By task: every other task downstream of it, with the length of the shortest path."""
         direct: dict[TaskId, set[TaskId]] = {t: {self.receiver(c) for c in self.outputs[t]} for t in self.tasks}
         found: dict[TaskId, dict[TaskId, int]] = {}
         for start in self.tasks:
@@ -219,7 +221,7 @@ class PhysicalPlan:
 
     @cached_property
     def origins(self) -> dict[TaskId, tuple[int, ...]]:
-        """By task: the ordinals of itself and of every task upstream of it, in their order."""
+        """By task: the ordinals of itself and of every task upstream of it, in order."""
         found: dict[TaskId, list[int]] = {task: [] for task in self.tasks}
         for number, origin in enumerate(self.tasks):
             for task in (origin, *self.hops[origin]):
@@ -228,7 +230,7 @@ class PhysicalPlan:
 
     @cached_property
     def loops(self) -> tuple[Loop, ...]:
-        """No two have a member in common."""
+        """The loops of the plan; no two share a member."""
         heads = dict.fromkeys(edge.target for edge in self.edges if edge.feedback)
         return tuple(Loop(head, self._members(head)) for head in heads)
 
@@ -237,7 +239,8 @@ class PhysicalPlan:
         return next((loop for loop in self.loops if task.vertex in loop.members), None)
 
     def _members(self, head: str) -> frozenset[str]:
-        """What both comes from the head and leads back to it. One pass along the topological order finds either."""
+        """The vertices both downstream and upstream of the head. One pass along the topological order finds either
+        set."""
         forward = [edge for edge in self.edges if not edge.feedback]
         order = {vertex.name: place for place, vertex in enumerate(self.vertices)}
         behind, before = {head}, {edge.source for edge in self.edges if edge.feedback and edge.target == head}
@@ -258,19 +261,19 @@ class PhysicalPlan:
         return self.depth if self.sharing_depth < 0 else self.sharing_depth
 
     def shares(self, origin: TaskId, receiver: TaskId) -> bool:
-        """Whether the log of ``origin`` is kept as far downstream as ``receiver``, counted along the shortest path."""
+        """Whether the log of ``origin`` is held as far downstream as ``receiver``, counted along the shortest path."""
         hops = self.hops[origin].get(receiver)
         if self.gaps:
             return hops is not None and self.by_name[origin.vertex].source is not None
         return hops is not None and hops <= self.covered
 
     def logged(self, task: TaskId) -> bool:
-        """Whether the log of ``task`` is kept: a task downstream, or its own output."""
+        """Whether the log of ``task`` is held anywhere: by a downstream task, or in the task's own causal output."""
         shown = self.sharing_depth != 0 and bool(self.by_name[task.vertex].causal_sinks)
         return shown or any(self.shares(task, receiver) for receiver in self.hops[task])
 
     def groups(self, task: TaskId) -> range:
-        """The key groups that a task owns: contiguous, as even as can be."""
+        """The key groups that a task owns: contiguous, and as even as possible between instances."""
         parallelism = self.by_name[task.vertex].parallelism
         low = (task.index * self.key_groups + parallelism - 1) // parallelism
         high = ((task.index + 1) * self.key_groups + parallelism - 1) // parallelism

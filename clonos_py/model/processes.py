@@ -1,4 +1,4 @@
-"""What a process function is run with, as a value. The DSL makes it, the planner and the operator read it."""
+"""The inputs of a process function as values, created by the DSL and read by the planner and the operator."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from clonos_py.model.record import Record
 
 @dataclass(frozen=True)
 class ProcessInput:
-    """One of its inputs. ``key``: the columns by which rows are keyed. ``row_type``: as what they are given (None: as
-    records with all columns). ``time_column``: where their event time is."""
+    """One input of a process function. ``key``: the columns by which rows are keyed. ``row_type``: the class that rows
+    are passed as (None: records with all columns). ``time_column``: the column of their event time."""
 
     key: pa.Schema
     row_type: type[Record] | None

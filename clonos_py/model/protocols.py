@@ -1,5 +1,5 @@
-"""Checkpoint protocols by name. Each has a side in the tasks, one in the coordinator and, where that of all others is
-not enough, one in the links; they register here."""
+"""Checkpoint protocols by name. Each registers a side in the tasks, one in the coordinator and, if the default is not
+enough, one in the links."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ T = TypeVar("T")
 ALIGNED = "aligned"
 """Coordinated checkpoints with aligned barriers."""
 UNALIGNED = "unaligned"
-"""Coordinated checkpoints of which no task waits for barriers; frames under way are stored (E4)."""
+"""Coordinated checkpoints in which no task waits for barriers; frames in flight are stored (E4)."""
 UNCOORDINATED = "uncoordinated"
 """Each task takes its snapshots alone; frames and determinants between them are stored (E5)."""
 INDUCED = "communication-induced"
-"""As uncoordinated; and a task takes a snapshot before it takes frames that could make an earlier one useless (E10)."""
+"""Uncoordinated; in addition, a task takes a snapshot before it takes frames that could make an earlier one useless
+(E10)."""
 ALONE = (UNCOORDINATED, INDUCED)
-"""Those in which each task takes its snapshots alone."""
+"""The protocols in which each task takes its snapshots alone."""
 PROTOCOLS = (ALIGNED, UNALIGNED, UNCOORDINATED, INDUCED)
-"""The names that a setting may choose; both sides of each are registered under it."""
+"""The names that a setting may choose; the sides of each protocol are registered under it."""
 
 
 class ProtocolSides(Generic[T]):
-    """One side of all protocols: what makes an object of it."""
+    """The implementations of one side of all protocols, by protocol name."""
 
     def __init__(self, default: T | None = None) -> None:
-        """``default``: the side of protocols that have none of their own."""
+        """``default``: the side of protocols that do not register one."""
         self._sides: dict[str, T] = {}
         self._default = default
 
     def register(self, name: str, side: T) -> None:
-        """``name`` without a dot, or the module that registers this side when it is imported."""
+        """``name``: one without a dot, or the path of the module that registers this side when it is imported."""
         self._sides[name] = side
 
     def of(self, name: str) -> T:
-        """Imports the module of that name, if it has not been. Raises SettingError for a protocol that is not there."""
+        """The side of a protocol; imports the module of that name if needed. Raises SettingError for an unknown
+        protocol."""
         if name not in self._sides and "." in name:
             importlib.import_module(name)
         side = self._sides.get(name, self._default)

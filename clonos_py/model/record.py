@@ -1,4 +1,4 @@
-"""Rows as Python objects (P1): a class is a schema.
+"""Rows as Python objects (P1): a class defines a schema.
 
 A ``Record`` is a frozen msgspec struct. Its annotations are its Arrow schema::
 
@@ -39,34 +39,34 @@ _SCALARS: dict[Any, pa.DataType] = {
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
 class RecordMeta(msgspec.StructMeta):
-    """Tells type checkers that every Record is frozen."""
+    """Lets type checkers treat every Record as frozen."""
 
 
 class Record(msgspec.Struct, metaclass=RecordMeta, frozen=True, gc=False):
     """Base of all row classes. Fields are positional and keyword arguments, in the order they are written.
 
-    The garbage collector does not track records: what is frozen cannot become part of a cycle.
+    The garbage collector does not track records: a frozen object cannot become part of a cycle.
     """
 
     @classmethod
     def schema(cls) -> pa.Schema:
-        """The Arrow schema that the annotations say. Raises GraphError naming the field that has no Arrow type."""
+        """The Arrow schema of the annotations. Raises GraphError naming a field that has no Arrow type."""
         return _schema(cls)
 
     @classmethod
     def extend(cls, other: Record, **fields: Any) -> Self:
-        """A record with the values of ``other`` where the names agree, and ``fields`` for the rest.
+        """A record with the values of ``other`` for fields of the same name, and ``fields`` for the rest.
 
-        Raises TypeError naming a field that neither gives and that has no default.
+        Raises TypeError naming a field without a value and without a default.
         """
         taken = {name: getattr(other, name) for name in _shared_names(cls, type(other)) if name not in fields}
         return cls(**taken, **fields)
 
 
 class DeadLetter(Record):
-    """A row that a function failed on: which operator, what it raised, the row as JSON text, and where it stood
-    (input channel, sequence number of the frame, row in the frame). ``place``: the last line of the function at work,
-    such as ``fraud.py:31 in on_row``."""
+    """A row on which a function failed. ``operator``: where; ``error``: what was raised; ``record``: the row as JSON
+    text. ``channel``, ``sequence``, ``row``: input channel, sequence number of the frame, row in the frame. ``place``:
+    the last line of the function that ran, such as ``fraud.py:31 in on_row``."""
 
     operator: str
     error: str
@@ -83,7 +83,7 @@ def at(offset: str | int) -> int:
 
 
 def schema_of(rows: type[Record] | pa.Schema) -> pa.Schema:
-    """The columns of rows that are declared by their class or as columns. Raises GraphError for anything else."""
+    """The schema of rows that are declared by a Record class or a schema. Raises GraphError for anything else."""
     if isinstance(rows, pa.Schema):
         return rows
     if isinstance(rows, type) and issubclass(rows, Record):
@@ -93,7 +93,7 @@ def schema_of(rows: type[Record] | pa.Schema) -> pa.Schema:
 
 @functools.cache
 def record_type(schema: pa.Schema) -> type[Record]:
-    """A Record class made for a schema, where the user gave none. Its fields are the schema's, in order."""
+    """A Record class generated from a schema, if the user gave none. Its fields are the schema's, in order."""
     annotations = {field.name: _annotation(field) for field in schema}
     defined = types.new_class("Row", (Record,), {}, lambda body: body.update(__annotations__=annotations))
     return typing.cast("type[Record]", defined)
@@ -172,7 +172,7 @@ def _arrow_type(annotation: Any) -> pa.DataType | None:
 
 
 def _refuse_numbers(inner: pa.Field[Any]) -> None:
-    """Raises GraphError for times of a list or of an inner record that are to be written as numbers."""
+    """Raises GraphError if times inside a list or an inner record are to be written as numbers."""
     unit = epoch_unit(inner)
     if unit is not None:
         raise GraphError(

@@ -1,12 +1,12 @@
-"""Between record batches and rows: decodes only the columns that a Record names, encodes with the types checked.
+"""Conversion between record batches and rows: decodes the columns that a Record names, and encodes with type checks.
 
-Arrow itself would turn 1.5 into 1 and b"x" into "x" without a word; here every value must be of its field's type, or
-be converted without a loss: ``field_values`` and, for what is in lists and objects, ``nested_values``.
+Arrow itself would turn 1.5 into 1 and b"x" into "x" silently. Here every value must have its field's type, or be
+converted without loss. See ``field_values`` and, for values in lists and objects, ``nested_values``.
 
-Rows have aware datetimes, in UTC. A naive one is refused, as it would be of another zone on every machine; a column
-without a zone is UTC. What is finer than a microsecond, which a datetime cannot say, is cut off.
+Datetimes in rows are aware and in UTC. A naive one is refused, since its zone would depend on the machine. A column
+without a zone is in UTC. Fractions of a microsecond, which a datetime cannot hold, are cut off.
 
-Work is done in slices, so that the interpreter lock is not held long.
+Rows are decoded in slices, so that the interpreter lock is not held long.
 """
 
 from __future__ import annotations

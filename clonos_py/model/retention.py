@@ -1,4 +1,4 @@
-"""Where frames live that may have to be sent again (Clonos, section 6.1)."""
+"""Spill policies: where frames are stored that may have to be sent again (Clonos, section 6.1)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from enum import Enum
 
 
 class Spill(Enum):
-    """Where the in-flight log keeps its frames. All but the last are the paper's."""
+    """Where the in-flight log stores its frames. All policies but the last are the paper's."""
 
     IN_MEMORY = "in-memory"
     EPOCH = "spill-epoch"
-    """An epoch goes to disk as soon as the next one begins."""
+    """The frames of an epoch go to disk when the next epoch begins."""
     BUFFER = "spill-buffer"
     """Every frame goes to disk as it is cut."""
     THRESHOLD = "spill-threshold"
-    """The oldest frames go to disk when those in memory are more than a threshold."""
+    """The oldest frames go to disk when those in memory exceed a threshold."""
     REGENERATE = "regenerate"
-    """Sources that can make their frames again keep none; all others spill by threshold."""
+    """Vertices whose frames can be made again retain none; all others spill by threshold."""

@@ -1,4 +1,4 @@
-"""Segments of determinant logs: the unit in which logs travel, are held and compared (D6)."""
+"""Segments of determinant logs: the unit in which logs are sent, held and compared (D6)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import msgspec
 
 
 class Reach(NamedTuple):
-    """How far the log of a task (its ordinal) is held: below offset ``stop`` of its incarnation number
-    ``incarnation``."""
+    """How far the log of a task (its ordinal) is held: below offset ``stop``, in incarnation number ``incarnation``."""
 
     task: int
     incarnation: int
@@ -21,16 +20,16 @@ ALL_TASKS = -1
 
 
 class StableMark(NamedTuple):
-    """What the log of a task (its ordinal, or ALL_TASKS) says from before ``epoch`` is stable: the restart point of the
-    task lies behind it, so that no replay needs it."""
+    """Determinants of a task (its ordinal, or ALL_TASKS) from before ``epoch`` are stable: the restart point of the
+    task lies behind them, so no replay needs them."""
 
     task: int
     epoch: int
 
 
 class Incarnation(NamedTuple):
-    """An incarnation of a task ends when the task restarts without its log. ``number`` counts these restarts; the last
-    was from ``checkpoint``, in recovery round ``round``."""
+    """A task's log up to its next restart without log. ``number`` counts these restarts; the last was from
+    ``checkpoint``, in recovery round ``round``."""
 
     number: int = 0
     checkpoint: int = 0
@@ -54,7 +53,7 @@ class LogSegment(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def reach(self) -> Reach:
-        """A process that holds this segment and all before it holds the log up to here."""
+        """How far the log is held by a process that holds this segment and all before it."""
         return Reach(self.task, self.incarnation, self.stop)
 
     @property

@@ -14,7 +14,7 @@ from clonos_py.model.state import OperatorState
 
 
 class StoredChunk(msgspec.Struct, frozen=True):
-    """A chunk in storage: its path below the job's folder, and what it must contain."""
+    """A chunk in storage: its path relative to the job's folder, and what it must contain."""
 
     location: str
     rows: int
@@ -23,17 +23,18 @@ class StoredChunk(msgspec.Struct, frozen=True):
 
 
 class StoredFrames(msgspec.Struct, frozen=True):
-    """Where the frames [start, stop) of a channel lie in storage, perhaps among others that were stored with them."""
+    """The location of the frames [start, stop) of a channel in storage. Other frames may be stored together with
+    them."""
 
     location: str
     start: int
     stop: int
     rows: int
-    """In these frames."""
+    """The number of rows in these frames."""
 
 
 class FrameRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What storage keeps of a frame beside its body; the fields are those of ``Frame``."""
+    """The stored fields of a frame, apart from its body; they are those of ``Frame``."""
 
     seq: int
     kind: int
@@ -44,12 +45,12 @@ class FrameRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     stamp: bytes
     rows: int
     size_bytes: int
-    """Of the body; 0: it has none."""
+    """The size of the body; 0: it has none."""
 
 
 @dataclass(frozen=True)
 class FrameRun:
-    """Consecutive frames of a channel as storage keeps them. Each body is an Arrow message of one batch of ``schema``,
+    """Consecutive frames of a channel in their stored form. Each body is an Arrow message of one batch of ``schema``,
     so that a checkpoint does not depend on the driver that wrote it."""
 
     schema: pa.Schema
@@ -71,10 +72,10 @@ class FrameRun:
 
 @dataclass(frozen=True)
 class TaskSnapshot:
-    """What a task hands to storage at a barrier. ``progress`` is msgpack: sequence numbers, log offset, watermarks,
-    timers; it serves the replacement of this very task and is void on another parallelism. ``operators`` are by stable
-    name, the source's positions among them. ``committables`` are by the sink's name, oldest first: an aborted
-    checkpoint's are committed with the next."""
+    """The snapshot that a task passes to storage at a barrier. ``progress``: sequence numbers, log offset, watermarks
+    and timers as msgpack; only a replacement of the same task at the same parallelism can use it. ``operators``: by
+    stable name, the source's positions included. ``committables``: by the sink's name, oldest first; those of an
+    aborted checkpoint are committed with the next."""
 
     task: TaskId
     checkpoint: int
@@ -82,23 +83,23 @@ class TaskSnapshot:
     progress: bytes
     committables: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
     frames: Mapping[int, Sequence[StoredFrames | FrameRun]] = field(default_factory=dict)
-    """By output channel: the frames before the snapshot that its receiver's snapshot does not cover (channel state, see
-    E3), in their order. With the content of those that are not stored yet."""
+    """By output channel, in order: the frames before the snapshot that its receiver's snapshot does not cover (channel
+    state, see E3). Those that are not stored yet come with their content."""
     logs: Sequence[LogSegment] = ()
-    """Of upstream tasks: what the state depends on of what they have decided since their own restart points (E8)."""
+    """Determinants of upstream tasks since their own restart points on which the state depends (E8)."""
     forced: bool = False
-    """By frames that were about to be taken (E10)."""
+    """Whether it was forced by frames that were about to be taken (E10)."""
 
 
 class OperatorHandle(msgspec.Struct, frozen=True):
-    """Where one operator instance's snapshot lies. ``values`` are the msgpack of OperatorState.values."""
+    """The location of one operator instance's snapshot. ``values``: OperatorState.values as msgpack."""
 
     tables: dict[str, list[StoredChunk]]
     values: bytes
 
 
 class TaskHandle(msgspec.Struct, frozen=True):
-    """Where a task's snapshot lies: what the task reports to the coordinator once all of it is durable."""
+    """The location of a task's snapshot, which the task reports to the coordinator once all of it is durable."""
 
     task: TaskId
     checkpoint: int
@@ -106,7 +107,7 @@ class TaskHandle(msgspec.Struct, frozen=True):
     progress: bytes
     committables: dict[str, list[bytes]]
     written_bytes: int = 0
-    """New bytes that this snapshot cost; chunks of earlier ones are referenced."""
+    """The bytes newly written for this snapshot; chunks of earlier ones are referenced."""
     frames: dict[int, list[StoredFrames]] = {}
     """By output channel: see TaskSnapshot."""
     logs: StoredChunk | None = None
@@ -116,7 +117,7 @@ class TaskHandle(msgspec.Struct, frozen=True):
 
     @property
     def locations(self) -> Iterator[str]:
-        """Of all that the snapshot consists of."""
+        """The locations of everything that the snapshot consists of."""
         for operator in self.operators.values():
             for chunks in operator.tables.values():
                 yield from (chunk.location for chunk in chunks)
@@ -127,17 +128,17 @@ class TaskHandle(msgspec.Struct, frozen=True):
 
 
 def numbering_of(lineage: str, renumberings: int) -> str:
-    """Names how the frames of a run are numbered, see OperatorContext."""
+    """The name of a frame numbering, see OperatorContext."""
     return f"{lineage}-{renumberings}"
 
 
 def lineage_of(numbering: str) -> str:
-    """The lineage of checkpoints in what ``numbering_of`` has made."""
+    """The lineage in a name made by ``numbering_of``."""
     return numbering.rpartition("-")[0]
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """A completed checkpoint: the handles of all tasks. It is complete when it is written, and only then."""
+    """A completed checkpoint: the handles of all tasks. It is complete when, and only when, its manifest is written."""
 
     job: str
     checkpoint: int
@@ -145,37 +146,37 @@ class Manifest(msgspec.Struct, frozen=True):
     key_groups: int
     parallelism: dict[str, int]
     tasks: list[TaskHandle]
-    """The newest snapshot of each task that counts."""
+    """The newest counting snapshot of each task."""
     operators: dict[str, str] = {}
-    """Stable operator name to the vertex it ran in."""
+    """By stable operator name: the vertex that it ran in."""
     code_digest: str = ""
-    """Of the user's modules; empty where none was taken."""
+    """The digest of the user's modules; empty if none was computed."""
     lineage: str = ""
-    """Of the lineage of checkpoints: drawn when it began, kept by all that resume from it."""
+    """The name of the lineage: drawn when it began, and the same for all runs that resume from it."""
     protocol: str = ""
     """The checkpoint protocol that its tasks followed."""
     rollback: bool = False
     """Whether nothing was logged, so that tasks go back to snapshots that fit together."""
     earlier: list[TaskHandle] = []
-    """Snapshots from before to which tasks may still have to go back, of each task oldest first."""
+    """Earlier snapshots to which tasks may still have to go back, oldest first for each task."""
     renumberings: int = 0
-    """How often a change of parallelism or of the operators has numbered frames from 0 again since the line began."""
+    """How often since the lineage began a change of parallelism or of operators has restarted frame numbers at 0."""
     kinds: dict[str, str] = {}
-    """The verb of each operator with state or results to commit, by name; sources among them."""
+    """By name: the verb of each operator with state or results to commit, sources included."""
 
     @property
     def handles(self) -> Iterator[TaskHandle]:
-        """All snapshots that it names."""
+        """All snapshots that the manifest names."""
         yield from self.earlier
         yield from self.tasks
 
     def of_other_code(self, code_digest: str) -> bool:
-        """Whether it is known that the code of this digest has not written it."""
+        """Whether the digests show that other code has written it; False if either is unknown."""
         return bool(self.code_digest and code_digest) and self.code_digest != code_digest
 
     @property
     def coordinated(self) -> bool:
-        """Whether all tasks took their snapshots for this checkpoint, and not each alone."""
+        """Whether all tasks took their snapshots for this checkpoint, none alone."""
         return all(handle.checkpoint == self.checkpoint for handle in self.handles)
 
     def parts(self, operator: str) -> list[OperatorHandle]:

@@ -1,4 +1,4 @@
-"""State as operators hand it over: immutable column chunks plus small values (D15)."""
+"""The state of operators in snapshots: immutable column chunks plus small values (D15)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GROUP_COLUMN = "_group"
 
 
 class Chunk:
-    """An immutable piece of a state table. Storage notes where it lies, so that it is written only once."""
+    """An immutable piece of a state table. Storage sets its location, so that it is written only once."""
 
     __slots__ = ("location", "rows")
 
@@ -29,11 +29,11 @@ class Chunk:
 class OperatorState:
     """A snapshot of one operator instance.
 
-    ``tables`` are keyed: every chunk has the column ``_group`` and a restore takes the rows of its own key groups. Only
-    those of a sink, which are rows that are not committed, belong to the instance.
-    ``values`` are small, plain (int, float, str, bytes, bool, None, list, dict with str or int keys) and belong to the
-    instance; on another parallelism the operator is given those of all former instances and merges them.
-    Later changes must not be visible in a snapshot.
+    ``tables`` are keyed: every chunk has the column ``_group``, and a restore takes the rows of its own key groups.
+    Only the tables of a sink, which hold uncommitted rows, belong to the instance.
+    ``values`` are small and plain (int, float, str, bytes, bool, None, list, dict with str or int keys) and belong to
+    the instance. At another parallelism the operator gets those of all former instances and merges them.
+    A snapshot must not reflect later changes of the state.
     """
 
     tables: Mapping[str, Sequence[Chunk]] = field(default_factory=dict)

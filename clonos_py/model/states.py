@@ -1,4 +1,4 @@
-"""State tables: which event leads a machine from which state to which. A machine changes its state through one only."""
+"""State tables: the allowed transitions of a state machine. A machine changes its state only through its table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Cause = TypeVar("Cause", bound=Enum)
 
 
 class LastEvents:
-    """The kinds of the last events that a machine has taken, for its errors."""
+    """The kinds of the last events that a machine has processed, for its error messages."""
 
     def __init__(self, kept: int = 8) -> None:
         self._kinds: deque[type] = deque(maxlen=kept)
@@ -25,9 +25,9 @@ class LastEvents:
 
 
 class StateTable(Generic[State, Cause]):
-    """All transitions of one kind of machine: by state, by what has happened, the next state.
+    """All transitions of one kind of machine: by state and cause, the next state.
 
-    ``anywhere``: what may happen in every state but the one that it leads to."""
+    ``anywhere``: causes that may occur in every state except the one that they lead to."""
 
     def __init__(
         self,
@@ -43,14 +43,14 @@ class StateTable(Generic[State, Cause]):
             self._next |= {(state, cause): to for state in type(initial) if state is not to}
 
     def after(self, state: State, cause: Cause, who: object, last: LastEvents) -> State:
-        """Raises ProtocolError where ``cause`` must not happen."""
+        """The next state. Raises ProtocolError if ``cause`` must not occur in ``state``."""
         to = self._next.get((state, cause))
         if to is None:
             raise ProtocolError(f"{who} is {state.value}, and '{cause.value}' cannot happen then; last events: {last}")
         return to
 
     def diagram(self) -> str:
-        """As a Mermaid diagram."""
+        """The table as a Mermaid diagram."""
         lines = ["stateDiagram-v2", f"    [*] --> {self.initial.name}"]
         lines += [f"    {state.name} --> {to.name}: {cause.value}" for state, cause, to in self.literal]
         lines += [f"    any --> {to.name}: {cause.value}" for cause, to in self.anywhere.items()]

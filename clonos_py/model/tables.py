@@ -1,5 +1,5 @@
-"""Updating results as values: in which form a table comes out, and in which order its rows are. The DSL makes them,
-operators compute with them."""
+"""Updating results as values: the form in which a table is output, and the order of its rows. Created by the DSL and
+computed by operators."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from typing import Literal
 import pyarrow as pa
 
 TableMode = Literal["changes", "at_end", "deltas"]
-"""Each new row as it comes; every row once, when all input has ended; or, for other tables, the difference that each
-batch makes, as rows with a weight."""
+"""``changes``: each new row as it comes. ``at_end``: every row once, when all input has ended. ``deltas``, for other
+tables: the difference made by each batch, as rows with a weight."""
 
 WEIGHT_COLUMN = "_weight"
-"""int8 column of deltas: 1 for a row that is there now, -1 for one that is not any more."""
+"""int8 column of deltas: 1 for a row that is added, -1 for a row that is removed."""
 
 CHANGE_COLUMN = "_change"
-"""Text column that a sink which takes deletions is given: one of the kinds of change."""
+"""Text column for sinks that accept deletions: the kind of change."""
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
-"""The kinds of change: a row that was not there, one that replaces another, and one that is there no more, as it
-was."""
+"""The kinds of change: a new row, a row that replaces another, and a row that is removed, with its last values."""
 
 
 @dataclass(frozen=True)
 class SortKey:
-    """Rows by a column; nulls are behind all others either way."""
+    """Sorts rows by a column; nulls come last in either direction."""
 
     column: str
     descending: bool = False
@@ -32,7 +31,7 @@ class SortKey:
 
 @dataclass(frozen=True)
 class FirstOf:
-    """The first ``n`` rows of each key, in an order; where rows are equal in it, as they came."""
+    """The first ``n`` rows of each key in an order; rows that are equal in it stay in the order of arrival."""
 
     keys: tuple[str, ...]
     n: int
@@ -45,11 +44,11 @@ def weighted_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def kind_schema(schema: pa.Schema, kind: str) -> pa.Schema:
-    """The schema of the changes of a table that say of which kind they are."""
+    """The schema of a table's changes with a column for their kind."""
     return schema.append(pa.field(kind, pa.string(), nullable=False))
 
 
 def without(schema: pa.Schema, column: str | None) -> pa.Schema:
-    """The schema without a column that may not be there."""
+    """The schema without a column; unchanged if it has no such column."""
     index = -1 if column is None else schema.get_field_index(column)
     return schema if index < 0 else schema.remove(index)

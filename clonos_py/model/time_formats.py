@@ -1,7 +1,7 @@
-"""How text and numbers of CSV, JSON and Kafka's JSON become times, said beside the annotation of a column.
+"""Formats of times in CSV, JSON and Kafka's JSON, declared beside the annotation of a column.
 
-``at: Annotated[datetime, Epoch("ms")]`` reads and writes milliseconds since 1970; ``Annotated[datetime, Iso8601()]`` is
-what a ``datetime`` is without a word. The format travels as metadata of the field, which types do not depend on.
+``at: Annotated[datetime, Epoch("ms")]`` reads and writes milliseconds since 1970. ``Annotated[datetime, Iso8601()]`` is
+the same as ``datetime``. The format is stored in the metadata of the field and does not change its type.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _EPOCH = b"clonos.epoch"
 
 @dataclass(frozen=True)
 class Epoch:
-    """Times are numbers: seconds, milliseconds, microseconds or nanoseconds since 1970-01-01 UTC. They may have a
-    fraction; what is finer than a microsecond is cut off. Raises GraphError for another unit."""
+    """Times are numbers: seconds, milliseconds, microseconds or nanoseconds since 1970-01-01 UTC. They may have
+    fractions; those of a microsecond are cut off. Raises GraphError for another unit."""
 
     unit: EpochUnit
 
@@ -34,11 +34,13 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Iso8601:
-    """Times are text such as ``2026-01-31T09:30:00.5+02:00`` or ``2026-01-31 09:30``; without a zone it is UTC."""
+    """Times are text such as ``2026-01-31T09:30:00.5+02:00`` or ``2026-01-31 09:30``; a time without a zone is in
+    UTC."""
 
 
 def written_as(type_: pa.DataType, extras: Sequence[Any]) -> dict[bytes, bytes] | None:
-    """The metadata of a field whose annotation carries ``extras``. Raises GraphError where a format is of no use."""
+    """The metadata of a field whose annotation carries ``extras``. Raises GraphError if a format does not fit the
+    type."""
     formats = [extra for extra in extras if isinstance(extra, Epoch | Iso8601)]
     if not formats:
         return None
@@ -55,6 +57,6 @@ def written_as(type_: pa.DataType, extras: Sequence[Any]) -> dict[bytes, bytes] 
 
 
 def epoch_unit(field: pa.Field[Any]) -> EpochUnit | None:
-    """The unit in which a column's times are written as numbers; None where they are text."""
+    """The unit if a column's times are written as numbers; None if they are text."""
     found = (field.metadata or {}).get(_EPOCH, b"").decode()
     return next((unit for unit in ("s", "ms", "us", "ns") if unit == found), None)

@@ -1,4 +1,4 @@
-"""Time as the engine counts it: int64 microseconds since 1970-01-01 UTC (D17)."""
+"""Time in the engine: int64 microseconds since 1970-01-01 UTC (D17)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from clonos_py.model.errors import SettingError
 
 MIN_TIME = -(2**63)
-"""The watermark of a stream of which nothing is known yet."""
+"""The watermark of a stream before its first watermark."""
 MAX_TIME = 2**63 - 1
 """The watermark of a stream that has ended."""
 
@@ -26,9 +26,9 @@ _DURATION = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 
 @functools.lru_cache(maxsize=1_024)
 def micros(duration: str | int) -> int:
-    """Microseconds of a duration such as ``"10s"``, ``"1.5 min"`` or ``"-5m"``; an int is taken as microseconds.
+    """Microseconds of a duration such as ``"10s"``, ``"1.5 min"`` or ``"-5m"``; an int is already in microseconds.
 
-    Raises SettingError on anything else, naming the units.
+    Raises SettingError on anything else, with the list of units.
     """
     if isinstance(duration, int):
         return duration

@@ -1,4 +1,4 @@
-"""What can be seen of a user's function: the function itself below partials, and whether it is deterministic."""
+"""Properties of a user's function: the function inside partials, and whether it is declared deterministic."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _DETERMINISTIC = "clonos_deterministic"
 
 
 def deterministic(function: F) -> F:
-    """Declares that a function of rows depends on nothing but its arguments, gives the same for the same, and does
-    nothing else: with ``spill = regenerate`` it is called again for rows that it was called for before."""
+    """Declares that a function of rows depends only on its arguments, returns the same for the same ones, and has no
+    side effects. With ``spill = regenerate`` it is called again for rows that it was called for before."""
     setattr(function, _DETERMINISTIC, True)
     return function
 
 
 def is_deterministic(function: Callable[..., Any]) -> bool:
-    """Whether it was declared so."""
+    """Whether the function was declared deterministic."""
     return any(getattr(found, _DETERMINISTIC, False) for found in (function, underlying(function)))
 
 
 def underlying(function: Callable[..., Any]) -> Any:
-    """The function below partials and callable objects."""
+    """The function inside partials and callable objects."""
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.isfunction(function) or inspect.ismethod(function) or inspect.isbuiltin(function):

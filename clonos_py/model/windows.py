@@ -1,4 +1,4 @@
-"""Windows as values. The DSL makes them, operators compute with them."""
+"""Windows as values, created by the DSL and computed by operators."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Session:
 
 
 Bounds = tuple[int, int | str]
-"""How much later than the left row of a join the right one is: at least so many microseconds, and at most so many, or
-until the time in a column of the left row."""
+"""By how many microseconds the right row of a join may be later than the left one: at least, and at most. The second
+may instead name a column of the left row that holds the latest time."""
 
 JoinColumns = tuple[tuple[str, int, str], ...]
-"""What the results of a join are made of: (name in the result, side: 0 left or 1 right, name in that input)."""
+"""The columns of a join's results: (name in the result, side: 0 left or 1 right, name in that input)."""
 
 Window = Tumbling | Hopping | Session
