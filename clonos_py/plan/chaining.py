@@ -1,12 +1,15 @@
-"""Puts operators into vertices: what needs no shuffle runs in the task of what it reads (D14).
+"""Operator chaining: an operator that needs no shuffle runs in the task of its producers (D14).
 
-An operator joins the vertex of its producers if all of them are there, no rows have to be brought together, unless they
-are already (``colocation``), or spread in between, and it does not ask for another number of tasks. The head of a loop
-begins a vertex: what is fed back comes from another task, or from this one on a channel. A function with
-``ctx`` does not join a vertex whose windows feed it: a closing window gives any number of rows at once, and waiting for
-a server for each of them would hold up the whole task (D2). A sink whose rows are visible at once and replaced by
-their key does not join a vertex that decides what they are, by state or by what it asks: the log of that vertex has to
-be in another process than its state, so that the rows are the same when they are computed again (D16).
+An operator joins the vertex of its producers under these conditions. All producers are in one vertex. Its rows need no
+shuffle by key, or are co-located already (``colocation``), and no rebalance lies in between. It does not ask for
+another parallelism.
+
+There are three exceptions. The head of a loop begins a vertex: its feedback comes from another task, or from its own
+over a channel. A function with ``ctx`` does not join a vertex whose windows feed it: a closing window emits any number
+of rows at once, and waiting for a server for each of them would block the whole task (D2). A sink whose rows are
+visible at once and replaced by key does not join a vertex that decides these rows, by state or by requests to services.
+The log of that vertex has to be in another process than its state, so that the rows are the same when they are computed
+again (D16).
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ SOURCE = -1
 
 @dataclass
 class DraftVertex:
-    """A vertex in the making. ``origins[i]`` is the node that operator i does the work of, None for one put in."""
+    """A vertex under construction. ``origins[i]``: the node whose work operator i does; None for an inserted
+    operator."""
 
     number: int
     parallelism: int
@@ -64,12 +68,12 @@ class DraftVertex:
         return self.operators[producer].schemas[port]
 
     def behind_windows(self, producer: int) -> bool:
-        """Whether rows of a producer come from windows or tables in this very vertex."""
+        """Whether the rows of a producer come from windows or tables in this vertex."""
         return any(node is not None and isinstance(node.work, GROUPING) for node in self._leading_to(producer))
 
     def decides(self, producer: int) -> bool:
-        """Whether rows of a producer depend on more than the rows that this vertex is given: on their order, on how
-        they are put together, on what ``ctx`` is asked."""
+        """Whether the rows of a producer depend on more than the rows that this vertex receives: on their order, on how
+        they are batched, or on answers to ``ctx``."""
         return any(
             node is None
             or node.stateful
@@ -79,7 +83,7 @@ class DraftVertex:
         )
 
     def _leading_to(self, producer: int) -> Iterator[Node | None]:
-        """The origins of a producer and of all operators of this vertex before it."""
+        """The origins of a producer and of all operators of this vertex upstream of it."""
         if producer != SOURCE:
             yield self.origins[producer]
             for wire in self.wires:
@@ -89,7 +93,7 @@ class DraftVertex:
 
 @dataclass(frozen=True)
 class Link:
-    """An edge in the making, between chains."""
+    """An edge under construction, between chains."""
 
     source: DraftVertex
     producer: int
@@ -110,12 +114,12 @@ class _Place:
 
 
 class DraftVertices:
-    """All chains of a graph, and the links between them."""
+    """All chains of a graph and the links between them."""
 
     def __init__(self, graph: LogicalGraph, parallelism: int, chaining: bool = True) -> None:
-        """Without ``chaining`` each node begins a vertex, but for those that assign event time and those between them
-        and their source. Only what the planner puts in before an edge, to combine rows
-        or leave out columns, stays with its producer: it is there so that less travels."""
+        """Without ``chaining`` each node begins a vertex, except those that assign event time and those between them
+        and their source. Operators that the planner inserts before an edge, to combine rows or drop columns, still stay
+        with their producer, since they reduce what is sent."""
         self._graph, self._parallelism, self._chaining = graph, parallelism, chaining
         timed = [node.id for node in graph.nodes if isinstance(node.work, AssignEventTimes)]
         self._at_sources = leading_to(timed, graph.by_id)
@@ -161,13 +165,13 @@ class DraftVertices:
                     self._link(node, feed, producer, port, consumer, side)
 
     def _feed_back(self, head: Node, tail: Port) -> None:
-        """The edges from what is fed back to the head of its loop."""
+        """Adds the edges that feed back to the head of a loop."""
         for feed in feeds(self._graph, tail, tuple(head.schemas[0].names)):
             producer, port = self._prepared(head, replace(feed, exact=True), chained=False)
             self._link(head, feed, producer, port, self._places[head.id].operator, len(head.inputs), feedback=True)
 
     def _shared_chain(self, node: Node, sides: list[list[RequiredColumns]]) -> DraftVertex | None:
-        """The vertex that the operator can run in: that of all its producers."""
+        """The vertex that the operator can join, which holds all its producers; None if there is none."""
         if isinstance(node.work, LoopHead) or not (self._chaining or node.id in self._at_sources):
             return None
         every = [feed for found in sides for feed in found]
@@ -184,8 +188,8 @@ class DraftVertices:
         return None if waits and any(chain.behind_windows(place.operator) for place in places) else chain
 
     def _parallelism_of(self, node: Node, sides: list[list[RequiredColumns]]) -> int:
-        """What it asks for itself; one where all rows must meet; that of the producers where nothing spreads rows; else
-        what the job asks for."""
+        """The parallelism that the node asks for. If it asks for none: one if all rows must meet; that of the producers
+        if no shuffle or rebalance is needed; else that of the job."""
         if node.parallelism is not None:
             return node.parallelism
         if node.exchange(0) == ():
@@ -195,8 +199,8 @@ class DraftVertices:
         return max(self._places[feed.port.node].chain.parallelism for found in sides for feed in found)
 
     def _prepared(self, node: Node, feed: RequiredColumns, chained: bool) -> tuple[int, int]:
-        """The producer and port that deliver exactly what travels to the operator: behind a feed's own producer stands
-        one that combines rows, or leaves out columns, where that is called for."""
+        """The producer and port that deliver exactly what is sent to the operator. If needed, an operator that combines
+        rows or drops columns is inserted behind the feed's own producer."""
         place = self._places[feed.port.node]
         chain = place.chain
         rows = chain.schema(place.operator, feed.port.port)
@@ -243,7 +247,8 @@ def _writes_at_once(node: Node) -> bool:
 
 
 def most_telling(chain: DraftVertex) -> str:
-    """A vertex is named after what keeps state in it, else its source, else its sink, else its first operator (P3)."""
+    """The name of a vertex: that of its first stateful operator, else of its source, its sink, or its first operator
+    (P3)."""
     stateful = [operator.name for operator in chain.operators if operator.stateful]
     sinks = [operator.name for operator in chain.operators if operator.sink]
     source = [chain.source.name] if chain.source is not None else []
@@ -251,7 +256,7 @@ def most_telling(chain: DraftVertex) -> str:
 
 
 def edge(link: Link, number: int, names: dict[int, str], frame_rows: int, merge_rows: int, adaptive: bool) -> Edge:
-    """The finished edge, once vertices have their names."""
+    """The finished edge, once vertices have names."""
     source, target = names[link.source.number], names[link.target.number]
     return Edge(
         number, source, link.producer, link.port, target, link.consumer, link.side, link.partitioning, link.keys,

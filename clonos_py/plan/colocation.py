@@ -1,7 +1,8 @@
-"""By which columns the rows of a node already lie together: who wants them so needs no further shuffle.
+"""Co-located rows: the columns by which the rows of a node are already partitioned, so that no further shuffle is
+needed.
 
-Rows that a join or an aggregate by key puts out are where the rows of that key are. It holds for the columns that carry
-the key on, under whatever name, in the order in which they are hashed.
+The output of a join or an aggregate by key is where the rows of that key are. This holds for the columns that carry the
+key on, under any name, in the order in which they are hashed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Keys = frozenset[tuple[str, ...]]
 
 
 def colocated(node: Node, before: Mapping[int, Keys]) -> Keys:
-    """The lists of columns by which the rows of a node's main port lie together; ``before``: those of other nodes."""
+    """The lists of columns by which a node's main output is co-located. ``before``: those of the nodes before it."""
     match node.work:
         case _ if isinstance(node.work, JOINING):
             origins = {(side, column): name for name, side, column in node.work.columns}
@@ -34,7 +35,7 @@ def colocated(node: Node, before: Mapping[int, Keys]) -> Keys:
 
 
 def needs_no_shuffle(node: Node, before: Mapping[int, Keys]) -> bool:
-    """Whether the rows that an aggregate brings together lie together already."""
+    """Whether the rows that an aggregate brings together are co-located already."""
     return isinstance(node.work, GROUPING) and node.work.keys in before[node.inputs[0].node] and not node.inputs[0].port
 
 

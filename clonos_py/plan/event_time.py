@@ -1,4 +1,4 @@
-"""Event time that is assigned behind sources: brought before unions and rebalances, into the tasks of the sources."""
+"""Moves the assignment of event time before unions and rebalances, into the tasks of the sources."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from clonos_py.plan.logical import AssignEventTimes, LogicalGraph, Node, Port, S
 
 
 def assigned_at_sources(graph: LogicalGraph) -> LogicalGraph:
-    """Every assignment stands before unions and rebalances: each of their inputs gets its own. Readers of the
-    assignment read a union or a rebalance of these instead."""
+    """Moves every assignment before unions and rebalances: each of their inputs gets its own. Readers of the assignment
+    then read a union or rebalance of these."""
     while True:
         for node in graph.nodes:
             if isinstance(node.work, AssignEventTimes):
@@ -42,8 +42,8 @@ def _moved(graph: LogicalGraph, node: Node, before: Node) -> dict[int, Node]:
 
 
 def idle_us(chain: DraftVertex, own_us: int | None) -> int | None:
-    """After which silence a partition of a chain's source holds event time back no more: the least that is asked
-    for."""
+    """The time after which an idle partition of a chain's source does not hold the watermark back: the least that is
+    set."""
     works = [origin.work for origin in chain.origins if origin is not None]
     asked = [work.idle_us for work in works if isinstance(work, AssignEventTimes)]
     return min((us for us in (own_us, *asked) if us is not None), default=None)

@@ -1,4 +1,4 @@
-"""From a node of the logical graph to the operator that does its work: which class, with which arguments."""
+"""Maps each node of the logical graph to the operator class that does its work, with its arguments."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ Factory = Callable[[], Operator]
 
 
 def source_plan(node: Node, read_rows: int | None, merge_rows: int, adaptive: bool) -> SourcePlan:
-    """The source of a vertex; ``read_rows``: how many rows a read may cover at most, ``merge_rows``: up to how many
-    reads are taken together, ``adaptive``: see there."""
+    """The source of a vertex. ``read_rows``: the most rows of a read. ``merge_rows``, ``adaptive``: see
+    ``SourcePlan``."""
     work = node.work
     assert isinstance(work, ReadSource)
     factory = partial(work.definition.create, work.columns, read_rows=read_rows)
@@ -80,14 +80,15 @@ def operator_plan(node: Node, rows: pa.Schema) -> OperatorPlan:
 
 
 def narrowing(name: str, rows: pa.Schema, columns: tuple[str, ...]) -> OperatorPlan:
-    """Leaves out the columns that do not travel further."""
+    """An operator that drops the columns that are not sent on."""
     schema = _some_of(rows, columns)
     made = tuple((column, Column(column).compile(rows, name)) for column in columns)
     return OperatorPlan(name, "narrow", partial(Project, made, schema), (schema,))
 
 
 def combining(name: str, rows: pa.Schema, node: Node, columns: tuple[str, ...]) -> OperatorPlan | None:
-    """Does what can be done with the rows of a batch, and ``columns``, before they are shipped; None if nothing can."""
+    """An operator that combines the rows of a batch before they are sent, and keeps ``columns``; None if nothing can be
+    combined."""
     make: Any = None
     schema = rows
     match work := node.work:

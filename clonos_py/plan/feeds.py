@@ -1,4 +1,4 @@
-"""Where the rows of an input come from once unions and rebalances are dissolved: the producers, and how rows travel."""
+"""The producers of an input, without the unions and rebalances in between, and how their rows are sent."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from clonos_py.plan.logical import LogicalGraph, Port, Spread, Unite
 
 @dataclass(frozen=True)
 class RequiredColumns:
-    """Rows of a port of an operator or source, which are to have just these columns if ``exact``. ``spread``: a
-    rebalance lies between."""
+    """The columns that a port of an operator or source must deliver; if ``exact``, no others. ``spread``: a rebalance
+    lies in between."""
 
     port: Port
     columns: tuple[str, ...]
@@ -20,7 +20,7 @@ class RequiredColumns:
 
 
 def feeds(graph: LogicalGraph, port: Port, columns: tuple[str, ...]) -> Iterator[RequiredColumns]:
-    """All producers behind an input. Branches of a union must agree in their columns, so all of them are exact."""
+    """All producers of an input. Branches of a union must have the same columns, so all of them are exact."""
     node = graph.by_id[port.node]
     match node.work:
         case Unite():

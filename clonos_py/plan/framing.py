@@ -1,9 +1,9 @@
-"""How many rows a frame or a read may have: few where Python functions work row by row (D2).
+"""The size of frames and reads: few rows if Python functions process them row by row (D2).
 
-A frame is an atom: while it is at work no barrier, timer or other frame gets in. So a task whose operators call Python
-for each row gets small frames, and one that may wait for a server for each row gets smaller ones; within these limits
-their size follows what rows cost while the job runs. What windows hand on is not cut by frames, so functions behind
-them do not count.
+A task processes a frame as a whole: no barrier, timer or other frame is processed meanwhile. So a task whose operators
+call Python for each row gets small frames, and one that may wait for a server for each row gets smaller ones. Within
+these limits, frames are sized at run time by how long rows take. Windows emit their results in frames of their own, so
+functions behind windows do not count.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from clonos_py.plan.logical import (
 ROW_FUNCTION_ROWS = 1_024
 WAITING_FUNCTION_ROWS = 64
 MERGED_ROWS = 16_384
-"""A vectorised operator's cost per call no longer counts beside so many rows."""
+"""With this many rows, the cost per call of a vectorised operator does not matter any more."""
 MERGED_READ_ROWS = 4_096
-"""The same of what lies in larger batches, which would have to be copied."""
+"""The same for rows that are in larger batches already, and would have to be copied."""
 
 
 def rows_into(chain: DraftVertex, consumer: int) -> int | None:
-    """The most rows that operator ``consumer`` should be given at once, None if it does not matter."""
+    """The most rows that operator ``consumer`` should get at once; None if it does not matter."""
     origin = chain.origins[consumer]
     limits = [_own_limit(origin)] if origin is not None else []
     if origin is None or not isinstance(origin.work, GROUPING):
@@ -39,46 +39,45 @@ def rows_into(chain: DraftVertex, consumer: int) -> int | None:
 
 
 def rows_per_frame(chain: DraftVertex, consumer: int, most: int) -> tuple[int, int]:
-    """Of an edge to ``consumer``: the most rows in a frame, ``most`` unless it matters, and in frames that are taken
-    together, 0 where they are not."""
+    """For an edge to ``consumer``: the most rows in a frame (``most`` if it does not matter), and the most rows in
+    frames that are taken together, 0 if they are not."""
     limit = rows_into(chain, consumer)
     return (most, min(most, MERGED_ROWS)) if limit is None else (min(most, limit), 0)
 
 
 def rows_per_read(chain: DraftVertex) -> tuple[int | None, int]:
-    """The most rows that one read of the chain's source should cover, None if it does not matter, and how many those
-    that are taken together, 0 where they are not."""
+    """The most rows of one read of the chain's source, None if it does not matter, and the most rows of reads that are
+    taken together, 0 if they are not."""
     limits = [rows_into(chain, wire.consumer) for wire in chain.wires if wire.producer == SOURCE]
     limit = min((limit for limit in limits if limit is not None), default=None)
     return limit, MERGED_READ_ROWS if limit is None else 0
 
 
 _Reader = tuple[DraftVertex, int]
-"""An operator of a vertex."""
+"""An operator of a vertex, by its number there."""
 
 
 class Adaptive:
-    """Where the size of frames and reads follows what rows cost: where they reach a Python function, in this vertex or
-    a later one, before windows or tables gather them."""
+    """Decides where frames and reads are sized by how long rows take. That is where rows reach a Python function, in
+    this vertex or a later one, before windows or tables gather them."""
 
     def __init__(self, links: Sequence[Link]) -> None:
         self._links = links
         self._known: dict[tuple[int, int], bool] = {}
 
     def into(self, chain: DraftVertex, consumer: int) -> bool:
-        """Of the rows that operator ``consumer`` is given."""
+        """Whether rows that operator ``consumer`` gets are sized so."""
         key = (chain.number, consumer)
         if key not in self._known:
             self._known[key] = self._reaches_function([(chain, consumer)])
         return self._known[key]
 
     def out_of(self, chain: DraftVertex, producer: int) -> bool:
-        """Of the rows that an operator, or the source, gives."""
+        """Whether rows that an operator, or the source, emits are sized so."""
         return self._reaches_function(self._readers(chain, producer))
 
     def _reaches_function(self, given: Iterable[_Reader]) -> bool:
-        """Whether one of these operators calls a function, or one that gets their rows, on whatever way: also round a
-        loop."""
+        """Whether one of these operators calls a function, or any operator that its rows reach, also through a loop."""
         waiting, seen = list(given), set[tuple[int, int]]()
         while waiting:
             chain, consumer = waiting.pop()

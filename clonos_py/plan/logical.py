@@ -1,8 +1,9 @@
-"""The logical graph: what a job says, before anything is decided about tasks.
+"""The logical graph: the job as nodes, before it is divided into tasks.
 
-A node is one verb of the job. Its inputs are ports of other nodes, one per side (a union has many); ``checked`` makes
-sure that there is no cycle. A loop is none, since its head only names what leads back to it (``Node.tail``). Keys are
-part of the work that needs them: a keyed stream is no node. Nodes are immutable; rewrites make new graphs.
+A node is one verb of the job. Its inputs are ports of other nodes, one per side (a union has many). ``checked`` makes
+sure that there is no cycle. A loop is no cycle here, since its head only names the node that feeds back to it
+(``Node.tail``). Keys belong to the work that needs them; a keyed stream is not a node. Nodes are immutable; rewrites
+make new graphs.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Port(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadSource:
-    """``columns[port]``: what is read of each port, None for everything."""
+    """``columns[port]``: the columns to read of each port, None for all."""
 
     definition: SourceDefinition
     event_time: EventTime
@@ -49,8 +50,9 @@ class WriteSink:
 
 @dataclass(frozen=True)
 class AssignEventTimes:
-    """Rows carry the event time of a column from here on. Between it and the source are only operators that work in the
-    tasks of the source. ``idle_us``: a partition of it that is silent for so long does not hold time back."""
+    """From here on, rows carry the event time in a column. Only operators that run in the source's tasks may lie
+    between it and the source. ``idle_us``: a partition that is silent for this time does not hold the watermark
+    back."""
 
     column: str
     out_of_order_us: int = 0
@@ -64,14 +66,14 @@ class FilterRows:
 
 @dataclass(frozen=True)
 class ProjectColumns:
-    """``columns``: output name and what it is made of."""
+    """``columns``: output name and expression."""
 
     columns: tuple[tuple[str, Expression], ...]
 
 
 @dataclass(frozen=True)
 class CallPerRow:
-    """A Python function of one row. ``row_type`` is what it is given, and so its projection; None: all columns."""
+    """A Python function of one row. ``row_type``: the class that it gets, and so its projection; None: all columns."""
 
     kind: Literal["map", "flat_map", "filter"]
     function: Callable[..., Any]
@@ -79,17 +81,17 @@ class CallPerRow:
     wants_ctx: bool
     catch: bool = False
     waiting: Waiting | None = None
-    """For an asynchronous function."""
+    """Set for an asynchronous function."""
 
     @property
     def waits(self) -> bool:
-        """Whether it may wait for the outside world."""
+        """Whether it may wait for external services."""
         return self.wants_ctx or self.waiting is not None
 
 
 @dataclass(frozen=True)
 class CallPerBatch:
-    """A Python function of batches, given as ``kind`` of frame."""
+    """A Python function of batches, which it gets as ``kind`` of frame."""
 
     function: Callable[..., Any]
     wants_ctx: bool
@@ -103,20 +105,21 @@ class Unite:
 
 @dataclass(frozen=True)
 class Spread:
-    """Rows in turn over all instances of what follows."""
+    """Sends rows in turn to all instances of the next operator."""
 
 
 @dataclass(frozen=True)
 class LoopHead:
-    """Where a loop begins (E11): the rows of its input, and those that come out of ``tail``, which leads back to it.
-    None: the loop is still being written. As the tail is no input, the graph has no cycle."""
+    """The start of a loop (E11): takes the rows of its input, and those of ``tail``, which feeds back to it. None: the
+    loop is still being written. The tail is not an input, so the graph has no cycle."""
 
     tail: Port | None = None
 
 
 @dataclass(frozen=True)
 class AggregateWindows:
-    """Port 0: one row per key and window. Port 1: late rows, if ``late``. ``combined``: partial results come in."""
+    """Port 0: one row per key and window. Port 1: late rows, if ``late``. ``combined``: the input is partial
+    results."""
 
     keys: tuple[str, ...]
     window: Window
@@ -129,10 +132,12 @@ class AggregateWindows:
 
 @dataclass(frozen=True)
 class AggregateTable:
-    """An updating result per key. ``weighted``: of the rows of another table. ``combined``: partial results come in.
+    """An updating result per key. ``weighted``: of the rows of another table. ``combined``: the input is partial
+    results.
 
-    ``moved_by``: the columns by which a row leaves its place in the table that reads these deltas; None if every change
-    takes the earlier row back. ``kind``: the column that says of which kind a change is."""
+    ``moved_by``: the columns that decide the place of a row in the table that reads these deltas; a change of another
+    column need not retract the earlier row. None: every change retracts it. ``kind``: the column for the kind of a
+    change."""
 
     keys: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
@@ -145,9 +150,9 @@ class AggregateTable:
 
 @dataclass(frozen=True)
 class TopTable:
-    """The first ``n`` rows per key, as they are now. ``rank``: the column that says which place they have.
-    ``known_by``: by what the rows of the table are known that it reads the deltas of; None if it reads rows that stay
-    as they are. ``moved_by`` and ``kind`` as for an aggregate."""
+    """The current first ``n`` rows per key. ``rank``: the column for a row's place. ``known_by``: the columns that
+    identify a row of the table whose deltas it reads; None if it reads rows that do not change. ``moved_by`` and
+    ``kind`` as for an aggregate."""
 
     keys: tuple[str, ...]
     n: int
@@ -173,7 +178,7 @@ class TopWindows:
 
 @dataclass(frozen=True)
 class DistinctRows:
-    """Rows of which none with these keys came before, or none in the last ``ttl_us`` of event time."""
+    """Rows whose keys did not occur before, or not in the last ``ttl_us`` of event time."""
 
     keys: tuple[str, ...]
     ttl_us: int | None = None
@@ -182,7 +187,7 @@ class DistinctRows:
 
 @dataclass(frozen=True)
 class JoinWindows:
-    """``columns``: output name, side, input name. The window's bounds may be further fields of the output."""
+    """``columns``: output name, side, input name. The bounds of the window may be further fields of the output."""
 
     left_keys: tuple[str, ...]
     right_keys: tuple[str, ...]
@@ -194,7 +199,7 @@ class JoinWindows:
 
 @dataclass(frozen=True)
 class JoinHistory:
-    """``bounds``: how much later than the left row the right one may be; None for any time apart."""
+    """``bounds``: by how much the right row may be later than the left row; None for any distance."""
 
     left_keys: tuple[str, ...]
     right_keys: tuple[str, ...]
@@ -203,12 +208,12 @@ class JoinHistory:
     columns: JoinColumns
     bounds: Bounds | None = None
     first: FirstOf | None = None
-    """Set where the reader of the pairs wants only the first ones of each key."""
+    """Set if the reader of the pairs needs only the first ones of each key."""
 
 
 @dataclass(frozen=True)
 class JoinVersions:
-    """``oldest_us``: how much older than the left row the right one may be at most."""
+    """``oldest_us``: by how much the right row may be older than the left row at most."""
 
     left_keys: tuple[str, ...]
     right_keys: tuple[str, ...]
@@ -220,7 +225,7 @@ class JoinVersions:
 
 @dataclass(frozen=True)
 class JoinDeltas:
-    """Both sides have ``keys``, and a weight. ``sides``: the columns by which rows of a side are the same row."""
+    """Both sides have ``keys``, and a weight. ``sides``: by side, the columns that identify a row."""
 
     keys: tuple[str, ...]
     sides: tuple[tuple[str, ...], tuple[str, ...]]
@@ -239,8 +244,8 @@ class EnrichRows:
 
 @dataclass(frozen=True)
 class RunProcess:
-    """One port for each of ``outputs``, and one behind them for dead letters, if ``catch``. ``process``: its class, or
-    an object of it. ``inputs``: one or two."""
+    """One port for each of ``outputs``, and one after them for dead letters, if ``catch``. ``process``: a class, or an
+    object of one. ``inputs``: one or two."""
 
     process: Any
     inputs: tuple[ProcessInput, ...]
@@ -250,7 +255,7 @@ class RunProcess:
 
     @property
     def name(self) -> str:
-        """Of the class."""
+        """The name of the class."""
         return str((self.process if isinstance(self.process, type) else type(self.process)).__name__)
 
 
@@ -261,15 +266,15 @@ Work = (
 )  # fmt: skip
 JOINING = JoinWindows | JoinHistory | JoinVersions
 STATEFUL = AggregateWindows | AggregateTable | TopTable | TopWindows | DistinctRows | JOINING | JoinDeltas | RunProcess
-"""Work that keeps state by key. Sources and sinks keep state too, but are named after what they connect to."""
+"""Work that keeps state by key. Sources and sinks keep state, too, but are named after what they connect to."""
 GROUPING = AggregateWindows | AggregateTable | TopTable | TopWindows
-"""Work whose output is not cut as its input was."""
+"""Work that emits frames independently of how its input was cut."""
 
 
 @dataclass(frozen=True)
 class EventTimeColumn:
-    """The column that carries a stream's event time. Rows of a window that ends at ``window_end`` belong to the last
-    microsecond before it: ``offset_us`` is -1 there."""
+    """The column that carries a stream's event time. The rows of a window that ends at ``window_end`` belong to the
+    last microsecond before it, so their ``offset_us`` is -1."""
 
     name: str
     offset_us: int = 0
@@ -277,9 +282,9 @@ class EventTimeColumn:
 
 @dataclass(frozen=True)
 class Node:
-    """One verb. ``name`` is its stable name (empty until names are resolved, then by default made of ``stem``),
-    ``where`` the line that wrote it; ``schemas``, ``records`` and ``times`` are by output port. ``reads``: by side, the
-    columns that it needs, once the planner knows. ``parallelism``: how many tasks it asks for, None for no wish."""
+    """One verb. ``name``: its stable name; empty until names are resolved, then by default made from ``stem``.
+    ``where``: the line that wrote it. ``schemas``, ``records``, ``times``: by output port. ``reads``: by side, the
+    columns that it needs; set by the planner. ``parallelism``: the number of tasks that it asks for; None: any."""
 
     id: int
     verb: str
@@ -312,23 +317,23 @@ class Node:
 
     @property
     def tail(self) -> Port | None:
-        """Of the head of a loop: what is fed back to it."""
+        """The stream that feeds back to the head of a loop."""
         return self.work.tail if isinstance(self.work, LoopHead) else None
 
     @property
     def read(self) -> tuple[Port, ...]:
-        """All that it is given rows of: its inputs, and what is fed back to it."""
+        """All ports that it reads: its inputs and, for the head of a loop, the tail."""
         return self.inputs if self.tail is None else (*self.inputs, self.tail)
 
     def redirected(self, old: Port, new: Port) -> Node:
-        """Reads ``new`` where it has read ``old``."""
+        """The node with ``new`` in the place of ``old`` among the ports that it reads."""
         work = replace(self.work, tail=new) if isinstance(self.work, LoopHead) and self.work.tail == old else self.work
         return replace(self, work=work, inputs=tuple(new if port == old else port for port in self.inputs))
 
 
 @dataclass(frozen=True)
 class LogicalGraph:
-    """The nodes of a job in topological order, with names resolved. ``notes`` tell what rewrites did, for people."""
+    """The nodes of a job in topological order, with names resolved. ``notes``: messages to users about the rewrites."""
 
     job: str
     nodes: tuple[Node, ...]
@@ -339,7 +344,8 @@ class LogicalGraph:
         object.__setattr__(self, "by_id", {node.id: node for node in self.nodes})
 
     def consumers(self) -> dict[Port, list[tuple[Node, int]]]:
-        """By port: who reads it, on which side; the head of a loop reads the tail, on the side after its inputs."""
+        """By port: the nodes that read it, with their side; the head of a loop reads the tail, on the side after its
+        inputs."""
         found: dict[Port, list[tuple[Node, int]]] = {
             Port(n.id, p): [] for n in self.nodes for p in range(len(n.schemas))
         }
@@ -352,11 +358,11 @@ class LogicalGraph:
         return self.by_id[port.node].schemas[port.port]
 
     def rebuilt(self, nodes: Mapping[int, Node], *notes: str) -> LogicalGraph:
-        """The graph of other nodes, brought into topological order."""
+        """The graph of other nodes, sorted into topological order."""
         return LogicalGraph(self.job, tuple(topological(nodes)), (*self.notes, *notes))
 
     def checked(self) -> LogicalGraph:
-        """The graph itself if it is sound. Raises GraphError naming the culprit."""
+        """The graph itself if it is valid. Raises GraphError naming the node at fault."""
         list(topological(self.by_id))
         for port, readers in self.consumers().items():
             node = self.by_id[port.node]
@@ -368,7 +374,7 @@ class LogicalGraph:
         return self
 
     def without_dead_ends(self) -> LogicalGraph:
-        """Only what leads to a sink."""
+        """The graph without nodes that do not lead to a sink."""
         alive = leading_to([node.id for node in self.nodes if isinstance(node.work, WriteSink)], self.by_id)
         dead = [node.name for node in self.nodes if node.id not in alive]
         notes = [f"left out, as no sink is behind it: {', '.join(dead)}"] if dead else []
@@ -376,7 +382,7 @@ class LogicalGraph:
 
 
 def leading_to(ends: Iterable[int], nodes: Mapping[int, Node]) -> set[int]:
-    """The ids of nodes from which rows come to ``ends``, and these."""
+    """The ids of ``ends`` and of all nodes upstream of them."""
     found: set[int] = set()
     left = list(ends)
     while left:
@@ -388,7 +394,7 @@ def leading_to(ends: Iterable[int], nodes: Mapping[int, Node]) -> set[int]:
 
 
 def topological(nodes: Mapping[int, Node]) -> Iterator[Node]:
-    """Nodes after their inputs, otherwise in the order of their ids. Raises GraphError on a cycle, showing it."""
+    """The nodes, each after its inputs, otherwise in the order of their ids. Raises GraphError that shows a cycle."""
     done: set[int] = set()
 
     def visit(node: Node, path: tuple[int, ...]) -> Iterator[Node]:

@@ -1,4 +1,4 @@
-"""From a job to what will run: rewrites, chains, names, edges, frames, and the settings that shape them."""
+"""The planner: makes a physical plan from a job and its settings, by way of rewrites, chaining, names and edges."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from clonos_py.settings.kinds import FULL_DEPTH
 from clonos_py.settings.resolution import resolve
 
 _OWN = AssignEventTimes | FilterRows | ProjectColumns | Unite | Spread | ReadSource
-"""Work that the engine does itself, without state."""
+"""Work without state that the engine does itself, without calling user code."""
 
 
 class Plannable(Protocol):
-    """What the planner asks of a job."""
+    """The interface of a job to the planner."""
 
     @property
     def settings(self) -> Any: ...
@@ -47,9 +47,9 @@ class Plannable(Protocol):
 
 
 def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int | None = None) -> PhysicalPlan:
-    """The physical plan of a job. Without ``settings`` those of the job itself hold; ``parallelism`` overrides them.
+    """The physical plan of a job. ``settings`` default to those of the job itself; ``parallelism`` overrides them.
 
-    Raises GraphError where the job cannot run as written, SettingError where settings contradict it.
+    Raises GraphError if the job cannot run as written, SettingError if settings contradict it.
     """
     chosen = resolve(job.settings) if settings is None else settings
     if parallelism is not None:
@@ -127,7 +127,8 @@ def _vertex(chain: DraftVertex, name: str, settings: Settings, adaptive: Adaptiv
 
 
 def _check_constructible(operator: OperatorPlan, where: str) -> None:
-    """Operators look at their arguments when they are made, which connects to nothing: better now than in a task."""
+    """Raises GraphError if an operator cannot be built. Building one checks its arguments and opens no connections, so
+    errors show now and not in a task."""
     try:
         operator.factory()
     except GraphError as error:
@@ -135,7 +136,7 @@ def _check_constructible(operator: OperatorPlan, where: str) -> None:
 
 
 def _check_causal_sinks(graph: LogicalGraph, settings: Settings) -> None:
-    """Causal output carries every upstream log, so all of them must reach the sink (D16)."""
+    """Raises SettingError if a causal sink cannot receive every upstream log, which its output must hold (D16)."""
     for node in graph.nodes:
         causal = isinstance(node.work, WriteSink) and node.work.definition.delivery == Delivery.CAUSAL
         if causal and settings.sharing_depth != FULL_DEPTH:
@@ -151,7 +152,8 @@ def _check_causal_sinks(graph: LogicalGraph, settings: Settings) -> None:
 
 
 def _check_loops(made: PhysicalPlan, settings: Settings) -> None:
-    """In a loop every task is before and behind every other, so a log reaches all of them or is of no use (E11)."""
+    """Raises SettingError for a partial sharing depth in a loop: every task there is both upstream and downstream of
+    every other, so a log must reach all of them to be of use (E11)."""
     if made.loops and 0 < settings.sharing_depth < made.depth:
         raise SettingError(
             f"the loop at {made.loops[0].head!r} needs sharing_depth = full or 0; it is {settings.sharing_depth} "

@@ -1,4 +1,4 @@
-"""Makes sure, before anything starts, that what a job brings can travel to other processes."""
+"""Checks before anything starts that the objects of a job can be sent to other processes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _DEEPEST = 6
 
 
 def check_portable(factory: Any, name: str, where: str) -> None:
-    """Raises GraphError naming the operator and, where it can be found, the very value that cannot be pickled.
+    """Raises GraphError naming the operator and, if it is found, the value that cannot be pickled.
 
-    What an object says itself when asked for its state, such as that there is no file to read, is raised as it is.
+    An error of the engine that an object raises while it is pickled, such as that a file is missing, is raised again
+    with the name of the operator.
     """
     error = _refusal(factory)
     if isinstance(error, ClonosError):
@@ -41,7 +42,7 @@ def _refusal(value: Any) -> Exception | None:
 
 
 def _culprit(value: Any, path: tuple[str, ...], depth: int) -> tuple[tuple[str, ...], Any]:
-    """The innermost part that alone cannot be pickled, and the names that lead to it."""
+    """The innermost part that cannot be pickled by itself, and the names that lead to it."""
     if depth < _DEEPEST:
         for name, part in _parts(value):
             if _refusal(part) is not None:
@@ -50,7 +51,7 @@ def _culprit(value: Any, path: tuple[str, ...], depth: int) -> tuple[tuple[str, 
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What an object is made of, with names that a person knows it by."""
+    """The parts of an object, with names that its user will recognise."""
     if isinstance(value, partial):
         yield from (("", part) for part in (value.func, *value.args, *value.keywords.values()))
     elif inspect.ismethod(value):

@@ -1,7 +1,7 @@
-"""Finds the columns that are read, from the sinks back to the sources, and leaves out the others (D14).
+"""Column pruning: finds the columns that are read, from the sinks back to the sources, and drops the others (D14).
 
-Afterwards every node knows by side what it reads, every projection makes only what is wanted, and every source delivers
-only what is needed. A stream of which only the number of rows matters keeps its narrowest column.
+After it, every node has by side the columns that it reads, every projection makes only columns that are read, and every
+source delivers only those. A stream of which only the number of rows matters keeps its narrowest column.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _BOUNDS = ("window_start", "window_end")
 
 
 def prune(graph: LogicalGraph) -> LogicalGraph:
-    """The graph with columns left out. Notes say how many of each source's columns are read."""
+    """The graph with unread columns removed. Notes state how many of each source's columns are read."""
     timed = _timed_ports(graph)
     wanted = {node.tail: frozenset(graph.schema(node.tail).names) for node in graph.nodes if node.tail is not None}
     reads: dict[int, tuple[tuple[str, ...], ...]] = {}
@@ -66,7 +66,7 @@ def prune(graph: LogicalGraph) -> LogicalGraph:
 
 
 def _timed_ports(graph: LogicalGraph) -> set[Port]:
-    """The ports on whose event time something downstream depends; a function with ctx may ask for the watermark."""
+    """The ports whose event time is used downstream; a function with ctx may ask for the watermark."""
     timed: set[Port] = set()
     for node in reversed(graph.nodes):
         match node.work:
@@ -93,7 +93,7 @@ def _event_time_column(node: Node, port: int) -> frozenset[str]:
 
 
 def _read(node: Node, side: int, graph: LogicalGraph, wanted: Wanted) -> frozenset[str]:
-    """What a node reads on a side, given what is wanted of it."""
+    """The columns that a node reads on a side, given the columns wanted of its output."""
     every = frozenset(graph.schema(node.inputs[side]).names)
     passed = wanted[Port(node.id)] if node.schemas else frozenset()
     match node.work:
@@ -139,7 +139,7 @@ def _read(node: Node, side: int, graph: LogicalGraph, wanted: Wanted) -> frozens
 
 
 def _further(work: AggregateWindows | AggregateTable) -> tuple[str | None, ...]:
-    """Columns that it reads beside keys and what is aggregated."""
+    """Columns that the work reads besides keys and aggregated columns."""
     if isinstance(work, AggregateWindows):
         return (work.time_column,)
     return (WEIGHT_COLUMN,) if work.weighted else ()
@@ -150,7 +150,7 @@ def _named(*names: str | None) -> frozenset[str]:
 
 
 def _pruned(node: Node, before: Mapping[int, Node], wanted: Wanted, timed: set[Port]) -> Node:
-    """The node with the columns that are wanted; its inputs are pruned already."""
+    """The node with only the wanted columns; its inputs are pruned already."""
     names = wanted[Port(node.id)] if node.schemas else frozenset()
     match node.work:
         case ReadSource() as work:
@@ -193,7 +193,7 @@ def _ordered(schema: pa.Schema, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _some(names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-    """At least one column: a batch without any would not know how many rows it has."""
+    """At least one column, since a batch without columns has no row count."""
     return names or frozenset([min(schema, key=_width).name])
 
 

@@ -1,9 +1,9 @@
-"""Moves filters towards the sources: before shuffles, joins and windows, so that unwanted rows are not shipped.
+"""Predicate pushdown: moves filters before shuffles, joins and windows, so that unwanted rows are not sent.
 
-A filter moves below its input if no other operator reads that input and the result is the same: through rebalance and
-union, through projections of the columns it reads, below keyed aggregates if it reads only keys, to the side of a join
-that all its columns come from. A condition that may raise for some rows is not moved below a join or an aggregate,
-where it would see rows that it never saw.
+A filter moves below its input if no other operator reads that input and the result is the same. It moves through
+rebalance and union, and through projections of the columns that it reads. It moves below keyed aggregates if it reads
+only keys, and to one side of a join if all its columns come from there. A condition that may raise for some rows is not
+moved below a join or an aggregate, where it would get rows that it does not get otherwise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from clonos_py.plan.logical import (
 
 
 def push_filters(graph: LogicalGraph) -> LogicalGraph:
-    """Moves every filter as far as it goes."""
+    """Moves every filter as far as possible."""
     moved: list[str] = []
     while True:
         for node in graph.nodes:
@@ -46,7 +46,8 @@ def push_filters(graph: LogicalGraph) -> LogicalGraph:
 
 
 def _target(graph: LogicalGraph, node: Node) -> Node | None:
-    """What a filter reads, if it alone reads it, and by the main port. A filter with tasks of its own stays there."""
+    """The node that a filter reads, if the filter is its only reader and reads its main port. A filter with a
+    parallelism of its own is not moved."""
     if not isinstance(node.work, FilterRows) or node.inputs[0].port or node.parallelism is not None:
         return None
     producer = graph.by_id[node.inputs[0].node]
@@ -55,7 +56,7 @@ def _target(graph: LogicalGraph, node: Node) -> Node | None:
 
 
 def _moved(graph: LogicalGraph, node: Node, target: Node) -> dict[int, Node] | None:
-    """The nodes with the filter below its target, None if it cannot go there."""
+    """The nodes with the filter below its target; None if it cannot move there."""
     assert isinstance(node.work, FilterRows)
     predicate = node.work.predicate
     match target.work:
@@ -70,7 +71,7 @@ def _moved(graph: LogicalGraph, node: Node, target: Node) -> dict[int, Node] | N
             return _split(graph, node, target, {key: (0, key) for key in keys})
         case JoinWindows(columns=columns) | JoinHistory(columns=columns):
             return _split(graph, node, target, {name: (side, column) for name, side, column in columns})
-        case JoinVersions(columns=columns):  # without some of its versions a key would have had others
+        case JoinVersions(columns=columns):  # a filter on the right side would change which version is the newest
             return _split(graph, node, target, {name: (side, column) for name, side, column in columns if not side})
     return None
 
@@ -78,7 +79,7 @@ def _moved(graph: LogicalGraph, node: Node, target: Node) -> dict[int, Node] | N
 def _split(
     graph: LogicalGraph, node: Node, target: Node, sources: Mapping[str, tuple[int, str]]
 ) -> dict[int, Node] | None:
-    """Moves those parts of a conjunction that read columns of one side only."""
+    """Moves those parts of a conjunction that read columns of a single side."""
     assert isinstance(node.work, FilterRows)
     sides: dict[int, Expression] = {}
     left: list[Expression] = []
@@ -98,7 +99,7 @@ def _split(
 def _inserted(
     graph: LogicalGraph, node: Node, target: Node, sides: Mapping[int, Expression], left: Expression | None
 ) -> dict[int, Node]:
-    """Filters in front of these inputs of the target; of the filter itself remains what is ``left``, if anything."""
+    """Inserts filters before these inputs of the target. The filter itself keeps what is ``left``, or is removed."""
     nodes = dict(graph.by_id)
     inputs = list(target.inputs)
     for side, predicate in sides.items():
@@ -129,7 +130,7 @@ def _redirected(nodes: Mapping[int, Node], old: Port, new: Port) -> dict[int, No
 
 
 def _base(name: str) -> str:
-    """The name that the user knows, for a filter that has been split before."""
+    """The user's name of a filter that has been split before."""
     return re.sub(r"\.\d+$", "", name)
 
 

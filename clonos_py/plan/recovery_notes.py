@@ -1,4 +1,4 @@
-"""What a failure restarts and when sinks commit: a line each, for ``clonos plan`` (E2)."""
+"""Notes on what a failure restarts and when sinks commit, one line each, for ``clonos plan`` (E2)."""
 
 from __future__ import annotations
 

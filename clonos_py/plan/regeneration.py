@@ -1,8 +1,8 @@
-"""Which vertices can make their frames again instead of keeping them: where nothing but the source's reads decides.
+"""Decides which vertices can make their frames again instead of retaining them: those determined by source reads alone.
 
-That holds for a source (every source can be read again) and operators that keep no state, ask no services and have no
-effects: filters, projections, partial aggregates of one batch. Of a user's function only the user can know it,
-who says so with ``deterministic``.
+These are vertices of a source (every source can be read again) and operators without state, services and effects:
+filters, projections, partial aggregates of one batch. For a user's function only the user can decide this, with
+``deterministic``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNDECLARED = "calls a function that is not declared deterministic"
 
 
 def obstacles(chain: DraftVertex, protocol: str) -> Iterator[str]:
-    """Why the frames of a chain that begins with a source have to be kept; nothing if they need not be."""
+    """Why a chain that begins with a source has to retain its frames; empty if it need not."""
     if protocol != ALIGNED:
         yield f"{protocol} checkpoints store frames that are under way"
     for operator, origin in zip(chain.operators, chain.origins, strict=True):

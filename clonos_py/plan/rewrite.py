@@ -1,4 +1,4 @@
-"""Rewrites of the logical graph, each giving a graph with the same results that costs less (D14)."""
+"""Rewrites of the logical graph. Each returns a cheaper graph with the same results (D14)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from clonos_py.plan.pushdown import push_filters
 
 
 def rewritten(graph: LogicalGraph) -> LogicalGraph:
-    """Dead ends left out, event time assigned at the sources, filters moved towards these, partial aggregates before
-    shuffles, unwanted pairs not made, columns pruned."""
+    """The graph after all rewrites: removes dead ends, assigns event time at the sources, pushes filters towards them,
+    adds partial aggregates before shuffles, limits joins to the pairs needed, prunes columns."""
     assigned = assigned_at_sources(graph.checked().without_dead_ends())
     return prune(_first_only(_combined(push_filters(assigned))))
 
 
 def _first_only(graph: LogicalGraph) -> LogicalGraph:
-    """A join whose pairs only a top-n reads makes no pairs that others of the same batch outdo: rows of joins are wide,
-    and most are outdone."""
+    """If only a top-n reads a join, the join makes only pairs that can be among the first n of their batch. Rows of
+    joins are wide, and most are not among them."""
     readers = graph.consumers()
     joins: dict[int, Node] = {}
     notes = []
@@ -36,8 +36,8 @@ def _first_only(graph: LogicalGraph) -> LogicalGraph:
 
 
 def _combined(graph: LogicalGraph) -> LogicalGraph:
-    """Aggregates of a batch are combined before the shuffle where the order of merging cannot matter, unless late rows
-    are wanted as they came."""
+    """Combines rows of a batch before the shuffle if the order of merging cannot matter, unless late rows are
+    output."""
     known: dict[int, Keys] = {}
     for node in graph.nodes:
         known[node.id] = colocated(node, known)
@@ -50,7 +50,7 @@ def _mergeable(node: Node) -> bool:
     match node.work:
         case AggregateWindows(late=False, aggregates=aggregates) as work if not work.window.processing_time:
             return all(aggregate.mergeable for aggregate in aggregates)
-        case AggregateTable(weighted=True):  # what a batch takes back and gives again must not be told apart on its way
+        case AggregateTable(weighted=True):  # a retraction and its replacement in one batch must stay together
             return True
         case AggregateTable(aggregates=aggregates):
             return all(aggregate.mergeable for aggregate in aggregates)
