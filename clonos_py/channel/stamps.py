@@ -187,8 +187,8 @@ def _gaps(bits: int) -> Iterator[int]:
 
 
 def _put_growth_listed(out: bytearray, growth: Sequence[int]) -> None:
-    """Writes the number of counts that have grown. Then, for each: the number of others before it, doubled, plus one if
-    it has grown by more than one; if so, also the growth minus two."""
+    """Writes the number of counts that have grown. Then, for each: the number of unchanged counts since the one before,
+    doubled, plus one if it has grown by more than one; if so, also the growth minus two."""
     grown = [(task, by) for task, by in enumerate(growth) if by]
     _put(out, len(grown))
     place = 0

@@ -146,8 +146,7 @@ class CheckpointStore:
         }
 
     def _read(self, locations: Iterable[str]) -> Iterator[tuple[Location, pa.Buffer, str]]:
-        """The content of each location and the path of its file. Each file is read once, in whatever order the
-        locations are."""
+        """The content of each location and the path of its file. Each file is read once, in any order of locations."""
         by_file: dict[str, list[Location]] = {}
         for location in map(Location.parse, locations):
             by_file.setdefault(location.file, []).append(location)

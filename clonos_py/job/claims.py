@@ -31,8 +31,8 @@ class Claims:
 
 
 def kinds_of(plan: PhysicalPlan) -> dict[str, str]:
-    """By name: the verb of each operator of a plan that keeps state or has results to commit, and ``source`` for
-    sources."""
+    """By name: the verb of each operator of a plan that keeps state or has results to commit, ``sink`` for sinks and
+    ``source`` for sources."""
     found = {o.name: SINK if o.sink else o.verb for v in plan.vertices for o in v.operators if o.stateful or o.sink}
     return found | {v.source.name: SOURCE for v in plan.vertices if v.source}
 

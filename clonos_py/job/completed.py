@@ -1,4 +1,5 @@
-"""The completed checkpoint of a job: what it resumes from, what a manifest says, and where each task restarts (D7)."""
+"""The completed checkpoint of a job: the snapshots to resume from, the next manifest, and the restart point of each
+task (D7)."""
 
 from __future__ import annotations
 

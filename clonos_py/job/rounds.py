@@ -194,8 +194,9 @@ class Rounds:
 
     def _promote_and_sever(self, round_: Round, promoted: list[TaskProcess]) -> None:
         """Sends Promote to the processes chosen for failed tasks, and Sever to all others. Processes promoted earlier
-        that still wait for their log get Sever, too, since they also have received frames and hold logs. So do newly
-        promoted causal sinks: the process that takes over a causal sink's output reports what that output holds."""
+        that still wait for their log get Sever, too, since they also have received frames and hold logs. Newly promoted
+        processes get it if they report logs of another origin: those in the output of a causal sink that they take
+        over, or those in a snapshot."""
         context, owners = self._context, self._owners()
         reset = round_.without_log
         all_reset = set(context.plan.tasks) if not context.policy.replay and not self.deploying else reset

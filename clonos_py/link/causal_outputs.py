@@ -3,8 +3,8 @@
     to be claimed --OutputClaimed--> claimed: pieces that are visible are compared, the others written
 
 When an output is claimed, the logs that it holds are taken into the store. From then on this process answers for the
-output in every round, so that a replay repeats what is visible, whatever else has failed. Determinants are written with
-the pieces that depend on them, and before these.
+output in every round, so that a replay repeats what is visible, even if all other holders have failed. Determinants are
+written with the pieces that depend on them, and before these.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def windows_for(edge: Edge, limits: ChannelLimits) -> range:
 
 
 class Outgoing(NamedTuple):
-    """A frame to send now. ``new``: it was never sent before, also not by a predecessor."""
+    """A frame to send now. ``new``: no predecessor is known to have sent it."""
 
     header: FrameHeader
     body: Any

@@ -101,7 +101,8 @@ class Edge:
 
 @dataclass(frozen=True)
 class Vertex:
-    """A chain of operators that runs in one task, named after its most telling operator (P3)."""
+    """A chain of operators that runs in one task, named after its stateful operator, source, sink or first operator
+    (P3)."""
 
     name: str
     parallelism: int

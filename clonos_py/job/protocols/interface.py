@@ -132,8 +132,8 @@ class JobCheckpointing(ABC):
         return self.completed.epoch(task)
 
     def safe_epoch(self, task: TaskId) -> int:
-        """The epoch to which the task can go back at most, whatever fails: that of its restart point, unless the
-        protocol may have to choose an earlier one."""
+        """The task never goes back to an earlier epoch than this, whatever fails. It is that of its restart point,
+        unless the protocol may have to choose an earlier one."""
         return self.epoch(task)
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Uncoordinated checkpoints on the coordinator's side: each task is called alone (E5, E6; ``calls.py`` says when).
+"""Uncoordinated checkpoints on the coordinator's side: each task is called alone (E5, E6; see ``calls.py`` for when).
 
     called --durable--> gathered --for a while--> manifest being written --written--> adopted, the task may truncate
 
