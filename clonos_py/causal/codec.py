@@ -128,8 +128,7 @@ class LogCodec:
     # ---- decoding
 
     def decode(self, data: bytes) -> list[Determinant]:
-        """The determinants of the next payload. Raises CodecError on bytes that ``encode`` cannot have made at this
-        place."""
+        """The determinants of the next payload. Raises CodecError on bytes that ``encode`` cannot have made here."""
         try:
             flat = _decoder.decode(data)
             return self._read(iter(flat))

@@ -101,8 +101,7 @@ class Gate:
         return landmark
 
     def pass_over(self, segments: Iterable[LogSegment]) -> list[Determinant]:
-        """Skips these segments without replaying them, and continues live after them (gap recovery). Returns what they
-        held."""
+        """Skips these segments without a replay and continues live (gap recovery). Returns the skipped determinants."""
         skipped: list[Determinant] = []
         self.writer.codec = LogCodec(self.writer.epoch)
         for segment in segments:
@@ -119,8 +118,7 @@ class Gate:
         return self._replay[0] if self._replay else None
 
     def take(self) -> Determinant:
-        """Consumes the next event of the replay, with a value stored aside loaded; of a run of arrivals only the
-        first."""
+        """Consumes the replay's next event, with a value stored aside loaded; of a run of arrivals only the first."""
         determinant = self._replay[0]
         self._repeating = True
         self.writer.offset += 1

@@ -29,8 +29,7 @@ class LogWriter:
         """``keeps``: False if the log is never used; then determinants are only counted."""
         self._task, self._keeps = task, keeps
         self.codec = LogCodec()
-        """Encodes the segments. A replay replaces it with the codec that has decoded the log, which continues its
-        encoding."""
+        """Encodes the segments. A replay replaces it with the codec that decoded the log, to continue its encoding."""
         self._pending: list[Determinant] = []
         self._count = 0
         self.epoch = 0
@@ -93,13 +92,11 @@ class CausalStore:
         self._ends: dict[int, int] = {}
         self._incarnations: dict[int, int] = {}
         self.lacking: tuple[int, ...] = ()
-        """Numbers of tasks whose logs may be incomplete here, compared with those that a predecessor of this process
-        held."""
+        """Numbers of tasks of whose logs a predecessor of this process may have held more."""
         self._stable: dict[int, int] = {}
         """By task: the newest mark, in the order in which they arrived."""
         self.marks_taken = 0
-        """The number of marks taken in that were new. A connection uses it as the position up to which it has carried
-        marks."""
+        """The number of new marks taken in. A connection uses it as the position up to which it has carried marks."""
         self.size_bytes = 0
 
     def append(self, segment: LogSegment) -> bool:
@@ -126,8 +123,7 @@ class CausalStore:
         return True
 
     def _lives_on(self, segment: LogSegment) -> bool:
-        """Whether the segment is of the newest incarnation. The first segment of a newer one makes void what is
-        held."""
+        """Whether the segment is of the newest incarnation. The first segment of a newer one voids what is held."""
         known = self._incarnations.get(segment.task, 0)
         if segment.incarnation > known:
             self._incarnations[segment.task] = segment.incarnation
@@ -158,8 +154,7 @@ class CausalStore:
         return self._dropped + len(self._journal)
 
     def since(self, position: int, wanted: Callable[[int], bool]) -> list[LogSegment]:
-        """Segments taken in at ``position`` or later, of the tasks for which ``wanted`` is true, in the order of
-        arrival."""
+        """Segments taken in at ``position`` or later, of tasks for which ``wanted`` is true, in order of arrival."""
         return [s for s in self._journal[max(0, position - self._dropped) :] if wanted(s.task)]
 
     def of(self, task: int) -> list[LogSegment]:

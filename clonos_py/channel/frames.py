@@ -80,8 +80,7 @@ class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class FrameCodec(Protocol):
-    """Converts between rows and the bodies that the in-flight log retains. If no rows leave the process, both are the
-    same."""
+    """Converts between rows and the bodies that the in-flight log retains. Within one process both are the same."""
 
     def encode(self, rows: pa.RecordBatch) -> Any: ...
 
@@ -90,8 +89,7 @@ class FrameCodec(Protocol):
         ...
 
     def body(self, message: pa.Buffer, schema: pa.Schema) -> Any:
-        """The body that ``message`` was made from. Raises ArrowException if it is found to be no batch of
-        ``schema``."""
+        """The body that ``message`` was made from. Raises ArrowException if it is found not to have ``schema``."""
         ...
 
     def size_bytes(self, body: Any) -> int: ...

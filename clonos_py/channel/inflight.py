@@ -157,8 +157,7 @@ class InFlightLog:
         self.cursor = max(self.cursor, self.first)
 
     def acknowledge(self, next_seq: int) -> None:
-        """The receiver's task has taken all frames below ``next_seq``. Raises ProtocolError if these were not all
-        sent."""
+        """The receiver's task has taken all frames below ``next_seq``. Raises ProtocolError if some were not sent."""
         if next_seq > max(self.cursor, self.acked):
             raise ProtocolError(f"frames below {next_seq} were acknowledged, only those below {self.cursor} were sent")
         self.acked = max(self.acked, next_seq)

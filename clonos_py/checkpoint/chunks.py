@@ -18,8 +18,7 @@ _READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 class Scratch:
-    """A growing buffer that chunks are encoded into, one after the other. It is reused, so that its pages stay
-    mapped."""
+    """A growing buffer that chunks are encoded into, one after the other; reused, so that its pages stay mapped."""
 
     def __init__(self) -> None:
         self._bytes = bytearray(1 << 20)

@@ -291,8 +291,7 @@ def _size(entry: os.DirEntry[str]) -> int | None:
 
 
 def _make_folder(path: str) -> None:
-    """Makes a folder with its missing parents, each entry flushed: a file is only as durable as the folders above
-    it."""
+    """Makes a folder with its missing parents, each entry flushed: a file is only as durable as its folders."""
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)

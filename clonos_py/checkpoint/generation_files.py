@@ -34,8 +34,7 @@ class GenerationFiles:
                 return newest + 1
 
     def adopt(self, number: int, checkpoint: int | None) -> None:
-        """Generation ``number`` adopts this checkpoint. Raises CheckpointError if the generation is not the newest any
-        more."""
+        """Generation ``number`` adopts this checkpoint. Raises CheckpointError if there is a newer generation."""
         record = manifests.encode_generation(Adoption(number, checkpoint))
         self._folder.write(f"{_GENERATIONS}/{layout.adoption_name(number)}", record)
         manifests.check_newest(number, self.known().newest, self._job)
@@ -58,8 +57,7 @@ class GenerationFiles:
         return self._folder.read(f"{_GENERATIONS}/{name}").to_pybytes()
 
     def archive_damaged(self, target: str) -> None:
-        """Moves damaged files to ``target``, since no generation could begin with them. The next one gets a higher
-        number."""
+        """Moves damaged files to ``target``, since no generation could begin with them. The numbers continue."""
         try:
             self.known()
         except CheckpointError:

@@ -89,8 +89,7 @@ def answer_name(epoch: int, task: TaskId, process: int, content: bytes) -> str:
 
 
 def check_answer_name(name: str) -> None:
-    """Raises CheckpointError for a name that ``answer_name`` does not return: a log is input, and must lead to no other
-    file."""
+    """Raises CheckpointError unless ``answer_name`` can make the name: a log is input, and must name no other file."""
     if not _ANSWER.fullmatch(name):
         raise CheckpointError(
             f"{name!r} is no name of a kept answer: the log that names it is damaged; resume with an intact copy of "

@@ -1,5 +1,4 @@
-"""The recovery line: the newest snapshots, one of each task, from which all tasks can continue together (CheckMate,
-III-B).
+"""The recovery line: the newest snapshots, one of each task, that fit together (CheckMate, III-B).
 
 A snapshot has a *position* in each channel: a sender has sent the frames below its position, a receiver has taken those
 below its own. Two snapshots do not fit together if the receiver has taken frames that the sender, continuing from its
@@ -45,8 +44,7 @@ def line_channels(plan: PhysicalPlan) -> list[LineChannel[TaskId]]:
 
 
 class Positions(NamedTuple):
-    """The positions of one snapshot: by input channel the first frame not taken, by output channel the first not
-    sent."""
+    """The positions of one snapshot: by input channel the first frame not taken, by output the first not sent."""
 
     inputs: Sequence[int]
     outputs: Sequence[int]
@@ -82,8 +80,7 @@ def recovery_line(histories: Histories[T], channels: Iterable[LineChannel[T]]) -
 
 
 def drained(histories: Histories[T], line: Mapping[T, int], channels: Iterable[LineChannel[T]]) -> bool:
-    """Whether no frames lie between the positions, so that the snapshots on the line are enough without stored
-    frames."""
+    """Whether no frames lie between the positions, so that the snapshots on the line need no stored frames."""
     return all(_sent(histories, line, channel) == _taken(histories, line, channel) for channel in channels)
 
 

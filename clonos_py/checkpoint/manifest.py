@@ -186,8 +186,7 @@ def _unsealed(kind: str, content: bytes, type_: type[S], path: str) -> S:
 
 
 def check_numbers(numbers: Collection[int], folder: str) -> int:
-    """The number of the newest generation; 0 if none has begun. Raises CheckpointError if one is missing between
-    them."""
+    """The number of the newest generation; 0 if there is none. Raises CheckpointError if one in between is missing."""
     newest = max(numbers, default=0)
     for number in range(min(numbers, default=1), newest):
         if number not in numbers:
@@ -204,8 +203,7 @@ def is_void(checkpoint: int, generation: int, generations: Generations) -> bool:
 
 
 def check_begun(generation: int, generations: Generations, folder: str) -> None:
-    """Raises CheckpointError unless the generation has begun and has adopted a checkpoint, as one that writes manifests
-    has."""
+    """Raises CheckpointError unless the generation of a manifest has begun and has adopted a checkpoint."""
     if generation > generations.newest:
         raise CheckpointError(f"{folder}/{generation_name(generation)} is missing; {DAMAGED_REMEDY}")
     if all(adoption.number != generation for adoption in generations.adoptions):
@@ -213,8 +211,7 @@ def check_begun(generation: int, generations: Generations, folder: str) -> None:
 
 
 def check_adopted(checkpoints: Collection[int], generations: Generations, folder: str) -> None:
-    """Raises CheckpointError if the checkpoint adopted by the newest generation is missing and there is no later
-    one."""
+    """Raises CheckpointError if the newest generation's adopted checkpoint is missing and there is no later one."""
     adopted = generations.adoptions[-1].adopted if generations.adoptions else None
     if adopted is not None and max(checkpoints, default=0) < adopted:
         raise CheckpointError(f"{folder}: the manifest of checkpoint {adopted} is missing; {DAMAGED_REMEDY}")

@@ -1,5 +1,4 @@
-"""Delta manifests: a manifest of tasks that take snapshots alone mostly repeats the one before, and stores the rest
-(E6).
+"""Delta manifests: where tasks take snapshots alone, a manifest stores only the changes to the one before (E6).
 
     whole <-- delta <-- delta <-- ... <-- delta    whole <-- delta <-- ...
 

@@ -34,8 +34,7 @@ def needed_bytes(handles: Iterable[TaskHandle]) -> dict[str, int]:
 
 
 def check_present(needed: Mapping[str, int], sizes: Mapping[str, int], folder: str) -> None:
-    """Raises CheckpointError if a needed file is missing or too short. ``sizes``: the existing files with their
-    sizes."""
+    """Raises CheckpointError if a needed file is missing or too short. ``sizes``: of the existing files."""
     for file, size_bytes in needed.items():
         if file not in sizes:
             raise CheckpointError(f"{folder}/{file} is missing, which the next checkpoint needs, too; {GONE_REMEDY}")

@@ -216,8 +216,7 @@ class CheckpointStore:
             raise CheckpointError(f"{problems[0]}{others}")
 
     def _look_up_needs(self, kept: Iterable[Mark]) -> None:
-        """Collects the needs of the kept manifests and all savepoints. Each is read once, except those written by this
-        store."""
+        """Collects the needs of the kept manifests and all savepoints; reads those that this store has not written."""
         known, self._needs = self._needs, {}
         for mark in kept:
             self._needs[mark] = known.get(mark) or _needs(*self._manifests.read(mark))

@@ -1,5 +1,4 @@
-"""The interface of checkpoint storage. ``CheckpointStore`` writes files, ``MemoryStore`` is its counterpart in
-memory."""
+"""The interface of checkpoint storage. ``CheckpointStore`` writes files, ``MemoryStore`` works in memory."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ class SnapshotStore(Protocol):
     """
 
     def write(self, snapshot: TaskSnapshot, attempt: Attempt) -> TaskHandle:
-        """Makes a task's snapshot durable. Writes only chunks without a location, and sets their location: all or
-        none."""
+        """Makes a task's snapshot durable. Writes only chunks without a location, and sets it: all or none."""
         ...
 
     def read(self, handle: OperatorHandle, known: Mapping[str, Chunk] | None = None) -> OperatorState:
@@ -43,8 +41,7 @@ class SnapshotStore(Protocol):
         ...
 
     def kept_answer(self, name: str) -> bytes:
-        """The answer stored under a name, verified. Raises CheckpointError for a name that ``keep_answer`` does not
-        return."""
+        """The answer stored under a name, verified. Raises CheckpointError for names not made by ``keep_answer``."""
         ...
 
     def open_generation(self, after: int | None = None) -> int:

@@ -155,8 +155,7 @@ def _renamed(manifest: Manifest, plan: PhysicalPlan, old: str, new: str) -> Mani
 
 
 def _with_names(manifest: Manifest, names: Mapping[str, str], vertices: Mapping[str, str] | None = None) -> Manifest:
-    """The manifest with operators, and the vertices named after them, renamed. Operators not in ``names`` are left
-    out."""
+    """The manifest with operators, and vertices named after them, renamed. Operators not in ``names`` are left out."""
     vertex_of = {vertex: (vertices or {}).get(vertex, vertex) for vertex in manifest.parallelism}
 
     def with_names(task: TaskHandle) -> TaskHandle:

@@ -1,5 +1,4 @@
-"""The completed checkpoint of a job: the snapshots to resume from, the next manifest, and the restart point of each
-task (D7)."""
+"""The completed checkpoint: snapshots to resume from, the next manifest, the restart point of each task (D7)."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ class CompletedCheckpoint:
         self._handles = {handle.task: handle for handle in manifest.tasks} if same_shape(manifest, self._plan) else {}
 
     def handle(self, task: TaskId) -> TaskHandle | None:
-        """The snapshot that is the restart point of a task. None if the task starts empty, or from several
-        snapshots."""
+        """The snapshot that is a task's restart point. None if the task starts empty, or from several snapshots."""
         return self._handles.get(task)
 
     def epoch(self, task: TaskId) -> int:
@@ -61,8 +59,7 @@ class CompletedCheckpoint:
     def next(
         self, checkpoint: int, generation: int, tasks: Iterable[TaskHandle], earlier: Iterable[TaskHandle] = ()
     ) -> Manifest:
-        """The manifest to write for ``checkpoint``: one handle of each task, in the plan's order. ``earlier``: see
-        ``Manifest``."""
+        """The manifest for ``checkpoint``: one handle per task, in the plan's order. ``earlier``: see ``Manifest``."""
         return Manifest(
             job=self._plan.job,
             checkpoint=checkpoint,

@@ -1,5 +1,4 @@
-"""What the coordinator's machine exchanges with its driver, besides the control messages: events in, instructions
-out."""
+"""Events and instructions between the coordinator's machine and its driver, besides the control messages."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ from clonos_py.model.snapshots import Manifest
 
 @dataclass(frozen=True)
 class JobPolicy:
-    """Intervals, timeouts and limits. Times in microseconds; ``checkpoint_interval_us`` 0: only the final
-    checkpoint."""
+    """Intervals, timeouts, limits. Times in microseconds; ``checkpoint_interval_us`` 0: only the final checkpoint."""
 
     checkpoint_interval_us: int = 5_000_000
     checkpoint_timeout_us: int = 60_000_000
@@ -43,8 +41,7 @@ class JobPolicy:
     claims: Claims = field(default_factory=Claims)
     """The user's decisions about state that no operator claims."""
     lineage: str = ""
-    """The name of the lineage that begins if no checkpoint is resumed; drawn by the driver, part of idempotency
-    keys."""
+    """The name of the lineage that begins if no checkpoint is resumed; drawn by the driver, for idempotency keys."""
     staggered: bool = True
     """Whether tasks that take snapshots alone are called after their receivers. False: at independent times."""
 
@@ -160,8 +157,7 @@ class ReportEvent:
 
 @dataclass(frozen=True, slots=True)
 class EndJob:
-    """The job has ended. ``error`` (a type of model.errors) and ``message`` say why it failed; None: it has
-    finished."""
+    """The job has ended. ``error`` (a type of model.errors) and ``message`` say why it failed; None: it finished."""
 
     error: str | None = None
     message: str = ""

@@ -420,8 +420,7 @@ class JobMachine:
         self._maybe_finished()
 
     def _count_progress(self, adopted: Adopted) -> None:
-        """Resets the failure counters. A checkpoint of all tasks resets all of them, snapshots of some tasks only
-        theirs."""
+        """Resets failure counters. A checkpoint of all tasks resets all of them, snapshots of some only theirs."""
         if adopted.tasks is None:
             self._rollbacks_in_vain = 0
             self._recoveries_in_vain.clear()
@@ -522,8 +521,7 @@ class JobMachine:
         self._on_died(ProcessDied(process, reason))
 
     def _on_suspect(self, message: messages.Suspect) -> None:
-        """Pings the suspected task. It is replaced only if the two tasks cannot connect for the whole connection
-        timeout."""
+        """Pings the suspected task. Replaces one only if the two cannot connect for the whole connection timeout."""
         receiver, sender = self._fleet.processes[message.process], self._fleet.owner(message.task)
         if sender is None or receiver.role is Role.STANDBY:
             return

@@ -1,5 +1,4 @@
-"""Orphans: survivors that depend on determinants that were lost with their holders (Clonos, section 5.3, Figure 4;
-D10).
+"""Orphans: survivors that depend on determinants lost with their holders (Clonos, section 5.3, Figure 4; D10).
 
     failed --> failed, or running and not caught up --> ... --> survivor
 
@@ -24,8 +23,7 @@ Survivors = Mapping[TaskId, HeldLogsReport]
 
 
 def orphans(plan: PhysicalPlan, failed: Collection[TaskId], survivors: Survivors) -> dict[TaskId, TaskId]:
-    """By failed task whose determinants are lost: a task that depends on them. Empty if replay can recover all
-    tasks."""
+    """By failed task whose determinants are lost: a task that depends on them. Empty if replay can recover all."""
     found = {}
     for origin in sorted(failed):
         dependant = _dependant(plan, origin, survivors) or _lost(plan, origin, survivors)
@@ -80,8 +78,7 @@ def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> Task
 
 
 def _lost(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> TaskId | None:
-    """A process that still has to replay a log depends on as much of the upstream logs as the holders of that log
-    did."""
+    """A process that has yet to replay a log depends on as much of the upstream logs as the holders of that log."""
     number = plan.tasks.index(origin)
     held = max((s.stop for answer in survivors.values() for s in answer.logs if s.task == number), default=0)
     return next((task for task, answer in sorted(survivors.items()) if answer.needs.get(number, 0) > held), None)

@@ -37,8 +37,7 @@ def peers(
     reset: Collection[TaskId] = (),
     of: Collection[TaskId] | None = None,
 ) -> list[Peer]:
-    """The senders that a task subscribes to, by input; only those in ``of`` if given. Senders in ``reset`` renumber
-    their frames."""
+    """The senders that a task subscribes to, by input; only those in ``of`` if given. Those in ``reset`` renumber."""
     found = []
     for channel in plan.inputs[task]:
         sender = plan.sender(channel)

@@ -50,8 +50,7 @@ class RestartsWithoutLog:
         return found
 
     def begin(self, round_: Round) -> None:
-        """Marks the failed tasks that must restart without their log, as far as this can be decided before survivors
-        answer."""
+        """Marks the failed tasks that must restart without their log, as far as is clear before survivors answer."""
         if not self._context.policy.deduplicate:
             round_.without_log = set(round_.failed)
         more = (round_.failed & self._receivers) - round_.without_log if self._context.policy.deduplicate else set()

@@ -184,8 +184,7 @@ class Rounds:
         return chosen
 
     def _candidate(self, task: TaskId, host_processes: Collection[int]) -> TaskProcess | None:
-        """The process for a failed task: the one already promoted, else the best standby. None if a new one must be
-        started."""
+        """The process for a failed task: one already promoted, else the best standby. None if a new one must start."""
         fleet = self._context.fleet
         found = fleet.owner(task) or fleet.best(task, self._at_leisure, host_processes)
         if found is None:
@@ -290,8 +289,7 @@ class Rounds:
                 context.start_process(task, owner.number)
 
     def make_room(self) -> None:
-        """Dismisses standbys that share a host process with a task, once standbys elsewhere have as new a
-        checkpoint."""
+        """Dismisses standbys that share a host process with a task, once others elsewhere have as new a checkpoint."""
         context = self._context
         for standby in context.fleet.co_located_standbys() if self.over else []:
             for _ in range(self._lacking(standby.task)):
@@ -335,7 +333,6 @@ class Rounds:
                 self._effective = {}
 
     def _report(self, event: StandbyPromoted | StandbyActivated | Replayed | FirstNewEffect) -> None:
-        """Reports events of failed tasks only. For the others after a rollback it is not known which effects are
-        new."""
+        """Reports events of failed tasks only. For others after a rollback it is not known which effects are new."""
         if event.task in self._ever_failed | self._failed_before:
             self._context.report(event)

@@ -24,8 +24,7 @@ from clonos_py.model.segments import Incarnation
 from clonos_py.model.times import MAX_TIME
 
 _PATIENCE = 2
-"""Heartbeat timeouts that may pass after the last answer. While other processes still answer, a process is only
-slow."""
+"""Heartbeat timeouts that may pass after the last answer. While other processes answer, a process is only slow."""
 
 
 class Takeover:

@@ -70,8 +70,7 @@ class Unreachable:
         return chosen
 
     def _worse(self, receiver: TaskProcess, sender: TaskProcess) -> TaskProcess:
-        """The process with more failing connections. If both have the same number: the receiver and the sender in
-        turn."""
+        """The process with more failing connections. If the numbers are equal: receiver and sender in turn."""
         alive = self._context.fleet.processes
         missed = Counter(end for pair in self._since_us if alive.keys() >= set(pair) for end in pair)
         if missed[receiver.number] != missed[sender.number]:

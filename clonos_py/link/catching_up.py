@@ -74,8 +74,7 @@ class CatchingUp:
         )
 
     def report_running(self, round_: int, rows_replayed: int) -> list[Instruction]:
-        """Called when the log is used up. Reports the end of replay once all frames sent to the predecessor are taken,
-        too."""
+        """Called when the log is used up: reports the end of replay once all frames of the predecessor are taken."""
         if self._running_reported or not self.done:
             return []
         self._running_reported = True

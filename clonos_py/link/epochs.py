@@ -1,5 +1,4 @@
-"""What a link holds of snapshots until their checkpoint is complete: progress, and results that sinks prepared
-(D16)."""
+"""What a link holds of snapshots until their checkpoint is complete: progress, and prepared results (D16)."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ class Epochs:
             self._prepared[checkpoint] = {name: list(c) for name, c in prepared.items()}
 
     def uncommitted(self, checkpoint: int) -> Committables:
-        """Results that sinks prepared up to ``checkpoint`` and that are not committed, those of aborted checkpoints
-        included."""
+        """Prepared and uncommitted results up to ``checkpoint``, those of aborted checkpoints included."""
         merged: Committables = {}
         for number in sorted(n for n in self._prepared if n <= checkpoint):
             for name, named in self._prepared[number].items():
@@ -51,8 +49,7 @@ class Epochs:
         self._prepared = {n: c for n, c in self._prepared.items() if n > checkpoint}
 
     def complete(self, checkpoint: int) -> TaskProgress | None:
-        """Checkpoint ``checkpoint`` is complete. Returns the progress in its snapshot; None if this process has not
-        taken it."""
+        """Checkpoint ``checkpoint`` is complete. Returns the progress in its snapshot; None without a snapshot."""
         progress = self._progress.get(checkpoint)
         self._progress = {n: p for n, p in self._progress.items() if n > checkpoint}
         return progress

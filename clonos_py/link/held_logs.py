@@ -54,8 +54,7 @@ class HeldLogs:
         """The incarnation of the task's own log."""
 
     def succeed(self, attempt: Attempt) -> None:
-        """This process becomes ``attempt`` of its task. Only a first attempt has no predecessor whose logs it may
-        lack."""
+        """This process becomes ``attempt`` of its task. Unless it is the first, it may lack its predecessor's logs."""
         if attempt.counter > 1:
             self._settled = False
             self._lacking = [set(shared_logs(self._plan, channel.sender, self._task)) for channel in self._inputs]
@@ -108,8 +107,7 @@ class HeldLogs:
             self._note()
 
     def news(self, index: int) -> list[Reach]:
-        """The logs that the sender of an input need not send, since others have sent them; only those not acknowledged
-        yet."""
+        """The logs that others than the sender of an input have sent; only those that were not acknowledged yet."""
         known = self._acknowledged[index]
         found = [reach for number in self._several[index] if (reach := self.store.reach(number)) > known[number]]
         known.update((reach.task, reach) for reach in found)
@@ -121,8 +119,7 @@ class HeldLogs:
         self.store.append(msgspec.structs.replace(segment, incarnation=number) if number else segment)
 
     def replayed(self) -> None:
-        """The log is replayed: the frames that it names have arrived again, with the determinants that they depend
-        on."""
+        """The log is replayed: the frames that it names have arrived again, with the determinants they depend on."""
         self._needs = {}
 
     def complete(self) -> None:

@@ -306,8 +306,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class ClaimOutput:
-    """Take over the output of the causal sink ``name`` as ``attempt``, which restarts from ``checkpoint``. See
-    ``CausalSink.claim``."""
+    """Take over the output of causal sink ``name`` as ``attempt``, restarting from ``checkpoint``."""
 
     number: int
     name: str

@@ -180,8 +180,7 @@ class LinkMachine:
             ) from problem
 
     def _on_load_failed(self, event: io.LoadFailed) -> list[io.Instruction]:
-        """A slow standby may find that its checkpoint was deleted. It reports this, and waits for the next one or for
-        its promotion."""
+        """A slow standby may find its checkpoint deleted. It reports this, and waits for the next or for promotion."""
         if not self._restoring.failed(event.restore):
             return []
         if self.state is not TaskState.STANDBY:

@@ -219,8 +219,7 @@ class Outflow:
         return instructions
 
     def passed(self, checkpoint: int) -> list[io.Instruction]:
-        """The task has taken its snapshot for this checkpoint. Frames that it retains from before wait for its
-        completion."""
+        """The task has taken its snapshot for this checkpoint. Frames retained from before wait for its completion."""
         self._pressure.barrier_passed = checkpoint
         return self.weigh()
 
@@ -232,8 +231,7 @@ class Outflow:
         return self.weigh()
 
     def ask_again(self) -> list[io.Instruction]:
-        """The coordinator was lost, and with it possibly the requested or current checkpoint: requests one again if
-        needed."""
+        """The coordinator was lost, and with it perhaps a requested checkpoint: requests one again if needed."""
         self._pressure.barrier_passed = 0
         self._uncovered = set()
         return self.weigh()

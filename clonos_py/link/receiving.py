@@ -19,8 +19,7 @@ def frames_acknowledged(window: int) -> int:
 
 
 class InputChannel:
-    """One input: its sender, the connection to it, and checksums of frames that its sender may have to rebuild
-    (D12)."""
+    """One input: its sender, its connection, and checksums of frames that its sender may have to rebuild (D12)."""
 
     def __init__(self, index: int, channel: ChannelId, sender: TaskId, window: int, stamped: int = 0) -> None:
         """``stamped``: the number of tasks if frames carry stamps, else 0."""

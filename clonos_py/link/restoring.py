@@ -7,8 +7,7 @@ from clonos_py.model.messages import Restore
 
 
 class Restoring:
-    """The state that is wanted and the state that is loaded. Without a checkpoint a process starts empty, with nothing
-    to load."""
+    """The state that is wanted and the state that is loaded. Without a checkpoint a process starts empty."""
 
     def __init__(self) -> None:
         self._loaded = 0

@@ -104,8 +104,7 @@ class OutputChannel:
         self._first_new = expectation.next_seq
 
     def retained(self, frame: Frame, codec: FrameCodec, check: bool) -> None:
-        """Appends a frame. Raises DivergenceError if it differs from the frame that the predecessor sent under this
-        number."""
+        """Appends a frame. Raises DivergenceError if it differs from the predecessor's frame with this number."""
         entry = self._encoded(frame, codec, check)
         self._frame_rows = entry.row_count or self._frame_rows
         self.log.append(entry)
@@ -163,8 +162,8 @@ class OutputChannel:
         return changed
 
     def cover(self, below: int) -> bool:
-        """The restart point of the receiver covers the frames below ``below``. Returns whether it covers more than
-        before."""
+        """The receiver's restart point covers the frames below ``below``. Returns whether it covers more than it
+        did."""
         if below <= self.log.covered:
             return False
         self.log.truncate_below(below)

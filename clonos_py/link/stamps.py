@@ -6,8 +6,7 @@ from clonos_py.channel.stamps import HmnrStamp, StampReader, StampWriter
 
 
 class SentStamps:
-    """Encodes stamps for a job with ``tasks`` tasks. Frames of an earlier run may have none; they precede all
-    others."""
+    """Encodes stamps for a job with ``tasks`` tasks. Frames of an earlier run may have none; they come first."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks

@@ -1,5 +1,4 @@
-"""Definitions of sources and sinks as users write them in a job: plain values that open no connections until
-created."""
+"""Definitions of sources and sinks as users write them in a job: plain values that open no connections."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ class Delivery(StrEnum):
     TRANSACTIONAL = "transactional"
     """Rows are visible when the checkpoint that covers them is complete."""
     CAUSAL = "causal"
-    """Rows are visible at once, because the output holds the determinants that they depend on. ``create`` returns a
-    CausalSink."""
+    """Rows are visible at once: the output holds the determinants they depend on. ``create`` returns a CausalSink."""
 
 
 class SinkDefinition:

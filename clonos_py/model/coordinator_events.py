@@ -70,8 +70,7 @@ class FunctionHangs:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Every source has ended and every sink has committed; or, with ``stopped``, the user stopped or interrupted the
-    run."""
+    """Every source has ended and every sink has committed; or the user ``stopped`` or interrupted the run."""
 
     stopped: bool = False
 

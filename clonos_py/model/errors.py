@@ -56,13 +56,11 @@ class GraphError(ClonosError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run is to stop, as after Ctrl-C. A user's function that raises KeyboardInterrupt itself has failed
-    instead."""
+    """The run is to stop, as after Ctrl-C. A user's function that raises KeyboardInterrupt itself has failed."""
 
 
 class UserCodeError(ClonosError):
-    """A user's function raised an error. The message names operator and record, and ends with the place in the user's
-    code."""
+    """A user's function raised an error. The message names operator and record, and ends with the user's line."""
 
     remedy = Remedy.STOP_JOB
 
@@ -124,8 +122,7 @@ class CheckpointError(ClonosError):
 
 
 class UnclaimedStateError(CheckpointError):
-    """A checkpoint holds state of operators that the job does not have, and the user has not decided what to do with
-    it."""
+    """A checkpoint holds state of operators that the job does not have, and the user has not renamed or dropped it."""
 
     remedy = Remedy.FIX_INPUT
 

@@ -27,8 +27,7 @@ class ChannelId(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """One process in the role of a task, numbered (D11). Later attempts compare greater; messages of older ones are
-    dropped."""
+    """One process in the role of a task (D11). Later attempts compare greater; messages of older ones are dropped."""
 
     generation: int
     counter: int

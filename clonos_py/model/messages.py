@@ -53,8 +53,7 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class Expectation(msgspec.Struct, frozen=True):
-    """What a survivor has received on a channel from a failed task: the next sequence number and checksums below it
-    (D12)."""
+    """What a survivor has of a channel from a failed task: the next sequence number and checksums below it (D12)."""
 
     channel: ChannelId
     next_seq: int
@@ -134,8 +133,7 @@ class Probe(msgspec.Struct, frozen=True, tag=True):
 
 
 class EndLoop(msgspec.Struct, frozen=True, tag=True):
-    """To the heads of a loop: the loop holds no rows, and none of its tasks can restart from a point where it held
-    some."""
+    """To the heads of a loop: it holds no rows, and none of its tasks can restart from where it held some."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
@@ -149,8 +147,7 @@ class Ping(msgspec.Struct, frozen=True, tag=True):
 
 
 class StatusRequest(msgspec.Struct, frozen=True, tag=True):
-    """A coordinator has replaced a lost one and requests a StatusReport. No message of the lost one comes after
-    this."""
+    """A coordinator has replaced a lost one and requests a StatusReport. The lost one sends no message after this."""
 
 
 ToProcess = (
@@ -210,8 +207,7 @@ class HeldLogsReport(msgspec.Struct, frozen=True, tag=True):
     replayed: list[int] = []
     """Inputs that occur in the log that it was sent to replay."""
     lacking: dict[int, list[int]] = {}
-    """By input: ordinals of the tasks whose logs its predecessor had received on it, and which it may hold in part
-    only."""
+    """By input: ordinals of tasks whose logs its predecessor had received on it, and which it may hold in part only."""
     settled: bool = True
     """False: it replaces a failed task and has not received that task's log."""
     ends: dict[int, int] = {}
@@ -220,8 +216,7 @@ class HeldLogsReport(msgspec.Struct, frozen=True, tag=True):
     """Ordinals of tasks upstream of a failed one of whose logs it holds everything that the failed task's log depends
     on, as far as it holds that log."""
     needs: dict[int, int] = {}
-    """The ``needs`` of the Replay message; void once the log is used up, or a checkpoint that it has taken is
-    complete."""
+    """The ``needs`` of Replay; void once the log is used up, or a checkpoint that it has taken is complete."""
     own: int | None = None
     """The ordinal of its own task if that has not failed, its log is among ``logs``, and a failed task in a loop is to
     get all of that log."""
@@ -286,8 +281,7 @@ class RequestCheckpoint(msgspec.Struct, frozen=True, tag=True):
 
 
 class FramesNotSpilled(msgspec.Struct, frozen=True, tag=True):
-    """Retained frames cannot be written to disk and stay in memory while there is room; a checkpoint would free
-    some."""
+    """Retained frames cannot be written to disk and stay in memory while there is room; a checkpoint would free it."""
 
     process: int
     reason: str
@@ -326,8 +320,7 @@ class Pong(msgspec.Struct, frozen=True, tag=True):
 
 
 class StatusReport(msgspec.Struct, frozen=True, tag=True):
-    """The answer to StatusRequest. A process that is still starting reports only its number, and sends Started
-    later."""
+    """The answer to StatusRequest. A process that is still starting reports only its number, and Started later."""
 
     process: int
     attempt: Attempt | None = None

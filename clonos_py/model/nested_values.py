@@ -140,8 +140,7 @@ def _sequence(value: Any, kind: pa.DataType, place: Place, index: int) -> Any:
 
 
 def _not_null(values: list[Any], field: pa.Field[Any], place: Place) -> list[int] | None:
-    """The indices of the values that are not None; None if there are no Nones. Raises FieldError if the field forbids
-    None."""
+    """The indices of the values that are not None; None if all are not. Raises FieldError if the field forbids None."""
     if type(None) not in set(map(type, values)):
         return None
     if not field.nullable:

@@ -21,8 +21,7 @@ def plain_scalar(value: np.generic) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """A NumPy scalar or array as a plain value, for encoders that do not support NumPy. Raises TypeError for anything
-    else."""
+    """A NumPy scalar or array as a plain value, for encoders without NumPy support. Raises TypeError for others."""
     if isinstance(value, np.generic):
         return plain_scalar(value)
     if isinstance(value, np.ndarray):

@@ -29,8 +29,7 @@ class Output(Protocol):
     """Receives the results of an operator."""
 
     def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
-        """Passes rows (any number, with the port's declared schema) to the next operators. Rows must not change after
-        this."""
+        """Passes rows (any number, of the port's declared schema) to the next operators. They are immutable then."""
         ...
 
 
@@ -179,8 +178,7 @@ class Operator:
         """All inputs have ended: emits the remaining results. Called once, after ``on_watermark(MAX_TIME)``."""
 
     def snapshot(self) -> OperatorState:
-        """The current state. This is cheap: chunks are referenced, and only changes since the last snapshot are
-        built."""
+        """The current state. This is cheap: chunks are referenced, only changes since the last snapshot are built."""
         return OperatorState()
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
@@ -189,8 +187,7 @@ class Operator:
 
 
 class Committing(Protocol):
-    """A part that commits when checkpoints complete: a sink, or a source that reports its progress to an external
-    system."""
+    """A part that commits when checkpoints complete: a sink, or a source that reports its progress elsewhere."""
 
     @property
     def remote(self) -> bool:
@@ -327,8 +324,7 @@ class Read(NamedTuple):
     counts: Mapping[str, int] = {}
     """By counter of the source that is shown to the user, such as ``rows_skipped``: the amount to add."""
     note: Any = None
-    """For a source whose rows are logged: plain data that is logged with the rows and passed to ``passed`` on
-    replay."""
+    """For a source whose rows are logged: plain data logged with the rows, which ``passed`` gets on replay."""
 
     @property
     def row_count(self) -> int:

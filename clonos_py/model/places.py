@@ -29,8 +29,7 @@ _TRACEBACK_CHARACTERS_MAX = 20_000
 
 
 def blamed(message: str, error: BaseException, function: Callable[..., Any] | None = None) -> UserCodeError:
-    """The error to raise for an exception in user code. ``function``: the one that was called, even if it has
-    returned."""
+    """The error to raise for an exception in user code. ``function``: the one called, even if it has returned."""
     if isinstance(error, UserCodeError) and error.place:
         return UserCodeError(message, error.place, error.traceback)
     place = place_of_failure(error, function) if function is not None else place_of(error)

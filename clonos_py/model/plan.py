@@ -101,8 +101,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Vertex:
-    """A chain of operators that runs in one task, named after its stateful operator, source, sink or first operator
-    (P3)."""
+    """A chain of operators that runs in one task, named after its state, source, sink or first operator (P3)."""
 
     name: str
     parallelism: int
@@ -171,8 +170,7 @@ class PhysicalPlan:
 
     @cached_property
     def channels(self) -> tuple[ChannelId, ...]:
-        """Every channel of every edge; FORWARD connects instances with equal indexes, other partitionings all with
-        all."""
+        """Every channel of every edge; FORWARD connects instances with equal indexes, others all with all."""
         found = []
         for edge in self.edges:
             for source in range(self.by_name[edge.source].parallelism):
@@ -240,8 +238,7 @@ class PhysicalPlan:
         return next((loop for loop in self.loops if task.vertex in loop.members), None)
 
     def _members(self, head: str) -> frozenset[str]:
-        """The vertices both downstream and upstream of the head. One pass along the topological order finds either
-        set."""
+        """The vertices both downstream and upstream of the head. One pass in topological order finds either set."""
         forward = [edge for edge in self.edges if not edge.feedback]
         order = {vertex.name: place for place, vertex in enumerate(self.vertices)}
         behind, before = {head}, {edge.source for edge in self.edges if edge.feedback and edge.target == head}

@@ -17,8 +17,7 @@ UNALIGNED = "unaligned"
 UNCOORDINATED = "uncoordinated"
 """Each task takes its snapshots alone; frames and determinants between them are stored (E5)."""
 INDUCED = "communication-induced"
-"""Uncoordinated; in addition, a task takes a snapshot before it takes frames that could make an earlier one useless
-(E10)."""
+"""Uncoordinated, and a task takes a snapshot before frames that could make an earlier one useless (E10)."""
 ALONE = (UNCOORDINATED, INDUCED)
 """The protocols in which each task takes its snapshots alone."""
 PROTOCOLS = (ALIGNED, UNALIGNED, UNCOORDINATED, INDUCED)
@@ -38,8 +37,7 @@ class ProtocolSides(Generic[T]):
         self._sides[name] = side
 
     def of(self, name: str) -> T:
-        """The side of a protocol; imports the module of that name if needed. Raises SettingError for an unknown
-        protocol."""
+        """The side of a protocol; imports its module if needed. Raises SettingError for an unknown protocol."""
         if name not in self._sides and "." in name:
             importlib.import_module(name)
         side = self._sides.get(name, self._default)

@@ -23,8 +23,7 @@ class StoredChunk(msgspec.Struct, frozen=True):
 
 
 class StoredFrames(msgspec.Struct, frozen=True):
-    """The location of the frames [start, stop) of a channel in storage. Other frames may be stored together with
-    them."""
+    """The location of the frames [start, stop) of a channel in storage; others may be stored together with them."""
 
     location: str
     start: int

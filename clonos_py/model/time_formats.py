@@ -34,13 +34,11 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Iso8601:
-    """Times are text such as ``2026-01-31T09:30:00.5+02:00`` or ``2026-01-31 09:30``; a time without a zone is in
-    UTC."""
+    """Times are text such as ``2026-01-31T09:30:00.5+02:00`` or ``2026-01-31 09:30``; without a zone in UTC."""
 
 
 def written_as(type_: pa.DataType, extras: Sequence[Any]) -> dict[bytes, bytes] | None:
-    """The metadata of a field whose annotation carries ``extras``. Raises GraphError if a format does not fit the
-    type."""
+    """The metadata of a field whose annotation carries ``extras``. Raises GraphError if a format does not fit."""
     formats = [extra for extra in extras if isinstance(extra, Epoch | Iso8601)]
     if not formats:
         return None

@@ -46,8 +46,7 @@ SOURCE = -1
 
 @dataclass
 class DraftVertex:
-    """A vertex under construction. ``origins[i]``: the node whose work operator i does; None for an inserted
-    operator."""
+    """A vertex under construction. ``origins[i]``: the node whose work operator i does; None if it was inserted."""
 
     number: int
     parallelism: int
@@ -247,8 +246,7 @@ def _writes_at_once(node: Node) -> bool:
 
 
 def most_telling(chain: DraftVertex) -> str:
-    """The name of a vertex: that of its first stateful operator, else of its source, its sink, or its first operator
-    (P3)."""
+    """The name of a vertex: that of its first stateful operator, else of its source, sink or first operator (P3)."""
     stateful = [operator.name for operator in chain.operators if operator.stateful]
     sinks = [operator.name for operator in chain.operators if operator.sink]
     source = [chain.source.name] if chain.source is not None else []

@@ -1,5 +1,4 @@
-"""Co-located rows: the columns by which the rows of a node are already partitioned, so that no further shuffle is
-needed.
+"""Co-located rows: columns by which the rows of a node are already partitioned, so that no shuffle is needed.
 
 The output of a join or an aggregate by key is where the rows of that key are. This holds for the columns that carry the
 key on, under any name, in the order in which they are hashed.

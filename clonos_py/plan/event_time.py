@@ -42,8 +42,7 @@ def _moved(graph: LogicalGraph, node: Node, before: Node) -> dict[int, Node]:
 
 
 def idle_us(chain: DraftVertex, own_us: int | None) -> int | None:
-    """The time after which an idle partition of a chain's source does not hold the watermark back: the least that is
-    set."""
+    """The time after which an idle partition of a chain's source holds no watermark back: the least that is set."""
     works = [origin.work for origin in chain.origins if origin is not None]
     asked = [work.idle_us for work in works if isinstance(work, AssignEventTimes)]
     return min((us for us in (own_us, *asked) if us is not None), default=None)

@@ -59,8 +59,7 @@ Factory = Callable[[], Operator]
 
 
 def source_plan(node: Node, read_rows: int | None, merge_rows: int, adaptive: bool) -> SourcePlan:
-    """The source of a vertex. ``read_rows``: the most rows of a read. ``merge_rows``, ``adaptive``: see
-    ``SourcePlan``."""
+    """The source of a vertex. ``read_rows``: the most rows of a read. Others: see ``SourcePlan``."""
     work = node.work
     assert isinstance(work, ReadSource)
     factory = partial(work.definition.create, work.columns, read_rows=read_rows)
@@ -87,8 +86,7 @@ def narrowing(name: str, rows: pa.Schema, columns: tuple[str, ...]) -> OperatorP
 
 
 def combining(name: str, rows: pa.Schema, node: Node, columns: tuple[str, ...]) -> OperatorPlan | None:
-    """An operator that combines the rows of a batch before they are sent, and keeps ``columns``; None if nothing can be
-    combined."""
+    """An operator that combines a batch before it is sent, and keeps ``columns``; None if nothing can be combined."""
     make: Any = None
     schema = rows
     match work := node.work:

@@ -118,8 +118,7 @@ class LoopHead:
 
 @dataclass(frozen=True)
 class AggregateWindows:
-    """Port 0: one row per key and window. Port 1: late rows, if ``late``. ``combined``: the input is partial
-    results."""
+    """Port 0: one row per key and window. Port 1: late rows, if ``late``. ``combined``: input of partial results."""
 
     keys: tuple[str, ...]
     window: Window
@@ -344,8 +343,7 @@ class LogicalGraph:
         object.__setattr__(self, "by_id", {node.id: node for node in self.nodes})
 
     def consumers(self) -> dict[Port, list[tuple[Node, int]]]:
-        """By port: the nodes that read it, with their side; the head of a loop reads the tail, on the side after its
-        inputs."""
+        """By port: its readers with their side; the head of a loop reads the tail, on the side after its inputs."""
         found: dict[Port, list[tuple[Node, int]]] = {
             Port(n.id, p): [] for n in self.nodes for p in range(len(n.schemas))
         }

@@ -36,8 +36,7 @@ def _first_only(graph: LogicalGraph) -> LogicalGraph:
 
 
 def _combined(graph: LogicalGraph) -> LogicalGraph:
-    """Combines rows of a batch before the shuffle if the order of merging cannot matter, unless late rows are
-    output."""
+    """Combines rows of a batch before the shuffle if the merging order cannot matter and late rows are not output."""
     known: dict[int, Keys] = {}
     for node in graph.nodes:
         known[node.id] = colocated(node, known)

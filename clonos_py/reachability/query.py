@@ -39,8 +39,7 @@ def reachability(source: CommandSource, sink: SinkDefinition, **settings: Any) -
 
 
 def final_paths(source: CommandSource, sink: SinkDefinition, **settings: Any) -> Job:
-    """A job that writes the paths that exist in the end to the sink, each once, with the number of times that it
-    exists."""
+    """A job that writes to the sink the paths that exist in the end, each once, with how often it exists."""
     job = Job("reachability", **settings)
     totals = found_paths(job, source).key_by("path").aggregate(weight=col("weight").sum()).at_end()
     totals.filter(col("weight") != 0).sink(sink)

@@ -98,8 +98,7 @@ class StaggeredCalls(SnapshotCalls):
 
 
 class IndependentCalls(SnapshotCalls):
-    """Calls each task at times of its own. The times are drawn by a hash, so that a replay of this coordinator draws
-    the same."""
+    """Calls each task at times of its own, drawn by a hash, so that a replay of this coordinator draws the same."""
 
     wait_for_manifests = False
 

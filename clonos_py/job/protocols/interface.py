@@ -47,8 +47,7 @@ class Adopted:
 
 
 class JobCheckpointing(ABC):
-    """The coordinator's part of a checkpoint protocol. Methods that are not abstract are the same in all known
-    protocols."""
+    """The coordinator's part of a checkpoint protocol. Non-abstract methods are the same in all known protocols."""
 
     stores_logs: ClassVar[bool] = False
     """Whether snapshots hold determinants. Then processes that start from one report these logs in a round."""
@@ -151,8 +150,7 @@ class JobCheckpointing(ABC):
         return False
 
     def condemned(self, lost: Collection[TaskId]) -> set[TaskId]:
-        """Survivors that must restart with the tasks in ``lost``, because their state does not fit the restart points
-        of these."""
+        """Survivors that must restart with the tasks in ``lost``, whose restart points their state does not fit."""
         return set()
 
     def fall_back(self, failed: Collection[TaskId]) -> bool:

@@ -37,8 +37,7 @@ _History = Sequence[TaskHandle]
 
 
 class LineCheckpoints(UncoordinatedCheckpoints):
-    """Keeps the snapshots from the recovery line on. ``_histories`` are those of the newest manifest; empty without
-    one."""
+    """Keeps snapshots from the recovery line on. ``_histories``: those of the newest manifest; empty without one."""
 
     stores_logs = False
     _newest_only = False
@@ -50,8 +49,7 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         self._safe: dict[TaskId, TaskHandle] = {}
         """By task: its snapshot on the recovery line of all tasks."""
         self._pressed: dict[TaskId, dict[TaskId, int]] = {}
-        """By task whose retained frames exceed half of their budget: the epochs that its receivers had on the line
-        then."""
+        """By task whose retained frames take half of their budget: the epochs that its receivers had on the line."""
         self._press_on_us = 0
         """The time before which the pressed tasks are not called again."""
         self._told: frozenset[TaskId] = frozenset()

@@ -14,8 +14,7 @@ from clonos_py.model.protocols import ALIGNED, INDUCED, UNALIGNED, UNCOORDINATED
 
 
 def alone(context: CoordinatorContext) -> JobCheckpointing:
-    """For protocols in which tasks take snapshots alone. Without logs, the snapshots that fit together must be
-    searched."""
+    """For protocols in which tasks take snapshots alone. Without logs, snapshots that fit together must be searched."""
     return LineCheckpoints(context) if context.plan.rollback else UncoordinatedCheckpoints(context)
 
 

@@ -251,8 +251,7 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         self._writing = None
 
     def _drop_dead(self) -> None:
-        """Drops the gathered snapshots of failed tasks: their replacements do not start from them. Those of other tasks
-        remain valid."""
+        """Drops gathered snapshots of failed tasks, from which their replacements do not start. Others remain valid."""
         active = {process.number for process in self._context.fleet.with_role(Role.ACTIVE)}
         self._gathered = [found for found in self._gathered if found[0] in active]
 

@@ -1,5 +1,7 @@
-"""Channel state of feedback edges: with aligned barriers no other channel holds frames between snapshots (E11; Carbone
-et al., Lightweight asynchronous snapshots, for cyclic graphs).
+"""Channel state of feedback edges, for loops with aligned barriers (E11).
+
+No other channel holds frames between aligned snapshots (Carbone et al., Lightweight asynchronous snapshots, for cyclic
+graphs).
 
 The head of a loop takes its snapshot when it has the barriers of all channels that enter the loop. When the barriers
 reach the last task of the loop, that task takes its own snapshot. It stores with it the frames that it has cut for the

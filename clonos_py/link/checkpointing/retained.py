@@ -30,8 +30,7 @@ class RetainedState(ChannelState):
     def __init__(self, plan: PhysicalPlan, outputs: Sequence[OutputChannel], codec: FrameCodec) -> None:
         super().__init__(plan, outputs, codec)
         self._busy = False
-        """Whether a snapshot is being completed or made durable. The places of its frames are not available before that
-        is done."""
+        """Whether a snapshot is being completed or made durable. Until then the places of its frames are not known."""
         self._later: tuple[TaskSnapshot, TaskProgress, Attempt] | None = None
         """The newest snapshot that was taken while another was being completed."""
 
