@@ -1,7 +1,7 @@
-"""Threads that make the calls of asynchronous functions, as many as there are calls on their way.
+"""Threads that make the service calls of asynchronous functions, one for each call in progress.
 
-Each thread opens the users' services that it calls itself, and closes them: some clients insist on one thread. The HTTP
-client is shared, and so are its connections.
+Each thread opens and closes its own clients of the user's services, because some clients must stay in one thread. All
+threads share the HTTP client and its connections.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Callers:
 def _answered(services: ServiceRegistry, call: ServiceCall) -> Answered:
     try:
         return answered(services.client, call)
-    except BaseException as problem:  # noqa: BLE001 - whatever it is, a caller waits for the answer
+    except BaseException as problem:  # noqa: BLE001 - the caller waits for an answer
         error = f"service {call.service} cannot be called: {type(problem).__name__}: {problem}"
         return Answered(call.operator, call.number, None, error)
 
 
 class _Shared:
-    """An HTTP client, opened when it is needed first. It is never closed: a call may be on its way."""
+    """An HTTP client, opened with the first request. It is never closed, because a call may be in progress."""
 
     def __init__(self, factory: Callable[[], HttpClient]) -> None:
         self._factory, self._lock = factory, threading.Lock()
@@ -69,4 +69,4 @@ class _Shared:
         return self._client.send(request)
 
     def close(self) -> None:
-        """Its threads come and go."""
+        """Does nothing: other threads may still use the client."""

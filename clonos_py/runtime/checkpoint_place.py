@@ -1,4 +1,4 @@
-"""Where a run's checkpoints are: in the place that the user names, else in a temporary folder of the run."""
+"""The place of a run's checkpoints: the one that the user names, else a temporary folder of the run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from clonos_py.runtime.leftovers import CHECKPOINTS, last_checkpoint
 
 @contextmanager
 def checkpoint_place(job: str, named: str | None) -> Iterator[str]:
-    """The temporary one is removed at the end, unless the cluster was lost: then the next run goes on from it. One that
-    a former run has left behind may be named; it is held as long as this run lasts."""
+    """The place of checkpoints, for the length of a run.
+
+    A temporary folder is removed at the end. It stays if the cluster was lost and the job has a completed checkpoint
+    in it, so that the next run can resume from it. ``named`` may be a folder that an earlier run has left behind: this
+    run then holds it, so that no other run removes it."""
     if named is not None:
         held = hold(Path(named)) if (Path(named) / LOCK_FILE).exists() else None
         try:

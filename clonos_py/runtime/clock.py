@@ -1,9 +1,9 @@
-"""A clock that is never set: for everything that is due after a while, and for times that are compared with each other.
+"""A clock that is never set, for timeouts, intervals and times that are compared with each other.
 
-The time of day may be set, forwards and backwards, by an administrator or by NTP. Durations that are measured with it
-become wrong by as much: rows would linger for an hour, and processes be silent for one. So the engine counts
-microseconds of the machine's monotonic clock, moved once, when a run begins, to where the time of day was. ``ctx.time``
-and processing-time timers are about the time of day itself and are not counted with it.
+An administrator or NTP may set the time of day forwards or backwards. Durations that are measured with it become wrong
+by as much: rows would linger for an hour, and processes would seem silent for an hour. So the engine counts
+microseconds of the machine's monotonic clock, shifted to the time of day once, when a run begins. ``ctx.time`` and
+processing-time timers mean the time of day itself and do not use this clock.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True)
 class SteadyClock:
-    """Microseconds since 1970-01-01 UTC as the time of day had it when the clock was started. Processes of one machine
-    share a clock that travels to them, so that what they measure is comparable; on another machine, whose monotonic
-    clock counts from elsewhere, ``here`` starts one of its own."""
+    """Microseconds since 1970-01-01 UTC, by the time of day at which the clock was started. The clock is sent to the
+    processes of a run: those on one machine share it, so that their times can be compared. The monotonic clock of
+    another machine counts from a different origin, so ``here`` starts a new clock there."""
 
     machine: str
-    """The machine, and its start, to which ``ahead_us`` belongs."""
+    """The boot of the machine to which ``ahead_us`` belongs."""
     ahead_us: int
-    """What is to be added to the machine's monotonic clock."""
+    """Microseconds to add to the machine's monotonic clock."""
 
     @staticmethod
     def start() -> SteadyClock:
         return SteadyClock(_machine(), time_of_day_us() - _monotonic_us())
 
     def here(self) -> SteadyClock:
-        """This clock, or one of its own for a machine that it was not started on."""
+        """This clock on the machine that it was started on, a new clock on another machine."""
         return self if self.machine == _machine() else SteadyClock.start()
 
     def now_us(self) -> int:
@@ -50,7 +50,7 @@ def _monotonic_us() -> int:
 
 
 def _machine() -> str:
-    """The same for all processes that count with one monotonic clock."""
+    """Identifies the monotonic clock: the same for all processes that share it."""
     with suppress(OSError):
         return _BOOT_ID.read_text(encoding="ascii").strip()
     return socket.gethostname()

@@ -1,4 +1,4 @@
-"""What a task's process counts of rows, operators and latency markers, sent with every heartbeat's answer."""
+"""Counters of a task's process: rows, operators' counts and latencies. Each answer to a heartbeat carries them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from clonos_py.process.contract import Observed
 
 
 class Counters:
-    """Totals since the process began; what operators count is in the task's snapshots, so a replay counts it once.
+    """Totals since the process began. Operators' counts are part of the task's snapshots, so a replay does not count
+    twice.
 
-    Used by one thread only. The caller gives the time, so that virtual time serves as well."""
+    Used by one thread only. The caller supplies the time, which may be virtual."""
 
     def __init__(self) -> None:
         self._rows_in = 0
@@ -41,7 +42,7 @@ class Counters:
             self._latency.record(now_us - event.marker_us)
 
     def added_to(self, counters: ProcessCounters) -> ProcessCounters:
-        """``counters`` of the same process's link, with what is counted here."""
+        """``counters`` of the link of the same process, with these counts added."""
         return msgspec.structs.replace(
             counters,
             rows_in=self._rows_in,

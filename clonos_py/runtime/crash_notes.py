@@ -1,8 +1,8 @@
-"""What is left of a process that a user's function has ended: by ``os._exit``, or by a crash of native code.
+"""Crash notes: what ended a process from within a user's function, by ``os._exit`` or by a crash of native code.
 
-``leave_in`` has a process leave, in a folder that outlives it, the name of the operator at work (written once for
-each batch), the stack as ``faulthandler`` saves it in a crash, and the place of a call of ``os._exit``. ``read`` makes
-of these the error to tell. A process that was killed from outside leaves nothing that names a place in the user's code.
+``leave_in`` makes a process write notes to a folder that outlives it: the name of the running operator (once for each
+batch), the stack that ``faulthandler`` saves in a crash, and the place of a call of ``os._exit``. ``read`` turns these
+notes into an error. A process that is killed from outside leaves no note that names a place in the user's code.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _exit = os._exit
 
 
 class _Paths:
-    """Of what the process with this id leaves."""
+    """The files that the process ``pid`` leaves."""
 
     def __init__(self, folder: Path, pid: int) -> None:
         self.note, self.stack, self.exit = (folder / f"{pid}.{kind}" for kind in ("note", "stack", "exit"))
 
 
 def leave_in(folder: Path) -> None:
-    """From here on this process leaves its last words in ``folder``, for another to read."""
+    """From now on this process writes its crash notes to ``folder``, where another process can read them."""
     paths = _Paths(folder, os.getpid())
     with paths.note.open("w+b") as note:
         NOTE.content = _shared(note)
@@ -50,7 +50,7 @@ def leave_in(folder: Path) -> None:
 
 
 def read(folder: Path, pid: int) -> UserCodeError | None:
-    """What ended the process, if it was a function of the user's."""
+    """The error that ended the process, if a user's function caused it; else None."""
     paths = _Paths(folder, pid)
     with suppress(FileNotFoundError):
         return _error(paths.exit.read_text(encoding="utf-8"), "")
@@ -61,9 +61,9 @@ def read(folder: Path, pid: int) -> UserCodeError | None:
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """For a run within this process: another process tells what ended it, should it not come to the end of the block.
+    """For a run within this process: if the process ends inside the block, a watcher process prints why.
 
-    Where a crash is taken care of already, as in a test, only ``os._exit`` is told of.
+    If ``faulthandler`` is enabled already, as in a test, only calls of ``os._exit`` are reported.
     """
     with exits_told():
         if faulthandler.is_enabled():
@@ -83,7 +83,8 @@ def watched() -> Iterator[None]:
 
 @contextmanager
 def exits_told() -> Iterator[None]:
-    """Within it a function that calls ``os._exit`` ends the process with the one line of an error, and code 1."""
+    """Inside the block, a user's function that calls ``os._exit`` ends the process with a one-line error. The exit code
+    is never 0: 0 becomes 1."""
     _note_exits(_report)
     try:
         yield
@@ -103,27 +104,29 @@ if sys.stdin.buffer.read() != b"done":
 
 
 def _watcher(note: IO[bytes], stack: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Waits for this process's end, in a session of its own: Ctrl-C is not for it. It imports nothing before that."""
+    """A process that waits for the end of this one. It has a session of its own, so that Ctrl-C does not reach it. It
+    imports no module of the engine before this process ends."""
     files = {"note": note.fileno(), "stack": stack.fileno()}
     command = [sys.executable, "-I", "-S", "-c", _WATCH, json.dumps({**files, "path": sys.path})]
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, pass_fds=files.values())
 
 
 def report_crash(note: int, stack: int) -> None:
-    """Prints what ended a process, if it was a function of the user's. The files are given by their descriptors."""
+    """Prints what ended a process, if a user's function caused it. ``note`` and ``stack`` are file descriptors."""
     error = _crash(os.pread(stack, _STACK_BYTES_MAX, 0), os.pread(note, LABEL_BYTES, 0))
     if error is not None:
         _print(error)
 
 
 def _shared(note: IO[bytes]) -> mmap.mmap:
-    """A note in memory that a file shows."""
+    """Memory that is mapped to the file ``note``."""
     note.truncate(LABEL_BYTES)
     return mmap.mmap(note.fileno(), LABEL_BYTES)
 
 
 def _note_exits(note: Callable[[str], Any]) -> None:
-    """Children that are forked end as they would."""
+    """Replaces ``os._exit`` by a function that first passes the place of the call to ``note``, if an operator runs.
+    Forked children are not affected."""
     pid = os.getpid()
 
     def exit_with_a_word(status: int) -> None:
@@ -156,7 +159,7 @@ def _error(words: str, traceback: str) -> UserCodeError:
 
 
 def _crash(saved: bytes, note: bytes) -> UserCodeError | None:
-    """What a crash says, if the user's code was at work for an operator: its innermost frame comes first."""
+    """The error of a crash in the user's code, else None. Frames in ``saved`` come innermost first."""
     stack, operator = saved.decode(errors="replace"), note.rstrip(b"\0").decode(errors="replace")
     fatal, frames = _FATAL.search(stack), _FRAME.findall(stack)
     inner = [frame[0].endswith(_ENGINE) for frame in frames]

@@ -1,4 +1,4 @@
-"""Snapshots and manifests in checkpoint storage, and what came of reading, writing and deleting them, as events."""
+"""Reads, writes and deletes snapshots and manifests in checkpoint storage, and returns the results as events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from clonos_py.model.state import Chunk
 
 @dataclass(frozen=True)
 class _Known:
-    """What the last load brought, by location. None of it ever changes."""
+    """Immutable parts that the last load has read, by location."""
 
     chunks: Mapping[str, Chunk] = field(default_factory=dict)
     runs: Mapping[str, FrameRun] = field(default_factory=dict)
@@ -27,8 +27,8 @@ class _Known:
 
 
 class Snapshots:
-    """Those of one process in storage. A standby loads one after the other: what the last one brought is not read
-    again, and what the next one does not name any more is let go."""
+    """The snapshots of one process in checkpoint storage. A standby loads one snapshot after the other: it does not
+    read again what the last load has read, and releases what the newest snapshot does not name."""
 
     def __init__(self, store: SnapshotStore) -> None:
         self._store = store
@@ -36,7 +36,7 @@ class Snapshots:
 
     @property
     def known(self) -> set[str]:
-        """The locations of what is not read again."""
+        """The locations that are not read again."""
         return {*self._known.chunks, *self._known.runs, *self._known.logs}
 
     def load(self, restore: Restore) -> Loaded | LoadFailed:
@@ -70,8 +70,8 @@ class Snapshots:
         return {stored.location: logs_in(self._store.read_chunks([stored])[stored.location])}
 
     def persist(self, wish: Persist) -> Persisted | PersistFailed:
-        """It has no clock: the caller fills the time in. A task that persists loads nothing any
-        more: what it does not need itself is let go."""
+        """Writes a snapshot. The caller fills in the time, since there is no clock here. A task that persists does not
+        load any more, so what earlier loads have read is released."""
         self._known = _Known()
         try:
             return Persisted(self._store.write(wish.snapshot, wish.attempt), 0.0)
@@ -82,7 +82,7 @@ class Snapshots:
 
 
 def write_manifest(manifest: Manifest, store: SnapshotStore) -> ManifestWritten | ManifestFailed:
-    """Completes a checkpoint. Recoveries wait for it: whatever goes wrong, that is said."""
+    """Completes a checkpoint. Recoveries wait for the result, so every error is returned as ManifestFailed."""
     try:
         store.write_manifest(manifest)
     except CheckpointError as problem:
@@ -95,7 +95,7 @@ def write_manifest(manifest: Manifest, store: SnapshotStore) -> ManifestWritten 
 
 
 def retire(store: SnapshotStore, keep: int = 2) -> CheckpointsRetired:
-    """Deletes all but the ``keep`` newest checkpoints. What cannot be deleted is tried again with the next one."""
+    """Deletes all but the ``keep`` newest checkpoints. The next call tries again what could not be deleted."""
     try:
         store.retire(keep)
     except CheckpointError as problem:
@@ -106,5 +106,5 @@ def retire(store: SnapshotStore, keep: int = 2) -> CheckpointsRetired:
 
 
 def _named(problem: Exception) -> str:
-    """An error that storage should not raise."""
+    """The text of an error that storage is not supposed to raise."""
     return f"{type(problem).__name__}: {one_line(problem)}"

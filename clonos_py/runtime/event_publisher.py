@@ -42,7 +42,7 @@ PROGRESS_US = 250_000
 """The interval of progress events."""
 
 _SILENT_US = 2_000_000
-"""The memory of a process that has sent no counters for so long does not count."""
+"""After this time without new counters, progress leaves out a process's memory, lag and waiting rows."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class CoordinatorNews:
     processes by number."""
 
     crashes: list[tuple[int, TaskId]] = field(default_factory=list)
-    """Failures on order."""
+    """Failures that ``--kill`` ordered."""
     events: list[tuple[int, CoordinatorEvent]] = field(default_factory=list)
     counters: dict[int, tuple[TaskId, ProcessCounters]] = field(default_factory=dict)
     printed: list[str] = field(default_factory=list)
@@ -65,12 +65,12 @@ class EventPublisher:
     def __init__(
         self, plan: PhysicalPlan, began_us: int, listener: Listener, kills: Sequence[tuple[int, TaskId]] = ()
     ) -> None:
-        """``kills``: the failures on order, each so many microseconds after deployment."""
+        """``kills``: failures that ``--kill`` ordered, as (microseconds after deployment, task)."""
         self.began_us = began_us
         self._kills = sorted(kills)
         self._plan, self._listener = plan, listener
         self._crashed: Counter[TaskId] = Counter()
-        """Injected failures that were published already and that the coordinator has not reported."""
+        """Ordered failures that were published already and that the coordinator has not reported."""
         self._counters: dict[int, tuple[TaskId, ProcessCounters]] = {}
         self._last_seen_us: dict[int, int] = {}
         self._fresh: dict[int, None] = {}
@@ -81,7 +81,7 @@ class EventPublisher:
 
     @property
     def latency(self) -> LatencyHistogram:
-        """Of all markers that reached a sink so far."""
+        """The latencies of all markers that have reached a sink."""
         merged = LatencyHistogram()
         for _, counters in self._counters.values():
             merged.merge(LatencyHistogram(counters.latency))
@@ -89,11 +89,11 @@ class EventPublisher:
 
     @property
     def kills_left(self) -> list[tuple[int, TaskId]]:
-        """Failures on order that have not happened yet."""
+        """Ordered failures that have not happened yet."""
         return list(self._kills)
 
     def publish(self, news: CoordinatorNews, now_us: int) -> None:
-        """Tells what happened, then progress if it is time. What dead processes counted stays."""
+        """Publishes the news, then progress if it is due. The counts of dead processes stay in the totals."""
         self._counters.update(news.counters)
         self._last_seen_us.update(dict.fromkeys(news.counters, now_us))
         self._fresh.update(dict.fromkeys(news.counters))
@@ -111,7 +111,7 @@ class EventPublisher:
                 self._listener(at_us, Recovered(task))
 
     def prepare(self, now_us: int, doing: str) -> None:
-        """Before there is a coordinator."""
+        """Publishes a step of the preparation, before there is a coordinator."""
         self._listener(now_us - self.began_us, Preparing(doing=doing))
 
     def _warn(self, news: CoordinatorNews, now_us: int) -> None:
@@ -120,16 +120,17 @@ class EventPublisher:
                 self._listener(now_us - self.began_us, warning)
 
     def await_coordinator(self, now_us: int, waited_us: int, seen: str) -> None:
-        """The platform has not started the coordinator yet."""
+        """Publishes that the platform has not started the coordinator yet."""
         self._listener(now_us - self.began_us, CoordinatorAwaited(waited_us=waited_us, seen=seen))
 
     def name_leftovers(self, leftovers: Sequence[Leftover], checkpoints: str | None) -> None:
-        """Before the run, unless the user names a place for ``checkpoints``: what a run that was killed has left."""
+        """Publishes, before the run, the checkpoints that killed runs have left. Does nothing if the user names a place
+        for ``checkpoints``."""
         for folder, checkpoint in leftovers if checkpoints is None else ():
             self._listener(0, CheckpointsLeft(folder=str(folder), checkpoint=checkpoint))
 
     def stop(self, now_us: int) -> None:
-        """The run was interrupted, in order."""
+        """Publishes that the run was interrupted and has stopped in order."""
         self._finish(now_us - self.began_us, Finished(stopped=True))
 
     def _finish(self, at_us: int, event: Finished) -> None:
@@ -158,7 +159,7 @@ class EventPublisher:
         return TaskFailed(task=task, how=how, frames_at_stake=self._frames_at_stake().get(task, 0))
 
     def _frames_at_stake(self) -> Mapping[TaskId, int]:
-        """Of each task, from the newest counters of a process that was the task."""
+        """The frames at stake of each task, from the newest counters of a process in its role."""
         active = [(self._last_seen_us[number], *told) for number, told in self._counters.items() if told[1].active]
         return {task: counters.frames_at_stake for _, task, counters in sorted(active, key=itemgetter(0))}
 
@@ -210,7 +211,8 @@ class EventPublisher:
         return sum(known) if known else None
 
     def _counts(self) -> Mapping[str, int]:
-        """Each task's newest process that has told any knows what its predecessors had counted."""
+        """Operators' counts, summed over tasks. The counts of a task's newest process that has any include those of its
+        predecessors."""
         newest = {task: c.counts for _, (task, c) in sorted(self._counters.items(), key=itemgetter(0)) if c.counts}
         totals: Counter[str] = Counter()
         for counts in newest.values():
@@ -235,7 +237,7 @@ class EventPublisher:
                 self._listener(at_us, event)
 
     def _publish_loss(self, at_us: int, lost: TaskLost) -> None:
-        """The failure itself was published before if it was on order."""
+        """Publishes the loss of a task. If ``--kill`` ordered the failure, it was published before."""
         if not self._crashed[lost.task]:
             self._listener(at_us, self._failure(lost.task, lost.reason))
         self._crashed[lost.task] = max(0, self._crashed[lost.task] - 1)

@@ -1,4 +1,4 @@
-"""Runs that a script or a notebook asks for; see ``dsl/runs.py``, which looks this module up."""
+"""Runs that a script or a notebook starts. ``dsl/runs.py`` looks up this module."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def start(job: Job, settings: Mapping[str, object]) -> JobHandle:
 
 
 class JobThread(JobHandle):
-    """The listener of a run sees its progress, and can interrupt it."""
+    """A run in a thread of its own. The run's listener keeps its progress, and raises Interrupted to interrupt it."""
 
     def __init__(self, name: str, carry_out: Callable[[Listener, StopSwitch], RunResult]) -> None:
         self.name = name

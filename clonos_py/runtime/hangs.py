@@ -1,6 +1,6 @@
-"""Functions of the user's that hang: a thread of low cost looks, now and then, which call another thread is in.
+"""Finds user functions that hang: a thread looks now and then which call another thread is in.
 
-A call has a frame of its own, so the same frame is the same call, and rows pay nothing for it.
+Each call has its own stack frame, so the same frame means the same call. Rows pay nothing for the watch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from clonos_py.task.at_work import at_work
 
 _LOOKS = 16
-"""In the time after which a call is told of."""
+"""How often the watch looks within the time limit of a call."""
 _STOP_S_MAX = 1.0
 
 
@@ -21,15 +21,15 @@ class HangWatch:
     """Watches one thread, from its own start on until ``stop``."""
 
     def __init__(self, thread: int, limit_us: int, report: Callable[[str], None]) -> None:
-        """``thread``: its identity. ``report`` is called in a thread of the watch's own, once for each call that has
-        lasted for ``limit_us``, and says what hangs where."""
+        """``thread``: the identity of the watched thread. The watch calls ``report`` in its own thread, once for each
+        call that has lasted for ``limit_us``, with a text that says what hangs where."""
         self._thread, self._limit_s, self._report = thread, limit_us / 1e6, report
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._run, name="watch of functions", daemon=True)
         self._watcher.start()
 
     def stop(self) -> None:
-        """Its thread has ended then, unless it is just telling of a call."""
+        """Ends the thread of the watch. Returns before that if ``report`` takes long."""
         self._stopped.set()
         self._watcher.join(_STOP_S_MAX)
 

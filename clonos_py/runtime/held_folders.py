@@ -1,8 +1,8 @@
-"""Temporary folders that processes hold as long as they live, so that others can see which ones were left behind.
+"""Temporary folders that processes hold while they run, so that other runs can see which folders were left behind.
 
-A folder is held by a shared lock (flock) on a file in it, which the system gives back however its holder ends. The file
-gets its name only when it is locked: where it is there and not locked, no holder is left. On a file system without such
-locks it is never there, and the folder counts as held.
+A process holds a folder by a shared lock (flock) on a file in it. The system releases the lock when the process ends in
+any way. The file gets its name only when it is locked: if it exists without a lock, no holder is left. On a file system
+without such locks the file never exists, and the folder counts as held.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pathlib import Path
 
 LOCK_FILE = "held.lock"
 _ATTEMPTS, _PAUSE_S = 100, 0.02
-"""A folder that is just being removed is gone soon, and is then made again."""
+"""A folder that another process is removing is gone soon, and is then created again."""
 
 
 class Hold:
     """One holder's lock. Ends with ``release``, or with the process."""
 
     def __init__(self, descriptor: int | None) -> None:
-        """None: the file system has no locks."""
+        """``descriptor``: of the locked file; None if the file system has no locks."""
         self._descriptor = descriptor
 
     def release(self) -> None:
@@ -36,8 +36,8 @@ class Hold:
 
 
 def hold(folder: Path) -> Hold:
-    """Holds the folder, together with all others that do, and makes it where it is missing. Raises OSError where that
-    cannot be done."""
+    """Holds the folder; other processes may hold it, too. Creates the folder if it is missing. Raises OSError if that
+    is not possible."""
     for _ in range(_ATTEMPTS):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def hold(folder: Path) -> Hold:
 
 @contextmanager
 def temporary(prefix: str) -> Iterator[Path]:
-    """A folder of this process, which is removed at the end."""
+    """A temporary folder of this process, removed at the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     held = hold(folder)
     try:
@@ -68,7 +68,7 @@ def temporary(prefix: str) -> Iterator[Path]:
 
 @contextmanager
 def unheld(folder: Path) -> Iterator[bool]:
-    """Whether the folder was left behind; if so it cannot be held as long as the block lasts."""
+    """Whether the folder was left behind. If so, no process can hold it inside the block."""
     try:
         descriptor = _locked(folder / LOCK_FILE, os.O_RDWR, fcntl.LOCK_EX)
     except OSError:
@@ -81,7 +81,7 @@ def unheld(folder: Path) -> Iterator[bool]:
 
 
 def remove(folder: Path) -> None:
-    """Removes a folder that was left behind; the lock goes last, so that an interrupted removal is made up for."""
+    """Removes a folder that was left behind. The lock goes last, so that a later call can complete a broken removal."""
     with suppress(OSError):
         for path in folder.iterdir():
             if path.name == LOCK_FILE:
@@ -99,7 +99,7 @@ def _join(folder: Path) -> int:
 
 
 def _begin(folder: Path) -> int:
-    """Puts a locked file there. Raises FileExistsError if another process was faster."""
+    """Creates the lock file, already locked. Raises FileExistsError if another process was faster."""
     made = folder / f"{LOCK_FILE}.{secrets.token_hex(6)}"
     descriptor = _locked(made, os.O_RDWR | os.O_CREAT | os.O_EXCL, fcntl.LOCK_SH)
     try:
@@ -113,8 +113,8 @@ def _begin(folder: Path) -> int:
 
 
 def _locked(path: Path, flags: int, kind: int) -> int:
-    """A descriptor of the file, locked. Raises BlockingIOError if others forbid it, FileNotFoundError if the file has
-    been removed meanwhile, another OSError where there are no locks."""
+    """The descriptor of the file, locked. Raises BlockingIOError if a lock of another process conflicts,
+    FileNotFoundError if the file has been removed meanwhile, another OSError if the file system has no locks."""
     descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)

@@ -1,7 +1,8 @@
-"""Event times that cannot be meant: before 1990, or more than a day ahead of the clock. Mostly their unit is another
-one than the job takes them for.
+"""Warns of implausible event times: before 1990, or more than a day ahead of the clock. The usual cause is a unit other
+than the job declares.
 
-The run's driver compares what sources have read with the clock, outside of tasks: nothing in a job depends on it.
+The run's driver compares the times that sources have read with the clock. It does so outside of tasks, so nothing in a
+job depends on it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Ctrl-C while functions of the user's run in the main thread: told apart from a KeyboardInterrupt that they raise. And
-while a library is at work that must not be left half-way."""
+"""Handling of Ctrl-C in the main thread.
+
+``interrupts`` distinguishes Ctrl-C from a KeyboardInterrupt that a user's function raises. ``held_back`` delays Ctrl-C
+while a library runs that must not be interrupted half-way."""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """Whether the run is to stop: a function may have caught the exception that says so."""
+    """Whether a signal has asked the run to stop. The exception alone is not enough: a user's function may catch it."""
 
     def __init__(self) -> None:
         self._wanted = False
@@ -33,7 +35,7 @@ class Interrupts:
 
 @contextmanager
 def interrupts() -> Iterator[Interrupts]:
-    """Takes the signals that would raise KeyboardInterrupt, in the main thread; others raise none."""
+    """Handles the signals that would raise KeyboardInterrupt. In other threads than the main one there are none."""
     found = Interrupts()
     with _handled_by(found.take):
         yield found
@@ -41,7 +43,7 @@ def interrupts() -> Iterator[Interrupts]:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Raises KeyboardInterrupt at the end of the block, if a signal has come that would have raised it within."""
+    """Delays KeyboardInterrupt to the end of the block, if a signal would raise it inside."""
     came: list[int] = []
     with _handled_by(lambda number, frame: came.append(number)):
         yield
@@ -51,7 +53,7 @@ def held_back() -> Iterator[None]:
 
 @contextmanager
 def _handled_by(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Signals that would raise KeyboardInterrupt, which they do in the main thread only."""
+    """Sets ``handler`` for the signals that would raise KeyboardInterrupt, which they do in the main thread only."""
     taken = []
     if threading.current_thread() is threading.main_thread():
         taken = [number for number in _SIGNALS if signal.getsignal(number) is signal.default_int_handler]

@@ -1,4 +1,4 @@
-"""From a job and its settings to a run, on whichever driver the settings name."""
+"""Plans a job and runs it on the driver that the settings name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What runs have left in the temporary folder when they were killed: removed, or named, when the next one starts.
+"""Files that killed runs have left in the temporary folder. When the next run starts, it removes or reports them.
 
-Sockets and spilled frames are of no use to any other run. Checkpoints are: a run that was killed goes on from them. So
-those stay for a week after the last one was completed.
+Sockets and spilled frames are of no use to another run. Checkpoints are: the job can resume from them. So these stay
+for a week after the last one was completed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from clonos_py.checkpoint.layout import LINE, MANIFESTS, manifest_mark, name_in_
 from clonos_py.runtime.held_folders import remove, unheld
 
 SCRATCH = "clonos-"
-"""And twelve hexadecimal digits: Unix-domain sockets need short paths."""
+"""Twelve hexadecimal digits follow: Unix-domain sockets need short paths."""
 SPILLED = "clonos-spilled-"
 CHECKPOINTS = "clonos-checkpoints-"
 _OF_NO_USE = re.compile(rf"{SCRATCH}[0-9a-f]{{12}}|{SPILLED}.*")
@@ -26,14 +26,15 @@ _WEEK_S = 7 * 86_400.0
 
 
 class Leftover(NamedTuple):
-    """Checkpoints of a job that was killed."""
+    """Checkpoints that a killed run has left, and the last completed one among them."""
 
     folder: Path
     checkpoint: int
 
 
 def clear(job: str) -> list[Leftover]:
-    """Removes what is of no use, and gives what is left of this job. May be called by several runs at once."""
+    """Removes files that are of no use, and returns the checkpoints of this job that were left behind. Several runs may
+    call it at once."""
     clear_scratch()
     found = []
     for folder in _left_behind(CHECKPOINTS):
@@ -46,20 +47,21 @@ def clear(job: str) -> list[Leftover]:
 
 
 def clear_scratch() -> None:
-    """Removes what is of no use to any run: enough on a node where a run does not start."""
+    """Removes sockets and spilled frames that were left behind. That is enough on a node where no run starts."""
     for folder in _left_behind(SCRATCH):
         if _OF_NO_USE.fullmatch(folder.name):
             remove(folder)
 
 
 def last_checkpoint(folder: Path, job: str) -> int | None:
-    """The last completed checkpoint of the job in a folder of this machine, None if there is none."""
+    """The last completed checkpoint of the job in a local folder, None if there is none."""
     manifests = folder / name_in_folder(job) / LINE / MANIFESTS
     return max((mark[0] for path in manifests.glob("*") if (mark := manifest_mark(path.name))), default=None)
 
 
 def _left_behind(prefix: str) -> Iterator[Path]:
-    """Each is locked as long as it is looked at: what others may remove at the same moment raises nothing."""
+    """Folders that were left behind. Each is locked while the caller handles it. Errors are ignored, since other runs
+    may remove the same folders."""
     for folder in sorted(Path(tempfile.gettempdir()).glob(f"{prefix}*")):
         with suppress(OSError), unheld(folder) as left_behind:
             if left_behind:

@@ -1,4 +1,4 @@
-"""What a driver of a world does between its actions: failures on order, news and counters for a listener."""
+"""Work of a world's driver between actions: ordered failures (``--kill``), and events and counters for a listener."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KILL_AGAIN_US = 50_000
 
 
 class Monitor:
-    """Watches a world between its actions: failures on order, news and counters for the listener."""
+    """Called between the actions of a world: injects ordered failures, and publishes events and counters."""
 
     def __init__(
         self,
@@ -28,7 +28,8 @@ class Monitor:
         interrupted: Interrupts,
         publish_us: int = 50_000,
     ) -> None:
-        """``now_us``: the clock of the world. News are published every ``publish_us``."""
+        """``orders``: failures as (microseconds after deployment, task). ``now_us``: the clock of the world. News are
+        published every ``publish_us``."""
         self._publisher, self._now_us, self._interrupted = publisher, now_us, interrupted
         self._publish_us = publish_us
         self._orders = orders
@@ -60,7 +61,7 @@ class Monitor:
             self.publish(world)
 
     def _crash(self, world: World, task: TaskId) -> bool:
-        """False if it is dead already: its replacement is to fail then."""
+        """Kills the task's process. False if there is none now: the caller tries again with the replacement."""
         owners = [p.number for p in world.processes.values() if p.task == task and p.link.attempt is not None]
         for number in owners:
             self._news.crashes.append((world.now_us, task))
@@ -68,7 +69,7 @@ class Monitor:
         return bool(owners)
 
     def publish(self, world: World) -> None:
-        """Hands over what has gathered."""
+        """Publishes the events since the last call and the current counters."""
         for process in world.processes.values():
             if process.link.attempt is not None:
                 counters = self._counters.setdefault(process.task, Counters())
@@ -78,7 +79,7 @@ class Monitor:
         self._pass_on(news)
 
     def hangs(self, what: str) -> None:
-        """A function hangs, and the thread of the world with it: another tells of that."""
+        """Publishes that a function hangs. It blocks the thread of the world, so another thread calls this."""
         self._pass_on(CoordinatorNews(events=[(self._now_us(), FunctionHangs(what))]))
 
     def _pass_on(self, news: CoordinatorNews) -> None:

@@ -1,4 +1,4 @@
-"""What every driver makes of settings, and what it gives back."""
+"""What all drivers derive from a run's settings, and what they return."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from clonos_py.settings.definitions import CallTimes, Guarantee, Preference, Set
 
 @dataclass(frozen=True)
 class RunResult:
-    """What is left of a run besides its output. ``latency`` is of the markers that reached sinks. ``stopped``: the run
-    was stopped with a last checkpoint, before its sources ended."""
+    """What a run returns besides its output. ``latency``: of the markers that reached sinks. ``stopped``: the run was
+    stopped with a last checkpoint, before its sources ended."""
 
     plan: PhysicalPlan
     latency: LatencyHistogram
@@ -27,7 +27,7 @@ class RunResult:
 
 
 def policy(settings: Settings, lineage: str = "") -> JobPolicy:
-    """How the coordinator is to behave. ``lineage``: see there."""
+    """The coordinator's policy. ``lineage``: see ``JobPolicy``."""
     return JobPolicy(
         checkpoint_interval_us=settings.checkpoint_interval_us,
         staggered=settings.checkpoint_calls is CallTimes.STAGGERED,
@@ -45,7 +45,7 @@ def policy(settings: Settings, lineage: str = "") -> JobPolicy:
 
 
 def drawn_lineage() -> str:
-    """One that no other run has."""
+    """A random name for a new lineage, unique among runs."""
     return secrets.token_hex(8)
 
 
@@ -59,8 +59,8 @@ def limits(settings: Settings) -> ChannelLimits:
 
 
 def kills(plan: PhysicalPlan, settings: Settings) -> list[tuple[int, TaskId]]:
-    """Failures on order as (microseconds after deployment, task). Operators are found in whatever vertex they were
-    chained into. Raises SettingError."""
+    """Ordered failures (``--kill``) as (microseconds after deployment, task). An operator stands for the vertex that it
+    was chained into. Raises SettingError if there is no such task."""
     vertex_of = {vertex.name: vertex for vertex in plan.vertices}
     vertex_of.update({o.name: vertex for vertex in plan.vertices for o in vertex.operators})
     vertex_of.update({vertex.source.name: vertex for vertex in plan.vertices if vertex.source})

@@ -1,6 +1,6 @@
 """The placement of processes on nodes and in host processes. No I/O.
 
-A process is placed on a node that has no other process of its task, else on the one with the fewest. A *host process*
+A process is placed on the node with the fewest processes of its task, if possible one with none. A *host process*
 is a process of the operating system. Several standbys, up to the setting, share one until one of them is promoted: then
 the host process belongs to that task and takes no further standbys.
 """
@@ -14,7 +14,8 @@ from typing import NamedTuple
 from clonos_py.model.ids import TaskId
 
 SUSPECT_S = 30.0
-"""So long a node that nothing is heard of is avoided; by then Ray knows better."""
+"""How long a node is avoided after a process died there, unless another process there answers. By then Ray itself has
+found out whether the node is gone."""
 
 
 class Seat(NamedTuple):
@@ -31,8 +32,9 @@ class _Placed(NamedTuple):
 
 
 class Placement:
-    """Remembers what it placed. A standby beside its task would die with the node that it is to survive; and where a
-    process has just died, the whole node may be gone, until another process there is heard."""
+    """Places processes, and holds where each one is. A standby on the node of its task would be lost together with it,
+    so both go to different nodes. Where a process has just died, the whole node may be gone: it is avoided until
+    another process there answers."""
 
     def __init__(self, standbys_per_host: int = 1) -> None:
         self._standbys_per_host = standbys_per_host
@@ -42,7 +44,7 @@ class Placement:
         self._now_s = 0.0
 
     def place(self, number: int, task: TaskId, nodes: Sequence[str], shares: bool = False) -> Seat:
-        """The seat of a process on one of ``nodes`` (not empty). ``shares``: it may share a host process."""
+        """Chooses the seat of a process on one of ``nodes`` (not empty). ``shares``: it may share a host process."""
         beside = Counter(placed.seat.node for placed in self._placed.values() if placed.task == task)
         hosts = Counter(seat.node for seat in {placed.seat for placed in self._placed.values()})
 
@@ -57,7 +59,7 @@ class Placement:
         return seat
 
     def _open_hosts(self, task: TaskId, nodes: Sequence[str]) -> Iterator[Seat]:
-        """Those with room for a standby of ``task``; two of the same task would be lost together."""
+        """Host processes with room for a standby of ``task``. Two standbys of a task in one would be lost together."""
         tasks_of: dict[Seat, list[TaskId]] = {}
         for placed in self._placed.values():
             tasks_of.setdefault(placed.seat, []).append(placed.task)
@@ -67,7 +69,7 @@ class Placement:
                 yield seat
 
     def put(self, number: int, task: TaskId, seat: Seat) -> None:
-        """Where the process really is."""
+        """Records where a process really is."""
         if number not in self._placed:
             self._closed.add(seat.host_process)
         self._placed[number] = _Placed(task, seat)
@@ -78,7 +80,7 @@ class Placement:
             self._closed.add(self._placed[number].seat.host_process)
 
     def take_place(self, number: int, task: TaskId, before: int) -> Seat | None:
-        """A process begins where another is, which leaves. None if that is not known to be anywhere."""
+        """A process begins in the seat of the process ``before``, which leaves. None if ``before`` has no seat."""
         if (placed := self._placed.get(before)) is None:
             return None
         self.put(number, task, placed.seat)
@@ -86,22 +88,22 @@ class Placement:
         return placed.seat
 
     def host_process_of(self, number: int) -> int:
-        """Of a process that was not placed: a host process of no task."""
+        """The host process of a process; -1 if the process was not placed."""
         return self._placed[number].seat.host_process if number in self._placed else -1
 
     def sharing(self, number: int) -> list[int]:
-        """Everybody in the host process of a process, itself included."""
+        """All processes in the host process of a process, itself included."""
         host_process = self.host_process_of(number)
         return [other for other, placed in self._placed.items() if placed.seat.host_process == host_process]
 
     def seen(self, number: int, now_s: float) -> None:
-        """The process is alive, and so is its node."""
+        """The process has answered, so its node is not suspected any more."""
         self._now_s = now_s
         if number in self._placed:
             self._died_s.pop(self._placed[number].seat.node, None)
 
     def leave(self, number: int) -> str | None:
-        """The process is gone, in order. The node where it was."""
+        """The process has ended in order. Returns its node, None if it was not placed."""
         if (placed := self._placed.pop(number, None)) is None:
             return None
         if all(other.seat.host_process != placed.seat.host_process for other in self._placed.values()):
@@ -109,7 +111,7 @@ class Placement:
         return placed.seat.node
 
     def remove(self, number: int, now_s: float) -> None:
-        """The process has died, and all others in its host process with it, which takes no further processes."""
+        """The process has died, and with it all others in its host process. Their node is suspected."""
         self._now_s = now_s
         for other in self.sharing(number):
             if (node := self.leave(other)) is not None:

@@ -69,7 +69,7 @@ class _PreviewWriter(Sink):
 
 
 class _PreviewJob(Job):
-    """A job cut down to what one stream needs, with ``sink`` behind it."""
+    """A job reduced to the operators that one stream needs, with ``sink`` behind it."""
 
     def __init__(self, output: OutputPort, sink: SinkDefinition, site: CallSite) -> None:
         super().__init__(f"{output.draft.job}-preview")
@@ -87,7 +87,7 @@ class _PreviewJob(Job):
 
 
 def _unread_results(nodes: Sequence[Node], previewed: Port) -> list[Port]:
-    """Results of processes that none of the nodes takes: each needs a taker."""
+    """Results of process operators that none of the nodes reads. Each needs a sink."""
     read = {previewed, *(port for node in nodes for port in node.read)}
     results = [
         Port(node.id, number)
@@ -99,7 +99,7 @@ def _unread_results(nodes: Sequence[Node], previewed: Port) -> list[Port]:
 
 
 def _without_commits(node: Node) -> Node:
-    """A source that reports to others how far a job has read must not do so for a preview."""
+    """The node without commits to its source: a preview must not report to others how far the job has read."""
     if not isinstance(node.work, ReadSource) or not node.work.definition.commits:
         return node
     definition = copy(node.work.definition)

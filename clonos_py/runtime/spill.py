@@ -1,8 +1,8 @@
 """Retained frames on local disk, where a spill policy sends them (D3).
 
-Frames go into files of about 128 MiB, one after the other. A file has no name as soon as it is open, so that it ends
-with its last frame, which truncation frees in the order of writing, or with the process, however that ends: a
-replacement makes its frames again. A frame counts as stored when it can be read back, be it from the system's cache.
+Frames are appended to files of about 128 MiB. A file is unlinked as soon as it is open. So its space is freed with its
+last frame (truncation frees frames in the order of writing), or when the process ends in any way: a replacement makes
+the frames again. A frame counts as stored when it can be read back, even if it is only in the page cache.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ FILE_BYTES = 128 << 20
 
 
 class FrameShelf(Protocol):
-    """Where bodies are stored. Used by one thread only."""
+    """Stores the bodies of frames. Used by one thread only."""
 
     def write(self, body: Any) -> Any:
-        """Stores a body and gives its place. Raises CapacityError when it cannot."""
+        """Stores a body and returns its place. Raises CapacityError when it cannot."""
         ...
 
     def read(self, place: Any) -> Any:
-        """Raises SpillError when it cannot."""
+        """The body at a place. Raises SpillError when it cannot be read."""
         ...
 
     def free(self, place: Any) -> None: ...
 
     def close(self) -> None:
-        """Everything may go."""
+        """Frees everything."""
         ...
 
 
 class _File:
-    """One file: how much of it is written, and how many of its frames are in use."""
+    """One file: the bytes written, and the number of frames that are not freed."""
 
     def __init__(self, folder: Path) -> None:
         self.descriptor, name = tempfile.mkstemp(dir=folder, suffix=".frames")
@@ -49,7 +49,7 @@ class _File:
         self.frames = 0
 
     def append(self, message: memoryview) -> int:
-        """Where the message begins. On an OSError nothing of it is left."""
+        """Appends a message and returns its offset. After an OSError the file has its former size."""
         offset = self.size_bytes
         try:
             while message:
@@ -66,7 +66,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class SpilledAt:
-    """Where a frame lies; ``schema`` if it was a batch and not a message already."""
+    """The place of a frame. ``schema``: of a body that was a batch; None if it was a serialized message."""
 
     file: _File
     offset: int
@@ -83,7 +83,7 @@ class FileShelf:
         self._writing: _File | None = None
 
     def write(self, body: pa.Buffer | pa.RecordBatch) -> SpilledAt:
-        """Raises CapacityError when the disk takes no more."""
+        """Appends a body to a file. Raises CapacityError when the disk takes no more."""
         schema = body.schema if isinstance(body, pa.RecordBatch) else None
         message = body.serialize() if isinstance(body, pa.RecordBatch) else body
         try:
@@ -103,7 +103,7 @@ class FileShelf:
         return self._writing
 
     def _finish(self) -> None:
-        """The file at work gets no more frames; after a full disk, so that its space is free the sooner."""
+        """Ends the current file: it gets no more frames. After a full disk this frees its space sooner."""
         file, self._writing = self._writing, None
         if file is not None and not file.frames:
             self._close(file)
@@ -113,7 +113,7 @@ class FileShelf:
         os.close(file.descriptor)
 
     def read(self, place: SpilledAt) -> pa.Buffer | pa.RecordBatch:
-        """What was written there. Raises SpillError if the disk does not give it back."""
+        """The body that was written there. Raises SpillError if the disk cannot return all of it."""
         try:
             message = pa.py_buffer(os.pread(place.file.descriptor, place.size_bytes, place.offset))
         except OSError as problem:
@@ -134,7 +134,7 @@ class FileShelf:
 
 
 class MemoryShelf:
-    """The twin for simulated disks. ``frames_max``: more make it full."""
+    """The in-memory twin, for simulated disks. ``frames_max``: the number of frames at which the disk is full."""
 
     def __init__(self, frames_max: int | None = None) -> None:
         self._frames_max = frames_max

@@ -1,4 +1,4 @@
-"""Writes the trace of a run beside telling its listener, if the settings name a folder for it."""
+"""Writes the trace of a run in addition to its listener, if the settings name a folder for the trace."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from clonos_py.settings.definitions import Settings
 
 @contextmanager
 def traced(plan: PhysicalPlan, settings: Settings, listener: Listener) -> Iterator[Listener]:
-    """Gives whom to tell. A trace that cannot be written any further ends, and the listener is told so once; the run
-    goes on. Raises SettingError where none can be begun."""
+    """The listener for the run: ``listener`` itself, or one that also writes the trace. If writing fails, the trace
+    ends, the listener gets one ``TraceStopped``, and the run goes on. Raises SettingError if no trace can be begun."""
     if settings.trace is None:
         yield listener
         return
@@ -34,7 +34,7 @@ def traced(plan: PhysicalPlan, settings: Settings, listener: Listener) -> Iterat
 
 
 class _Beside:
-    """Tells the listener first, then the trace."""
+    """Passes each event to the listener first, then writes it to the trace."""
 
     def __init__(self, writer: TraceWriter, listener: Listener) -> None:
         self._writer, self._listener = writer, listener
@@ -63,7 +63,7 @@ class _Beside:
 
 
 def header(plan: PhysicalPlan, settings: Settings) -> dict[str, Any]:
-    """What a reader of the trace should know of the job."""
+    """The head of the trace: the job, its settings, vertices and edges."""
     return {
         "job": plan.job,
         "began": datetime.now(UTC).isoformat(timespec="seconds"),

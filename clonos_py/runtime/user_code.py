@@ -1,4 +1,4 @@
-"""The user's own modules: what travels to a cluster with a job, and the digest that shows whether it changed (P8)."""
+"""The user's own modules, which are sent to a cluster with a job, and a digest that shows changes to them (P8)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _DIGEST_BYTES = 16
 
 
 def user_modules() -> list[ModuleType]:
-    """Those that are loaded now, a script that was started included, in the order they were loaded."""
+    """The user's modules that are loaded now, including the script that was started, in the order of loading."""
     return [module for module in list(sys.modules.values()) if is_users(getattr(module, "__file__", None) or "")]
 
 
 def code_digest() -> str:
-    """Hexadecimal digest of the user's modules, by name and content: the same wherever the files lie and in whatever
-    order they were imported."""
+    """Hexadecimal digest of the names and contents of the user's modules. It depends neither on where the files lie nor
+    on the order of import."""
     digest = blake2b(digest_size=_DIGEST_BYTES)
     for name, module in sorted({module.__name__: module for module in user_modules()}.items()):
         content = _content(module)
@@ -30,7 +30,7 @@ def code_digest() -> str:
 
 
 def _content(module: ModuleType) -> bytes:
-    """Of what has no file, as code typed in has none, the name must do."""
+    """The module's source; empty if it has no file, as with code typed at a prompt. Its name must do then."""
     with suppress(OSError):
         return Path(module.__file__ or "").read_bytes()
     return b""
