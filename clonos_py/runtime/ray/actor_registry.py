@@ -1,7 +1,7 @@
-"""The processes of a job as actors of the driver: they outlive their coordinator, and end with the run.
+"""The actors of a job's processes, owned by the driver: they outlive their coordinator and end with the run.
 
-Ray ends an actor together with its maker. So the coordinator only wishes for processes; the driver, with which a run
-ends in any case, makes them.
+Ray ends an actor together with its creator. So the coordinator only requests processes. The driver creates them: a run
+ends with its driver in any case.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from clonos_py.runtime.ray.process_actor import ProcessActor, concurrency
 
 class ProcessRequest(NamedTuple):
     """A process that the coordinator requests for a task: in an existing host process, else in a new one on this node.
-    If the node is lost, the process counts as dead. ``reuse``: the process there in whose place it begins."""
+    If the node is lost, the process counts as dead. ``reuse``: the process in that host process that it replaces."""
 
     number: int
     task: TaskId
@@ -26,7 +26,7 @@ class ProcessRequest(NamedTuple):
 
 
 class RegisteredProcess(NamedTuple):
-    """A process that may be alive. ``up``: Ray has brought its actor up, so that it can answer."""
+    """A process that may be running. ``up``: Ray has started its actor, so that it can answer."""
 
     task: TaskId
     actor: Any
@@ -35,17 +35,17 @@ class RegisteredProcess(NamedTuple):
 
 
 class _Host(NamedTuple):
-    """An actor, and what is done when it is up."""
+    """An actor. ``ready``: a reference that is done when Ray has started it."""
 
     actor: Any
     ready: Any
 
 
 class ActorRegistry:
-    """All processes that were made and that no coordinator has dismissed."""
+    """All processes that were created and that no coordinator has dismissed."""
 
     def __init__(self, packed_deployments: Mapping[str, bytes], cluster: Cluster, standbys_per_process: int) -> None:
-        """``packed_deployments``: what the processes of each vertex get."""
+        """``packed_deployments``: the packed ``Deployment`` for the processes of each vertex."""
         self._ray = import_ray()
         self._packed = {vertex: self._ray.put(packed) for vertex, packed in packed_deployments.items()}
         self._class = self._ray.remote(ProcessActor)
@@ -55,7 +55,7 @@ class ActorRegistry:
         self._host_processes: dict[int, _Host] = {}
 
     def make(self, wish: ProcessRequest, coordinator: Any, term: int) -> Any:
-        """The actor of a new process, which begins to run."""
+        """Starts a new process and returns its actor."""
         host_process = self._host_processes.get(wish.host_process) or self._open(wish, coordinator, term)
         self._members[wish.number] = wish.task, wish.host_process
         host_process.actor.start_process.remote(self._packed[wish.task.vertex], wish.number, wish.task, wish.reuse)
@@ -69,7 +69,7 @@ class ActorRegistry:
         return host_process
 
     def members(self) -> dict[int, RegisteredProcess]:
-        """By number."""
+        """All processes by number."""
         pending = [host_process.ready for host_process in self._host_processes.values()]
         done, _ = self._ray.wait(pending, num_returns=len(pending), timeout=0) if pending else ([], [])
         return {
@@ -83,7 +83,7 @@ class ActorRegistry:
         }
 
     def dismiss(self, numbers: Collection[int]) -> None:
-        """These are gone, or will be. Ray ends an actor without references."""
+        """Drops processes that have ended or are about to. Ray ends an actor that has no references."""
         for number in numbers:
             self._members.pop(number, None)
         inhabited = {host_process for _, host_process in self._members.values()}
@@ -92,12 +92,12 @@ class ActorRegistry:
         }
 
     def end_without_ray(self) -> list[Any]:
-        """Has all actors end themselves: calls between processes need neither head nor raylet. Gives what to wait for
-        (they never answer)."""
+        """Calls all actors to end themselves: calls between processes need neither head nor raylet. Returns references
+        to wait for; the calls never return."""
         return [host_process.actor.die.remote() for host_process in self._host_processes.values()]
 
     def close(self) -> None:
-        """Ends those that are left."""
+        """Kills all actors that are left."""
         for host_process in self._host_processes.values():
             self._ray.kill(host_process.actor)
         self._members.clear()
@@ -105,7 +105,8 @@ class ActorRegistry:
 
 
 def on_node(node: str) -> Any:
-    """Where Ray must put an actor. A soft wish is none: actors that reserve nothing then go to any node."""
+    """The scheduling strategy that puts an actor on this node. It is hard, because with a soft one Ray puts actors that
+    reserve nothing on any node."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node, soft=False)

@@ -1,7 +1,7 @@
-"""The coordinator of a job as an actor. Should it die, the driver makes another, which takes over what is alive.
+"""The actor of a job's coordinator. If it dies, the driver creates another, which takes over the running processes.
 
 Control messages are calls of ``deliver``, here and in the process's actor. An actor with several threads does not keep
-the order of calls, so each carries a number (``InOrder``).
+the order of calls, so each call carries a number (``InOrder``).
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ from clonos_py.runtime.ray.process import Deployment
 from clonos_py.runtime.ray.shipping import unpack
 
 COORDINATOR_THREADS = 8
-"""One runs the job, one is asked for news, the others are told."""
+"""One thread runs the job, one answers ``news``, the others take messages."""
 _NEWS_S_MAX = 0.25
 _PRINTED_CHARACTERS_MAX = 1 << 20
-"""So many printed characters wait for the driver; more is refused until they are fetched."""
+"""The printed characters that may wait for the driver. More are refused until the driver has fetched these."""
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What the coordinator is to run, and how. The plan is ``of_vertex`` none: it makes no operators."""
+    """The job that a coordinator runs, and its settings. The plan has no operator code (``of_vertex`` with no name),
+    because a coordinator creates no operators."""
 
     deployment: Deployment
     policy: JobPolicy
@@ -52,19 +53,20 @@ class JobSpec:
 
 
 class CoordinatorStart(NamedTuple):
-    """What a coordinator takes over: nothing the first (``term`` 0), from then on what may be alive."""
+    """What a coordinator takes over. The first one (``term`` 0) takes over nothing, later ones the processes that may
+    be running."""
 
     term: int
     members: Mapping[int, RegisteredProcess]
     kills: Sequence[tuple[int, TaskId]]
-    """Failures on order, each so many microseconds after deployment."""
+    """Failures that ``--kill`` ordered, as (microseconds after deployment, task)."""
     deployed_us: int | None
-    """When the job was deployed, if it is."""
+    """When the job was deployed; None if it was not yet."""
 
 
 class CoordinatorUpdate(NamedTuple):
-    """What the coordinator has for the driver: news, processes to be made, and those that it need not keep.
-    ``gives_way``: to another run, so that it is to have no successor."""
+    """The answer of the coordinator to the driver: news, processes to create, and processes that need not be kept.
+    ``gives_way``: another run takes over, so this coordinator gets no successor."""
 
     news: CoordinatorNews
     wishes: Sequence[ProcessRequest]
@@ -73,7 +75,7 @@ class CoordinatorUpdate(NamedTuple):
 
 
 class ProcessPlace(NamedTuple):
-    """A process of a task: whether it is the task now (else it stands by), and where."""
+    """A process of a task and its place. ``active``: it has the task's role now; else it is a standby."""
 
     task: TaskId
     active: bool
@@ -101,7 +103,7 @@ class CoordinatorActor:
         self._platform: RayPlatform | None = None
 
     def run(self) -> EndJob | None:
-        """How the job ended; None if it was interrupted."""
+        """Runs the job, and returns how it ended; None if it was interrupted."""
         try:
             store = self._order.deployment.open_store()
             machine = self._machine(store)
@@ -128,13 +130,13 @@ class CoordinatorActor:
             self._fresh.set()
 
     def _machine(self, store: SnapshotStore) -> JobMachine:
-        """The generation is opened first: what is the last checkpoint then stays the last, whatever a lost coordinator
-        may still write (D11)."""
+        """Opens the generation, then reads the last checkpoint: from then on it stays the last one, even if a lost
+        coordinator still writes (D11)."""
         order, generation = self._order, store.open_generation()
         return JobMachine(order.deployment.plan, order.policy, store.latest(), generation, order.code_digest)
 
     def deliver(self, number: int, order: int, message: bytes) -> None:
-        """A message of a process, its ``order``-th."""
+        """Takes a message of a process. ``order``: the number of the message, from 0."""
         self._ready.wait()
         assert self._loop is not None
         assert self._platform is not None
@@ -144,33 +146,33 @@ class CoordinatorActor:
         inbox.take(order, messages.decode_to_coordinator(message))
 
     def introduce(self, number: int, pid: int, node: str) -> None:
-        """A process says where it is."""
+        """Takes the place of a process."""
         self._ready.wait()
         assert self._platform is not None
         self._platform.introduce(number, pid, node)
 
     def gone(self, number: int) -> None:
-        """A process that was taken over had left, as the lost coordinator wished."""
+        """A process that was taken over had already left, because the lost coordinator had dismissed it."""
         self._ready.wait()
         assert self._platform is not None
         self._platform.gone(number)
 
     def join(self, number: int, actor: Any) -> None:
-        """The driver has made a process that was wished for."""
+        """The driver has created a requested process."""
         self._ready.wait()
         assert self._platform is not None
         self._platform.join(number, actor)
 
     def pid(self) -> int:
-        """Of this coordinator."""
+        """The process id of this coordinator."""
         return os.getpid()
 
     def die(self) -> None:
-        """The run is over, and Ray is not there to end it."""
+        """Ends this process, for a run that ends when Ray is gone."""
         os.kill(os.getpid(), signal.SIGKILL)
 
     def processes(self) -> list[ProcessPlace]:
-        """Where every living process runs that has said so."""
+        """The places of all running processes that have reported theirs."""
         self._ready.wait()
         assert self._loop is not None
         assert self._platform is not None
@@ -181,7 +183,7 @@ class CoordinatorActor:
         ]
 
     def news(self) -> CoordinatorUpdate:
-        """What happened since the last call; waits a moment if nothing did."""
+        """Returns what happened since the last call; waits a moment if nothing did."""
         self._fresh.wait(_NEWS_S_MAX)
         with self._lock:
             if not self._over:
@@ -191,8 +193,8 @@ class CoordinatorActor:
         return bulletin
 
     def printed(self, number: int, lines: str) -> bool:
-        """Lines of a process's print sink, for the terminal of the run. Whether they need not be offered again: there
-        is room for them, or the process is none of the job's any more."""
+        """Takes lines of a process's print sink, for the terminal of the run. False if there is no room now: the
+        process has to send them again. Lines of a process that is no longer part of the job are dropped."""
         if self._loop is not None and number not in self._loop.processes():
             return True
         with self._lock:
@@ -209,13 +211,13 @@ class CoordinatorActor:
         self._loop.put(StopRequested())
 
     def interrupt(self) -> None:
-        """Stops the job as it is, its last checkpoint intact."""
+        """Stops the job without another checkpoint. The last one stays intact."""
         self._ready.wait()
         assert self._loop is not None
         self._loop.put(Interrupt())
 
     def give_way(self) -> None:
-        """Stops the job like ``interrupt``, for another run that goes on in its place."""
+        """Stops the job like ``interrupt``, for another run that takes it over."""
         self._ready.wait()
         assert self._loop is not None
         self._gives_way = True

@@ -1,7 +1,8 @@
-"""Silent processes that use their processor: native code that lets no other thread run keeps them from answering.
+"""Finds silent processes that use their processor, which have not failed.
 
-A regular expression, a sort or a library may hold Python's interpreter lock for minutes. Such a process has not failed,
-and its replacement would be as silent. One that is stopped, or waits for a lock, uses no processor.
+Native code, such as a regular expression, a sort or a library, may hold Python's interpreter lock for minutes. Then no
+thread of the process can answer a heartbeat. Its replacement would be just as silent. A process that is stopped, or
+that waits for a lock, uses no processor.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 _USED_SHARE = 20
-"""A process that is at work uses one part in so many of the time at least, however many share the processors."""
+"""A process counts as busy if it has used at least one part in this many of the elapsed time. The share is small, since
+many processes may share the processors."""
 
 
 class _Look(NamedTuple):
@@ -19,7 +21,8 @@ class _Look(NamedTuple):
 
 
 class Busy:
-    """Of the processes of one job. ``silence_us``: those that have said nothing for so long are looked at, as often."""
+    """Watches the processes of one job. A process is looked at when it has sent nothing for ``silence_us``, then every
+    ``silence_us``; with 0 never."""
 
     def __init__(self, silence_us: int) -> None:
         self._silence_us = silence_us
@@ -27,7 +30,7 @@ class Busy:
         self._looks: dict[int, _Look] = {}
 
     def seen(self, number: int, now_us: int) -> None:
-        """A process has said something."""
+        """A process has sent a message."""
         self._last_seen_us[number] = now_us
         self._looks.pop(number, None)
 
@@ -36,8 +39,8 @@ class Busy:
         self._looks.pop(number, None)
 
     def at_work(self, now_us: int, cpu_us: Callable[[int], int | None]) -> list[int]:
-        """The silent processes that have been at work since they were looked at last. ``cpu_us``: the processor time
-        that a process has used, None where that cannot be seen."""
+        """The silent processes that have used their processor since the last look. ``cpu_us``: the processor time that
+        a process has used, None if it is not available."""
         found = []
         for number, last_seen_us in self._last_seen_us.items():
             before = self._looks.get(number)

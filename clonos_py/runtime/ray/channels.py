@@ -1,7 +1,8 @@
-"""The channels of one process on its endpoint: the connections of its link as sockets, what sockets say as link events.
+"""The channels of one process over its endpoint: translates the link's instructions into socket operations, and socket
+events into link events.
 
-A connection that this process opened carries an input channel: frames come in, acknowledgements go out. One that it
-accepted carries an output channel, the other way round.
+A connection that this process opened carries an input channel: it receives frames and sends acknowledgements. A
+connection that it accepted carries an output channel: it sends frames and receives acknowledgements.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from clonos_py.runtime.transport.endpoint import Endpoint
 
 _LOG = logging.getLogger("clonos_py.transport")
 RETRY_S = 0.05
-"""A connection that could not be made is reported as lost after so long: the link tries again at once."""
+"""The delay before a failed connection attempt is reported as lost: the link then tries again at once."""
 
 
 @dataclass
 class _Inbound:
-    """A connection that carries input ``input``; not ``open`` before both sides have proven the secret."""
+    """A connection that carries input ``input``. ``open``: both sides have proven the secret."""
 
     input: int
     hello: Hello
@@ -52,7 +53,7 @@ class _Inbound:
 
 
 class Channels:
-    """The ``Connections`` of a link's executor. ``poll`` gives link events."""
+    """The ``Connections`` of a link's executor. ``poll`` yields link events."""
 
     def __init__(
         self, endpoint: Endpoint, plan: PhysicalPlan, task: TaskId, clock: Callable[[], float] = time.monotonic
@@ -90,7 +91,7 @@ class Channels:
         self._endpoint.close_connection(connection)
 
     def connect(self, wish: Connect) -> None:
-        """An attempt for the same input that is still under way is void."""
+        """Opens a connection. Cancels an earlier connection or attempt for the same input."""
         for connection, inbound in list(self._inbound.items()):
             if inbound.input == wish.input:
                 self.disconnect(connection)
@@ -111,8 +112,8 @@ class Channels:
         self._outbound.discard(connection)
 
     def poll(self, timeout_s: float | None) -> Iterator[LinkEvent]:
-        """What happened. Events are made one by one while the caller handles them: an instruction to disconnect takes
-        effect on those that are still to come."""
+        """Yields events, one at a time while the caller handles them: an instruction to disconnect affects the events
+        that follow."""
         if self._retries:
             until = max(0.0, self._retries[0][0] - self._clock())
             timeout_s = until if timeout_s is None else min(until, timeout_s)
@@ -149,7 +150,7 @@ class Channels:
                 return None
 
     def _refuse(self, connection: int, reason: str) -> LinkEvent | None:
-        """The peer does not keep to the format: its connection ends here."""
+        """Closes the connection of a peer that breaks the format."""
         _LOG.warning("closed a connection of a peer that has proven the secret: %s", reason)
         self._endpoint.close_connection(connection)
         return self._lost(connection, reason)

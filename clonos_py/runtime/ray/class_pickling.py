@@ -1,8 +1,8 @@
-"""Classes by value, with what cloudpickle leaves behind: the fields of row classes and the meaning of annotations.
+"""Pickles classes by value, with what cloudpickle loses: the fields of row classes and the meaning of annotations.
 
-cloudpickle makes an empty class and then fills it, which leaves a Record without fields. Here the class is made again
-from its fields; functions follow afterwards, so that they may speak of the class itself. Annotations of all classes
-travel resolved: the other end has no module to look their names up in.
+cloudpickle creates an empty class and then fills it, which leaves a Record without fields. Here the class is created
+from its fields. Functions are added afterwards, so that they can refer to the class itself. The annotations of all
+classes are resolved before pickling, because the receiver has no module to look up their names in.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FUNCTIONS = (types.FunctionType, classmethod, staticmethod, property)
 
 
 def dumps(thing: Any, modules: Collection[str]) -> bytes:
-    """What ``cloudpickle.dumps`` gives, with row classes of ``modules``, and those that no module holds, by value."""
+    """Like ``cloudpickle.dumps``, with row classes by value if they are in ``modules`` or in no module."""
     buffer = io.BytesIO()
     _Pickler(buffer, modules).dump(thing)
     return buffer.getvalue()
@@ -59,7 +59,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _resolve_annotations(cls: type, reduced: tuple[Any, ...]) -> None:
-    """In what cloudpickle made of a class: make, its arguments, (attributes, slots). Unknown names stay names."""
+    """Resolves annotations in cloudpickle's reduction of a class: (make, arguments, (attributes, slots)). They stay
+    text if a name is unknown."""
     attributes, _ = reduced[2]
     own = attributes.get("__annotations__", {})
     if any(isinstance(annotation, str) for annotation in own.values()):
@@ -69,7 +70,7 @@ def _resolve_annotations(cls: type, reduced: tuple[Any, ...]) -> None:
 
 
 def _fields(cls: type[Record]) -> dict[str, tuple[Any, Any, Any]]:
-    """The fields that the class itself adds: annotation, default, maker of defaults."""
+    """The fields that the class itself adds, as (annotation, default, default factory)."""
     inherited = {name for base in cls.__bases__ for name in getattr(base, "__struct_fields__", ())}
     hints = field_types(cls)
     return {

@@ -1,9 +1,9 @@
-"""The Ray cluster that a job runs on: one that is joined, or a local one of its own.
+"""The Ray cluster that a job runs on: an existing one that the run joins, or a local one that it starts.
 
-Everything that must be the same in all processes of a job is an environment variable: the hash seed (D12), one thread
-per library, and an allocator that keeps what it got. A local cluster inherits them, and so do raylets started by
-``deploy/start_raylets.py``, which say so by a resource; on any other cluster each actor is started with a runtime
-environment, which takes Ray about twice as long.
+Settings that must be the same in all processes of a job are environment variables: the hash seed (D12), one thread per
+library, and an allocator that keeps its memory. A local cluster inherits them. So do raylets that
+``deploy/start_raylets.py`` starts, which show it by a resource. On any other cluster each actor is started with a
+runtime environment, which takes Ray about twice as long.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WORKER_ENVIRONMENT: Mapping[str, str] = {
 PREPARED_RESOURCE = "clonos_environment"
 """A node with this resource starts its workers with WORKER_ENVIRONMENT."""
 _OBJECT_STORE_BYTES = 80 << 20
-"""Ray's minimum or so: no data passes through its object store."""
+"""About Ray's minimum: no data passes through its object store."""
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -39,8 +39,8 @@ _QUIET = {
     "|has been marked dead",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
 }
-"""Ray reads these when imported. Its messages would stand among printed rows on standard output: a death is for the
-coordinator to report, and a process for each task is the plan."""
+"""Ray reads these when it is imported. They suppress messages that would mix with printed rows on standard output: the
+coordinator reports deaths itself, and one process for each task is intended."""
 
 
 _ANSWER_S_MAX = 5.0
@@ -54,23 +54,23 @@ _HTTP2_SETTINGS = b"\0\0\0\4\0\0\0\0\0"
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that this process is connected to."""
+    """The cluster that this process is connected to."""
 
     prepared: bool
     """Whether workers inherit WORKER_ENVIRONMENT."""
 
     def actor_options(self) -> dict[str, Any]:
-        """Options for every actor of a job. They reserve no CPU: a cluster without a free one runs the job too,
-        and Ray neither restarts an actor nor repeats a call: that is the coordinator's business."""
+        """Options for every actor of a job. They reserve no CPU, so that a cluster without a free CPU runs the job,
+        too. Ray neither restarts an actor nor repeats a call: the coordinator handles failures."""
         environment = {} if self.prepared else {"runtime_env": {"env_vars": dict(WORKER_ENVIRONMENT)}}
         return {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, **environment}
 
 
 @contextmanager
 def connected(address: str | None) -> Iterator[Cluster]:
-    """Joins the cluster at ``address``, or starts a local one; leaves or stops it at the end.
+    """Joins the cluster at ``address``, or starts a local one. Leaves or stops it at the end.
 
-    A connection that this process already has is used as it is. Raises ClusterError.
+    If this process is connected to Ray already, the run uses that connection and keeps it. Raises ClusterError.
     """
     ray = import_ray()
     if address is not None:
@@ -97,13 +97,13 @@ def connected(address: str | None) -> Iterator[Cluster]:
 
 
 def machines() -> set[str]:
-    """The hosts that take part in a job: those of the cluster's nodes, and this one."""
+    """The host names of the machines that take part in a job: those of the cluster's nodes, and this one."""
     ray = import_ray()
     return {socket.gethostname(), *(node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"])}
 
 
 def import_ray() -> ModuleType:
-    """Ray, made quiet. Raises ClusterError where it is not installed."""
+    """Imports Ray with its messages suppressed. Raises ClusterError if it is not installed."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
@@ -136,7 +136,8 @@ def _join(ray: ModuleType, address: str) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself tries for a minute before it gives up, and waits for ever where another program has the port."""
+    """Raises ClusterError if no Ray answers at the address. Ray itself would try for a minute, or wait for ever if
+    another program has the port."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
         return
@@ -155,7 +156,8 @@ def _check_reachable(address: str) -> None:
 
 
 def _answers_like_ray(connection: socket.socket) -> bool:
-    """Ray speaks HTTP/2, where a server's first word is a SETTINGS frame. Behind TLS it is left to Ray to find out."""
+    """Whether the server begins with an HTTP/2 SETTINGS frame, as Ray does. With TLS it is not checked here: Ray itself
+    finds out."""
     if os.environ.get("RAY_USE_TLS") == "1":
         return True
     try:

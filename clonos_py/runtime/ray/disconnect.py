@@ -1,4 +1,4 @@
-"""The end of the connection to Ray. Ray takes seconds for it at times; an interrupted run does not wait so long."""
+"""Ends the connection to Ray. Ray sometimes takes seconds for that; an interrupted run does not wait for it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _LOCAL_RAY = ("raylet", "gcs_server")
 
 
 def disconnect(ray: ModuleType, patience_s: float | None) -> None:
-    """Ends the connection, and a local Ray. Returns after ``patience_s`` at the latest; the rest is then done in the
-    background, until the interpreter ends."""
+    """Ends the connection and a local Ray. Waits for ``patience_s`` at most (None: to the end). What is left is then
+    done in the background, until the interpreter ends."""
     thread = threading.Thread(target=ray.shutdown, name=_THREAD, daemon=True)
     thread.start()
     thread.join(patience_s)
 
 
 def await_disconnected() -> None:
-    """Waits for a connection that is still being ended: a process has one at a time."""
+    """Waits until earlier connections have ended: a process can have only one at a time."""
     for thread in _threads():
         thread.join()
 

@@ -1,7 +1,7 @@
-"""The driver of a run on Ray: owns the coordinator and all processes, and listens.
+"""The driver of a run on Ray: owns the actors of the coordinator and of all processes, and publishes events.
 
-Should the coordinator die, another is made under the same name, which takes over the processes that live. They go on
-meanwhile.
+If the coordinator dies, the driver creates another under the same name, which takes over the running processes. The
+processes go on meanwhile.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from clonos_py.runtime.ray.worker_signs import signs_of
 from clonos_py.runtime.stop_switch import StopSwitch
 
 _LOSSES_IN_VAIN_MAX = 3
-"""Coordinators that die before they have taken over; then something else is wrong."""
+"""How many coordinators in a row may die before they have deployed the job or taken it over. After more, the driver
+assumes another cause and gives up."""
 
 _LOOK_S = 1.0
-"""So often it is looked at whether Ray is there, and what a node does where a coordinator is to start."""
+"""The interval of checks whether Ray is still there, and whether the node is starting the coordinator."""
 _END_S = 1.0
-"""So long calls may take to reach their processes."""
+"""The time that calls get to reach their processes."""
 
 
 class Driver:
@@ -62,7 +63,7 @@ class Driver:
         self._gives_way = False
 
     def run(self) -> EndJob | None:
-        """How the job ended; None if it was interrupted. Raises ClusterError."""
+        """Runs the job, and returns how it ended; None if it was interrupted. Raises ClusterError."""
         try:
             for self._term in itertools.count():
                 coordinator = self._make()
@@ -87,7 +88,7 @@ class Driver:
         raise AssertionError("the count has no end")
 
     def _make(self) -> Any:
-        """Beside the driver, with whose node the run ends in any case."""
+        """Creates the coordinator on the driver's node: the run ends with that node in any case."""
         turn = CoordinatorStart(self._term, self._actors.members(), self._publisher.kills_left, self._deployed_us)
         actor = self._ray.remote(CoordinatorActor).options(
             name=self._job,
@@ -102,7 +103,7 @@ class Driver:
             raise taken(self._job) from error
 
     def _check_use(self, problem: Exception) -> None:
-        """The coordinator was lost. Raises ClusterError if another would be of no use."""
+        """Called when the coordinator was lost. Raises ClusterError if another would be of no use."""
         if self._gives_way:
             raise ClusterError(taken_over(self._job)) from problem
         self._losses_in_vain += 1
@@ -124,7 +125,7 @@ class Driver:
                 self._publisher.await_coordinator(self._now_us(), patience.waited_us, patience.seen)
 
     def _listen(self, coordinator: Any) -> EndJob | None:
-        """Makes processes and passes news on until the job has ended."""
+        """Creates requested processes and publishes news until the job has ended."""
         done = coordinator.run.remote()
         if self._interrupted:
             coordinator.interrupt.remote()
@@ -140,7 +141,7 @@ class Driver:
                 coordinator.interrupt.remote()
 
     def _news(self, coordinator: Any) -> CoordinatorUpdate:
-        """Raises ClusterLostError."""
+        """Fetches the coordinator's update. Raises ClusterLostError."""
         self._outage.check()
         coming = coordinator.news.remote()
         while not self._ray.wait([coming], timeout=_LOOK_S)[0]:
@@ -149,7 +150,7 @@ class Driver:
         return bulletin
 
     def _end_without_ray(self, coordinator: Any) -> None:
-        """Nothing else would end them: without a head Ray does not notice that their driver is gone."""
+        """Ends all actors. Nothing else would: without a head, Ray does not notice that the driver is gone."""
         coming = [coordinator.die.remote(), *self._actors.end_without_ray()]
         self._ray.wait(coming, num_returns=len(coming), timeout=_END_S)
 

@@ -1,4 +1,4 @@
-"""Where the processes of a job write: scratch on each node, and checkpoints in a place that all of them reach."""
+"""The folders that a job's processes write to: scratch on each node, and checkpoints in a place that all can reach."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from clonos_py.runtime.leftovers import SCRATCH
 
 @contextmanager
 def folders(job: str, checkpoints: str | None, machines: Collection[str]) -> Iterator[tuple[Path, str]]:
-    """Scratch (with a short path, as sockets need it) and checkpoints; both temporary, unless the user names a place
-    for checkpoints. Raises SettingError if the temporary one would be on one machine of several."""
+    """The folders for scratch (with a short path, which sockets need) and for checkpoints. Both are temporary, unless
+    the user names a place for checkpoints. Raises SettingError if temporary checkpoints would be on one machine of
+    several."""
     if checkpoints is None and len(machines) > 1:
         raise SettingError(
             f"the job runs on {len(machines)} machines ({', '.join(sorted(machines))}), and its checkpoints have no "

@@ -1,6 +1,6 @@
 """The coordinator's loop: feeds the job's executor with messages, deaths and time (D9).
 
-Processes live on a ``Platform``: Ray is one, the threads of a test are another.
+A ``Platform`` runs the processes: Ray is one, the threads of a test are another.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from clonos_py.runtime.ray.known_processes import KnownProcesses
 _WAIT_S_MAX = 1.0
 _STOP_S_MAX = 2.0
 _KILL_AGAIN_US = 50_000
-"""A failure on order whose task is dead already is tried again after so long: its replacement is to fail then."""
+"""If the task of an ordered failure has no process, the kill is tried again after this time, on the replacement."""
 
 
 @dataclass(frozen=True)
 class JobListeners:
-    """Who is told of what happens; times are microseconds of the run's clock."""
+    """Callbacks for what happens in a job. Times are microseconds of the run's clock."""
 
     report: Callable[[int, CoordinatorEvent], None]
     crashed: Callable[[int, TaskId], None]
-    """A failure on order has been carried out."""
+    """An ordered failure has been carried out."""
     count: Callable[[TaskId, int, ProcessCounters], None]
-    """A process of a task (its number) tells its counters, twice a second."""
+    """A process (its task and number) has sent its counters, with an answer to a heartbeat."""
 
 
 @dataclass(frozen=True)
 class Interrupt:
-    """The job is to stop. ``end`` is how it ends then, None if its runner knows."""
+    """Asks the loop to stop. ``end``: what ``run`` then returns."""
 
     end: EndJob | None = None
 
@@ -62,9 +62,9 @@ class JobLoop:
         roster: Mapping[int, TaskId] | None = None,
         clock: SteadyClock | None = None,
     ) -> None:
-        """``kills``: tasks to crash, each so many microseconds after the job is deployed, or was: ``deployed_us``. With
-        a ``roster`` of processes that may be alive it goes on in the place of a lost coordinator.
-        ``clock``: that of the run."""
+        """``kills``: tasks to crash, as (microseconds after deployment, task). ``deployed_us``: when the job was
+        deployed, if it was already. ``roster``: processes that may be running; the loop then takes over from a lost
+        coordinator. ``clock``: the run's clock."""
         self._clock = clock or SteadyClock.start()
         self._machine, self._store, self._listeners = machine, store, listeners
         self._checkpoints_kept = checkpoints_kept
@@ -80,12 +80,12 @@ class JobLoop:
         self._inbox.put(event)
 
     def processes(self) -> dict[int, tuple[TaskId, bool]]:
-        """By number: its task, and whether it is that task now. May be called by any thread."""
+        """By number: the task of a process, and whether the process is active. May be called by any thread."""
         return self._known.listed()
 
     def run(self, platform: Platform) -> EndJob | None:
-        """Until the job has ended (and how) or was interrupted (as the interrupt says). All its processes are gone
-        then."""
+        """Runs until the job has ended or is interrupted, and returns how it ended, or the ``end`` of the interrupt. On
+        return all its processes are gone."""
         ports = PlatformPorts(
             platform, self._known, self._store, self._checkpoints_kept, self._clock, self.put, self._report
         )
@@ -108,7 +108,7 @@ class JobLoop:
         return ports.ended if interrupt is None else interrupt.end
 
     def _next(self, executor: JobExecutor, ports: PlatformPorts) -> ToCoordinator | JobEvent | Interrupt | None:
-        """The next event, or None when time is up for something else. Events that wait come first."""
+        """The next event, or None when something else is due. Waiting events come first."""
         with suppress(Empty):
             return self._inbox.get_nowait()
         times = [executor.wake_us, ports.due_us, self._due[0][0] if self._due else None]

@@ -1,4 +1,4 @@
-"""The ports of the coordinator's executor where processes live on a platform and storage has a thread of its own."""
+"""Ports of the coordinator's executor: processes on a platform, and a separate thread for checkpoint storage."""
 
 from __future__ import annotations
 
@@ -19,43 +19,45 @@ from clonos_py.runtime.ray.restarts import Restarts
 from clonos_py.runtime.ray.serial_executor import SerialExecutor
 
 _STORAGE_S_MAX = 60.0
-"""Storage that opens no generation within this time does not answer."""
+"""If storage opens no generation within this time, it counts as not answering."""
 
 
 class Platform(Protocol):
-    """Starts and ends processes and carries messages to them, in order. Deaths are put into the loop as events."""
+    """Starts and ends processes, and sends them messages in order. It puts deaths into the loop as events."""
 
     def start(self, wish: StartProcess) -> None:
-        """One that cannot begin where it was to has died."""
+        """Starts a process. If it cannot begin in the place of ``reuse``, its death is reported."""
         ...
 
     def send(self, number: int, message: ToProcess) -> None:
-        """Messages to a process that is gone are dropped."""
+        """Sends a message. Messages to a process that is gone are dropped."""
         ...
 
     def dismiss(self, number: int) -> None:
-        """Has a process stop; who shares its host process stays."""
+        """Stops a process. Other processes in its host process stay."""
         ...
 
     def kill(self, number: int) -> None:
-        """Ends a process for good; its death need not be told, but the deaths of those who shared its host process."""
+        """Ends a process for good. Its own death need not be reported; those of others in its host process are."""
         ...
 
     def crash(self, number: int) -> bool:
-        """A failure on order: SIGKILL, to be noticed like any other. False if the process is dead already."""
+        """Carries out an ordered failure by SIGKILL; its death is detected like any other. False if the process is dead
+        already."""
         ...
 
     def cpu_us(self, number: int) -> int | None:
-        """The processor time that a process has used; None where that cannot be seen."""
+        """The processor time that a process has used; None if it is not available."""
         ...
 
     def close(self, patience_s: float) -> None:
-        """Ends all processes that are left; those that were told to stop may take so long to do it."""
+        """Ends all processes that are left. Those that are stopping get ``patience_s`` for it."""
         ...
 
 
 class PlatformPorts:
-    """A process that replaces a used standby is started when no recovery needs the processors (``restarts.py``)."""
+    """The coordinator's ports over a platform. A process that replaces a used standby is started when no recovery needs
+    the processors (``restarts.py``)."""
 
     def __init__(
         self,
@@ -67,7 +69,8 @@ class PlatformPorts:
         answer: Callable[[JobEvent], None],
         report: Callable[[CoordinatorEvent], None],
     ) -> None:
-        """``answer`` takes what came of manifests, on the thread that writes them; ``report`` takes what happened."""
+        """``answer`` takes the results of writing manifests, on the thread that writes them. ``report`` takes the
+        coordinator's events."""
         self._platform, self._known, self._store = platform, known, store
         self._checkpoints_kept, self._clock = checkpoints_kept, clock
         self._answer, self._report = answer, report
@@ -101,11 +104,11 @@ class PlatformPorts:
 
     @property
     def due_us(self) -> int | None:
-        """When ``start_due`` is to be called; None while nothing waits to be started."""
+        """When ``start_due`` is to be called; None while no process waits to be started."""
         return self._restarts.due_us
 
     def start_due(self) -> None:
-        """Starts processes that have waited for so long that they are started whatever recovers."""
+        """Starts the processes that have waited long enough, even if a recovery goes on."""
         self._start(self._restarts.on_time(self.now_us()))
 
     def _start(self, wishes: Sequence[StartProcess]) -> None:
@@ -116,7 +119,7 @@ class PlatformPorts:
     # ---- checkpoint storage
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """On the writer's thread: heartbeats go on meanwhile."""
+        """Writes a manifest in the writer's thread, so that heartbeats go on meanwhile."""
         self._writer.submit(partial(self._complete, manifest))
 
     def _complete(self, manifest: Manifest) -> None:
@@ -124,17 +127,17 @@ class PlatformPorts:
             self._answer(event)
 
     def open_generation(self, generation: int) -> None:
-        """Raises CheckpointError, also where storage does not answer."""
+        """Opens a generation in storage. Raises CheckpointError, also if storage does not answer."""
         try:
             self._writer.submit(partial(self._store.open_generation, generation - 1)).result(_STORAGE_S_MAX)
         except TimeoutError as problem:
             raise CheckpointError(f"checkpoint storage has not answered for {_STORAGE_S_MAX:g} s") from problem
 
     def stop(self, wait_s: float) -> None:
-        """Writes no more manifests; waits so long for the one that is being written."""
+        """Ends the writer. Waits for up to ``wait_s`` until it has written the manifests that it has."""
         self._writer.stop(wait_s)
 
-    # ---- what is told
+    # ---- events
 
     def report(self, event: CoordinatorEvent) -> None:
         self._report(event)

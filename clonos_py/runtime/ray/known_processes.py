@@ -1,4 +1,4 @@
-"""The processes that a coordinator has asked for: of which task each is, which are the tasks now, which are silent."""
+"""The processes that a coordinator has requested: the task of each, which ones are active, which ones are silent."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from clonos_py.runtime.ray.busy import Busy
 
 
 class KnownProcesses:
-    """``listed`` may be called by any thread."""
+    """The processes of one coordinator. ``listed`` may be called by any thread."""
 
     def __init__(self, roster: Mapping[int, TaskId], busy: Busy) -> None:
-        """``roster``: those that a lost coordinator had asked for."""
+        """``roster``: the processes that a lost coordinator had requested."""
         self.tasks: dict[int, TaskId] = dict(roster)
-        """By number: its task."""
+        """The task of each process, by number."""
         self.owners: dict[TaskId, int] = {}
-        """By task: the process that was promoted last."""
+        """The process that was promoted last, by task."""
         self.busy = busy
 
     def listed(self) -> dict[int, tuple[TaskId, bool]]:
-        """By number: its task, and whether it is that task now."""
+        """By number: the task of a process, and whether the process is active."""
         owners = set(self.owners.values())
         return {number: (task, number in owners) for number, task in list(self.tasks.items())}
 
     def promoted(self, number: int) -> TaskId:
-        """The process becomes its task."""
+        """The process becomes active. Returns its task."""
         task = self.tasks[number]
         self.owners[task] = number
         return task
 
     def forget(self, number: int) -> None:
-        """A process is gone, or will be soon: what it still says counts no more."""
+        """Drops a process that has ended or is about to. Messages that it still sends do not count any more."""
         self.tasks.pop(number, None)
         self.busy.forget(number)

@@ -1,7 +1,7 @@
-"""The link thread: feeds the link's executor with what sockets, coordinator, task and storage say (D8).
+"""The link thread: feeds the link's executor with events of sockets, coordinator, task and storage (D8).
 
-Everything reaches it through one inbox, in order per sender. The task thread is held back when the link is behind: it
-may not produce faster than frames are encoded.
+All events but those of sockets come through one inbox, in order per sender. The task thread waits when the link is
+behind: it must not produce frames faster than they are encoded.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _STEPS_AHEAD = 32
 """Steps that the task may be ahead of the link."""
 _WAIT_S_MAX = 1.0
 _EVENTS_PER_TURN = 64
-"""From the inbox between two looks at the sockets."""
+"""Events that are taken from the inbox between two polls of the sockets."""
 
 
 @dataclass(frozen=True)
 class Raised:
-    """The task or the storage thread raised."""
+    """The task, storage or spill thread raised an exception."""
 
     problem: BaseException
 
 
 @dataclass(frozen=True)
 class TaskStepped:
-    """What one step of the task gave."""
+    """The events of one step of the task."""
 
     events: Sequence[FromTask]
 
@@ -42,8 +42,8 @@ Item = ToProcess | LinkEvent | Raised | TaskStepped
 
 
 class LinkLoop:
-    """Runs a LinkExecutor over the channels that are its connections. ``run`` is the thread; the other methods may be
-    called by any thread."""
+    """Runs a LinkExecutor over the channels that are its connections. ``run`` is the body of the thread; the other
+    methods may be called by any thread."""
 
     def __init__(self, executor: LinkExecutor, channels: Channels) -> None:
         self._executor, self._channels = executor, channels
@@ -56,7 +56,7 @@ class LinkLoop:
         self._channels.wake()
 
     def put_step(self, events: Sequence[FromTask]) -> None:
-        """What a step of the task gave. Waits while the link is too far behind."""
+        """Adds the events of one step of the task. Waits while the link is too far behind."""
         while not self._room.acquire(timeout=_WAIT_S_MAX):
             if not self._running:
                 return
@@ -64,13 +64,13 @@ class LinkLoop:
         self._channels.wake()
 
     def stop(self) -> None:
-        """Ends the thread as it is."""
+        """Ends the thread. Events that are left in the inbox are dropped."""
         self._running = False
         self._room.release()
         self._channels.wake()
 
     def run(self) -> None:
-        """Until ``stop``."""
+        """Handles events until ``stop``."""
         handle = self._executor.handle
         while self._running:
             for event in self._channels.poll(0 if self._inbox else None):

@@ -1,7 +1,7 @@
-"""A job's name is its identity: one coordinator at a time has it on a cluster, and a run may take it over (P8).
+"""A job's name is its identity on a cluster: one coordinator at a time has it, and another run may take it over (P8).
 
-The run that is taken over stops first, its last checkpoint intact. The new coordinator opens a generation of its own,
-so that nothing its predecessor may still write counts (D11).
+The run that is taken over stops first, with its last checkpoint intact. The new coordinator opens a new generation, so
+that nothing counts that its predecessor may still write (D11).
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from clonos_py.runtime.ray.cluster import import_ray
 
 NAMESPACE = "clonos"
 _PATIENCE_S = 15.0
-"""So long may a coordinator take to stop in order, and Ray to forget one that was killed."""
+"""The time that a coordinator gets to stop in order, and Ray to release the name of one that was killed."""
 _POLL_S = 0.05
 
 
 def claim(job: str, take_over: bool) -> None:
-    """On return the name is free. Raises ClusterError if a run has it and is not to be taken over."""
+    """Makes sure that the name is free. ``take_over``: stops a run that has it. Raises ClusterError if it stays in
+    use."""
     holder = _holder(job)
     if holder is None:
         return
@@ -33,7 +34,7 @@ def claim(job: str, take_over: bool) -> None:
 
 
 def taken(job: str) -> ClusterError:
-    """The name is in use."""
+    """The error that says that the name is in use."""
     return ClusterError(
         f"a job named {job!r} is running on this cluster: stop it, name this one differently, or go on in its place "
         "with --take-over"
@@ -41,12 +42,12 @@ def taken(job: str) -> ClusterError:
 
 
 def taken_over(job: str) -> str:
-    """The message to a run that is taken over."""
+    """The message with which a run ends that is taken over."""
     return f"another run has taken the job {job!r} over"
 
 
 def _holder(job: str) -> Any | None:
-    """The coordinator that has the name."""
+    """The coordinator that has the name, None if the name is free."""
     try:
         return import_ray().get_actor(job, namespace=NAMESPACE)
     except ValueError:
@@ -54,8 +55,8 @@ def _holder(job: str) -> Any | None:
 
 
 def is_free(job: str) -> bool:
-    """Waits for the name to be free: a run that is taken over ends its coordinator itself, once it has heard why, and
-    Ray forgets one that was killed."""
+    """Waits until the name is free; False if it is not in time. A run that is taken over ends its coordinator itself
+    after it has fetched the reason, and Ray releases the name of one that was killed."""
     deadline = time.monotonic() + _PATIENCE_S
     while _holder(job) is not None:
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Control messages in their order: calls of an actor with several threads may overtake each other."""
+"""Restores the order of control messages: calls of an actor with several threads may overtake each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class InOrder(Generic[T]):
-    """Hands on what arrives under the numbers 0, 1, 2, ... in that order. Any thread may call it."""
+    """Delivers items in the order of their numbers 0, 1, 2, ... Any thread may call it."""
 
     def __init__(self, deliver: Callable[[T], None]) -> None:
         self._deliver = deliver

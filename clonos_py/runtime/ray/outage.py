@@ -1,9 +1,9 @@
-"""Notices soon that Ray itself is gone: its head (the GCS), or the raylet of the driver's node.
+"""Detects within seconds that Ray itself is gone: its head (the GCS), or the raylet of the driver's node.
 
 Ray's own core waits for a minute, prints a line of its log, and ends the process. Here a thread connects to the ports
-of both again and again. A connection that is refused several times in a row means that the process is gone; one that
-is slow, or not answered at all, means nothing: a machine may be crowded. The driver looks at ``check`` where it waits.
-Should it be stuck in a call of Ray's that does not return without a head, this thread ends the process itself.
+of both again and again. If a connection is refused several times in a row, the process is gone. If it is slow, or not
+answered at all, that proves nothing: the machine may be overloaded. The driver calls ``check`` wherever it waits. If
+the driver is stuck in a call of Ray that does not return without a head, this thread ends the process itself.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from clonos_py.model.errors import ClusterLostError, error_line
 from clonos_py.runtime.ray.cluster import import_ray
 
 _REFUSED_MAX = 3
-"""So many times in a row."""
+"""After this many refusals in a row a process counts as gone."""
 _PAUSE_S = 0.5
 _ANSWER_S = 2.0
 _GRACE_S = 6.0
-"""So long may the driver take to notice."""
+"""The time that the driver gets to react. Then the thread ends the process."""
 
 
 class Lifeline(NamedTuple):
-    """A process of Ray that a run cannot do without, and where it listens."""
+    """A process of Ray that a run depends on, and the address at which it listens."""
 
     name: str
     host: str
@@ -41,18 +41,18 @@ class Lifeline(NamedTuple):
 
 @dataclass
 class Refusals:
-    """Counts for one lifeline. No I/O."""
+    """Counts refused connections to one process. No I/O."""
 
     in_a_row: int = 0
 
     def look(self, refused: bool) -> bool:
-        """Another attempt to connect. Whether the process counts as gone."""
+        """Counts one attempt to connect. Returns whether the process counts as gone."""
         self.in_a_row = self.in_a_row + 1 if refused else 0
         return self.in_a_row >= _REFUSED_MAX
 
 
 def lifelines() -> list[Lifeline]:
-    """Of the connection that this process has."""
+    """The processes of Ray that this process's connection depends on."""
     ray = import_ray()
     context = ray.get_runtime_context()
     host, _, port = context.gcs_address.rpartition(":")
@@ -64,7 +64,7 @@ def lifelines() -> list[Lifeline]:
 
 
 def refuses(lifeline: Lifeline) -> bool:
-    """Whether the port is closed."""
+    """Whether the port refuses a connection."""
     try:
         with socket.create_connection((lifeline.host, lifeline.port), _ANSWER_S):
             return False
@@ -75,7 +75,7 @@ def refuses(lifeline: Lifeline) -> bool:
 
 
 class Outage:
-    """What the thread has found. ``resume``: what to tell the user of going on."""
+    """The watch and its finding. ``resume``: the text that says how the user can resume the job."""
 
     def __init__(
         self,
@@ -97,7 +97,8 @@ class Outage:
             raise self._lost
 
     def settle(self) -> None:
-        """The same for a driver whose actors have died: if a connection is refused, waits until the thread is sure."""
+        """Like ``check``, for a driver whose actors have died: if a connection is refused, waits until the thread has
+        looked often enough to be sure."""
         if any(self._refuses(lifeline) for lifeline, _ in self._refusals):
             with self._looked:
                 looks = self._looks
@@ -105,7 +106,7 @@ class Outage:
         self.check()
 
     def run(self) -> None:
-        """The thread, until ``stop``."""
+        """The body of the thread. Watches until ``stop``."""
         while not self._over.wait(_PAUSE_S):
             gone = [str(line) for line, refusals in self._refusals if refusals.look(self._refuses(line))]
             with self._looked:
@@ -126,7 +127,7 @@ class Outage:
 
 @contextmanager
 def watched(resume: Callable[[], str]) -> Iterator[Outage]:
-    """Looks as long as the block lasts."""
+    """Watches for an outage inside the block."""
     outage = Outage(lifelines(), resume)
     threading.Thread(target=outage.run, name="outage", daemon=True).start()
     try:
@@ -136,7 +137,7 @@ def watched(resume: Callable[[], str]) -> Iterator[Outage]:
 
 
 def _end_process(lost: ClusterLostError) -> None:
-    """What Ray's core would do a minute later: no call of Ray's returns any more, and none at exit would."""
+    """Ends this process, as Ray's core would a minute later. No call of Ray returns any more, not even at exit."""
     sys.stderr.write(f"{error_line(lost)}\n")
     sys.stderr.flush()
     os._exit(1)

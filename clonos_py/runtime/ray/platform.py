@@ -1,7 +1,7 @@
-"""Processes as actors, for the coordinator's loop: requested, adopted, watched and ended.
+"""Runs processes as actors for the coordinator's loop: requests, adopts, watches and ends them.
 
-An actor is the host process of one process, or of several standbys. Messages are addressed by process number; watching
-and killing concern the host process.
+An actor is the host process of one process, or of several standbys. Messages are addressed by process number. Watching
+and killing apply to the host process.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from clonos_py.runtime.ray.remote_cpu import RemoteCpuTimes
 
 
 class RayPlatform:
-    """The driver makes processes, as ``wish`` asks, and hands them over with ``join``. Until then messages wait. Any
-    thread may call any method."""
+    """The ``Platform`` on Ray. The driver creates processes as ``wish`` requests, and passes them on with ``join``;
+    until then messages to them wait. Any thread may call any method."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class RayPlatform:
         standbys_per_process: int,
         scratch: Path,
     ) -> None:
-        """``dismissed`` gets the processes that the driver need not keep any longer, ``notify`` deaths, and
-        processes that are not up yet. ``scratch``: the folder in which processes leave what ended them."""
+        """``dismissed`` takes the processes that the driver need not keep any longer. ``notify`` takes deaths, and
+        status reports for processes that are not up yet. ``scratch``: the folder with crash notes of processes."""
         self._ray = import_ray()
         self._wish, self._dismissed, self._notify, self._term = wish, dismissed, notify, term
         self._scratch = scratch
@@ -56,13 +56,13 @@ class RayPlatform:
         self._sent: dict[int, int] = {}
         self._actors: dict[int, Any] = {}
         self._watched: dict[int, Any] = {}
-        """These two by host process."""
+        """A call that ends with the host process. This and ``_actors`` are by host process."""
         self.places: dict[int, tuple[int, str]] = {}
-        """Process id and node."""
+        """The process id and the node of each process."""
         self._handles: dict[int, ProcessHandle] = {}
-        """Of those on this node."""
+        """Handles of the processes on this node."""
         self._crashed: set[int] = set()
-        """Killed on order, and perhaps not gone yet."""
+        """Processes that an ordered failure has killed, perhaps not gone yet."""
         self._remote_cpu = RemoteCpuTimes()
 
     # ---- processes come
@@ -77,10 +77,11 @@ class RayPlatform:
             self._await(wish.process, wish.task, seat)
 
     def _begin_in_place(self, number: int, task: TaskId, reuse: int) -> None:
-        """The wish comes before the dismissal, so that the host process never seems uninhabited."""
+        """Replaces a process within its host process. The request comes before the dismissal, so that the host process
+        never seems empty."""
         with self._lock:
             seat = self._placement.take_place(number, task, reuse)
-            if seat is None:  # it has died, or has not said yet where it is
+            if seat is None:  # it has died, or has not reported its place yet
                 self.kill(reuse)
                 self._notify(ProcessDied(number, "there was no host process to begin in"))
                 return
@@ -93,7 +94,7 @@ class RayPlatform:
         self._wish(ProcessRequest(number, task, seat.node, seat.host_process, reuse))
 
     def join(self, number: int, actor: Any) -> None:
-        """The driver has made the process."""
+        """The driver has created the process."""
         with self._lock:
             waiting = self._waiting.pop(number, None)
             if waiting is not None:
@@ -107,8 +108,8 @@ class RayPlatform:
             self._ray.kill(actor)
 
     def adopt(self, members: Mapping[int, RegisteredProcess]) -> None:
-        """Takes the processes of a lost coordinator over. Who is dead is told of like any death, and for those whose
-        host process is not up yet the answer to the status request is given here."""
+        """Takes over the processes of a lost coordinator. Those that have died are reported like any death. For those
+        whose host process is not up yet, this method answers the status request."""
         with self._lock:
             host_processes = {member.host_process: member.actor for member in members.values()}
             for number, member in members.items():
@@ -139,7 +140,7 @@ class RayPlatform:
                 self._placement.put(number, self._tasks[number], Seat(node, self._host_processes[number]))
 
     def seen(self, number: int) -> None:
-        """A process has said something, so its node answers."""
+        """A process has sent a message, so its node is not suspected."""
         with self._lock:
             self._placement.seen(number, time.monotonic())
             if number in self.places and (actor := self._actors.get(self._host_processes[number])) is not None:
@@ -167,7 +168,7 @@ class RayPlatform:
                 self._release(number)
 
     def gone(self, number: int) -> None:
-        """A process had left before it was taken over."""
+        """A process had left before this coordinator took it over."""
         with self._lock:
             if number in self._tasks:
                 del self._tasks[number]
@@ -214,7 +215,8 @@ class RayPlatform:
             self.kill(number)
 
     def _ended(self, host_process: int) -> Callable[[Any], None]:
-        """Ray's own thread calls it, which must not wait for a thread that is calling Ray."""
+        """A callback for the end of a host process. A thread of Ray calls it, which must not wait for a thread that is
+        calling Ray: so another thread does the work."""
 
         def tell(future: Any) -> None:
             self._undertaker.submit(self._bury, host_process, future.exception())
@@ -235,7 +237,8 @@ class RayPlatform:
             self._notify(ProcessDied(number, reason))
 
     def _read_crash_notes(self, pid: int, node: str) -> None:
-        """Of a process on another machine they come later: its tasks are replaced meanwhile."""
+        """Reports what the crash notes of a process say. Those on another machine arrive later; the tasks are replaced
+        meanwhile."""
         if node == self._node or (self._scratch / f"{pid}.note").exists():
             self._report_crash(crash_notes.read(self._scratch, pid))
             return
@@ -243,7 +246,7 @@ class RayPlatform:
         read.remote(self._scratch, pid).future().add_done_callback(self._read_elsewhere)
 
     def _read_elsewhere(self, future: Any) -> None:
-        if future.exception() is None:  # else the node has gone, too
+        if future.exception() is None:  # else the node is gone, too
             self._undertaker.submit(self._report_crash, future.result())
 
     def _report_crash(self, error: UserCodeError | None) -> None:
@@ -254,7 +257,7 @@ class RayPlatform:
         return sorted(number for number, where in self._host_processes.items() if where == host_process)
 
     def _forget(self, host_process: int) -> list[int]:
-        """A host process is gone. Who was there, besides those that had been dismissed."""
+        """Drops a host process that is gone. Returns its processes, without those that had been dismissed."""
         dead = []
         for number in self._in_host_process(host_process):
             self._placement.remove(number, time.monotonic())
@@ -265,7 +268,7 @@ class RayPlatform:
         return dead
 
     def _release(self, number: int) -> None:
-        """The place of the process does not matter any more."""
+        """Drops the place of a process."""
         del self._host_processes[number]
         if (handle := self._handles.pop(number, None)) is not None:
             handle.close()
@@ -275,7 +278,7 @@ class RayPlatform:
 
 
 def _cause(problem: BaseException | None) -> str:
-    """Why a process is gone. Ray's own text begins with the same sentence for every death of an actor."""
+    """Why a process is gone, in short. Ray's own text begins with the same sentence for every death of an actor."""
     if problem is None:
         return "its process has ended"
     text = str(problem).strip()

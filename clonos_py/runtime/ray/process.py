@@ -1,6 +1,6 @@
-"""One process of a job, active or standing by: its link, task, storage and spill threads, without Ray (D8).
+"""One process of a job, active or standby: its link, task, storage and spill threads, without Ray (D8).
 
-What differs between processes of a job is only the task and the number; all else is the ``Deployment`` they share.
+Processes of a job differ only in their task and number. They share everything else, the ``Deployment``.
 """
 
 from __future__ import annotations
@@ -51,13 +51,14 @@ from clonos_py.services.registry import ServiceRegistry
 from clonos_py.task.machine import TaskMachine
 
 SWITCH_INTERVAL_S = 0.0005
-"""Beside pure-Python work, the interpreter's default lets a link answer 136 times a second, this 2,042 times."""
+"""The interpreter's thread switch interval. Measured: while the task runs pure Python, a link answers 136 times a
+second with the default, and 2,042 times with this."""
 _JOIN_S_MAX = 5.0
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """What all processes of a job have in common. ``open_store`` opens the job's checkpoint storage."""
+    """The settings that all processes of a job share. ``open_store`` opens the job's checkpoint storage."""
 
     plan: PhysicalPlan
     open_store: Callable[[], SnapshotStore]
@@ -67,18 +68,18 @@ class Deployment:
     retain: bool
     """False for at-most-once: no frame is kept after it was sent."""
     scratch: Path
-    """Folder for Unix-domain sockets and spilled frames, made where it is missing. Sockets need a short path."""
+    """Folder for Unix-domain sockets and spilled frames, created if it is missing. Sockets need a short path."""
     tls: TlsFiles | None = None
     """None: connections between nodes are plain."""
     clock: SteadyClock = field(default_factory=SteadyClock.start)
-    """That of the run."""
+    """The clock of the run."""
     function_timeout_us: int = 60_000_000
-    """A function that has been at work on one row for so long is told of."""
+    """A call of a user's function that lasts longer than this is reported."""
 
 
 def of_vertex(deployment: Deployment, name: str) -> Deployment:
-    """The deployment as processes of one vertex need it: the code and data of the others do not travel to them, and
-    what those import is not loaded."""
+    """The deployment for processes of one vertex. It leaves out the operators of other vertices, so that their code and
+    data are not sent, and their imports not loaded."""
     plan = deployment.plan
     vertices = tuple(vertex if vertex.name == name else _bare(vertex) for vertex in plan.vertices)
     return replace(deployment, plan=replace(plan, vertices=vertices))
@@ -94,12 +95,12 @@ def _elsewhere() -> Any:
 
 
 class LivePorts:
-    """The world outside of a task: clock, dice and service clients."""
+    """The services outside of a task: clock, random seeds, service clients and storage for answers."""
 
     def __init__(
         self, services: ServiceRegistry, open_store: Callable[[], SnapshotStore], task: TaskId, number: int
     ) -> None:
-        """``number``: of the process."""
+        """``number``: the number of the process."""
         self._services, self._task, self._number = services, task, number
         self._store = functools.cache(open_store)
 
@@ -120,7 +121,7 @@ class LivePorts:
 
 
 class ProcessRuntime:
-    """Assembles the threads. ``deliver`` and ``wait`` may be called by any thread."""
+    """Assembles and runs the threads of a process. ``deliver`` and ``wait`` may be called by any thread."""
 
     def __init__(
         self,
@@ -132,8 +133,8 @@ class ProcessRuntime:
         send_to_coordinator: Callable[[ToCoordinator], None],
         host_process: int = 0,
     ) -> None:
-        """``node`` and ``host``: identity and address of the node it runs on. ``host_process``: see
-        ``Started``. Raises ClonosError where an operator or a file for TLS cannot be opened."""
+        """``node`` and ``host``: identity and address of the node it runs on. ``host_process``: see ``Started``. Raises
+        ClonosError if an operator or a file for TLS cannot be opened."""
         plan, clock = deployment.plan, deployment.clock.here()
         self._done = threading.Event()
         self._services = ServiceRegistry({}, _http_client)
@@ -182,7 +183,7 @@ class ProcessRuntime:
         self._watch: HangWatch | None = None
 
     def start(self) -> None:
-        """Starts the threads and says so to the coordinator."""
+        """Starts the threads and sends ``Started`` to the coordinator."""
         for thread in self._threads:
             thread.start()
         task_thread = self._threads[1].ident
@@ -191,7 +192,7 @@ class ProcessRuntime:
         self.say_started()
 
     def say_started(self) -> None:
-        """Tells the coordinator where peers reach this process."""
+        """Sends the coordinator the address at which peers reach this process."""
         self._started()
 
     def deliver(self, message: ToProcess) -> None:
@@ -199,15 +200,15 @@ class ProcessRuntime:
         self._link.put(message)
 
     def wait(self) -> None:
-        """Until the process was told to stop; everything is closed then."""
+        """Waits until the process has stopped, then for its threads, and removes its spilled frames."""
         self._done.wait()
         self._join()
         shutil.rmtree(self._spilled, ignore_errors=True)
         self._scratch.release()
 
     def end(self, patience_s: float) -> bool:
-        """Stops it, as a message of the coordinator would, but for what has still to be written. Whether its operators
-        have stopped, and nothing is written any more, within ``patience_s``."""
+        """Stops the process as a message of the coordinator would, but drops waiting writes. Returns whether within
+        ``patience_s`` all threads have ended, so that no operator runs and nothing is written any more."""
         self._storage.abandon()
         self._spill.abandon()
         self._shut_down("another process takes its place")
@@ -217,8 +218,8 @@ class ProcessRuntime:
         return not any(thread.is_alive() for thread in self._threads)
 
     def abandon(self) -> None:
-        """Ends the threads and closes the connections without a message, as a death would. On return nothing
-        more is done."""
+        """Ends the threads and closes the connections without a message, as if the process had died. On return no
+        thread is at work any more."""
         self._link.stop()
         self._task.abandon()
         self._storage.stop()
@@ -261,13 +262,14 @@ class ProcessRuntime:
 
 
 def _http_client() -> HttpClient:
-    """Imported when it is asked for: most processes never are, and it takes a fifth of a second to load."""
+    """Imports the HTTP client only when it is needed: most processes need none, and loading takes a fifth of a
+    second."""
     from clonos_py.connectors.http import HttpxClient
 
     return HttpxClient()
 
 
 def tune_interpreter() -> None:
-    """For a process that belongs to a job alone: quick switches between link and task, one thread per kernel (D12)."""
+    """For a process that only runs tasks: fast switches between link and task, one thread per Arrow kernel (D12)."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     pa.set_cpu_count(1)

@@ -1,8 +1,8 @@
 """The actor that is the host process of one process of a job, or of several standbys. The driver owns it. It accepts
-the messages of one coordinator at a time, the last one that adopted it.
+messages of one coordinator at a time: the last one that adopted it.
 
 Control messages are calls. An actor with several threads does not keep the order of calls, so each carries a number
-(``InOrder``). Each carries the coordinator's term, too: messages of a lost coordinator are valid until its successor
+(``InOrder``). Each also carries the coordinator's term: messages of a lost coordinator are valid until its successor
 adopts the process (D11).
 """
 
@@ -31,22 +31,22 @@ from clonos_py.runtime.ray.process_table import cpu_us
 from clonos_py.runtime.ray.shipping import unpack
 
 _PROCESS_THREADS = 8
-"""One is watched, two of a former coordinator may not have noticed yet; the others deliver."""
+"""One thread runs ``watch``, two may still run calls of a former coordinator, the others deliver messages."""
 _GUEST_THREADS = 2
-"""Messages that may wait for one more process to come up."""
+"""Additional threads for each further process: messages may wait in them until the process is up."""
 _END_S_MAX = 5.0
-"""A step, or a write, of a process in whose place another begins may last so long."""
+"""The time that a process gets to end a step or a write when another begins in its place."""
 _RECOVERY_S = 5.0
-"""By then a task has recovered, and what standbys have left behind may be cleared away."""
+"""After this time a task has usually recovered, and the garbage of ended standbys may be collected."""
 
 
 def concurrency(standbys_per_process: int) -> int:
-    """How many calls an actor must be able to serve at once."""
+    """The number of calls that an actor must be able to serve at once."""
     return _PROCESS_THREADS + _GUEST_THREADS * (standbys_per_process - 1)
 
 
 class HostedProcess:
-    """A process in its host process. ``process`` is none before it is up, and again when it is ``over``."""
+    """One process in its host process. ``process`` is None before it is up, and again when it is ``over``."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -55,7 +55,7 @@ class HostedProcess:
         self.obey()
 
     def obey(self) -> None:
-        """Another coordinator counts its messages from 0."""
+        """Begins with a new coordinator: both sides number their messages from 0."""
         self.in_order: InOrder[ToProcess] = InOrder(self._deliver)
         self.messages_sent = 0
 
@@ -65,22 +65,23 @@ class HostedProcess:
 
 
 class ProcessActor:
-    """Processes are built when they are lodged, so that creating the actor fails only with its host."""
+    """The actor of a host process. ``start_process`` builds processes, not the constructor, so that creating the actor
+    fails only if its node fails."""
 
     def __init__(self, host_process: int, coordinator: Any, term: int) -> None:
-        """``host_process``: what processes are to say of where they are; 0 if there will be one only."""
+        """``host_process``: the number that processes report in ``Started``; 0 if there will be only one process."""
         self._host_process, self._coordinator, self._term = host_process, coordinator, term
         self._changed = threading.Condition()
         self._hosted: dict[int, HostedProcess] = {}
         self._task = -1
-        """The process that has become its task, if one has."""
+        """The number of the process that was promoted; -1 if none was."""
         tune_interpreter()
         print_on(CarriedLines(self._carry))
 
     # ---- the driver
 
     def start_process(self, packed: bytes, number: int, task: TaskId, reuse: int | None = None) -> None:
-        """Begins a process, which runs until it is told to stop. ``reuse``: the process in whose place it begins."""
+        """Starts a process, which runs until it gets a message to stop. ``reuse``: the process that it replaces."""
         with self._changed:
             hosted = self._hosted.setdefault(number, HostedProcess(number))
             before = self._hosted[reuse].process if reuse in self._hosted else None
@@ -93,11 +94,11 @@ class ProcessActor:
     ) -> None:
         self._introduce(hosted)
         if before is not None and not before.end(_END_S_MAX):
-            self.die()  # functions and writes cannot be interrupted, and must not run beside themselves
+            self.die()  # functions and writes cannot be interrupted, and must not run twice at once
         try:
             deployment: Deployment = unpack(packed)
             if first:
-                self._scratch = hold(deployment.scratch)  # for as long as this process lives
+                self._scratch = hold(deployment.scratch)  # until this process ends
                 leave_in(deployment.scratch)
                 clear_scratch()
                 _settle_garbage()
@@ -128,7 +129,7 @@ class ProcessActor:
     # ---- the coordinator
 
     def adopt(self, coordinator: Any, term: int, numbers: Collection[int]) -> None:
-        """A coordinator has taken the place of a lost one; these are the processes that it knows of here."""
+        """A new coordinator takes over from a lost one. ``numbers``: the processes here that it has in its roster."""
         with self._changed:
             if term <= self._term:
                 return
@@ -148,8 +149,8 @@ class ProcessActor:
             self._introduce(hosted)
 
     def watch(self, term: int) -> None:
-        """Lasts as long as its processes, or until another coordinator has adopted it. When it fails, Ray has seen them
-        die, some 10 ms ago."""
+        """Returns when all processes here have ended, or another coordinator has adopted them. If the call fails, Ray
+        has seen the actor die, about 10 ms ago."""
         with self._changed:
             self._changed.wait_for(lambda: self._over or self._term > term)
 
@@ -158,7 +159,7 @@ class ProcessActor:
         return bool(self._hosted) and all(hosted.over for hosted in self._hosted.values())
 
     def deliver(self, term: int, number: int, order: int, message: bytes) -> None:
-        """A message of the coordinator to a process, the ``order``-th."""
+        """Takes a message of the coordinator to a process. ``order``: the number of the message, from 0."""
         with self._changed:
             self._changed.wait_for(lambda: self._may_deliver(term, number))
             hosted = self._hosted[number]
@@ -169,7 +170,7 @@ class ProcessActor:
                 hosted.in_order.take(order, decoded)
 
     def _may_deliver(self, term: int, number: int) -> bool:
-        """Whether the process is there and knows this coordinator."""
+        """Whether the process is up and the coordinator of ``term`` has adopted it, or the process has ended."""
         hosted = self._hosted.get(number)
         if hosted is None:
             return False
@@ -180,14 +181,14 @@ class ProcessActor:
         return cpu_us(pid)
 
     def die(self) -> None:
-        """A failure on order, where the coordinator cannot reach the process itself; or the end of a run without Ray's
-        help."""
+        """Ends this process by SIGKILL: for an ordered failure that the coordinator cannot carry out itself, or when a
+        run ends because Ray is gone."""
         os.kill(os.getpid(), signal.SIGKILL)
 
-    # ---- what processes say
+    # ---- messages of processes
 
     def _send_to_coordinator(self, hosted: HostedProcess, message: ToCoordinator) -> None:
-        """A message to a lost coordinator is lost: its successor asks."""
+        """Sends a message. One to a lost coordinator is lost: its successor requests the status."""
         with self._changed:
             self._coordinator.deliver.remote(hosted.number, hosted.messages_sent, messages.encode(message))
             hosted.messages_sent += 1
@@ -197,7 +198,8 @@ class ProcessActor:
         self._coordinator.introduce.remote(hosted.number, os.getpid(), node)
 
     def _carry(self, lines: str) -> bool:
-        """Whether printed lines were taken. Without a coordinator they wait for the next."""
+        """Sends printed lines to the coordinator. False if it has not taken them: they then wait, for example until
+        there is a new coordinator."""
         ray = import_ray()
         try:
             return bool(ray.get(self._coordinator.printed.remote(self._task, lines)))
@@ -206,7 +208,8 @@ class ProcessActor:
 
 
 def _settle_garbage() -> None:
-    """Imported objects stay, so the collector skips them from now on. Garbage of standbys it must still find."""
+    """Makes the garbage collector skip all objects of imports, which stay. It still finds the garbage of ended
+    standbys."""
     gc.collect()
     gc.freeze()
 

@@ -1,4 +1,4 @@
-"""A process of this machine by more than its number, which the system gives to another once the process has ended."""
+"""A handle of a process on this machine. Unlike a process id, it never refers to another process later."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import suppress
 
 
 class ProcessHandle:
-    """Refers to one process for good, dead or alive (Linux: pidfd_open)."""
+    """Refers to one process, even after it has ended (Linux: pidfd_open)."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     @staticmethod
     def of(pid: int) -> ProcessHandle | None:
-        """That of a process which lives now; None where there is no such process, or the system has no handles."""
+        """The handle of a running process; None if there is no such process, or the system has no handles."""
         if hasattr(os, "pidfd_open"):
             with suppress(OSError):
                 return ProcessHandle(os.pidfd_open(pid))

@@ -1,4 +1,4 @@
-"""The process table of this machine (Linux): parents, and the processor time that processes have used; else empty."""
+"""The process table of this machine: parents and processor times. Only on Linux; elsewhere it is empty."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PARENT, _USER_TICKS, _SYSTEM_TICKS = 1, 11, 12
 
 
 class ProcessEntry(NamedTuple):
-    """One process. ``cpu_us``: of all its threads, in user code and in the system."""
+    """One process. ``cpu_us``: the processor time of all its threads, in user and system mode."""
 
     pid: int
     parent: int
@@ -22,7 +22,7 @@ class ProcessEntry(NamedTuple):
 
 
 def entry(pid: int) -> ProcessEntry | None:
-    """None where there is no such process."""
+    """The entry of a process; None if there is no such process."""
     with suppress(OSError, IndexError, ValueError):
         fields = (_PROCESSES / str(pid) / "stat").read_text().rpartition(")")[2].split()
         ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
@@ -31,7 +31,7 @@ def entry(pid: int) -> ProcessEntry | None:
 
 
 def cpu_us(pid: int) -> int | None:
-    """The processor time of a process; None where there is none."""
+    """The processor time of a process; None if there is no such process."""
     found = entry(pid)
     return found.cpu_us if found is not None else None
 
@@ -47,7 +47,7 @@ def entries() -> Iterator[tuple[ProcessEntry, bytes]]:
 
 
 def descendants(pid: int) -> Iterator[tuple[int, str]]:
-    """All that a process has started, with their programs."""
+    """All descendants of a process, as (process id, program)."""
     children: dict[int, list[tuple[int, str]]] = {}
     for process, command in entries():
         children.setdefault(process.parent, []).append((process.pid, command.split(b"\0")[0].decode(errors="replace")))

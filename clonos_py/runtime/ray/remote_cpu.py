@@ -1,6 +1,6 @@
-"""Processor times of processes on other nodes: another process on the node reads them from its process table.
+"""Processor times of processes on other nodes. Another process on the node reads them from its process table.
 
-The call is asynchronous, so its result serves the next question.
+The call is asynchronous, so its result is returned by the next query.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ class _Neighbour(NamedTuple):
 
 
 class RemoteCpuTimes:
-    """Of the processes of one job. On each node, the process whose message came last is called."""
+    """Processor times for one job. On each node it calls the process whose message came last."""
 
     def __init__(self) -> None:
         self._neighbours: dict[str, _Neighbour] = {}
         self._results: dict[int, int] = {}
 
     def received(self, number: int, node: str, actor: Any) -> None:
-        """A message of a process has come. An earlier result for it is out of date."""
+        """A message of a process has arrived. An earlier result for it is out of date."""
         self._neighbours[node] = _Neighbour(number, actor)
         self._results.pop(number, None)
 
     def cpu_us(self, number: int, pid: int, node: str) -> int | None:
-        """The result of the last call, once. None, and a new call, where there is no result; no call where no other
-        process is known on the node."""
+        """Returns the result of the last call, once. If there is none, returns None and starts a call, unless no other
+        process on the node has sent a message."""
         if (result := self._results.pop(number, None)) is not None:
             return result
         neighbour = self._neighbours.get(node)

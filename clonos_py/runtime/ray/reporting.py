@@ -1,4 +1,4 @@
-"""What a process says to the coordinator: the messages of its link, and its counters with every heartbeat."""
+"""Sends a process's messages to the coordinator: those of its link, and its counters with every heartbeat."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from clonos_py.runtime.counters import Counters
 
 
 class Reporting:
-    """``observe`` and ``send_to_coordinator`` are ports of the link's executor, for the link thread."""
+    """Counts what the task does and adds the counters to messages. Its methods are ports of the link's executor, called
+    by the link thread."""
 
     def __init__(
         self,
@@ -22,7 +23,7 @@ class Reporting:
         link_counters: Callable[[], ProcessCounters],
         now_us: Callable[[], int],
     ) -> None:
-        """``send_to_coordinator`` sends to the coordinator. ``now_us``: the run's clock."""
+        """``send_to_coordinator`` sends a message. ``now_us``: the run's clock."""
         self._send_to_coordinator, self._link_counters, self._now_us = send_to_coordinator, link_counters, now_us
         self._counters = Counters()
 
@@ -30,7 +31,7 @@ class Reporting:
         self._counters.observe(observed, self._now_us())
 
     def send_to_coordinator(self, message: ToCoordinator) -> None:
-        """Adds the counters to every answer to a ping, and sends them once more when there is nothing left to count."""
+        """Sends a message. Adds the counters to every answer to a ping, and sends them again before ``Drained``."""
         if isinstance(message, Pong | Drained):
             number = message.number if isinstance(message, Pong) else 0
             counters = self._counters.added_to(self._link_counters())

@@ -1,4 +1,4 @@
-"""A thread that serves requests of the link, one after the other, while link and task go on: storage, or spilling."""
+"""The storage or spill thread: serves requests of the link one after the other, while link and task go on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _nothing() -> None:
 
 
 class RequestLoop(Generic[R]):
-    """``run`` is the thread; the other methods may be called by any thread."""
+    """``run`` is the body of the thread; the other methods may be called by any thread."""
 
     def __init__(
         self,
@@ -25,8 +25,8 @@ class RequestLoop(Generic[R]):
         fail: Callable[[BaseException], None],
         close: Callable[[], None] = _nothing,
     ) -> None:
-        """``carry_out`` does what a request asks, and ``answer`` takes what came of it. ``fail`` takes what ended the
-        thread; ``close`` is called by the thread when there will be no more requests."""
+        """``carry_out`` serves a request, and ``answer`` takes the resulting events. ``fail`` takes an error that ended
+        the thread. The thread calls ``close`` after the last request."""
         self._carry_out, self._answer, self._fail, self._close = carry_out, answer, fail, close
         self._inbox: SimpleQueue[R | None] = SimpleQueue()
         self._abandoned = False
@@ -38,16 +38,16 @@ class RequestLoop(Generic[R]):
         self._inbox.put(None)
 
     def abandon(self) -> None:
-        """Stops after the request that is being carried out."""
+        """Stops after the current request; drops the others."""
         self._abandoned = True
         self._inbox.put(None)
 
     def run(self) -> None:
-        """Until stopped, or until a request fails that nothing but the process's end can answer."""
+        """Serves requests until stopped, or until one raises an error, which ends the process."""
         try:
             while (request := self._inbox.get()) is not None and not self._abandoned:
                 for event in self._carry_out(request):
                     self._answer(event)
             self._close()
-        except Exception as problem:  # noqa: BLE001 - whatever it is, the coordinator must know
+        except Exception as problem:  # noqa: BLE001 - every error is reported to the coordinator
             self._fail(problem)

@@ -1,8 +1,8 @@
-"""When to start a process that replaces a used standby: not while a recovery needs the processors.
+"""Decides when to start a process that replaces a used standby: not while a recovery needs the processors.
 
-A fresh process takes seconds of computing before it stands by. Started at once, it would compete with the very replay
-that made it necessary. So it waits until the replacements have had their first new effect, but no longer than
-``PATIENCE_US``; a process that a recovery itself waits for is started at once. No I/O, no clock.
+A new process computes for seconds before it is a standby. If it started at once, it would compete with the replay that
+made it necessary. So it waits until the replacements have had their first new effect, but no longer than
+``PATIENCE_US``. A process that a recovery waits for is started at once. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PATIENCE_US = 2_000_000
 
 
 class Restarts:
-    """Takes what the coordinator's machine does, gives the processes to start now."""
+    """Takes the coordinator's requests and events, and returns the processes to start now."""
 
     def __init__(self) -> None:
         self._healing: set[TaskId] = set()
@@ -27,7 +27,7 @@ class Restarts:
 
     @property
     def due_us(self) -> int | None:
-        """When the patience ends, None while nothing waits."""
+        """When waiting processes start at the latest; None if none waits."""
         return self._until_us if self._waiting else None
 
     def on_start(self, wish: StartProcess, now_us: int) -> list[StartProcess]:

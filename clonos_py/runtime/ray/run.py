@@ -1,4 +1,4 @@
-"""Runs a plan on Ray: an actor per task, one per standby or per some of them, one for the coordinator (see
+"""Runs a plan on Ray: one actor per task, one per standby or per several standbys, and one for the coordinator (see
 ``driver``)."""
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _SECRET_BYTES = 32
 
 
 def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSwitch | None = None) -> RunResult:
-    """Runs to the end of the sources, or with a last checkpoint until ``stop`` is carried out. An interrupt (Ctrl-C)
-    ends the job in order, its last checkpoint intact, and is raised again. Raises the ClonosError that ended the
+    """Runs until the sources end, or until ``stop`` is requested and a last checkpoint committed. An interrupt (Ctrl-C)
+    ends the job in order, with its last checkpoint intact, and is raised again. Raises the ClonosError that ended the
     job."""
     orders = kills(plan, settings)
     tls = _tls_files(settings)
@@ -74,7 +74,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
 
 
 def _resume(job: str, checkpoints: str) -> str:
-    """How to go on when the cluster was lost."""
+    """The text that says how the user can resume the job after the cluster was lost."""
     try:
         manifest = CheckpointStore(checkpoints, job).latest()
     except CheckpointError as problem:
@@ -109,7 +109,8 @@ def _deployment(
 
 
 def _tls_files(settings: Settings) -> TlsFiles | None:
-    """Checked before anything starts; every process reads those of its own node. Raises SettingError."""
+    """The TLS files, None without TLS. They are checked here before anything starts; every process loads those of its
+    own node. Raises SettingError."""
     paths = [path for path in (settings.tls_certificate, settings.tls_key, settings.tls_ca) if path is not None]
     if not paths:
         return None

@@ -1,7 +1,7 @@
-"""One thread that works in order, and never keeps the process from ending.
+"""An executor with one thread, which does not keep the process from ending.
 
-An executor of the standard library waits for its threads when the interpreter ends, so that a process would not end
-while storage does not answer. This thread is a daemon.
+An executor of the standard library waits for its threads when the interpreter ends. So a process would not end while
+storage does not answer. This thread is a daemon.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class SerialExecutor:
-    """The thread starts with the first work. All methods may be called by any thread."""
+    """Does work in order. The thread starts with the first work. All methods may be called by any thread."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -25,7 +25,7 @@ class SerialExecutor:
         self._wishes: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Has ``work`` done after all work that came before."""
+        """Submits ``work``, which is done after all earlier work."""
         done: Future[T] = Future()
         with self._lock:
             if self._thread is None:
@@ -35,11 +35,11 @@ class SerialExecutor:
         return done
 
     def do(self, work: Callable[[], T]) -> T:
-        """What ``work`` returns; waits for it. Raises what it raises."""
+        """Submits ``work`` and waits for it. Returns what it returns, and raises what it raises."""
         return self.submit(work).result()
 
     def stop(self, wait_s: float = 0.0) -> None:
-        """After all work that came before, for which the caller waits so long. There must come none after."""
+        """Ends the thread after all earlier work; waits for that up to ``wait_s``. No work may be submitted later."""
         self._wishes.put(None)
         if self._thread is not None and wait_s:
             self._thread.join(wait_s)
@@ -55,4 +55,4 @@ class SerialExecutor:
             del wish, work, done
 
     def _begin(self) -> None:
-        """In the thread, before any work."""
+        """Called in the thread before any work."""

@@ -1,7 +1,7 @@
-"""How a job's code travels: one cloudpickle of what runs, with the user's modules by value (P8).
+"""Pickles a job for other processes: one cloudpickle, with the user's modules by value (P8).
 
-The nodes of a cluster have this package and its dependencies, but not the files beside the job. So every module of the
-user's is pickled by value, as lambdas are; a script that was started always is.
+The nodes of a cluster have this package and its dependencies, but not the user's files. So every module of the user is
+pickled by value, as lambdas are. The script that was started is always pickled by value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from clonos_py.runtime.user_code import user_modules
 
 
 def pack(thing: Any) -> bytes:
-    """The pickle of a plan or a part of one. Raises GraphError, naming what cannot travel."""
+    """Pickles a plan or a part of one. Raises GraphError that names what cannot be pickled."""
     modules = [module for module in user_modules() if module.__name__ != "__main__"]
     with _by_value(modules):
         try:
@@ -34,7 +34,7 @@ def pack(thing: Any) -> bytes:
 
 
 def unpack(packed: bytes) -> Any:
-    """The other end of ``pack``: only ever given what came with the actor itself, never bytes of a socket."""
+    """The inverse of ``pack``. It only gets bytes that came through Ray with the actor, never bytes of a socket."""
     return cloudpickle.loads(packed)
 
 

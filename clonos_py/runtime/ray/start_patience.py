@@ -1,7 +1,7 @@
-"""How long a run waits for Ray to start its coordinator: as long as Ray brings up processes at all.
+"""Decides how long a run waits for Ray to start its coordinator: as long as Ray starts any processes.
 
-On a crowded machine a process takes minutes to start. That alone is no failure: what counts is how long there has been
-no sign that one is starting. No I/O, no clock.
+On an overloaded machine a process may take minutes to start. That alone is no failure. What counts is the time without
+a sign that a process is starting. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import NamedTuple
 _FIRST_REPORT_US = 5_000_000
 _REPORTS_US = 10_000_000
 _LIMIT_FACTOR = 10
-"""After so many start timeouts the wait ends, whatever is seen: workers that crash again and again also give signs."""
+"""The wait ends after this many start timeouts even with signs: workers that crash again and again also give signs."""
 
 
 class StartingWorker(NamedTuple):
-    """A process that is on its way to become a worker, and the processor time that it has used."""
+    """A process that is starting as a worker, and the processor time that it has used."""
 
     pid: int
     cpu_us: int
@@ -25,8 +25,8 @@ class StartingWorker(NamedTuple):
 
 @dataclass(frozen=True)
 class Signs:
-    """What can be seen of the driver's node, where the coordinator is to start. Two of them that are equal mean that
-    nothing happened in between."""
+    """Signs of starting processes on the driver's node, where the coordinator is to start. If two of them name the same
+    processes with the same times, nothing happened in between."""
 
     starting: Collection[StartingWorker]
     load: str = ""
@@ -34,10 +34,10 @@ class Signs:
 
 
 class StartPatience:
-    """Takes what is seen, and says when to report and when to give up."""
+    """Takes signs, and decides when to report and when to give up."""
 
     def __init__(self, timeout_us: int, now_us: int) -> None:
-        """``timeout_us``: so long there may be no sign."""
+        """``timeout_us``: the longest time without a sign."""
         self._timeout_us = timeout_us
         self._began_us = self._sign_us = now_us
         self._report_us = now_us + _FIRST_REPORT_US
@@ -46,7 +46,7 @@ class StartPatience:
         self._load = ""
 
     def look(self, signs: Signs, now_us: int) -> None:
-        """Another look at the node."""
+        """Takes the signs of another look at the node."""
         starting = frozenset(signs.starting)
         if starting != self._starting:
             self._sign_us = now_us
@@ -63,7 +63,7 @@ class StartPatience:
         return self._now_us - self._began_us
 
     def reports(self) -> bool:
-        """Whether it is time for a report; the next is due a while later."""
+        """Whether a report is due. If so, the next is due ten seconds later."""
         if self._now_us < self._report_us:
             return False
         self._report_us = self._now_us + _REPORTS_US
@@ -77,7 +77,7 @@ class StartPatience:
         return ", ".join(part for part in (workers, self._load) if part)
 
     def complaint(self, job: str) -> str:
-        """What to tell the user who waited in vain."""
+        """The error message for a run that gives up."""
         silent_s = (self._now_us - self._sign_us) / 1e6
         return (
             f"the coordinator of {job!r} could not be started: waited {self.waited_us / 1e6:.0f} s for Ray, the last "

@@ -12,7 +12,7 @@ _WAIT_S_MAX = 1.0
 
 
 class TaskLoop:
-    """Runs a TaskExecutor. ``run`` is the thread; ``put`` and ``stop`` may be called by any thread."""
+    """Runs a TaskExecutor. ``run`` is the body of the thread; the other methods may be called by any thread."""
 
     def __init__(
         self,
@@ -21,8 +21,8 @@ class TaskLoop:
         close_services: Callable[[], None],
         now_us: Callable[[], int],
     ) -> None:
-        """``fail`` takes what ended the task; ``now_us`` is the executor's clock. Services are closed where they were
-        opened, in this thread: some clients insist on it."""
+        """``fail`` takes an error that ended the task. ``now_us`` is the executor's clock. ``close_services`` is called
+        in this thread, which has opened the services: some clients must stay in one thread."""
         self._executor, self._fail, self._close_services, self._now_us = executor, fail, close_services, now_us
         self._inbox: SimpleQueue[ToTask | None] = SimpleQueue()
         self._abandoned = False
@@ -31,16 +31,16 @@ class TaskLoop:
         self._inbox.put(item)
 
     def stop(self) -> None:
-        """In order: operators and services are closed."""
+        """Stops the thread in order: it closes operators and services."""
         self._inbox.put(None)
 
     def abandon(self) -> None:
-        """As it is: nothing is closed."""
+        """Stops the thread without closing operators and services."""
         self._abandoned = True
         self._inbox.put(None)
 
     def run(self) -> None:
-        """Until stopped, or until the machine raises."""
+        """Steps the task until stopped, or until the machine raises an error."""
         step = self._executor.step
         try:
             wait_s: float | None = None
@@ -50,11 +50,11 @@ class TaskLoop:
             if not self._abandoned:
                 self._executor.close()
                 self._close_services()
-        except BaseException as problem:  # noqa: BLE001 - whatever it is, the coordinator must know
+        except BaseException as problem:  # noqa: BLE001 - every error is reported to the coordinator
             self._fail(problem)
 
     def _take(self, wait_s: float | None) -> bool:
-        """Offers all that has come, after waiting for the first of it; False when it is time to stop."""
+        """Waits for the first item, then offers all items that have arrived. False when the thread is to stop."""
         try:
             item = self._inbox.get(block=wait_s != 0, timeout=wait_s)
             while item is not None:

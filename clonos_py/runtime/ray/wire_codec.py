@@ -1,4 +1,4 @@
-"""Frames of a channel on a connection of the transport: header, body, acknowledgement."""
+"""Encodes and decodes frames and acknowledgements for connections of the transport."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _header_decoder: msgspec.msgpack.Decoder[FrameHeader] = msgspec.msgpack.Decoder(
 _ack_decoder: msgspec.msgpack.Decoder[Acknowledgement] = msgspec.msgpack.Decoder(Acknowledgement)
 
 _PAGE_BYTES, _EVERY = 4_096, 8
-"""Of a body that is sampled: the first page of every eight."""
+"""A sampled checksum covers the first page of every eight, and the end that fills no eight pages."""
 
 
 class WireCodec:
-    """The in-flight log keeps frames as they are sent: one Arrow message each."""
+    """The codec of the in-flight log. It holds frames in the form in which they are sent: one Arrow message each."""
 
     def encode(self, rows: pa.RecordBatch) -> pa.Buffer:
         return encode_batch(rows)
@@ -30,7 +30,7 @@ class WireCodec:
         return body
 
     def body(self, message: pa.Buffer, schema: pa.Schema) -> pa.Buffer:
-        """The receiver validates it, as any frame."""
+        """The message itself: the receiver validates it like any frame."""
         return message
 
     def size_bytes(self, body: pa.Buffer) -> int:
@@ -49,7 +49,7 @@ def encode_ack(acknowledgement: Acknowledgement) -> bytes:
 
 
 def decode_ack(data: bytes) -> Acknowledgement:
-    """Raises CodecError on anything that is no acknowledgement."""
+    """Decodes an acknowledgement. Raises CodecError if ``data`` is none."""
     try:
         return _ack_decoder.decode(data)
     except (msgspec.MsgspecError, ValueError) as problem:
@@ -70,9 +70,10 @@ def _checksum(body: pa.Buffer, sampled: bool) -> int:
 def decode_frame(
     data: bytes, body: pa.Buffer | None, schema: pa.Schema, rows_max: int, verify: bool, sampled: bool
 ) -> tuple[FrameHeader, Frame]:
-    """The header and its frame of at most ``rows_max`` rows: columns without content, as of nulls, can announce any
-    number. ``verify``: compare the body with the header's checksum, which is worth its cost where a network lies
-    between; ``sampled``: as the sender has made it. Raises CodecError."""
+    """Decodes a header and its frame of at most ``rows_max`` rows. The limit is needed because columns without content,
+    such as nulls, can announce any number of rows. ``verify``: compare the body with the header's checksum, which is
+    worth its cost if a network lies between. ``sampled``: whether the sender's checksum is sampled. Raises
+    CodecError."""
     try:
         header = _header_decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as problem:

@@ -1,6 +1,6 @@
-"""What this machine shows of a node's workers that are about to start: its process table (Linux), without asking Ray.
+"""Signs of a node's workers that are starting, from this machine's process table, without a call of Ray.
 
-Elsewhere nothing is seen.
+Only on Linux; elsewhere there are no signs.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from clonos_py.runtime.ray.process_table import entries
 from clonos_py.runtime.ray.start_patience import Signs, StartingWorker
 
 _BECOMING_WORKERS = (b"default_worker.py", b"setup_worker.py", b"ray::CoordinatorActor")
-"""In their command line. A worker without work calls itself ``ray::IDLE``, one with an actor by the actor's class."""
+"""Parts of the command line of a starting worker. A worker without work is named ``ray::IDLE``, one with an actor after
+the actor's class."""
 
 
 def signs_of(node: str) -> Signs:
-    """Of the node with this identity, if its raylet runs on this machine."""
+    """Signs of the node with this identity, if its raylet runs on this machine."""
     running = list(entries())
     raylets = {process.pid for process, command in running if f"--node_id={node}".encode() in command}
     starting = [
