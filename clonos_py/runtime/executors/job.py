@@ -28,7 +28,7 @@ from clonos_py.runtime.disk import retire, write_manifest
 
 
 class Coordinator(Protocol):
-    """What of a JobMachine the executor calls."""
+    """The methods of a JobMachine that the executor calls."""
 
     @property
     def wake_us(self) -> int: ...
@@ -43,38 +43,39 @@ class Coordinator(Protocol):
 
 
 class JobPorts(Protocol):
-    """What a coordinator acts on: processes, checkpoint storage, and the job's listeners."""
+    """The ports of a coordinator: processes, checkpoint storage, and the job's listeners."""
 
     def now_us(self) -> int:
         """The run's clock, which is never set."""
         ...
 
     def start(self, wish: StartProcess) -> None:
-        """Has a process come up. It says so with Started."""
+        """Starts a process. It reports itself with ``Started``."""
         ...
 
     def send(self, number: int, message: ToProcess) -> None:
-        """In order for each process. Messages to a process that is gone are dropped."""
+        """Sends a message, in order for each process. Messages to a process that is gone are dropped."""
         ...
 
     def dismiss(self, number: int) -> None:
-        """Has a process stop; other processes of its host process stay."""
+        """Stops a process. Other processes in its host process stay."""
         ...
 
     def kill(self, number: int) -> None:
-        """Ends a process, and all others of its host process, whose deaths come back as events."""
+        """Ends a process and all others in its host process. The deaths of the others come back as events."""
         ...
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Has ``complete`` done, in order and without waiting for it; what it gives comes back as events."""
+        """Starts ``complete``, in order and without waiting for it. Its results come back as events."""
         ...
 
     def open_generation(self, generation: int) -> None:
-        """Waits until storage refuses the manifests of earlier generations. Raises CheckpointError."""
+        """Opens a generation and waits: from then on storage refuses manifests of earlier generations. Raises
+        CheckpointError."""
         ...
 
     def report(self, event: CoordinatorEvent) -> None:
-        """Something happened that listeners get."""
+        """Reports an event to the listeners."""
         ...
 
     def end(self, end: EndJob) -> None:
@@ -83,14 +84,14 @@ class JobPorts(Protocol):
 
 
 class JobExecutor:
-    """Owns a JobMachine. To be called by one thread at a time."""
+    """Owns a JobMachine. Only one thread at a time may call it."""
 
     def __init__(self, machine: Coordinator, ports: JobPorts) -> None:
         self.machine, self._ports = machine, ports
 
     @property
     def wake_us(self) -> int:
-        """When ``tick`` is due at the latest."""
+        """The time at which ``tick`` is due at the latest."""
         return self.machine.wake_us
 
     def start(self) -> None:
@@ -98,7 +99,7 @@ class JobExecutor:
         self.carry_out(self.machine.start(self._ports.now_us()))
 
     def take_over(self, roster: Mapping[int, TaskId]) -> None:
-        """Goes on in the place of a lost coordinator. ``roster``: every process that may be alive, by number."""
+        """Takes over from a lost coordinator. ``roster``: every process that may be running, by number."""
         self.carry_out(self.machine.take_over(roster, self._ports.now_us()))
 
     def handle(self, event: ToCoordinator | JobEvent) -> None:
@@ -129,7 +130,7 @@ class JobExecutor:
                     self._ports.end(instruction)
 
     def _open_generation(self, generation: int) -> None:
-        """A coordinator that has been replaced without noticing ends here."""
+        """Ends the job's run if the generation cannot be opened, as for a coordinator that has been replaced."""
         try:
             self._ports.open_generation(generation)
         except CheckpointError as problem:
@@ -137,7 +138,7 @@ class JobExecutor:
 
 
 def complete(manifest: Manifest, store: SnapshotStore, kept: int = 2) -> Iterator[JobEvent]:
-    """Writes a manifest, which completes its checkpoint; then deletes all checkpoints but the ``kept`` newest."""
+    """Writes a manifest, which completes its checkpoint. Then deletes all checkpoints but the ``kept`` newest."""
     event = write_manifest(manifest, store)
     yield event
     if isinstance(event, ManifestWritten):

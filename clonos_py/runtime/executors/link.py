@@ -36,12 +36,12 @@ LinkInput = ToProcess | LinkEvent | FromTask
 
 
 class DataConnections(Protocol):
-    """The data connections of one process. What becomes of them comes back as link events."""
+    """The data connections of one process. Their results come back as link events."""
 
     def connect(self, wish: Connect) -> None: ...
 
     def disconnect(self, connection: int) -> None:
-        """Nothing unread of it may be delivered any more."""
+        """Closes a connection. No unread message of it may be delivered any more."""
         ...
 
     def send_frame(self, wish: SendFrame) -> None: ...
@@ -51,24 +51,24 @@ class DataConnections(Protocol):
 
 @dataclass(frozen=True)
 class LinkPorts:
-    """What a link acts on. No port waits for the work that it is given."""
+    """The ports of a link. No port waits until its work is done."""
 
     connections: DataConnections
     hand: Callable[[ToTask], None]
-    """To the task of this process, in order."""
+    """Passes an item to the task of this process, in order."""
     send_to_coordinator: Callable[[ToCoordinator], None]
     store: Callable[[StorageWork], None]
-    """Has a StorageExecutor do it, in order; the answer comes back as a link event."""
+    """Passes work to a StorageExecutor, in order. The answer comes back as a link event."""
     spill: Callable[[Spilling], None]
-    """Has a SpillExecutor do it, in order; answers come back as link events."""
+    """Passes work to a SpillExecutor, in order. Answers come back as link events."""
     observe: Callable[[Observed], None]
-    """For people: what the task has done, as far as it counts."""
+    """Takes the counts of the task's work, for metrics."""
     shut_down: Callable[[str], None]
-    """The process is to end, for this reason."""
+    """Ends the process. The argument is the reason."""
 
 
 class LinkExecutor:
-    """Owns a LinkMachine. To be called by one thread at a time."""
+    """Owns a LinkMachine. Only one thread at a time may call it."""
 
     def __init__(self, machine: LinkMachine, ports: LinkPorts, failures: type[Exception] = Exception) -> None:
         """``failures``: errors of the machine or of a port that end the process and are reported to the coordinator.
@@ -78,8 +78,8 @@ class LinkExecutor:
         self._connections, self._hand, self._observe = ports.connections, ports.hand, ports.observe
 
     def handle(self, event: LinkInput) -> None:
-        """Passes one event to the machine and carries its instructions out. A link that has failed only answers pings
-        and status requests, and stops."""
+        """Passes one event to the machine and carries out its instructions. A link that has failed handles only pings,
+        status requests and ``Stop``."""
         machine = self.machine
         if isinstance(event, Observed):
             self._observe(machine.observed(event))
@@ -90,7 +90,7 @@ class LinkExecutor:
                 self.fail(problem)
 
     def fail(self, problem: BaseException) -> None:
-        """The link, its task or one of its ports raised ``problem``: the coordinator decides what follows."""
+        """Reports a ``problem`` that the link, its task or a port raised: the coordinator decides what follows."""
         self._carry_out(self.machine.fail(problem))
 
     def _carry_out(self, instructions: Sequence[Instruction]) -> None:

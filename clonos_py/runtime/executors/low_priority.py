@@ -1,4 +1,4 @@
-"""Work that is not urgent: a standby takes a checkpoint in while the tasks that run go first."""
+"""Work that is not urgent: a standby loads a checkpoint, and running tasks go first."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class LowPriority(Protocol):
     """Does work when no other work needs the processor."""
 
     def do(self, work: Callable[[], T]) -> T:
-        """What ``work`` returns; waits for it. Raises what it raises."""
+        """Does ``work`` and waits for it. Returns what it returns, and raises what it raises."""
         ...
 
 
 class AtOnce:
-    """The twin without threads and priorities."""
+    """The twin without threads and priorities: does the work at once."""
 
     def do(self, work: Callable[[], T]) -> T:
         return work()

@@ -1,4 +1,4 @@
-"""Executes what a link asks of local disk: retained frames are written, read back and freed."""
+"""Executes a link's requests to local disk: writes, reads and frees retained frames."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from clonos_py.runtime.spill import FrameShelf
 
 
 class SpillExecutor:
-    """Owns the shelf of one process, which is used by one thread only."""
+    """Owns the shelf of one process. Used by one thread only."""
 
     def __init__(self, shelf: FrameShelf) -> None:
         self._shelf = shelf
 
     def carry_out(self, work: Spilling) -> Iterator[LinkEvent]:
-        """Does one piece of work, in the order in which the link asked, and gives the link events that answer it."""
+        """Does one piece of work, and yields the link events that answer it. The caller keeps the link's order."""
         match work:
             case WriteFrames():
                 yield from self._write(work)
@@ -41,11 +41,11 @@ class SpillExecutor:
                     self._shelf.free(place)
 
     def close(self) -> None:
-        """There will be no more work; what is stored may go."""
+        """Frees everything. There must be no more work."""
         self._shelf.close()
 
     def _write(self, work: WriteFrames) -> Iterator[LinkEvent]:
-        """Of several frames those before the first that cannot be written are stored."""
+        """Stores the frames before the first one that cannot be written."""
         places: list[tuple[int, Any]] = []
         try:
             for seq, body in work.bodies:

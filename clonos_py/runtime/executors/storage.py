@@ -1,7 +1,7 @@
-"""Executes what a link asks of checkpoint storage and of the sinks of its task: snapshots, commits, causal output.
+"""Executes a link's requests to checkpoint storage and to the sinks of its task: snapshots, commits, causal output.
 
-One executor serves one process. Its driver passes on one piece of work after the other, in the order in which the link
-asked, so that a durable snapshot covers only what is visible and durable by then.
+One executor serves one process. Its driver passes the requests one by one, in the order of the link, so that a durable
+snapshot covers only output that is visible and durable by then.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class StorageExecutor:
         low_priority: LowPriority,
     ) -> None:
         """``committing``: the sinks of the task, and its source if that commits. ``now_us``: a clock that is never set,
-        for durations. ``low_priority`` loads what is not urgent."""
+        for durations. ``low_priority`` does loads that are not urgent."""
         self.snapshots = Snapshots(store)
         self._committing, self._now_us, self._low_priority = committing, now_us, low_priority
 
     def carry_out(self, work: StorageWork) -> tuple[LinkEvent]:
-        """Raises SinkError. What goes wrong with a snapshot is an event."""
+        """Does one piece of work. Raises SinkError. An error of a snapshot is returned as an event."""
         match work:
             case Load(restore, ahead):
                 load = partial(self._load, restore)

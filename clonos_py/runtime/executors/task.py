@@ -1,4 +1,4 @@
-"""Executes the task: its machine takes items and steps, and what a step gives becomes calls of ports."""
+"""Executes the task: passes items to its machine, steps it, and turns the results of each step into calls of ports."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from clonos_py.task.machine import TaskMachine
 
 @dataclass(frozen=True)
 class TaskPorts:
-    """What a task acts on besides what its operators ask of the world outside (``task/context.py``)."""
+    """The ports of a task. Those of its operators are separate (``task/context.py``)."""
 
     produce: Callable[[Sequence[FromTask]], None]
-    """To the link of this process: what one step gave, in order. May wait while the link is behind."""
+    """Passes the events of one step to the link of this process, in order. May wait while the link is behind."""
     call: Callable[[ServiceCall], None]
-    """Starts a call of an asynchronous function. Its answer is to be offered to the task."""
+    """Starts a call of an asynchronous function. The driver has to offer its answer to the task."""
     low_priority: LowPriority
-    """Takes in state ahead of its use."""
+    """Loads state ahead of its use."""
     now_us: Callable[[], int]
     """A clock that is never set."""
 
 
 class TaskExecutor:
-    """Owns a TaskMachine. To be called by one thread at a time, save that ``low_priority`` may use another meanwhile.
-    Whatever is raised ends the task: the driver passes it to the link's executor."""
+    """Owns a TaskMachine. Only one thread at a time may call it; ``low_priority`` may use another one meanwhile. Every
+    error that it raises ends the task: the driver passes the error to the link's executor."""
 
     def __init__(self, machine: TaskMachine, ports: TaskPorts) -> None:
         self.machine = machine
@@ -36,15 +36,15 @@ class TaskExecutor:
         self._produce, self._call = ports.produce, ports.call
 
     def offer(self, item: ToTask) -> None:
-        """Something for the task, to be taken in a step."""
+        """Adds an item for the task. A later step takes it."""
         if isinstance(item, TakeState) and item.ahead:
             self._low_priority.do(partial(self.machine.offer, item))
         else:
             self.machine.offer(item)
 
     def step(self) -> int | None:
-        """One event. When to step again: None at once, else a time (microseconds of ``now_us``), or earlier if
-        something is offered."""
+        """Performs one event. Returns when to step again: None at once, else at a time (microseconds of ``now_us``), or
+        earlier if an item is offered."""
         outcome = self.machine.step(self._now_us())
         if outcome.events:
             self._produce(outcome.events)
@@ -53,9 +53,9 @@ class TaskExecutor:
         return outcome.wake_us
 
     def abandon(self) -> None:
-        """Killed: operators are not closed."""
+        """Ends the task as if it were killed: operators are not closed."""
         self.machine.abandon()
 
     def close(self) -> None:
-        """In order: operators are closed."""
+        """Ends the task in order: operators are closed."""
         self.machine.close()

@@ -1,4 +1,4 @@
-"""Real time for a world in one thread: nothing is delayed, and waiting is sleeping."""
+"""Real time for a world in one thread: actions have no delays, and waiting is sleeping."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RealTime:
         return 0
 
     def post(self, action: Callable[[], None]) -> None:
-        """Wakes who waits: there is something to do for the thread of the world."""
+        """Adds an action for the thread of the world, and ends ``wait_until`` if it waits."""
         self._posted.put(action)
 
     def arrived(self) -> list[Callable[[], None]]:

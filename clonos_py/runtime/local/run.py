@@ -1,6 +1,6 @@
 """Runs a plan in this process: all tasks and standbys in one thread, started in about a second.
 
-Failures on order are the loss of a task's objects; everything else about recovery is what Ray runs.
+An ordered failure (``--kill``) drops a task's objects. Recovery from it runs the same machines as on Ray.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from clonos_py.settings.definitions import Settings
 
 
 class LocalPorts:
-    """The outside world of one task."""
+    """The services outside of one task: clock, random seeds, service clients and storage for answers."""
 
     def __init__(self, store: SnapshotStore, task: TaskId) -> None:
         self._store, self._task = store, task
@@ -66,8 +66,8 @@ class LocalPorts:
 
 
 def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSwitch | None = None) -> RunResult:
-    """Runs to the end of the sources, or with a last checkpoint until ``stop`` is carried out. Ctrl-C ends the run, its
-    last checkpoint intact, and is raised again. Raises the ClonosError that ended the job."""
+    """Runs until the sources end, or until ``stop`` is requested and a last checkpoint committed. Ctrl-C ends the run,
+    with its last checkpoint intact, and is raised again. Raises the ClonosError that ended the job."""
     clock = RealTime()
     orders = kills(plan, settings)
     publisher = EventPublisher(plan, clock.now_us(), listener, orders)
@@ -116,20 +116,20 @@ def _run_to_the_end(world: World, monitor: Monitor) -> EndJob:
 
 
 def _shelf(stack: ExitStack) -> Callable[[int], FileShelf]:
-    """By process number: where its retained frames go when the policy says so; the folder is gone after the run."""
+    """Creates the shelf for spilled frames of a process, by its number. Its folder is removed after the run."""
     folder = stack.enter_context(temporary(SPILLED))
     return lambda number: FileShelf(folder / f"spilled-{number}")
 
 
 def _calls(clock: RealTime, stack: ExitStack) -> Callable[[ServiceCall, Callable[[Answered], None]], None]:
-    """What starts the calls of asynchronous functions, in threads."""
+    """A function that starts the calls of asynchronous functions, in threads."""
     callers = Callers(HttpxClient)
     stack.callback(callers.close)
     return lambda call, deliver: callers.start(call, lambda answered: clock.post(partial(deliver, answered)))
 
 
 def _storage(clock: RealTime, stack: ExitStack) -> Callable[[Callable[[], Callable[[], None]]], None]:
-    """What works for storage and sinks, in a thread."""
+    """A function that passes work for storage and sinks to a thread."""
     storage = StorageThread(clock.post)
     stack.callback(storage.close)
     return storage.do

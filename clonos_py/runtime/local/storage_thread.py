@@ -1,4 +1,4 @@
-"""A thread that stores snapshots and writes output while the world of one thread goes on: a broker takes its time."""
+"""A thread that stores snapshots and writes output while the thread of the world goes on: a broker may be slow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ Work = Callable[[], Callable[[], None]]
 
 
 class StorageThread:
-    """``do`` is called by the thread of the world. What ``work`` gives back is posted to it: what came of the work."""
+    """Does work in one thread. The thread of the world calls ``do``; the action that the work returns is posted back to
+    it, to deliver the results."""
 
     def __init__(self, post: Callable[[Callable[[], None]], None]) -> None:
         self._post = post
@@ -20,11 +21,11 @@ class StorageThread:
         threading.Thread(target=self._run, name="storage", daemon=True).start()
 
     def do(self, work: Work) -> None:
-        """One piece of work after the other."""
+        """Adds work. The thread does one piece after the other."""
         self._inbox.put(work)
 
     def close(self) -> None:
-        """The thread ends after the work at hand; what else it was to do is left undone."""
+        """Ends the thread after its current work, and drops the rest."""
         with suppress(Empty):
             while True:
                 self._inbox.get_nowait()

@@ -1,4 +1,4 @@
-"""What is to happen in a world, in the order of its time: delays, and queues that keep an order."""
+"""The scheduled actions of a world, in the order of time: delays, and queues that keep an order."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from clonos_py.model.times import MAX_TIME
 
 
 class Scheduler(Protocol):
-    """Time, and the delays that actions take."""
+    """Supplies time, delays of actions, and events from outside."""
 
     is_alone: bool
-    """Whether nothing arrives from outside."""
+    """Whether no actions arrive from outside the world."""
 
     def now_us(self) -> int: ...
 
     def wait_until(self, time_us: int) -> int:
-        """Returns the time when ``time_us`` has come, or something arrives: virtual time jumps, real time sleeps."""
+        """Waits for ``time_us`` or for an arrival, and returns the time then. Virtual time jumps, real time sleeps."""
         ...
 
     def delay_us(self, kind: str, what: object = None) -> int:
-        """How long an action of this kind takes: network, queue, control, disk, start, step, detect, call. ``what`` is
-        moved or written, for a scheduler whose delays depend on how much that is."""
+        """The delay of an action of this kind: network, queue, control, disk, start, step, detect, call. ``what`` is
+        the thing moved or written, for schedulers whose delays depend on its size."""
         ...
 
     def arrived(self) -> Sequence[Callable[[], None]]:
-        """What has come from outside of the world since the last look; waiting ends when something comes."""
+        """The actions that have arrived from outside the world since the last call. An arrival ends ``wait_until``."""
         ...
 
 
 class Actions:
-    """Performs actions one by one. Each queue is FIFO, as sockets and queues are; across queues the delays decide."""
+    """Performs actions one by one. Each queue is FIFO, like a socket. Between queues, the delays decide the order."""
 
     def __init__(self, scheduler: Scheduler, before: Callable[[], None], done_max: int | None) -> None:
-        """``before`` is called before every action. A world that does more than ``done_max`` actions hangs, which is a
-        defect."""
+        """``before`` is called before every action. A world with more than ``done_max`` actions counts as hung, which
+        is a defect."""
         self._scheduler, self._before, self._done_max = scheduler, before, done_max
         self._actions: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
@@ -47,7 +47,7 @@ class Actions:
         self.now_us = scheduler.now_us()
 
     def new_number(self) -> int:
-        """One that no action and no connection has."""
+        """A new number, unique among actions and connections."""
         self._count += 1
         return self._count
 
@@ -70,11 +70,11 @@ class Actions:
         self.at(self.now_us + self._scheduler.delay_us(kind), action)
 
     def hold_back(self, queue: Hashable, until_us: int) -> None:
-        """What will be put into ``queue`` does not happen before ``until_us``."""
+        """Delays later actions of ``queue`` to ``until_us`` or after."""
         self._latest[queue] = max(self._latest.get(queue, 0), until_us)
 
     def run(self) -> None:
-        """Performs what is scheduled, and what arrives from outside, until ``stop``."""
+        """Performs scheduled actions, and those that arrive from outside, until ``stop``."""
         actions, scheduler, before = self._actions, self._scheduler, self._before
         done_max = sys.maxsize if self._done_max is None else self._done_max
         while not self._stopped:
@@ -96,5 +96,5 @@ class Actions:
             action()
 
     def stop(self) -> None:
-        """After the action that is being performed nothing more happens."""
+        """Ends ``run`` after the current action."""
         self._stopped = True

@@ -1,8 +1,8 @@
-"""The coordinator of a world: the ports of its executor, and its processes. It can be lost, and replaced.
+"""The coordinator of a world: the ports of its executor, and its processes. It can be lost and replaced.
 
-What a lost coordinator had sent arrives as long as it has no successor; what it was told is lost. Processes that it has
-asked for come up all the same. A manifest that it was writing may still be written: if that is too late, storage
-refuses it.
+Messages from a lost coordinator arrive as long as it has no successor. Messages to it are lost. Processes that it has
+requested start in any case. A manifest that it was writing may still be written; if a successor has opened a generation
+before that, storage refuses it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from clonos_py.runtime.world.layers import Layers
 
 
 class Coordination:
-    """One coordinator after the other, and what each knows of processes. ``JobPorts`` of their executors."""
+    """The coordinators of a job, one after the other, and their processes. Implements ``JobPorts`` for executors."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Coordination:
         end_process: Callable[[int], object],
         end: Callable[[EndJob], None],
     ) -> None:
-        """``processes``: the numbers of those that are up. ``end`` takes how the job ends."""
+        """``processes``: the numbers of the processes that are up. ``end`` is called when the job ends."""
         self._plan, self._store, self._policy, self._code_digest = plan, store, policy, code_digest
         self._listener, self._actions, self._dispatcher, self._layers = listener, actions, dispatcher, layers
         self._processes, self._start_process, self._end_process = processes, start_process, end_process
@@ -64,7 +64,7 @@ class Coordination:
         self._begin()
 
     def _begin(self) -> None:
-        """The generation is opened first: what is the last checkpoint then stays the last."""
+        """Opens the generation, then reads the last checkpoint: from then on it stays the last one."""
         generation = self._store.open_generation()
         self.job = JobMachine(self._plan, self._policy, self._store.latest(), generation, self._code_digest)
         self._executor = JobExecutor(self._layers.coordinator(self.job), self)
@@ -72,7 +72,7 @@ class Coordination:
     # ---- loss
 
     def lose(self) -> None:
-        """The coordinator dies now, as by SIGKILL. Another takes its place after a while."""
+        """The coordinator dies now, as if by SIGKILL. Another replaces it after a while."""
         if not self.lost:
             self.lost = True
             self._actions.after("start", "coordinator", self._replace)
@@ -99,15 +99,15 @@ class Coordination:
     # ---- events for the coordinator
 
     def send_to_coordinator(self, queue: Hashable, event: ToCoordinator | JobEvent) -> None:
-        """A message or event is on its way to the coordinator."""
+        """Sends a message or event to the coordinator."""
         self._send_to_coordinator_after("control", (queue, "to coordinator"), event)
 
     def notice_death(self, number: int, reason: str) -> None:
-        """The platform will notice that a process has ended, or takes it for dead."""
+        """Reports a death after a while, as a platform would. The process may have ended, or only seem dead."""
         self._send_to_coordinator_after("detect", ("detect", number), ProcessDied(number, reason))
 
     def started(self, number: int) -> None:
-        """A process has come up."""
+        """A process has started."""
         self._starting.discard(number)
         self.send_to_coordinator(number, self._up(number))
 
@@ -115,7 +115,7 @@ class Coordination:
         return Started(number, str(number), self._host_processes[number] if self._standbys_per_process > 1 else 0)
 
     def _send_to_coordinator_after(self, kind: str, queue: Hashable, event: ToCoordinator | JobEvent) -> None:
-        """For the coordinator that there is now, if it is still there then."""
+        """Delivers an event to the current coordinator, unless it is lost by then."""
         take = partial(self._take, self._term, event)
         self._actions.after(kind, queue, partial(self._dispatcher.coordinator, take))
 
@@ -173,13 +173,13 @@ class Coordination:
             self._actions.after("control", (wish.reuse, "from coordinator"), begin)
 
     def _takes_place(self, number: int, task: TaskId, reuse: int) -> None:
-        """The host process has another process, and the one before is none of the job's any more."""
+        """Replaces a process within its host process. The former one does not belong to the job any more."""
         self._host_processes[number] = self._host_processes[reuse]
         self._placement.take_place(number, task, reuse)
         self.forget(reuse)
 
     def _start_wanted(self, wish: StartProcess) -> None:
-        """Comes up, unless it was killed before, or where it was to be all have died."""
+        """Starts a process, unless it was killed before that or its host process has died."""
         number = wish.process
         if number in self._roster and self._host_processes[number] not in self._gone_host_processes:
             self._start_process(wish)
@@ -188,7 +188,7 @@ class Coordination:
             self.notice_death(number, "its process died")
 
     def host_process(self, number: int) -> int:
-        """The number of the host process of a process, which is that of the first process there."""
+        """The number of the host process of a process: that of the first process in it."""
         return self._host_processes[number]
 
     def send(self, number: int, message: ToProcess) -> None:
@@ -214,11 +214,11 @@ class Coordination:
         self.end_host_process(number, "its process was ended", self._fence)
 
     def forget(self, number: int) -> None:
-        """A process is none of the job's any more."""
+        """Drops a process from the roster of the job."""
         self._roster.pop(number, None)
 
     def in_host_process_of(self, number: int) -> list[int]:
-        """All processes that are one for the operating system, up or still starting."""
+        """All processes in the host process of a process, up or still starting."""
         host_process = self._host_processes[number]
         return [
             n
@@ -227,7 +227,7 @@ class Coordination:
         ]
 
     def end_host_process(self, number: int, reason: str, end: Callable[[int], object]) -> None:
-        """Ends all others in the process's host process; the platform will notice."""
+        """Ends all other processes in the host process of a process, and reports their deaths."""
         others = [other for other in self.in_host_process_of(number) if other != number]
         self._gone_host_processes.add(self._host_processes[number])
         for other in others:
@@ -245,14 +245,14 @@ class Coordination:
             self._dispatcher.coordinator(partial(self._stored, manifest, event))
 
     def _stored(self, manifest: Manifest, event: JobEvent) -> None:
-        """What has become of a manifest, for the coordinator that wished for it."""
+        """Passes the result of writing a manifest to the coordinator that requested it, if it is still there."""
         if not self.lost and manifest.generation == self.job.generation:
             self._handle(event)
 
     def open_generation(self, generation: int) -> None:
         self._store.open_generation(generation - 1)
 
-    # ---- what is told
+    # ---- events
 
     def report(self, event: CoordinatorEvent) -> None:
         self._listener(self._actions.now_us, event)

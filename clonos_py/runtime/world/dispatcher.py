@@ -1,6 +1,6 @@
-"""How what has arrived for a process or for the coordinator reaches its executor.
+"""Passes arrived events to the executors of processes and of the coordinator.
 
-A process takes at once what has arrived. The simulator puts a layer before this, for processes that hang.
+Here a process handles an event at once. The simulator puts a layer before this, for processes that hang.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from clonos_py.runtime.world.processes import LocalProcess
 
 
 class Dispatcher(Protocol):
-    """Everything that a process or the coordinator does, it does because one of these is called."""
+    """Calls of these methods cause all work of processes and of the coordinator."""
 
     def link(self, number: int, event: LinkInput) -> None:
-        """An event for the link of a process, by its number; dropped where there is no such process."""
+        """An event for the link of the process with this number. Dropped if there is no such process."""
         ...
 
     def offer(self, process: LocalProcess, item: ToTask) -> None:
@@ -33,21 +33,21 @@ class Dispatcher(Protocol):
         ...
 
     def host(self, number: int, action: Callable[[], None]) -> None:
-        """Something that the host process of a process does, besides what its machines do."""
+        """An action of the host process of a process, outside of its machines."""
         ...
 
     def coordinator(self, action: Callable[[], None]) -> None:
-        """Something that the coordinator does."""
+        """An action of the coordinator."""
         ...
 
 
 class DirectDispatcher:
-    """Calls the executors."""
+    """Calls the executors directly."""
 
     def __init__(self, processes: Mapping[int, LocalProcess], actions: Actions) -> None:
         self._processes, self._actions = processes, actions
         self.outer: Dispatcher = self
-        """The outermost layer before this dispatcher, which takes steps that are due later."""
+        """The outermost layer before this dispatcher. Later steps go through it."""
 
     def link(self, number: int, event: LinkInput) -> None:
         process = self._processes.get(number)

@@ -1,4 +1,4 @@
-"""What the simulator puts between the executors of a world and the world: one layer before each kind of port."""
+"""Layers that the simulator puts between the executors of a world and their ports: one for each kind of port."""
 
 from __future__ import annotations
 
@@ -41,20 +41,21 @@ def _at_once(process: LocalProcess, alone: bool, started: Callable[[], None]) ->
 
 @dataclass(frozen=True)
 class Layers:
-    """Each is given what is below and returns what the world is to use in its place. By default that is the same."""
+    """Each function takes the part below and returns the part that the world uses instead. The default returns the same
+    part."""
 
     dispatcher: Callable[[Dispatcher, Mapping[int, LocalProcess]], Dispatcher] = _no_dispatcher
-    """Is given all processes of the world besides."""
+    """The second argument: all processes of the world."""
     connections: Callable[[LocalProcess, DataConnections], DataConnections] = _no_connections
     storage: Callable[[LocalProcess, Storage], Storage] = _no_storage
     coordinator: Callable[[JobMachine], Coordinator] = _no_coordinator
-    """Called for each coordinator, when it begins."""
+    """Called for each coordinator when it begins."""
     complete: Callable[[Manifest, SnapshotStore], Iterable[JobEvent]] = complete
-    """What checkpoint storage does with a manifest."""
+    """Writes a manifest to checkpoint storage."""
     fence: Callable[[int], None] | None = None
-    """Ends a process for the coordinator; None: the world does."""
+    """Ends a process for the coordinator. None: the world ends it."""
     starting: Callable[[LocalProcess, bool, Callable[[], None]], None] = _at_once
-    """Called for a process that starts, unless it begins in another's place. The second argument: whether a host
-    process starts with it. It calls the third when the process has started."""
+    """Called for a process that starts, unless it replaces another in its host process. The second argument: whether a
+    host process starts with it. The function calls the third argument when the process has started."""
     ending: Callable[[int], None] = _nothing
-    """Is told of every process that ends, before it does."""
+    """Called for every process before it ends."""

@@ -1,4 +1,4 @@
-"""The connections of a world. What was sent arrives in order; what breaks is noticed after what was sent before."""
+"""The connections of a world. Messages arrive in order; the loss of a connection is noticed after earlier messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Network:
         self.connections: dict[int, WorldConnection] = {}
 
     def establish(self, process: LocalProcess, wish: Connect) -> None:
-        """Now: ``process`` is connected with the one that it wishes, or is refused."""
+        """Connects ``process`` now with the process that it requests, or refuses the connection."""
         if not process.alive:
             return
         sender = self._processes.get(int(wish.address))
@@ -45,12 +45,12 @@ class Network:
         self._dispatcher.link(process.number, Connected(wish.input, connection, wish.hello))
 
     def refuse(self, process: LocalProcess, wish: Connect, reason: str) -> None:
-        """It will find that out after a while."""
+        """Refuses a connection. ``process`` gets ``Lost`` after a while."""
         lost = Lost(-1, wish.input, wish.hello, reason)
         self._later("retry", (process.number, "connect", wish.input), process.number, lost)
 
     def transmit(self, process: LocalProcess, connection: int, event: LinkEvent) -> None:
-        """``process`` sends: the other end will take ``event``."""
+        """Sends ``event`` from ``process`` to the other end."""
         link = self.connections.get(connection)
         if link is None:
             return
@@ -63,7 +63,7 @@ class Network:
         self._actions.after("network", (connection, process.number), deliver, event)
 
     def close(self, connection: int, by: LocalProcess) -> None:
-        """One end has closed: the other finds that out, after what was sent before."""
+        """One end has closed a connection. The other end gets ``Lost`` after earlier messages."""
         link = self.connections.pop(connection, None)
         if link is None:
             return
@@ -74,7 +74,7 @@ class Network:
         self._later("network", (connection, by.number), other.number, Lost(connection))
 
     def cut(self, connection: int, ends: Iterable[LocalProcess]) -> None:
-        """Both ends lose the connection, and what was on its way."""
+        """Cuts a connection. Both ends lose it, and messages in transit are lost."""
         link = self.connections.pop(connection)
         link.closed = link.lossy = True
         for end in ends:
@@ -86,7 +86,7 @@ class Network:
 
 
 class LocalConnections:
-    """The ``Connections`` of a link's executor: those of one process."""
+    """The ``DataConnections`` of one process, for its link's executor."""
 
     def __init__(self, network: Network, actions: Actions, process: LocalProcess) -> None:
         self._network, self._actions, self._process = network, actions, process

@@ -1,4 +1,4 @@
-"""The ports of the executors of one process of a world: what an executor asks for becomes an action, after a delay."""
+"""The ports of the executors of one process of a world: each call of a port becomes an action after a delay."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _nothing() -> None:
 
 
 class ProcessPorts:
-    """``of_link`` and ``of_task`` give the ports."""
+    """The ports of one process: ``of_link`` and ``of_task`` return them."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ProcessPorts:
         done()
 
     def _carry_out_next(self) -> Callable[[], None]:
-        """What is to be done of it in the thread of the world."""
+        """Does the next storage work. Returns an action for the thread of the world: it delivers the results."""
         process = self._process
         if not process.alive:
             return _nothing
@@ -109,7 +109,7 @@ class ProcessPorts:
         return self._actions.now_us
 
     def _produce(self, events: Sequence[FromTask]) -> None:
-        """What is observed takes no way."""
+        """Passes events to the link after a delay. ``Observed`` is passed at once."""
         self._process.produced = events
         for event in events:
             if isinstance(event, Observed):

@@ -1,4 +1,4 @@
-"""What a world is made of: processes, and the connections between them."""
+"""The processes of a world and the connections between them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Storage(Protocol):
 
 
 class LocalProcess:
-    """A process of the world: its machines and their executors, what its operators may ask, and its connections."""
+    """A process of the world: its machines, their executors, the ports of its operators, and its connections."""
 
     link_executor: LinkExecutor
     task_executor: TaskExecutor
@@ -35,32 +35,32 @@ class LocalProcess:
     def __init__(
         self, number: int, link: LinkMachine, machine: TaskMachine, ports: Ports, spill: SpillExecutor
     ) -> None:
-        """``ports``: what operators of the task may ask. The world adds the executors whose ports lead to it."""
+        """``ports``: the ports of the task's operators. The world adds the executors, whose ports lead back to it."""
         self.number, self.task = number, link.task_id
         self.link, self.machine, self.ports, self.spill = link, machine, ports, spill
         self.alive = True
         self.step_token = 0
         self.connections: set[int] = set()
         self.unstored: deque[StorageWork] = deque()
-        """What storage has been asked for and has not done, in order."""
+        """Requests that storage has not done yet, in order."""
         self.produced: Sequence[FromTask] = ()
-        """What the last step of the task that gave anything gave."""
+        """The events of the last step of the task that had any."""
 
     def fail(self, problem: ClonosError) -> None:
-        """The task or storage raised."""
+        """The task or its storage raised an error."""
         if self.alive:
             self.link_executor.fail(problem)
 
 
 @dataclass
 class WorldConnection:
-    """From a subscriber (the receiver of frames) to the process that serves it."""
+    """A connection between a subscriber (the receiver of frames) and the process that serves it (the sender)."""
 
     receiver: LocalProcess
     sender: LocalProcess
     closed: bool = False
     lossy: bool = False
-    """Whether what was on its way when it closed is lost, too."""
+    """Whether messages that were in transit when it closed are lost, too."""
 
     def other(self, process: LocalProcess) -> LocalProcess:
         return self.sender if process is self.receiver else self.receiver

@@ -1,7 +1,6 @@
 """A world: one job, its coordinator and its processes, from the deployment to the end of the job.
 
-Nothing is shared between processes but what travels in messages, and a killed process does nothing more, whatever was
-scheduled for it.
+Processes share no data except by messages. A killed process does nothing more, even if actions were scheduled for it.
 """
 
 from __future__ import annotations
@@ -42,30 +41,31 @@ Observer = Callable[[int, TaskId, Observed], None]
 
 @dataclass
 class WorldSettings:
-    """What a world needs to know besides the plan."""
+    """The settings of a world."""
 
     policy: JobPolicy = field(default_factory=JobPolicy)
     limits: ChannelLimits = field(default_factory=ChannelLimits)
     linger_us: int = 10_000
     code_digest: str = ""
     events_max: int | None = None
-    """Give up after so many actions: a job that hangs is a defect."""
+    """The limit of actions, after which the run gives up: a job that hangs is a defect."""
     shelf: Callable[[int], FrameShelf] = lambda number: MemoryShelf()
-    """Where a process, by its number, puts retained frames that are not to stay in memory."""
+    """Creates the shelf for spilled frames of a process, by its number."""
     standbys_per_process: int = 1
-    """As many standbys may be one for the operating system, until one of them is needed."""
+    """The number of standbys that may share a host process, until one of them is promoted."""
     call: Callable[[ServiceCall, Callable[[Answered], None]], None] | None = None
-    """Makes a call outside of the world, whose scheduler has the answer then. None: the ports answer, after a delay."""
+    """Makes a service call outside the world; the answer arrives through the scheduler. None: the ports answer after a
+    delay."""
     outside: OutsideStorage | None = None
-    """For processes with sinks that wait for a server. None: the world does their work, too, after a delay."""
+    """Does the storage work of processes with sinks that wait for a server. None: the world does it, after a delay."""
     post: Callable[[Callable[[], None]], None] | None = None
-    """Has the thread of the world do something, whatever thread calls. None where sources have no threads."""
+    """Adds an action for the thread of the world; any thread may call it. None if no source has threads."""
 
 
 @dataclass(frozen=True)
 class OutsideStorage:
-    """``do`` has work for storage and sinks done by another thread, in order, and what it gives back by the thread of
-    the world. ``open_store`` gives that thread a store of its own."""
+    """Storage work in another thread. ``do`` takes work for storage and sinks, which that thread does in order; the
+    thread of the world performs the action that the work returns. ``open_store`` opens a store for that thread."""
 
     do: Callable[[Callable[[], Callable[[], None]]], None]
     open_store: Callable[[], SnapshotStore]
@@ -121,11 +121,11 @@ class World:
 
     @property
     def job(self) -> JobMachine:
-        """That of the coordinator that there is now."""
+        """The machine of the current coordinator."""
         return self.coordination.job
 
     def run(self) -> EndJob:
-        """Runs the job to its end and says how it ended."""
+        """Runs the job to its end and returns how it ended."""
         try:
             self.coordination.start_job()
             self.actions.run()
@@ -140,7 +140,7 @@ class World:
             raise
 
     def end(self, end: EndJob) -> None:
-        """The job is over."""
+        """Ends the world: the job is over."""
         self.ended = end
         self.actions.stop()
 
@@ -167,7 +167,7 @@ class World:
             started()
 
     def _assembled(self, number: int, task: TaskId) -> LocalProcess:
-        """Raises ClonosError where an operator cannot be opened."""
+        """Assembles a process. Raises ClonosError if an operator cannot be opened."""
         settings, layers = self._settings, self._layers
         link = LinkMachine(self.plan, task, number, self._codec, settings.limits, settings.policy.replay)
         world_ports = self._ports(task)
@@ -200,14 +200,14 @@ class World:
         self._observer(self.scheduler.now_us(), task, observed)
 
     def kill(self, number: int) -> None:
-        """The process dies now, as by SIGKILL, and all others in its host process with it: connections break, and the
-        platform notices after a while."""
+        """Kills a process now, as if by SIGKILL, and all others in its host process: connections break, and the
+        platform reports the deaths after a while."""
         if self.end_process(number):
             self.coordination.notice_death(number, "killed")
             self.coordination.end_host_process(number, "killed", self.end_process)
 
     def end_process(self, number: int) -> bool:
-        """Ends a process at once, without a word to the coordinator. False if there is none of this number."""
+        """Ends a process at once, without a message to the coordinator. False if no process has this number."""
         self._layers.ending(number)
         process = self.processes.pop(number, None)
         if process is None:
