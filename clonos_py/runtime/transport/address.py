@@ -1,4 +1,4 @@
-"""Where an endpoint can be reached: a Unix-domain socket on its own node, TCP from elsewhere."""
+"""The address of an endpoint: a Unix-domain socket for peers on its node, TCP for peers on other nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Raises CodecError."""
+        """Parses an address. Raises CodecError."""
         try:
             node, path, tcp = text.split("|")
             host, port = tcp.rsplit(":", 1)

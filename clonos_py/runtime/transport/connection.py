@@ -1,4 +1,4 @@
-"""One socket of an endpoint: handshake first, then frames both ways, never blocking."""
+"""One socket of an endpoint: the handshake first, then frames in both directions. It never blocks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from clonos_py.runtime.transport.outbound import Outbound
 from clonos_py.runtime.transport.wire import UNPROVEN, Limits, WireFrame, WireKind
 
 SILENCE_S = 20
-"""A TCP connection whose other host acknowledges nothing for so long is broken."""
+"""A TCP connection is broken if the other host acknowledges nothing for this time."""
 _SOCKET_BUFFER_BYTES = 1 << 20
 READ_BYTES_MAX = 4 << 20
-"""Read per turn from one connection, so that none starves the others."""
+"""Bytes read from one connection per turn, so that none starves the others."""
 
 
 class PeerClosed(Exception):
@@ -23,12 +23,12 @@ class PeerClosed(Exception):
 
 
 class Connection:
-    """State and queues of one socket. Its methods raise CodecError where the peer broke a rule and PeerClosed where
-    it is gone; the endpoint then closes it."""
+    """State and queues of one socket. Its methods raise CodecError if the peer broke a rule, and PeerClosed if it is
+    gone. The endpoint then closes the connection."""
 
     def __init__(self, number: int, sock: socket.socket, peer: str, handshake: Handshake, limits: Limits) -> None:
-        """``connecting`` and ``waits_to_write`` are the endpoint's: whether the socket is not yet connected, and
-        whether the system took less than was queued."""
+        """The endpoint sets ``connecting`` (the socket is not connected yet) and ``waits_to_write`` (the system took
+        less than was queued)."""
         self.number = number
         self.sock = sock
         self.peer = peer
@@ -62,13 +62,14 @@ class Connection:
             self._early.append((header, bodies))
 
     def finish_connecting(self) -> None:
-        """The socket has become writable for the first time: it is connected or has failed."""
+        """Called when the socket becomes writable for the first time: it is connected or has failed. Raises PeerClosed
+        if it has failed."""
         self.connecting = False
         if error := self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             raise PeerClosed(f"{self.peer} cannot be reached: {os.strerror(error)}")
 
     def write(self) -> bool:
-        """Sends what the system takes; whether all is sent."""
+        """Sends as much as the system takes. Returns whether all is sent."""
         try:
             while self._ready() and (pieces := self._outbound.pieces()):
                 self._outbound.advance(self._send(pieces))
@@ -79,7 +80,7 @@ class Connection:
         return True
 
     def read(self) -> list[WireFrame]:
-        """The data frames that have arrived. Handshake frames are answered here (``write`` sends the answer)."""
+        """Returns the data frames that have arrived. Answers handshake frames itself (``write`` sends the answers)."""
         frames: list[WireFrame] = []
         taken = 0
         while taken < READ_BYTES_MAX:
@@ -107,7 +108,7 @@ class Connection:
                 raise CodecError(f"a {frame.kind.name} frame after the handshake")
 
     def _receive(self, targets: list[memoryview]) -> int:
-        """Bytes read, 0 if there are none now."""
+        """Reads into ``targets``. Returns the number of bytes, 0 if there are none now."""
         try:
             count = self._fill(targets)
         except BlockingIOError:
@@ -119,15 +120,15 @@ class Connection:
         return count
 
     def _ready(self) -> bool:
-        """Whether the socket takes frames; if not, it will after a ``read``."""
+        """Whether the socket takes frames. If not, it will after a ``read``."""
         return True
 
     def _send(self, pieces: list[memoryview]) -> int:
-        """How many bytes the system took. Raises OSError."""
+        """Sends, and returns how many bytes the system took. Raises OSError."""
         return self.sock.sendmsg(pieces)
 
     def _fill(self, targets: list[memoryview]) -> int:
-        """How many bytes were there, 0 at the end. Raises OSError."""
+        """Reads, and returns the number of bytes, 0 at the end of the stream. Raises OSError."""
         return self.sock.recvmsg_into(targets)[0]
 
     def _shake_hands(self, frame: WireFrame) -> None:
@@ -150,8 +151,8 @@ def _tune(sock: socket.socket) -> None:
 
 
 def _notice_silence(sock: socket.socket) -> None:
-    """A host that vanished without a word (power, a cable, a firewall) acknowledges nothing: the connection breaks
-    after ``SILENCE_S``, with unsent data or without. The system's own patience is a quarter of an hour."""
+    """Makes the connection break after ``SILENCE_S`` without acknowledgements, with unsent data or without: the host
+    has vanished (power, a cable, a firewall). The system's own timeout is a quarter of an hour."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     options = {"TCP_USER_TIMEOUT": SILENCE_S * 1_000, "TCP_KEEPIDLE": SILENCE_S // 2, "TCP_KEEPINTVL": 2}
     for name, value in options.items():

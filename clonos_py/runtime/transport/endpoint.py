@@ -1,9 +1,9 @@
 """The event loop of the data plane: listens, connects, reads and writes for one process, in one thread.
 
-The owner calls ``poll`` again and again and gets events; everything but ``wake`` must be called by that one thread.
-What ``send`` queues is written by the next ``poll``, many small frames in one system call. A connection that breaks the
-wire format, the handshake or a limit is closed with a logged reason, and no other one notices. ``listeners`` and
-``strangers`` bound what peers without the secret can cost.
+The owner calls ``poll`` in a loop and gets events. Only that thread may call the methods, except ``wake``. ``send``
+queues frames, and the next ``poll`` writes them, many small frames in one system call. A connection that breaks the
+wire format, the handshake or a limit is closed with a logged reason; other connections are not affected. ``listeners``
+and ``strangers`` limit the resources that peers without the secret can use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Body = bytes | bytearray | memoryview | pa.Buffer
 
 
 class Endpoint:
-    """The sockets of one process. ``address`` is what others pass to ``connect``."""
+    """The sockets of one process. Other processes pass its ``address`` to ``connect``."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class Endpoint:
         tls: Tls | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Listens at ``host`` (the node's own address) and in ``folder``. Processes that give the same ``node`` share
-        a file system and meet on Unix-domain sockets; with ``tls``, all others are refused without it. Raises
-        ClusterError where it cannot listen."""
+        """Listens at ``host`` (the node's own address) and in ``folder``. Processes with the same ``node`` share a file
+        system and connect over Unix-domain sockets. ``tls``: all other connections must use it. Raises ClusterError if
+        it cannot listen."""
         self._secret = secret
         self._node = node
         self._limits = limits or Limits()
@@ -73,7 +73,7 @@ class Endpoint:
         self._selector.register(self._woken, selectors.EVENT_READ, self._woken)
 
     def connect(self, address: str, hello: bytes) -> int:
-        """Begins to connect; ``Connected`` or ``Closed`` will tell. Frames may be queued at once."""
+        """Begins to connect. The result is a ``PeerConnected`` or ``Closed`` event. Frames may be queued at once."""
         where = Address.parse(address)
         family, target = where.target(self._node)
         handshake = Handshake(self._secret, secrets.token_bytes(NONCE_BYTES), hello)
@@ -99,18 +99,18 @@ class Endpoint:
 
     def send(self, connection: int, header: bytes, bodies: Sequence[Body] = ()) -> None:
         """Queues a frame whose body is the concatenation of ``bodies``; they must not change any more. Frames to a
-        connection that is closed are dropped: its ``Closed`` is on the way."""
+        closed connection are dropped: ``poll`` has returned its ``Closed`` event, or will."""
         if found := self._connections.get(connection):
             found.queue(header, [memoryview(body).cast("B") for body in bodies])
             self._dirty[connection] = found
 
     def unsent_bytes(self, connection: int) -> int:
-        """How many bytes wait for the peer to read; 0 for one that is closed."""
+        """The number of bytes that wait to be sent; 0 for a closed connection."""
         found = self._connections.get(connection)
         return found.unsent_bytes if found else 0
 
     def close_connection(self, connection: int) -> None:
-        """Closes it for good, unsent and unread bytes dropped. Nothing more is told of it."""
+        """Closes a connection, and drops its unsent and unread bytes. It causes no more events."""
         if found := self._connections.get(connection):
             self._remove(found)
         self._events = [event for event in self._events if event.connection != connection]
@@ -125,7 +125,7 @@ class Endpoint:
         self._selector.close()
 
     def wake(self) -> None:
-        """Makes a ``poll`` that waits, or else the next one, return at once. May be called by any thread, also after
+        """Makes the waiting ``poll``, or else the next one, return at once. May be called by any thread, also after
         ``close``."""
         if not self._wake_pending:
             self._wake_pending = True
@@ -133,7 +133,7 @@ class Endpoint:
                 self._waker.send(b"!")
 
     def poll(self, timeout_s: float | None) -> list[TransportEvent]:
-        """Writes what is queued, waits for something to happen (None: without limit), and tells what did."""
+        """Writes queued frames, waits for events for up to ``timeout_s`` (None: without limit), and returns them."""
         for connection in list(self._dirty.values()):
             if not connection.connecting:
                 self._guard(connection, self._write)
@@ -170,7 +170,7 @@ class Endpoint:
         self._dirty[connection.number] = connection
 
     def _add(self, sock: socket.socket, peer: str, handshake: Handshake) -> Connection:
-        """Raises OSError where the system has no room for it; the socket is closed then."""
+        """Adds a connection. Raises OSError if the system has no resources for it; the socket is closed then."""
         self._next += 1
         connection: Connection
         try:
@@ -228,7 +228,7 @@ class Endpoint:
             self._refuse(overdue.connection, overdue.reason)
 
     def _refuse(self, connection: Connection, reason: str) -> None:
-        """Closes it for what the peer did or left undone, and logs why."""
+        """Closes a connection whose peer broke a rule or missed a deadline, and logs the reason."""
         if connection.accepted and not connection.proven:
             self._refusals.note(connection.peer, reason)
         else:
@@ -236,7 +236,7 @@ class Endpoint:
         self._fail(connection, reason)
 
     def _fail(self, connection: Connection, reason: str) -> None:
-        """Closes it; the owner is told unless it never heard of it."""
+        """Closes a connection. The owner gets ``Closed``, unless it never had an event of the connection."""
         known = connection.proven or not connection.accepted
         self._remove(connection)
         if known:

@@ -1,4 +1,4 @@
-"""What an endpoint tells its owner."""
+"""The events that an endpoint returns to its owner."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pyarrow as pa
 
 
 class Accepted(NamedTuple):
-    """A peer connected, proved the secret and said ``hello``."""
+    """A peer has connected, has proven the secret and has sent ``hello``."""
 
     connection: int
     hello: bytes
 
 
 class PeerConnected(NamedTuple):
-    """The connection asked for is open, and the peer has proved the secret too."""
+    """A requested connection is open, and the peer has proven the secret."""
 
     connection: int
 
@@ -29,13 +29,14 @@ class Received(NamedTuple):
 
 
 class QueueEmptied(NamedTuple):
-    """All that was queued on the connection has been handed to the system, after it once had to wait."""
+    """All queued bytes of a connection have been passed to the system, after some had to wait."""
 
     connection: int
 
 
 class Closed(NamedTuple):
-    """The connection is gone: the peer's doing or a rule it broke. Not told of connections that the owner closed."""
+    """A connection is gone: the peer closed it, it broke, or the peer broke a rule. There is no such event for
+    connections that the owner closed."""
 
     connection: int
     reason: str

@@ -1,13 +1,13 @@
-"""Who may connect: a mutual challenge and response over a secret that only the processes of one job know, no I/O.
+"""Authentication of connections: a mutual challenge and response over a secret of the job's processes. No I/O.
 
     acceptor                               connector
     CHALLENGE nonce A              ->
                                    <-      PROOF nonce B, MAC(connector, A, B, hello), hello
     WELCOME MAC(acceptor, A, B)    ->
 
-Both sides draw a fresh nonce, so that a recorded handshake proves nothing, and each MAC names its role, so that it
-cannot be reflected. ``hello`` is the connector's own first word and covered by its MAC. Until the proof, the limits
-``UNPROVEN`` hold, and no frame of any other kind is taken.
+Each side draws a new nonce, so that a recorded handshake proves nothing. Each MAC names its role, so that it cannot be
+reflected. ``hello`` is the connector's first message, and its MAC covers it. Until the proof, the limits ``UNPROVEN``
+apply, and frames of other kinds are refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAC_BYTES = 32
 
 
 class HandshakeState(Enum):
-    """Where one side stands."""
+    """The state of one side."""
 
     AWAITS_CHALLENGE = "awaits challenge"
     AWAITS_PROOF = "awaits proof"
@@ -37,13 +37,13 @@ TRANSITIONS = {
     HandshakeState.AWAITS_PROOF: (WireKind.PROOF, HandshakeState.DONE),
     HandshakeState.AWAITS_WELCOME: (WireKind.WELCOME, HandshakeState.DONE),
 }
-"""By state: the only frame that may come, and the state after it."""
+"""By state: the only kind of frame that is accepted, and the state after it."""
 
 Reply = tuple[WireKind, bytes]
 
 
 class Handshake:
-    """One side of a handshake. ``first()`` and the answers of ``on_frame`` are to be sent."""
+    """One side of a handshake. The caller sends the results of ``first`` and ``on_frame``."""
 
     def __init__(self, secret: bytes, nonce: bytes, hello: bytes | None) -> None:
         """A connector passes its ``hello``; an acceptor passes None and finds the peer's in ``hello`` when done."""
@@ -55,11 +55,11 @@ class Handshake:
         self.state = HandshakeState.AWAITS_PROOF if accepts else HandshakeState.AWAITS_CHALLENGE
 
     def first(self) -> Reply | None:
-        """What this side says unasked."""
+        """The frame that this side sends first; None for a connector."""
         return (WireKind.CHALLENGE, self._nonce) if self.state is HandshakeState.AWAITS_PROOF else None
 
     def on_frame(self, frame: WireFrame) -> Reply | None:
-        """Takes the peer's next frame. Raises CodecError where it proves nothing."""
+        """Takes the peer's next frame, and returns the answer, if any. Raises CodecError if it proves nothing."""
         due, after = TRANSITIONS[self.state]
         if frame.kind is not due:
             raise CodecError(f"got a {frame.kind.name} frame where {due.name} was due")

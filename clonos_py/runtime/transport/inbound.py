@@ -1,11 +1,11 @@
 """Assembles frames from a stream of bytes, without I/O.
 
-Small frames are cut out of a staging buffer, many of them per read. The body of a large frame is read straight into
-memory of Arrow's allocator: it needs no copy, lives as long as any array refers to it, and with the allocator told to
-keep its memory (``ALLOCATOR_ENVIRONMENT`` in ``batches``) such memory is reused without page faults.
+Small frames are cut out of a staging buffer, many per read. The body of a large frame is read directly into memory of
+Arrow's allocator. It needs no copy, and is freed when no array refers to it any more. The allocator is set to keep its
+memory (``ALLOCATOR_ENVIRONMENT`` in ``batches``), so that it is reused without page faults.
 
-Memory is not touched before its bytes arrive, whatever length a frame claims. A peer that has not proven the secret
-gets a staging buffer that its handshake fits into, and nothing more.
+Memory is not touched before its bytes arrive, even if a frame claims a large length. A peer that has not proven the
+secret gets only a staging buffer that is large enough for its handshake.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ STAGING_BYTES_UNPROVEN = 512
 
 
 class Inbound:
-    """The receiving half of a connection: read into ``targets()``, note how much with ``advance``, then take every
-    ``next_frame``. ``trust`` may be called between two frames."""
+    """The receiving half of a connection. The caller reads into ``targets()``, passes the number of bytes to
+    ``advance``, then takes frames with ``next_frame`` until it returns None. ``trust`` may be called between two
+    frames."""
 
     def __init__(self, limits: Limits, staging_bytes: int = STAGING_BYTES) -> None:
         self._limits = limits
@@ -31,14 +32,14 @@ class Inbound:
         self._partial: _Partial | None = None
 
     def trust(self, limits: Limits) -> None:
-        """From here on other limits hold, and many frames fit into one read."""
+        """Sets new limits and enlarges the staging buffer, so that many frames fit into one read."""
         rest = self._staging[self._start : self._end]
         staging = memoryview(bytearray(STAGING_BYTES))
         staging[: len(rest)] = rest
         self._limits, self._staging, self._start, self._end = limits, staging, 0, len(rest)
 
     def targets(self) -> list[memoryview]:
-        """Where the next bytes belong, never empty: the rest of the frame at work, then the staging buffer."""
+        """The memory for the next bytes, never empty: the rest of the current frame, then the staging buffer."""
         rest = self._end - self._start
         if self._start:
             self._staging[:rest] = bytes(self._staging[self._start : self._end])
@@ -53,7 +54,7 @@ class Inbound:
         self._end += count
 
     def next_frame(self) -> WireFrame | None:
-        """The next frame of which all has arrived. Raises CodecError where the bytes are none."""
+        """The next complete frame; None if there is none. Raises CodecError if the bytes are no frame."""
         if self._partial:
             return self._finish_partial()
         if self._end - self._start < PREAMBLE_BYTES:
@@ -78,7 +79,7 @@ class Inbound:
 
 
 class _Partial:
-    """A frame of which part has arrived."""
+    """A frame that has arrived in part."""
 
     def __init__(self, head: Preamble, arrived: memoryview) -> None:
         self._head = head
@@ -97,7 +98,7 @@ class _Partial:
             self.advance(count)
 
     def advance(self, count: int) -> int:
-        """Notes ``count`` bytes written into ``missing``; gives how many of them lie beyond this frame."""
+        """Records ``count`` bytes written into ``missing``. Returns how many of them lie beyond this frame."""
         while count and self.missing:
             step = min(count, len(self.missing[0]))
             count -= step

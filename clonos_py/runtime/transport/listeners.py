@@ -1,7 +1,7 @@
 """The sockets that peers connect to: TCP at the node's own address, Unix-domain in a folder of its own (D18).
 
-When the system has no descriptor or no memory for one more connection, listening pauses: the peers wait in the
-system's queue, the connections that exist go on, and no time is spent on attempts that fail.
+When the system has no descriptor or no memory for another connection, listening pauses: peers wait in the system's
+queue, existing connections go on, and no time is spent on attempts that fail.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from clonos_py.model.errors import ClusterError
 _LOG = logging.getLogger("clonos_py.transport")
 _BACKLOG = 512
 PAUSE_S = 0.2
-"""After an attempt to accept that failed."""
+"""The pause after a failed attempt to accept."""
 
 
 class Listeners:
-    """Both sockets, registered with ``selector`` unless they pause."""
+    """Both listening sockets, registered with ``selector`` except during a pause."""
 
     def __init__(self, selector: selectors.BaseSelector, host: str, path: Path, clock: Callable[[], float]) -> None:
-        """Raises ClusterError where it cannot listen."""
+        """Raises ClusterError if it cannot listen."""
         self._selector, self._path, self._clock = selector, path, clock
         tcp = _listen_tcp(host)
         self._sockets = [tcp, _listen_unix(path)]
@@ -48,11 +48,11 @@ class Listeners:
         return sock, f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "a process of this node"
 
     def accepted(self) -> None:
-        """A connection could be taken in: the next failure is reported again."""
+        """A connection was added. The next failure is logged again."""
         self._reported = False
 
     def pause(self, error: OSError) -> None:
-        """The system cannot give what a new connection needs."""
+        """Pauses: the system lacks a resource for a new connection."""
         if not self._reported:
             _LOG.warning(
                 "no connection can be accepted: %s; those that exist go on, and it is tried again every %s s; "
@@ -73,11 +73,11 @@ class Listeners:
             self._register()
 
     def wait_s(self) -> float | None:
-        """How long the pause lasts; None: there is none."""
+        """The time to the end of the pause; None if there is no pause."""
         return None if self._resume_at is None else max(0.0, self._resume_at - self._clock())
 
     def close(self) -> None:
-        """Closes both and removes the path."""
+        """Closes both sockets and removes the path."""
         for listener in self._sockets:
             listener.close()
         with suppress(FileNotFoundError):

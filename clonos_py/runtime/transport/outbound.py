@@ -1,4 +1,4 @@
-"""What waits to be sent on one connection, without I/O and without copies."""
+"""The send queue of one connection, without I/O and without copies."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from itertools import islice
 from clonos_py.runtime.transport.wire import WireKind, preamble
 
 _GATHER_MAX = 64
-"""Pieces per system call; the operating system allows 1,024."""
+"""Buffers per system call; the operating system allows 1,024."""
 
 
 class Outbound:
-    """A queue of frames: send the ``pieces()``, then ``advance`` by what was sent. Bodies are referenced, not copied,
-    and must not change until they are sent."""
+    """A queue of frames. The caller sends the ``pieces()``, then passes the number of sent bytes to ``advance``. Bodies
+    are referenced, not copied, and must not change until they are sent."""
 
     def __init__(self) -> None:
         self._pieces: deque[memoryview] = deque()
@@ -30,11 +30,11 @@ class Outbound:
         self.unsent_bytes += len(head) + body_bytes
 
     def pieces(self) -> list[memoryview]:
-        """What to send next, in order; empty if nothing is left."""
+        """The buffers to send next, in order; empty if none is left."""
         return list(islice(self._pieces, _GATHER_MAX))
 
     def advance(self, count: int) -> None:
-        """Forgets the first ``count`` bytes: they are sent."""
+        """Drops the first ``count`` bytes, which were sent."""
         self.unsent_bytes -= count
         while count:
             first = self._pieces[0]

@@ -1,4 +1,4 @@
-"""Ports of this machine for those who want to be told where to listen."""
+"""Free ports of this machine, for servers that need a port number in advance."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 def free_ports(count: int) -> list[int]:
-    """As many ports, all different, that are free now."""
+    """``count`` different ports that are free now."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:

@@ -1,7 +1,7 @@
-"""Connections whose peer has not proven the secret: how long each may take, and how many may wait at once.
+"""Limits for connections whose peer has not proven the secret: a time for each, and a number that may wait at once.
 
-A connection that only waits costs less than 4 KiB. When too many wait, the one that has waited longest is closed: a
-peer that knows the secret proves it within milliseconds, so that those that do not cannot keep it out.
+A waiting connection costs less than 4 KiB. When too many wait, the one that has waited longest is closed. A peer with
+the secret proves it within milliseconds, so peers without it cannot keep that peer out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from clonos_py.runtime.transport.connection import Connection
 
 _LOG = logging.getLogger("clonos_py.transport")
 HANDSHAKE_S = 5.0
-"""A new connection has so long to prove the secret."""
+"""The time in which a new connection must prove the secret."""
 STRANGERS_MAX = 256
 """Accepted connections that may wait for their proof at once."""
 _REPORT_S = 5.0
@@ -29,7 +29,7 @@ class Overdue:
 
 
 class Strangers:
-    """Connections of one endpoint, in the order in which they were made."""
+    """The unproven connections of one endpoint, in the order of their creation."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -37,22 +37,22 @@ class Strangers:
         self._asked: dict[int, tuple[Connection, float]] = {}
 
     def add(self, connection: Connection) -> None:
-        """Its time begins."""
+        """Adds a connection. Its time limit begins."""
         waiting = self._accepted if connection.accepted else self._asked
         waiting[connection.number] = (connection, self._clock() + HANDSHAKE_S)
 
     def remove(self, connection: Connection) -> None:
-        """It has proven the secret, or is closed."""
+        """Removes a connection that has proven the secret or is closed."""
         self._accepted.pop(connection.number, None)
         self._asked.pop(connection.number, None)
 
     def wait_s(self) -> float | None:
-        """How long until the next connection is overdue; None: none is waiting."""
+        """The time until the next connection is overdue; None if none is waiting."""
         dues = [due for waiting in (self._accepted, self._asked) for _, due in list(waiting.values())[:1]]
         return max(0.0, min(dues) - self._clock()) if dues else None
 
     def overdue(self) -> list[Overdue]:
-        """Connections that took too long, and those that must make room."""
+        """The connections to close: those past their time limit, and the oldest ones above the maximum number."""
         if not self._accepted and not self._asked:
             return []
         now = self._clock()
@@ -68,18 +68,18 @@ class Strangers:
 
 
 class RefusalLog:
-    """Logs connections of strangers that were closed: one line at once, then one every ``_REPORT_S`` at most, with the
-    number of connections, so that they cannot fill the disk."""
+    """Logs closed connections of strangers: one line at once, then at most one every ``_REPORT_S`` with the number of
+    connections, so that strangers cannot fill the disk."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._next = clock()
         self._silent = 0
         self.closed = 0
-        """All of them so far."""
+        """The number of all closed connections so far."""
 
     def note(self, peer: str, reason: str) -> None:
-        """A connection of a stranger was closed."""
+        """Records a closed connection of a stranger."""
         self.closed += 1
         now = self._clock()
         if now < self._next:

@@ -1,8 +1,8 @@
-"""TLS between nodes: the files of the settings, checked before anything runs on them.
+"""TLS between nodes: the files of the settings, checked before anything uses them.
 
-Both sides of a connection show a certificate, and both accept only those that the one authority of the settings has
-signed. Names in certificates are not compared with addresses: a holder of a certificate of this authority and the
-job's secret belongs to the job, on whichever node it runs.
+Both sides of a connection present a certificate, and accept only certificates that the authority of the settings has
+signed. Names in certificates are not compared with addresses: a process with a certificate of this authority and the
+job's secret belongs to the job, on any node.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from clonos_py.model.errors import SettingError
 
 
 class Tls(NamedTuple):
-    """What sockets are wrapped with, by side."""
+    """The TLS contexts for accepting and for connecting sockets."""
 
     acceptor: ssl.SSLContext
     connector: ssl.SSLContext
@@ -24,16 +24,16 @@ class Tls(NamedTuple):
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Paths of PEM files, the same on every node: the certificate to show (with the chain up to the authority, if any),
-    its key without a password, and the certificate of the authority."""
+    """Paths of PEM files, the same on every node: the certificate to present (with the chain up to the authority, if
+    any), its key without a password, and the certificate of the authority."""
 
     certificate: Path
     key: Path
     ca: Path
 
     def load(self) -> Tls:
-        """Reads the files and has the two sides meet once in memory, so that whatever peers would refuse is found
-        here. Raises SettingError."""
+        """Reads the files and performs one TLS handshake in memory, so that it finds here what peers would refuse.
+        Raises SettingError."""
         self._check_readable()
         tls = Tls(self._context(ssl.PROTOCOL_TLS_SERVER), self._context(ssl.PROTOCOL_TLS_CLIENT))
         tls.acceptor.num_tickets = 0  # no connection is ever resumed
@@ -71,14 +71,14 @@ class TlsFiles:
 
 
 def tls_reason(error: ssl.SSLError) -> str:
-    """What went wrong, without OpenSSL's codes."""
+    """The reason of a TLS error, without OpenSSL's codes."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     return (error.reason or str(error)).lower().replace("_", " ")
 
 
 def _rehearse(tls: Tls) -> None:
-    """A handshake in memory. Raises SSLError."""
+    """Performs a handshake in memory. Raises SSLError."""
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     connector = tls.connector.wrap_bio(back, there)
     acceptor = tls.acceptor.wrap_bio(there, back, server_side=True)

@@ -1,7 +1,7 @@
-"""A connection between nodes under TLS: the same frames and the same handshake of the secret, within it.
+"""A connection between nodes under TLS, with the same frames and the same handshake of the secret inside it.
 
-The TLS handshake goes on whenever the socket is written or read; nothing else passes before it is done. What OpenSSL
-needs for a connection (tens of KiB) is allocated with the peer's first bytes, not for one that only connects.
+Each write or read of the socket advances the TLS handshake. No frame passes before it is done. OpenSSL's memory for an
+accepted connection (tens of KiB) is allocated with the peer's first bytes, not when a peer only connects.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from clonos_py.runtime.transport.tls import Tls, tls_reason
 from clonos_py.runtime.transport.wire import Limits
 
 _RECORD_BYTES = 16 << 10
-"""The most that TLS encrypts as one. Targets have more room once the secret is proven; before, they are read into until
-they are not filled."""
+"""The maximum size of a TLS record. Once the secret is proven, targets have more room than that. Before, reading goes
+on until OpenSSL holds no more bytes or the targets are full."""
 _WRITE_BYTES = 256 << 10
-"""Handed to OpenSSL at once."""
+"""Bytes passed to OpenSSL at once."""
 
 
 class TlsConnection(Connection):
@@ -40,7 +40,7 @@ class TlsConnection(Connection):
         return self._established
 
     def _establish(self) -> None:
-        """The next step of the TLS handshake. The socket must be connected before it is wrapped."""
+        """Performs the next step of the TLS handshake. The socket must be connected before it is wrapped."""
         try:
             if self._secured is None:
                 accepts = self.accepted
@@ -54,7 +54,8 @@ class TlsConnection(Connection):
             raise self._plain_error(error) from error
 
     def _send(self, pieces: list[memoryview]) -> int:
-        """What OpenSSL could not finish must be given to it again: it is, as the queue changes at its end only."""
+        """Sends. OpenSSL requires that a write that it could not finish is repeated with the same bytes. It is, because
+        the queue changes only at its end."""
         assert self._secured is not None
         try:
             return self._secured.send(_gathered(pieces))
@@ -71,7 +72,7 @@ class TlsConnection(Connection):
         room = min(sum(target.nbytes for target in targets), READ_BYTES_MAX)
         taken = 0
         try:
-            # Never leaves part of a record with OpenSSL: the selector would not tell of it.
+            # Never leaves part of a record with OpenSSL: the selector would not report it.
             while rest and (not taken or self._secured.pending() or room - taken >= _RECORD_BYTES):
                 count = self._secured.recv_into(rest[-1])
                 if not count:
@@ -85,7 +86,7 @@ class TlsConnection(Connection):
         return taken
 
     def _plain_error(self, error: OSError) -> OSError | CodecError:
-        """OpenSSL's errors as those of a plain socket; CodecError where the peer broke a rule."""
+        """Maps OpenSSL's errors to those of a plain socket, and to CodecError if the peer broke a rule."""
         match error:
             case ssl.SSLWantReadError() | ssl.SSLWantWriteError():
                 return BlockingIOError()
@@ -98,7 +99,7 @@ class TlsConnection(Connection):
 
 
 def _gathered(pieces: list[memoryview]) -> memoryview:
-    """What to encrypt next: part of a large piece, or small ones together, as each write makes a record of its own."""
+    """The bytes to encrypt next: part of a large piece, or several small ones, because each write makes one record."""
     if pieces[0].nbytes >= _RECORD_BYTES:
         return pieces[0][:_WRITE_BYTES]
     record = bytearray()

@@ -1,12 +1,12 @@
-"""What is checked of a record batch that came in, before an operator may touch it.
+"""Validates a received record batch before an operator uses it.
 
-Kernels of Arrow, NumPy and Polars trust the arrays that they are given: an offset out of range reads foreign memory or
-ends the process, and text that is no UTF-8 is undefined behaviour. So every batch is checked completely, as
-``RecordBatch.validate(full=True)`` does it:
+Kernels of Arrow, NumPy and Polars trust their input arrays: an offset out of range reads foreign memory or ends the
+process, and text that is not UTF-8 is undefined behaviour. So every batch is checked completely, as
+``RecordBatch.validate(full=True)`` does:
 
 - each buffer is as long as its type and its number of rows need;
-- offsets of text, bytes, lists and maps never go down and stay within what they point into;
-- text is UTF-8; the number of nulls is the one stated; decimals have no more digits than their type;
+- offsets of text, bytes, lists and maps never decrease and stay within the buffer that they point into;
+- text is UTF-8; the number of nulls is the stated one; decimals have no more digits than their type;
 - children of nested columns, too.
 
 Columns of fixed width cost next to nothing. Arrow checks text value by value; here a column is checked as a whole,
@@ -27,7 +27,7 @@ import pyarrow as pa
 from clonos_py.columns.views import Bytes, Column
 
 _FEW_ROWS = 2_048
-"""Up to so many, Arrow's own check is quicker."""
+"""Up to this number of rows, Arrow's own check is faster."""
 _OFFSETS: dict[pa.DataType, type[np.integer[Any]]] = {
     pa.string(): np.int32,
     pa.binary(): np.int32,
@@ -39,7 +39,7 @@ Offsets = npt.NDArray[np.integer[Any]]
 
 
 def check_batch(batch: pa.RecordBatch) -> None:
-    """Raises ArrowInvalid where it is not what its schema says. It has just been read: no column is a slice."""
+    """Raises ArrowInvalid if the batch does not fit its schema. No column may be a slice, as in a batch just read."""
     if batch.num_rows <= _FEW_ROWS or not any(field.type in _OFFSETS for field in batch.schema):
         batch.validate(full=True)
         return
@@ -50,8 +50,9 @@ def check_batch(batch: pa.RecordBatch) -> None:
 
 
 def _is_sound(column: Column) -> bool:
-    """Whether a column of text or bytes is surely valid, its buffers' sizes and its first and last offset being
-    checked already. If not, Arrow may still find it so: what lies under a null may be anything."""
+    """Whether a column of text or bytes is certainly valid. Its buffers' sizes and its first and last offset must have
+    been checked. If the result is False, Arrow may still find the column valid: the bytes under a null may be
+    anything."""
     _, places, content = column.buffers()
     offsets: Offsets = np.frombuffer(memoryview(places or b""), _OFFSETS[column.type], len(column) + 1)
     if offsets[0] < 0 or (offsets[1:] < offsets[:-1]).any() or _null_count(column) != column.null_count:
@@ -60,12 +61,12 @@ def _is_sound(column: Column) -> bool:
 
 
 def _null_count(column: Column) -> int:
-    """Counted, whatever was stated."""
+    """The number of nulls by counting, not the stated one."""
     return pa.Array.from_buffers(column.type, len(column), column.buffers(), -1).null_count
 
 
 def _is_text(content: Bytes, offsets: Offsets) -> bool:
-    """Whether all between the first and the last offset is UTF-8, and no offset lies within a character."""
+    """Whether all bytes between the first and the last offset are UTF-8, and no offset lies within a character."""
     text = content[offsets[0] : offsets[-1]]
     if text.max(initial=0) < 0x80:
         return True

@@ -1,14 +1,14 @@
-"""How a frame lies on the wire.
+"""The wire format of a frame.
 
     magic (4) | version (1) | kind (1) | 0 (2) | header length (4) | body length (8) | checksum of the header (4)
     | checksum of all before (4) | header | body
 
-All numbers are big-endian. The checksums (xxHash32) detect damage on the way: with a wrong length the receiver would
-wait forever, with a wrong header it would drop rows or fail. A checksum of the body, if any, belongs to the header.
+All numbers are big-endian. The checksums (xxHash32) detect damage in transit: with a wrong length the receiver would
+wait forever, with a wrong header it would drop rows or fail. A checksum of the body, if any, is part of the header.
 
-Header and body are opaque here: the header is the msgpack of the sender, the body an Arrow record batch message without
-its schema. Nothing read from a socket is unpickled. A peer that breaks the format causes a ``CodecError``, and only its
-own connection is closed.
+Header and body are opaque here: the header is msgpack of the sender, the body an Arrow record batch message without its
+schema. Nothing that is read from a socket is unpickled. If a peer breaks the format, that causes a ``CodecError``, and
+only its own connection is closed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PREAMBLE_BYTES = _PREAMBLE.size + _CHECK.size
 
 
 class WireKind(IntEnum):
-    """What a frame is for. Only ``DATA`` is seen by the owner of an endpoint."""
+    """The purpose of a frame. The owner of an endpoint gets only ``DATA`` frames."""
 
     CHALLENGE = 1
     PROOF = 2
@@ -41,7 +41,7 @@ class WireKind(IntEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest frame that is taken in. A peer that has not proven the secret gets ``UNPROVEN``."""
+    """The largest frame that is accepted. A peer that has not proven the secret gets ``UNPROVEN``."""
 
     header_bytes_max: int = 1 << 30
     body_bytes_max: int = 1 << 30
@@ -57,13 +57,13 @@ class Preamble(NamedTuple):
     header_checksum: int
 
     def check(self, header: bytes) -> None:
-        """Raises CodecError if ``header`` is not what was sent."""
+        """Raises CodecError if ``header`` is not the one that was sent."""
         if xxhash.xxh32_intdigest(header) != self.header_checksum:
             raise CodecError(f"a {self.kind.name} frame's header was damaged on its way")
 
 
 class WireFrame(NamedTuple):
-    """One frame as received. ``body`` is None where its length is 0."""
+    """One received frame. ``body`` is None if its length is 0."""
 
     kind: WireKind
     header: bytes
@@ -76,7 +76,8 @@ def preamble(kind: WireKind, header: bytes, body_bytes: int) -> bytes:
 
 
 def announce(head: Preamble) -> bytes:
-    """The bytes before header and body, whatever these will be. Raises CodecError for a header beyond 4 GiB."""
+    """The bytes before header and body, from their lengths and the header's checksum. Raises CodecError for a header
+    beyond 4 GiB."""
     try:
         said = _PREAMBLE.pack(MAGIC, VERSION, head.kind, 0, head.header_bytes, head.body_bytes, head.header_checksum)
     except struct.error as error:
@@ -87,7 +88,7 @@ def announce(head: Preamble) -> bytes:
 
 
 def read_preamble(view: memoryview, offset: int, limits: Limits) -> Preamble:
-    """The preamble at ``offset``, of which all bytes are there. Raises CodecError."""
+    """Reads the complete preamble at ``offset``. Raises CodecError."""
     magic, version, kind, zero, header_bytes, body_bytes, checksum = _PREAMBLE.unpack_from(view, offset)
     if magic != MAGIC or zero != 0:
         raise CodecError(f"no frame begins with {bytes(view[offset : offset + 8])!r}: the peer speaks another protocol")
