@@ -1,7 +1,7 @@
-"""Watches what user code calls while an operator is at work: clocks, dice, the network, threads and files.
+"""Watches the calls of user code while an operator runs: clocks, random numbers, the network, threads and files.
 
-The interpreter tells of every call. One of these counts if the innermost code that is the user's, and not a library's,
-was reached from an operator; what a service's client does is the service's own affair.
+The interpreter's profile hook reports every call. A call to one of these counts if the innermost user code on the
+stack, not a library's, was called by an operator. Calls within a service's client do not count.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _HARMLESS = frozenset({"get_ident", "current_thread", "main_thread"})
 
 
 def expose_numpy() -> None:
-    """Of what numpy draws the interpreter tells nothing: from here on it is asked through functions that are seen."""
+    """Wraps numpy's random functions in Python functions: the interpreter does not report calls of the originals."""
     for name in np.random.__all__:
         if callable(function := getattr(np.random, name)) and not isinstance(function, type):
             setattr(np.random, name, _seen(name, function))
@@ -70,7 +70,7 @@ _DRAWING = next(const for const in _seen.__code__.co_consts if isinstance(const,
 
 
 class CallMonitor:
-    """Findings of one process. ``at`` an operator, the interpreter's calls are looked at."""
+    """Collects the findings of one process. Calls are watched inside ``at``."""
 
     def __init__(self) -> None:
         self._findings: dict[tuple[str, str], Finding] = {}
@@ -78,12 +78,12 @@ class CallMonitor:
 
     @property
     def findings(self) -> list[Finding]:
-        """The first of each line: what it calls in turn is its own affair."""
+        """The first finding of each line. Later calls of that line are left out."""
         return list(self._findings.values())
 
     @contextmanager
     def at(self, operator: str) -> Iterator[None]:
-        """Within it, calls count as the operator's."""
+        """Inside the block, calls count for this operator."""
         self._operator = operator
         sys.setprofile(self._look)
         try:
@@ -142,7 +142,7 @@ def _classified(module: str, name: str, shown: str, prefix: str = "") -> tuple[F
 
 
 def _line_of_operator(frame: FrameType | None) -> str | None:
-    """Where the innermost code of the user stands, if it is at work for an operator itself."""
+    """The line of the innermost user code, if an operator has called it; None if a service or the engine has."""
     line = None
     while frame is not None:
         path = Path(frame.f_code.co_filename)

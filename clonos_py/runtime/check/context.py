@@ -1,4 +1,4 @@
-"""What an operator under check sees of a task: answers are recorded the first time and given again the second."""
+"""The context of an operator under check: answers are recorded in the first trial and replayed in the second."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SEED = 7
 
 
 class Recording:
-    """The gate: logs ``[question, answer, error]``; with a log given, answers from that."""
+    """The gate of a check: logs ``[question, answer, error]``. If it is given a log, it answers from that."""
 
     def __init__(self, log: list[list[Any]] | None) -> None:
         self._replay = log
@@ -59,7 +59,7 @@ class CheckedClock:
 
 
 class CheckedContext:
-    """An OperatorContext of one operator that has a task to itself."""
+    """An OperatorContext for one operator that is alone in its task."""
 
     parallelism = 1
     key_groups = 128
@@ -93,7 +93,7 @@ class CheckedContext:
         self.calls.pop(number, None)
 
     def answer(self, number: int) -> tuple[Any, str | None]:
-        """The answer to a call that is waited for, which is over then."""
+        """The answer to a pending call, as (value, error). Ends the call."""
         call = self.calls.pop(number)
 
         def live() -> Any:
@@ -108,7 +108,7 @@ class CheckedContext:
             return None, str(error)
 
     def hold(self, any_: bool, enough: bool) -> None:
-        """All rows are given whatever it holds."""
+        """Does nothing: a check passes all rows even if the operator asks to wait."""
 
     def count(self, metric: str, amount: int) -> None:
         self.counted[metric] = self.counted.get(metric, 0) + amount

@@ -1,4 +1,4 @@
-"""What a check finds, and the remedy for each kind of it."""
+"""The findings of a check, and the remedy for each kind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class FindingKind(Enum):
-    """What user code asked behind the engine's back, or what else was seen."""
+    """The kind of nondeterminism that was found: a call that bypasses ``ctx``, or differing outputs or questions."""
 
     TIME = "time"
     WAIT = "wait"
@@ -36,7 +36,7 @@ REMEDIES = {
 
 
 class Finding(msgspec.Struct, frozen=True, order=True):
-    """``where``: file and line. ``what``: what was seen there."""
+    """One finding. ``where``: file and line. ``what``: what was found there."""
 
     operator: str
     where: str

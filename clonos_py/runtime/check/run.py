@@ -1,4 +1,4 @@
-"""Whether a job is replayable: two trials of its operators in two processes, and what differs between them (D12)."""
+"""Checks whether a job is replayable: runs its operators in two processes, and compares the two trials (D12)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHOWN_CHARS = 120
 
 @dataclass(frozen=True)
 class Checked:
-    """The outcome. ``failures`` would end the job; ``notes`` say what could not be checked."""
+    """The outcome of a check. ``failures`` would end the job. ``notes`` say what could not be checked."""
 
     operators: int
     rows: int
@@ -40,8 +40,8 @@ class Checked:
 
 
 def check(file: str, parameters: Mapping[str, Any], rows: int, live: bool) -> Checked:
-    """Tries the job of a file twice. ``live``: services are asked, once. Raises UserCodeError where the file cannot be
-    tried at all."""
+    """Tries the job of a file twice. ``live``: the first trial calls the real services. Raises UserCodeError if the
+    file cannot be tried at all."""
     first = _try(TrialSpec(file, dict(parameters), rows, live, _AHEAD_US[0]), _HASH_SEEDS[0])
     second = _try(TrialSpec(file, dict(parameters), rows, False, _AHEAD_US[1], first), _HASH_SEEDS[1])
     findings = {*first.findings, *second.findings}
@@ -95,8 +95,8 @@ def _differences(one: Tried, other: Tried) -> list[Finding]:
 
 
 def _failure(tried: Tried) -> str:
-    """What would end the job; empty if nothing is known to. Where rows are made up, or answers were refused, that may
-    be why it failed."""
+    """The failure that would end the job; empty if there is none. With made-up rows, or refused answers, an operator's
+    failure does not count: these may be its cause."""
     if tried.source:
         return f"{tried.where}: source {tried.name!r} cannot be read: {tried.error}" if tried.error else ""
     if tried.made_up or tried.refused:

@@ -1,4 +1,4 @@
-"""Rows to check with: the first ones of the sources, or made up where a source gives none."""
+"""Rows for a check: the first rows of each source, or made-up rows if a source has none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORDS = ("alpha", "beta", "gamma", "delta", "epsilon")
 
 
 class SourceSample(NamedTuple):
-    """Rows of a source by port, whether they are made up, and why the source could not be read, if so."""
+    """Rows of a source by port. ``made_up``: they do not come from the source. ``error``: why it could not be read."""
 
     rows: list[pa.RecordBatch]
     made_up: bool
@@ -27,7 +27,7 @@ class SourceSample(NamedTuple):
 
 
 def sampled(node: Node, rows_max: int) -> SourceSample:
-    """Rows of a source, made up where it gives none."""
+    """Reads rows of a source. They are made up if the source has none."""
     error, read = "", list[pa.RecordBatch]()
     try:
         read = _read(node, rows_max)
@@ -71,7 +71,7 @@ def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _made_up(schema: pa.Schema, count: int) -> pa.RecordBatch:
-    """The same rows every time."""
+    """Made-up rows of a schema, the same with every call."""
     drawn = random.Random(7)
     return pa.RecordBatch.from_pylist(
         [{field.name: _value(field.type, number, drawn) for field in schema} for number in range(count)], schema

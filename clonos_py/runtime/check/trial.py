@@ -1,9 +1,9 @@
-"""One trial of a job's operators, in a process of its own: each works alone on the rows that the one before it gave.
+"""One trial of a job's operators, in a separate process: each operator runs alone, on the rows of the one before it.
 
-The first trial records what operators asked and gave, and has sinks write to a hidden place. It tries each operator
-twice: what it keeps in variables of the process is there the second time. The second trial, under another hash seed and
-with a clock that is hours ahead, gives each operator the same rows and answers. Run as
-``python -m clonos_py.runtime.check.trial ORDER RESULT``.
+The first trial records the questions to ``ctx``, the answers and the outputs of operators, and makes sinks write to a
+hidden place. It runs each operator twice: state in variables of the process is still there the second time. The second
+trial passes each operator the same rows and answers, with another hash seed and with a clock that is more than a day
+ahead. Run as ``python -m clonos_py.runtime.check.trial ORDER RESULT``.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ from clonos_py.task.at_work import NOTE, guards, label
 
 _BATCH_ROWS = 16
 _ROUNDS_MAX = 10_000
-"""Timers and calls may set others; at some time it is enough."""
+"""The limit of timers and calls that are handled in a row: each may set or start others."""
 
 
 class Tried(msgspec.Struct):
-    """What one operator did: ``given`` by port, ``failed`` rows with the first reason, ``error`` if it gave up.
+    """The trial of one operator. ``taken``: the number of input rows. ``given``: the output by port. ``failed``: the
+    number of rows that failed, ``reason`` the first reason. ``error``: why the operator itself failed.
 
-    ``caught``: the job itself catches rows that fail. ``made_up``: the rows are; ``refused``: a service was not asked.
-    ``skipped``: a sink that would have shown its rows."""
+    ``caught``: the job catches rows that fail. ``made_up``: the input rows are made up. ``refused``: a service was not
+    called. ``skipped``: a sink that was not run, because it would have made its rows visible."""
 
     name: str
     where: str
@@ -65,8 +66,8 @@ class Tried(msgspec.Struct):
 
 
 class CheckTrial(msgspec.Struct):
-    """Everything that one trial has shown. ``repeated``: what the operators of ``operators`` that are no sources did
-    when the same process made them anew and gave them the same once more; of the first trial."""
+    """The results of one trial. ``repeated``, of the first trial only: the results of all operators except sources,
+    when the same process created them again and passed them the same rows and answers."""
 
     operators: list[Tried] = []
     repeated: list[Tried] = []
@@ -75,7 +76,7 @@ class CheckTrial(msgspec.Struct):
 
 
 class TrialSpec(msgspec.Struct):
-    """What to try. ``before``: the first trial, of which this is the second."""
+    """The order for a trial. ``before``: the first trial, if this is the second."""
 
     file: str
     parameters: dict[str, Any]
@@ -145,7 +146,7 @@ class _Trials:
         return Tried(node.name, node.where, given, error=sample.error, source=True, made_up=sample.made_up)
 
     def _operator(self, node: Node, inputs: list[pa.RecordBatch], before: Tried | None) -> Tried:
-        """``before``: what it did when it was tried, whose answers it is given."""
+        """Runs an operator. ``before``: its earlier trial, whose answers are replayed."""
         ctx = CheckedContext(node.name, before.log if before else None, self._client_of)
         given = _Given()
         tried = self._begun(node, inputs)
@@ -163,7 +164,7 @@ class _Trials:
         return tried
 
     def _sink(self, node: Node, definition: SinkDefinition, rows: pa.RecordBatch) -> Tried:
-        """Has a sink write rows, and prepare a checkpoint that never comes."""
+        """Makes a sink write rows, and prepare a checkpoint that is never completed."""
         tried = self._begun(node, [rows])
         trial = definition.on_trial(str(Path(self._folder, node.name))) or (definition if self._order.live else None)
         if trial is None:
@@ -192,18 +193,18 @@ class _Trials:
 
 @contextmanager
 def _told(tried: Tried) -> Iterator[None]:
-    """Notes why an operator gave up."""
+    """Records the error with which an operator fails."""
     try:
         yield
     except ClonosError as problem:
         tried.error = str(located(problem, tried.where) if isinstance(problem, UserCodeError) else problem)
-    except BaseException as problem:  # noqa: BLE001 - whatever user code raises is told
+    except BaseException as problem:  # noqa: BLE001 - user code may raise anything; all is reported
         tried.error = str(located(blamed(f"{type(problem).__name__}: {problem}", problem), tried.where))
 
 
 @guards
 def _work(stage: Tried, operator: Operator, ctx: CheckedContext, inputs: list[pa.RecordBatch]) -> None:
-    """All rows, the sides in turn; then the end of time, and of all input."""
+    """Passes all rows to an operator, the sides in turn; then the end of event time, and the end of input."""
     NOTE.content[:] = label(stage.name)
     sequence = 0
     for start in range(0, max(rows.num_rows for rows in inputs), _BATCH_ROWS):
@@ -219,7 +220,7 @@ def _work(stage: Tried, operator: Operator, ctx: CheckedContext, inputs: list[pa
 
 
 def _settle(operator: Operator, ctx: CheckedContext, timers: bool) -> None:
-    """Answers what is asked, and lets time pass where there is nothing else to do."""
+    """Answers pending calls. ``timers``: fires timers when no call is pending."""
     for _ in range(_ROUNDS_MAX):
         if ctx.calls:
             number = next(iter(ctx.calls))
@@ -233,7 +234,7 @@ def _settle(operator: Operator, ctx: CheckedContext, timers: bool) -> None:
 
 
 def _catching(node: Node) -> Node:
-    """Rows that fail are no reason to stop."""
+    """The node with ``catch`` set, so that rows that fail do not end the trial."""
     if isinstance(node.work, CallPerRow | RunProcess):
         return replace(node, work=replace(node.work, catch=True))
     return node
@@ -255,7 +256,7 @@ def _decoded(data: bytes) -> pa.RecordBatch:
 
 
 def _set_clocks(ahead_us: int) -> None:
-    """Of ``time``, before its functions are taken: what asks it behind the engine's back gets another day."""
+    """Shifts the clocks of ``time`` before user code imports them: code that bypasses ``ctx.time`` gets another day."""
     real, real_ns = time.time, time.time_ns
     time.time = lambda: real() + ahead_us / 1e6
     time.time_ns = lambda: real_ns() + ahead_us * 1_000
