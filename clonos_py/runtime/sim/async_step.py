@@ -1,4 +1,4 @@
-"""The asynchronous step of generated jobs: the engine's own operator for ``async def``, with many rows at work."""
+"""The asynchronous step of generated jobs: the engine's operator for ``async def``, with several rows in progress."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class HistoryRow(Record):
 
 
 def ask_later(letter: int) -> Operator:
-    """Asks a service, and goes on with other rows until it answers; now and then sleeps, or is answered at length."""
+    """Calls a service, and goes on with other rows until it answers. Sometimes it sleeps, or gets a large answer."""
 
     async def ask(row: HistoryRow, ctx: AsyncContext) -> HistoryRow:
         drawn = ctx.random.getrandbits(32)

@@ -1,12 +1,13 @@
-"""Checks, from the outside, that nothing grows without a bound, that nothing waits too long, and how far event time is.
+"""Checks from outside that memory is bounded, that rows and timers do not wait too long, and how far watermarks are.
 
-Promises, each a ``Violation`` where it is broken:
-- of a connection's frames, a receiver holds a window at most that its task has not taken;
-- what a completed checkpoint covers is dropped: determinants, checksums, snapshots that were noted; frames as soon as
-  the receiver has said so;
-- what the coordinator keeps of checkpoints, pings and connections does not grow;
-- a task's watermark is never beyond what the sources before it have given, and never at the end before they are;
-- rows wait to be cut for the linger time at most, and timers fire in time, whatever becomes of the time of day.
+Each broken promise raises a ``Violation``:
+- a receiver holds at most one window of a connection's frames that its task has not taken;
+- data that a completed checkpoint covers is dropped: determinants, checksums and notes of snapshots; frames as soon as
+  the receiver has acknowledged it;
+- the coordinator's records of checkpoints, pings and connections do not grow;
+- a task's watermark is never beyond the rows of the sources before it, and never at the end before those sources are;
+- rows wait for the linger time at most before they are cut into a frame, and timers fire in time, even if the time of
+  day is set.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from clonos_py.runtime.sim.violation import Violation, check
 from clonos_py.runtime.world.processes import LocalProcess
 
 Partition = tuple[int, int]
-"""The number of a source, and that of a partition of it."""
+"""The number of a source, and the number of one of its partitions."""
 _PINGS_MAX = 8 * 5 + 1
-"""Pings are forgotten after eight heartbeat timeouts, of at most five heartbeats each."""
+"""Pings are dropped after eight heartbeat timeouts, of at most five heartbeats each."""
 _COVERED_US = 200_000
-"""So long an acknowledgement may be on its way."""
+"""The longest time that an acknowledgement may be in transit."""
 _LATE_US = 20_000
-"""So late a task of a generated run may be, unless its steps are slow."""
+"""How late a task of a generated run may be, unless its steps are slow."""
 LOOK_EVERY = 16
-"""So many actions lie between two looks at who waits for what."""
+"""The number of actions between two checks of waiting rows, timers and frames."""
 
 
 class Bounds:
-    """Of all processes of one job. ``window``: as many frames may be on their way on a connection. ``partitions``: by
-    source task, those that it reads."""
+    """The checks for all processes of one job. ``window``: the number of frames that may be in transit on a connection.
+    ``partitions``: the partitions that each source task reads."""
 
     def __init__(
         self,
@@ -57,14 +58,14 @@ class Bounds:
             for task in plan.tasks
         }
         self._opened_at: dict[tuple[int, int], int] = {}
-        """By process and input: the number of the first frame of its connection, or of the next to be taken."""
+        """By process and input: the number of the first frame of its connection, or of the next frame to take."""
         self._watermarks: dict[int, int] = {}
         self._waits: dict[tuple[int, tuple[str, tuple[int, int]]], int] = {}
-        """By process and what waits there: since when, as far as was seen."""
+        """By process and waiting item: the time of the first look that found it waiting."""
         self._limits_us = {"rows": linger_us, "timers": CountTimers.PAUSE_US, "covered frames": _COVERED_US}
 
     def restarted(self) -> None:
-        """All processes are new."""
+        """The job has restarted: all processes are new."""
         self._opened_at.clear()
         self._watermarks.clear()
         self._waits.clear()
@@ -95,7 +96,7 @@ class Bounds:
     # ---- what a checkpoint covers
 
     def dropped(self, process: LocalProcess, checkpoint: int, progress: TaskProgress) -> None:
-        """``checkpoint`` is complete, and ``process`` knows it."""
+        """``checkpoint`` is complete, and ``process`` has handled that message."""
         link, task = process.link, process.task
         for channel in link.inputs:
             held, barrier = channel.expectation.checksums, progress.inputs[channel.index].next_seq
@@ -118,7 +119,7 @@ class Bounds:
     def completed(self, job: JobMachine) -> None:
         """The coordinator has just reported a checkpoint complete."""
         kept = job.kept
-        most = 0 if self._coordinated else 1  # snapshots taken alone: up to which number they were given up
+        most = 0 if self._coordinated else 1  # uncoordinated: only the number up to which snapshots were given up
         check(kept["aborted"] <= most, f"the coordinator keeps the numbers of {kept['aborted']} aborted checkpoints")
         check(kept["pings"] <= _PINGS_MAX, f"the coordinator keeps {kept['pings']} pings")
         check(
@@ -129,7 +130,7 @@ class Bounds:
     # ---- event time
 
     def stepped(self, process: LocalProcess) -> None:
-        """The task of ``process`` has done something."""
+        """The task of ``process`` has taken a step."""
         watermark = process.machine.watermark
         if self._watermarks.get(process.number) == watermark:
             return
@@ -147,8 +148,8 @@ class Bounds:
     # ---- what waits
 
     def look(self, prompt: Iterable[LocalProcess], now_us: int) -> None:
-        """Every ``LOOK_EVERY`` actions: nothing has waited for too long in the processes ``prompt``. A standby has no
-        connection, and gives nothing."""
+        """Checks, every ``LOOK_EVERY`` actions, that nothing has waited too long in the processes ``prompt``. Standbys
+        are left out: they have no connections and emit nothing."""
         before, self._waits = self._waits, {}
         prompt = [process for process in prompt if process.link.state is not TaskState.STANDBY]
         covered = {c.connection: c.covered for p in prompt for c in p.link.inputs if c.connection is not None}
@@ -162,8 +163,8 @@ class Bounds:
                     raise Violation(f"{process.task} has {what[0]} that have waited for {waited_us / 1e3:g} ms")
 
     def _retained(self, process: LocalProcess, covered: Mapping[int, int]) -> Iterator[tuple[str, tuple[int, int]]]:
-        """Frames that are retained for no receiver. ``covered``: by connection, what the receiver's restart point
-        covers."""
+        """Frames that no receiver needs any more and that are still retained. ``covered``: by connection, the frame
+        below which the receiver's restart point covers all frames."""
         for output in process.link.outputs:
             if output.connection is None or not (below := covered.get(output.connection, 0)):
                 continue

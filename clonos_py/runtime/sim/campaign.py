@@ -1,4 +1,4 @@
-"""Many seeds in a row, what they showed in sum, and the report on one that failed."""
+"""Runs many seeds, sums up their results, and reports on one that failed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LINES_MAX = 60
 
 @dataclass
 class Tally:
-    """``failing`` has a seed with its problems; everything else are sums over all seeds."""
+    """The results of several seeds. ``failing`` lists failed seeds with their problems; the other fields are sums."""
 
     seeds: int = 0
     faults: Counter[str] = field(default_factory=Counter)
@@ -51,7 +51,7 @@ def run_seeds(start: int, count: int, range_: Range) -> Tally:
 
 
 def explain(seed: int, range_: Range) -> list[str]:
-    """What happened in a failing run, made as small as it gets. Empty if it does not fail."""
+    """The report on a failing seed, for the smallest scenario found that still fails. Empty if it does not fail."""
     failed = run_seed(seed, range_)
     return _told(shrink(failed)) if failed.problems else []
 

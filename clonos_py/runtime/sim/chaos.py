@@ -1,4 +1,4 @@
-"""What befalls a generated run: faults as plain values, drawn beforehand, and their execution at the moment."""
+"""The faults of a generated run: plain values that are drawn in advance, and their execution."""
 
 from __future__ import annotations
 
@@ -22,46 +22,47 @@ from clonos_py.runtime.world.processes import LocalProcess
 _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)
 _STEPS_US = (20_000, 3_600_000_000)
 _PATIENCE = 400
-"""For so many actions a fault waits for a process that it can hit."""
+"""The number of actions for which a fault waits for a process that it can hit."""
 
 
 class FaultKind(Enum):
     KILL = "kill"
-    """Of a task that has sent or received something since its restart point."""
+    """Kills a task that has sent or received frames since its restart point."""
     KILL_AGAIN = "kill again"
-    """Of the task that was killed last, whatever its replacement is at."""
+    """Kills the task that was killed last, in any state of its replacement."""
     KILL_RECOVERING = "kill recovering"
     KILL_MEANWHILE = "kill meanwhile"
-    """Of a process that is well while others recover."""
+    """Kills a running task while others recover."""
     KILL_NEIGHBOURS = "kill neighbours"
-    """Of two or three tasks in a row, at once."""
+    """Kills two or three consecutive tasks at once."""
     KILL_STANDBY = "kill standby"
     SLOW = "slow"
-    """All actions of a kind take long for a while."""
+    """All actions of one kind are slow for a while."""
     HOLD_BACK = "hold back"
-    """One connection gives nothing for a while."""
+    """One connection delivers nothing for a while."""
     CUT = "cut"
-    """Two processes that talk to each other cannot for a while; what was on the way is lost."""
+    """Two connected processes cannot reach each other for a while, or for good. Messages in transit are lost."""
     FREEZE = "freeze"
-    """A process stands still, mostly for so long that it is replaced, and wakes up."""
+    """A process hangs, mostly until it is replaced, and then goes on."""
     CLOCK = "clock"
-    """The time of day of one process is set back or forth."""
+    """The time of day of one process is set backwards or forwards."""
     DISK = "disk"
-    """The next snapshot, manifest, large answer or retained frame cannot be written, or the next snapshot not be read,
-    for whatever reason; or a manifest is never written, and nothing says so."""
+    """The next write of a snapshot, manifest, large answer or retained frame fails, or the next read of a snapshot. Or
+    the next manifest is never written, without an error."""
     STAND_STILL = "stand still"
     """The coordinator does nothing for a while, and then goes on."""
     COORDINATOR = "coordinator"
-    """It is lost, and another takes its place after a while."""
+    """The coordinator is lost, and another replaces it after a while."""
     CRASH = "crash"
-    """Of everything at once, the coordinator included; the job is restarted from its last checkpoint."""
+    """All processes crash at once, including the coordinator. The job is restarted from its last checkpoint."""
     STOP = "stop"
     """The user stops the job, and runs it again once it has ended."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Strikes ``after`` so many actions from when the share ``at`` of all input was read. ``salt`` chooses victims."""
+    """One fault. It happens ``after`` this many actions from the moment when the share ``at`` of all input has been
+    read. ``salt``: the seed that chooses its victims."""
 
     kind: FaultKind
     at: float
@@ -70,7 +71,7 @@ class Fault:
 
 
 class Chaos:
-    """Executes faults one by one, in their order. ``progress`` says which share of the input was read."""
+    """Executes faults one by one, in their order. ``progress`` returns the share of the input that has been read."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class Chaos:
             self._due = None
 
     def restarted(self) -> None:
-        """The job begins again: its actions are counted from nothing."""
+        """The job has restarted: its actions are counted from 0 again."""
         self._due = None
         self._time.slowness = dict(self._usual)
 
@@ -139,7 +140,7 @@ class Chaos:
         )
 
     def _strike_neighbours(self, world: HarshWorld, random_: random.Random) -> bool:
-        """From a task downstream, hop by hop."""
+        """Kills a task and tasks downstream of it, hop by hop."""
         active = {p.task: p for p in _active(world)}
         starts = [p for t, p in active.items() if p.link.frames_at_stake and world.plan.outputs[t]]
         if not starts:
@@ -195,7 +196,7 @@ class Chaos:
         return bool(pairs)
 
     def _strike_freeze(self, world: HarshWorld, random_: random.Random) -> bool:
-        """It wakes after its replacement has come; a zombie is ended a while later."""
+        """Makes a process hang. If it goes on after it was replaced, it is a zombie, which is ended a while later."""
         victims = [p for p in _active(world) if p.link.frames_at_stake and not world.is_frozen(p.number)]
         if not victims:
             return False
@@ -284,11 +285,11 @@ def _active(world: HarshWorld) -> list[LocalProcess]:
 
 
 def _recovering(world: HarshWorld) -> list[LocalProcess]:
-    """In the first deployment there is none: nothing recovers."""
+    """The processes that recover. There are none in the first deployment."""
     return [p for p in _processes(world) if p.link.state in _RECOVERING and _replaces(world, p)]
 
 
 def _replaces(world: HarshWorld, process: LocalProcess) -> bool:
-    """Whether its task has failed or gone back before. A rollback begins another generation."""
+    """Whether the task of a process has failed or rolled back before. A rollback begins a new generation."""
     attempt = process.link.attempt
     return attempt is not None and (attempt.counter > 1 or (world.plan.rollback and attempt.generation > 1))

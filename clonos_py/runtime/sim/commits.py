@@ -1,9 +1,9 @@
-"""Checks that what transactional sinks commit is never undone (D16, E7): the ledger of the sinks is looked at alone.
+"""Checks that commits of transactional sinks are never undone (D16, E7), from the ledger of the sinks alone.
 
-Promises, each a ``Violation`` where it is broken:
-- a sink commits only what its task had done before a snapshot behind which it will not restart;
-- what a restart has undone is not committed afterwards;
-- no task restarts behind what its sinks have committed.
+Each broken promise raises a ``Violation``:
+- a sink commits only rows from before a snapshot, and its task never restarts from an earlier one;
+- rows that a restart has undone are not committed afterwards;
+- no task restarts from a snapshot older than the one whose rows its sinks have committed.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from clonos_py.runtime.sim.violation import Violation, check
 
 
 class Commits:
-    """Of all sinks of one job, over all its runs."""
+    """The commits of all sinks of one job, over all its runs."""
 
     def __init__(self, points: RestartPoints) -> None:
         self._points = points
         self._prepared: dict[int, tuple[TaskId, int]] = {}
-        """By number in the ledger: who prepared the rows, and for which snapshot."""
+        """By number in the ledger: the task that prepared the rows, and for which snapshot."""
         self._committed: dict[TaskId, int] = {}
         """By task: the newest snapshot whose rows are committed."""
 
     def prepared(self, staged: int, task: TaskId, number: int) -> None:
-        """A sink of ``task`` has prepared rows at a snapshot; they are ``staged`` in the ledger."""
+        """A sink of ``task`` has prepared rows for snapshot ``number``. ``staged``: their number in the ledger."""
         self._prepared[staged] = task, number
 
     def commits(self, staged: int) -> None:
@@ -40,7 +40,7 @@ class Commits:
         self._committed[task] = max(number, self._committed.get(task, 0))
 
     def restart(self, restores: Mapping[TaskId, int]) -> None:
-        """Tasks go on from these snapshots, by task."""
+        """Tasks restart from these snapshots, by task."""
         for task, number in restores.items():
             committed = self._committed.get(task, 0)
             check(committed <= number, f"{task} restarts from snapshot {number}, its sinks have committed {committed}")

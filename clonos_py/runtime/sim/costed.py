@@ -1,7 +1,7 @@
 """Runs a plan in virtual time on a simulated cluster, where work has a price (E12).
 
-Machines, links, tasks and operators are those that ship; every row is really computed. Checkpoints are in memory.
-Nothing is random but what operators draw: two runs are the same.
+The state machines and operators are the ones of the product, and every row is really computed. Checkpoints are in
+memory. Only operators draw random numbers, from the seed: two runs are the same.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PUBLISH_US = 100_000
 
 @dataclass(frozen=True)
 class CostedCluster:
-    """Machines alike; ``costs`` is what work costs there."""
+    """A cluster of equal machines. ``costs``: the prices of work there."""
 
     machines: int
     processors: int = 1
@@ -49,7 +49,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, cluster: Cos
 
 
 def _background(plan: PhysicalPlan, cluster: CostedCluster) -> list[float]:
-    """By machine: the processors that its tasks use while they have nothing to do."""
+    """By machine: the processors that its tasks use while they are idle."""
     tasks = Counter(task.index % cluster.machines for task in plan.tasks)
     return [tasks[machine] * cluster.costs.background for machine in range(cluster.machines)]
 
@@ -57,7 +57,7 @@ def _background(plan: PhysicalPlan, cluster: CostedCluster) -> list[float]:
 def run_on(
     plan: PhysicalPlan, settings: Settings, listener: Listener, cluster: CostedCluster, machines: Machines
 ) -> RunResult:
-    """The same on given machines, which have the work that was done afterwards."""
+    """Like ``run``, on given machines. Afterwards ``machines.done`` has the work that was done."""
     time, random_, store = CostedTime(cluster.costs), random.Random(settings.seed), MemoryStore(plan.job)
     orders = kills(plan, settings)
     publisher = EventPublisher(plan, time.now_us(), listener, orders)

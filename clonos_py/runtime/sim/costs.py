@@ -1,10 +1,10 @@
-"""What work costs in a simulated cluster (E12): the amounts of work in what processes handle, and a price for each.
+"""The costs of work in a simulated cluster (E12): amounts of work in the events of processes, and a price for each.
 
-A price is of a processor's time (``WORK``), or a delay that keeps none busy (``DELAYS``). A kind of work that is not in
-the table costs nothing. Prices of frames, rows and KiB began as a fit to what tasks used on Ray, which ``python -m
-clonos_py.bench prices`` repeats. They and those of waking, starts, promotions, restored state and messages are set so
-that query 3 sends as many frames as there, and so that its restarts and checkpoints take about as long. Those of stamps
-are estimates.
+A price is processor time (``WORK``), or a delay that uses no processor (``DELAYS``). Kinds of work without a price cost
+nothing. The prices of frames, rows and KiB began as a fit to measured processor times of tasks on Ray, which ``python
+-m clonos_py.bench prices`` repeats. These prices, and those of waking, starts, promotions, restored state and messages,
+are set so that query 3 sends as many frames as on Ray, and its restarts and checkpoints take about as long. The prices
+of stamps are estimates.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from clonos_py.runtime.executors.link import LinkInput
 
 
 class Amount(NamedTuple):
-    """How much of one kind of work there is."""
+    """An amount of one kind of work."""
 
     kind: str
     times: int = 1
@@ -33,7 +33,7 @@ class Amount(NamedTuple):
 
 
 class Duty(Enum):
-    """What a task does with rows, which decides what they cost."""
+    """The kind of a task, which decides the price of its rows."""
 
     READ = "read"
     COMPUTE = "compute"
@@ -47,7 +47,7 @@ def duty_of(vertex: Vertex) -> Duty:
 
 
 class UnitPrice(NamedTuple):
-    """Microseconds for each, for each row, and for each KiB."""
+    """The price in microseconds: per unit of work, per row and per KiB."""
 
     each: float
     row: float = 0.0
@@ -79,22 +79,22 @@ WORK: Prices = {
     "message": UnitPrice(1_000),
     "coordinate": UnitPrice(500),
 }
-"""Of processor time. ``read``: a read of a source and its events. ``block``: ``BLOCK_EVENTS`` that a source makes, or
-reads from a file, before it gives them bit by bit. ``give``: rows that a source makes of them. ``take``: frames taken
-together by a task. ``compute``: rows in a task's operators; ``keep``: the same in one that keeps state, where few cost
-hardly less than many. ``cut``: a frame that a task gives, until it is sent. ``arrive``: a frame that comes, until the
-task can take it. ``segment``: pieces of logs that come with a frame. ``stamp``: vectors of communication-induced
-checkpoints. ``snapshot``: of one task, without what storage does. ``restore``: state that a process takes.
-``start``: a process of the operating system, until it can be a task's; ``host``: a standby that comes up in one.
-``promote``: a process that begins as its task. ``message``: any other from the coordinator. ``coordinate``: anything
-that the coordinator handles."""
+"""Prices in processor time. ``read``: a read of a source and its events. ``block``: ``BLOCK_EVENTS`` events that a
+source generates, or reads from a file, before it emits them in parts. ``give``: rows that a source makes of them.
+``take``: frames that a task takes together. ``compute``: rows in a task's operators; ``keep``: rows in a stateful task,
+where few rows cost hardly less than many. ``cut``: a frame, from the task until it is sent. ``arrive``: a frame, from
+its arrival until the task can take it. ``segment``: log segments that arrive with a frame. ``stamp``: vectors of
+communication-induced checkpoints. ``snapshot``: a task's snapshot, without the work of storage. ``restore``: state that
+a process loads. ``start``: a process of the operating system, until a task can run in it; ``host``: a standby that
+starts in an existing one. ``promote``: a process that begins as its task. ``message``: any other message from the
+coordinator. ``coordinate``: any event that the coordinator handles."""
 
 BACKGROUND = 0.025
-"""The share of a processor that goes with each task and does no work: heartbeats, its standby, Ray's own processes."""
+"""The share of a processor that each task uses without work: heartbeats, its standby, Ray's own processes."""
 
 WAKE_US = 140.0
-"""Of processor time, for a process that begins to work after it had nothing to do: what it takes to wake a thread and
-to have its caches filled again. While frames come in a row, as in a replay, each costs that much less."""
+"""Processor time of a process that begins to work after it was idle: to wake a thread and to fill its caches again.
+While frames arrive without a pause, as in a replay, each costs that much less."""
 
 DELAYS: Prices = {
     "network": UnitPrice(150, 0, 0.5),
@@ -107,13 +107,13 @@ DELAYS: Prices = {
     "detect": UnitPrice(20_000),
     "call": UnitPrice(3_000),
 }
-"""Of no processor: of what travels, is written, starts or is noticed."""
+"""Delays that use no processor: of messages, writes, starts and the detection of failures."""
 
 BLOCK_EVENTS = 50_000
 
 
 class Costs(NamedTuple):
-    """``rows_per_row``: as many rows as each that is simulated stands for."""
+    """The prices of a simulated cluster. ``rows_per_row``: the number of rows that each simulated row stands for."""
 
     work: Prices = WORK
     delays: Prices = DELAYS
@@ -157,7 +157,7 @@ class CostedTime:
 
 
 class WorkDone:
-    """What has been done, by kind."""
+    """The work that has been done, by kind."""
 
     def __init__(self) -> None:
         self.times, self.rows, self.size_bytes = Counter[str](), Counter[str](), Counter[str]()
@@ -173,7 +173,7 @@ class WorkDone:
 
 
 def of_link_input(event: LinkInput) -> Iterator[Amount]:
-    """What a link has to do for an event. A step of its own task is paid for when it is taken."""
+    """The work of a link for an event. The step of its own task is charged when the task takes it."""
     match event:
         case Arrived(_, header, frame):
             rows = frame.rows
@@ -196,7 +196,7 @@ def of_link_input(event: LinkInput) -> Iterator[Amount]:
 
 
 def of_step(produced: Iterable[FromTask], duty: Duty) -> Iterator[Amount]:
-    """What a task of this duty has done in a step that gave this."""
+    """The work of a step that produced these events, for a task of this duty."""
     for event in produced:
         match event:
             case Observed() if event.events:
@@ -212,14 +212,14 @@ def of_step(produced: Iterable[FromTask], duty: Duty) -> Iterator[Amount]:
 
 
 def of_state(item: TakeState) -> Amount:
-    """State that a process takes in."""
+    """The work of loading state."""
     states = (state for parts in item.operators.values() for state in parts)
     rows = [chunk.rows for state in states for table in state.tables.values() for chunk in table]
     return Amount("restore", 1, sum(r.num_rows for r in rows), sum(r.nbytes for r in rows))
 
 
 def size_bytes(what: object) -> int:
-    """Of what travels or is written."""
+    """The size of a message or a write; 0 if it does not matter."""
     match what:
         case Arrived(_, header, frame):
             return (0 if frame.rows is None else frame.rows.nbytes) + len(header.stamp) + _log_bytes(header.delta)
@@ -232,7 +232,7 @@ def size_bytes(what: object) -> int:
 
 
 def _snapshot_bytes(snapshot: TaskSnapshot) -> int:
-    """Of what is not stored yet."""
+    """The size of the parts of a snapshot that are not stored yet."""
     tables = (table for state in snapshot.operators.values() for table in state.tables.values())
     chunks = sum(chunk.rows.nbytes for table in tables for chunk in table if chunk.location is None)
     runs = (run for parts in snapshot.frames.values() for run in parts if isinstance(run, FrameRun))

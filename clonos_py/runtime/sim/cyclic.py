@@ -1,8 +1,8 @@
-"""Loops in generated jobs: rows go round some vertices as often as dice say, and leave them once (E11).
+"""Loops in generated jobs: rows pass a chain of vertices a random number of times, and leave it once (E11).
 
-A loop leads from the last vertex of a chain back to its first, and out of it from the last one only; rows may enter it
-anywhere. So each row still reaches each sink behind it once, over the path that it would have taken without the loop,
-and what it has been through meanwhile is that chain again and again.
+A loop leads from the last vertex of a chain back to the first. Rows leave the chain only from the last vertex, and may
+enter it anywhere. So each row still reaches each sink behind the loop once, over the path that it would take without
+the loop, with additional rounds through the chain.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from clonos_py.runtime.sim.topology import InputEdge, SimulatedVertex, Topology
 
 
 def with_loop(random_: random.Random, topology: Topology) -> Topology:
-    """The job with one of its possible loops. Inner vertices are always there, and each can be one by itself."""
+    """The job with one of its possible loops. Each job has inner vertices, and each of them can be a loop by itself."""
     body = random_.choice(list(_bodies(topology)))
     head, tail = body[0], body[-1]
     nodes = list(topology.nodes)
@@ -34,18 +34,18 @@ def with_loop(random_: random.Random, topology: Topology) -> Topology:
 
 
 def without_loops(nodes: Sequence[SimulatedVertex]) -> tuple[SimulatedVertex, ...]:
-    """The same vertices without what makes loops of them."""
+    """The same vertices without feedback edges and their routing steps."""
     steps = [tuple(step for step in node.steps if step is not StepKind.ROUTE) for node in nodes]
     return tuple(replace(node, feedback=None, steps=own) for node, own in zip(nodes, steps, strict=True))
 
 
 def _unranked(step: StepKind) -> StepKind:
-    """Who counts by key needs all rows of a key."""
+    """A step without counts by key, which need all rows of a key in one task."""
     return StepKind.COUNT if step is StepKind.RANK else step
 
 
 def _bodies(topology: Topology) -> Iterator[tuple[int, ...]]:
-    """The chains of vertices that rows may go round: all but the last feed nothing but the next."""
+    """The chains of vertices that can become loops: each vertex but the last feeds only the next one."""
     for number, node in enumerate(topology.nodes):
         body: tuple[int, ...] = (number,) if node.feeds else ()
         while body:

@@ -1,4 +1,4 @@
-"""Faults of simulated runs: which process dies when, decided by a seed."""
+"""Faults of simulated runs: a seed decides which process is killed when."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.
 
 
 class Faults:
-    """Kills processes at seeded moments. A plan is drawn for each kill: a task that has much to lose, several at once,
-    one that is recovering, a neighbour of it, a standby, or any other.
+    """Kills processes at seeded moments. For each kill it draws a plan: a task with many frames at stake, a process
+    that is recovering, one that is running meanwhile, or any process; sometimes two at once.
 
-    A run that is over soon (``actions_expected``: how long it takes without failures) would seldom see any of that: in
-    it moments are drawn within its length, and any task will do that has begun where there is none of whom the plan
-    speaks.
+    ``actions_expected``: the length of a short run without failures, in which these plans would seldom match. Then
+    moments are drawn within that length, and if no process matches the plan, any task that has begun is killed.
     """
 
     FRAMES_AT_LEAST = 20
@@ -41,7 +40,7 @@ class Faults:
         self._not_before = actions_done + self._random.randrange(self._moments(actions_done))
 
     def _moments(self, actions_done: int) -> int:
-        """In how many actions from now the next kill should have come."""
+        """The number of actions from now within which the next kill is drawn."""
         if self._actions_expected is None:
             return 600
         return max(self._actions_expected * 2 // 3 - actions_done, 10)

@@ -1,4 +1,4 @@
-"""From a seed to a scenario: a job, the conditions it runs under, and what befalls it."""
+"""Generates a scenario from a seed: a job, the conditions of its run, and its faults."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ RECOVERIES = (CAUSAL, ROLLBACK)
 TASKS_MAX = 30
 _PATHS_MAX = 6
 _LOGGED = 0.2
-"""Of sources: those whose rows are logged."""
+"""The share of sources whose rows are logged."""
 _STAGGERED = 0.4
-"""In so many runs tasks that take snapshots alone are called after their receivers."""
+"""The share of runs in which tasks with uncoordinated snapshots are called after their receivers."""
 _INTERVAL_US_MIN = 8_000
-"""Writing a manifest takes some milliseconds: with less, most snapshots are superseded before they count."""
+"""Writing a manifest takes some milliseconds: with a shorter interval, most snapshots would be superseded before a
+manifest names them."""
 _ROLLBACKS = 0.5
-"""Of the jobs that log nothing, so many roll back; the others are at-least-once."""
+"""The share of jobs without logs that roll back; the others are at-least-once."""
 FAULTS: Mapping[str, tuple[FaultKind, ...]] = {
     "kill": (
         FaultKind.KILL,
@@ -51,9 +52,10 @@ FAULTS: Mapping[str, tuple[FaultKind, ...]] = {
     "crash": (FaultKind.CRASH,),
     "stop": (FaultKind.STOP,),
 }
-"""By the name that the command line knows: what may befall a run. Kills are drawn as often as all others together."""
+"""The kinds of faults, by their name on the command line. Kills are drawn as often as all others together, and
+stops independently of the others."""
 _STOPS = 0.15
-"""In so many runs the user stops the job once."""
+"""The share of runs in which the user stops the job once."""
 _FOLLOWING = (FaultKind.KILL_AGAIN, FaultKind.KILL_RECOVERING, FaultKind.KILL_MEANWHILE)
 
 _AFTER_LOSSES = (FaultKind.KILL, FaultKind.KILL_AGAIN, FaultKind.KILL_MEANWHILE, FaultKind.KILL_NEIGHBOURS)
@@ -61,9 +63,9 @@ _AFTER_LOSSES = (FaultKind.KILL, FaultKind.KILL_AGAIN, FaultKind.KILL_MEANWHILE,
 
 @dataclass(frozen=True)
 class Range:
-    """What may be generated. ``sharing_depth`` None: any, drawn by the seed, full in every other run. ``protocol``
-    MIXED: one of all, drawn by the seed. ``cycles``: each job has a loop. ``recovery`` CAUSAL: each job replays its
-    determinants; ROLLBACK: each rolls back; None: either, or neither (at-least-once), drawn by the seed.
+    """The range of generated scenarios. ``sharing_depth`` None: any, drawn by the seed, full in half of the runs.
+    ``protocol`` MIXED: any, drawn by the seed. ``cycles``: each job has a loop. ``recovery`` CAUSAL: each job replays
+    its determinants; ROLLBACK: each rolls back; None: either, or neither (at-least-once), drawn by the seed.
     ``time_granularity_us``: see ``Gate``; None: drawn by the seed."""
 
     faults: tuple[str, ...] = tuple(FAULTS)
@@ -76,7 +78,7 @@ class Range:
     time_granularity_us: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises SettingError for a fault, a protocol or a recovery that does not exist, or not at this depth."""
+        """Raises SettingError if a fault, a protocol or a recovery does not exist, or does not fit the depth."""
         if self.protocol not in (MIXED, *PROTOCOLS):
             known = ", ".join((*PROTOCOLS, MIXED))
             raise SettingError(f"there is no checkpoint protocol {self.protocol!r} to simulate: choose of {known}")
@@ -93,8 +95,8 @@ class Range:
 
 @dataclass(frozen=True)
 class Conditions:
-    """How a run goes but for its faults. ``slowness``: by kind of action, how many times as long it takes as
-    is typical."""
+    """The conditions of a run, apart from its faults. ``slowness``: by kind of action, the factor on its typical
+    delay."""
 
     window: int
     checkpoint_interval_us: int
@@ -105,14 +107,14 @@ class Conditions:
     availability: bool = False
     """Whether a task whose determinants are lost restarts, instead of the whole job."""
     queue_us: int = 500_000
-    """How long rows should wait in a channel, where the size of frames follows what rows cost."""
+    """The time that rows should wait in a channel, if the size of frames adapts to the cost of rows."""
     staggered: bool = False
-    """Whether tasks that take snapshots alone are called after their receivers; otherwise at independent times."""
+    """Whether tasks with uncoordinated snapshots are called after their receivers; otherwise at independent times."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Everything that a run depends on; ``seed`` decides delays and answers."""
+    """Everything that a run depends on. ``seed`` decides delays and answers."""
 
     seed: int
     topology: Topology
@@ -157,7 +159,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     faults = _losses(random.Random(f"losses of {seed}"), range_) if availability else ()
     faults = faults or _faults(random_, range_)
     if topology.rollback and protocol in ALONE:
-        faults += _faults(random.Random(f"more of {seed}"), range_)  # a line has to be fallen behind twice
+        faults += _faults(random.Random(f"more of {seed}"), range_)  # the recovery line is tested by several rollbacks
         topology, conditions = _with_lines(random.Random(f"lines of {seed}"), topology, conditions)
     if "stop" in range_.faults:
         faults = _with_stop(random.Random(f"stop of {seed}"), faults)
@@ -165,7 +167,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
 
 
 def _alone_depth(seed: int, range_: Range) -> int:
-    """Snapshots that tasks take alone fit together by all determinants, or there are none."""
+    """The sharing depth for uncoordinated snapshots: full, or 0 (no determinants)."""
     drawn = random.Random(f"depth of {seed}").choice([-1, 0]) if range_.sharing_depth is None else range_.sharing_depth
     return 0 if _recovering(drawn, range_) == 0 else -1
 
@@ -174,7 +176,7 @@ def _alone_depth(seed: int, range_: Range) -> int:
 
 
 def _topology(random_: random.Random, range_: Range) -> Topology:
-    """Mostly small ones: the orders of events that matter are all there, and many more runs fit into a second."""
+    """Draws a topology, mostly a small one: it has all orders of events that matter, and more runs fit in a second."""
     while True:
         inputs = _shape(random_)
         most = random_.choice([1, 2, 2, 3])
@@ -188,13 +190,13 @@ def _topology(random_: random.Random, range_: Range) -> Topology:
 
 
 def _with_causal_sinks(random_: random.Random, topology: Topology) -> Topology:
-    """In a third of the runs, some or all."""
+    """Makes some or all sinks causal, in a third of the runs."""
     share = random_.choice([0.0, 0.0, 0.0, 0.0, 0.5, 1.0])
     return replace(topology, nodes=tuple(replace(node, causal=random_.random() < share) for node in topology.nodes))
 
 
 def _with_logged_rows(random_: random.Random, topology: Topology) -> Topology:
-    """Of some sources the log has the rows, too."""
+    """Makes some sources log their rows."""
     nodes = [
         replace(node, volume=replace(node.volume, logged=random_.random() < _LOGGED)) if node.volume else node
         for node in topology.nodes
@@ -208,14 +210,14 @@ def _depth(random_: random.Random, range_: Range) -> int:
 
 
 def _recovering(depth: int, range_: Range) -> int:
-    """``depth`` where the recovery that was asked for has it; else one that it has."""
+    """``depth`` if the requested recovery allows it, else a depth that it allows."""
     if range_.recovery == ROLLBACK:
         return 0
     return depth or -1 if range_.recovery == CAUSAL else depth
 
 
 def _shape(random_: random.Random) -> list[tuple[int, ...]]:
-    """By node: the nodes that feed it."""
+    """Draws a graph. By node: the nodes that feed it."""
     match random_.choice(["chain", "fork", "fork", "diamond", "join", "join", "free"]):
         case "chain":
             return [(n - 1,) if n else () for n in range(random_.randint(2, 5))]
@@ -249,7 +251,7 @@ def _node(
         asked = random_.choice([StepKind.DICE, StepKind.CLOCK])
         some = (asked,) if random_.random() < 0.3 else ()
         return SimulatedVertex(parallelism, (), some, _volume(random_), random_.random() < 0.1, standbys)
-    # as its input is: only then may an edge be FORWARD
+    # mostly the parallelism of its input: only then may an edge be FORWARD
     parallelism = before[sources[0]].parallelism if random_.random() < 0.6 else random_.randint(1, most)
     feeds = tuple(_feed(random_, n, before[n].parallelism == parallelism) for n in sources)
     steps = tuple(_step(random_, feeds, first=i == 0) for i in range(random_.choice([1, 1, 1, 2])))
@@ -302,7 +304,7 @@ def _conditions(random_: random.Random) -> Conditions:
 
 
 def _standbys_per_process(seed: int) -> int:
-    """By dice of their own, so that nothing else that a seed stands for depends on it."""
+    """Drawn from a separate generator, so that the other draws of a seed do not depend on it."""
     return random.Random(f"standbys of {seed}").choice([1, 1, 2, 4])
 
 
@@ -311,7 +313,7 @@ def _protocol(seed: int, range_: Range) -> str:
 
 
 def _adaptive(seed: int) -> tuple[bool, int]:
-    """Whether reads and frames are as large as they can be worked off soon, and how soon."""
+    """Whether the size of reads and frames adapts to the cost of rows, and the target time in a channel."""
     random_ = random.Random(f"frames of {seed}")
     return random_.random() < 0.4, random_.choice([500, 10_000, 100_000, 500_000])
 
@@ -332,7 +334,7 @@ def _faults(random_: random.Random, range_: Range) -> tuple[Fault, ...]:
 
 
 def _with_stop(random_: random.Random, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    """In some runs a stop before, between or after the others, sometimes while the one before it is dealt with."""
+    """Adds a stop in some runs: before, between or after the others, sometimes during a recovery."""
     if random_.random() >= _STOPS:
         return faults
     position = random_.randint(0, len(faults))
@@ -342,7 +344,7 @@ def _with_stop(random_: random.Random, faults: tuple[Fault, ...]) -> tuple[Fault
 
 
 def _with_lines(random_: random.Random, topology: Topology, conditions: Conditions) -> tuple[Topology, Conditions]:
-    """Mostly more snapshots, and sometimes more rows: otherwise tasks seldom have more of them than the line needs."""
+    """Mostly more snapshots, sometimes more rows: otherwise tasks seldom have more snapshots than the line needs."""
     interval_us = max(conditions.checkpoint_interval_us // random_.choice([1, 2, 4]), _INTERVAL_US_MIN)
     times = random_.choice([1, 1, 2])
     nodes = tuple(
@@ -353,8 +355,9 @@ def _with_lines(random_: random.Random, topology: Topology, conditions: Conditio
 
 
 def _losses(random_: random.Random, range_: Range) -> tuple[Fault, ...]:
-    """In a third of the runs: tasks in a row are lost, so that some restart, then the coordinator, that knows which,
-    and then more. None where not all of it may happen."""
+    """Faults for a third of the runs: consecutive tasks are lost, so that some restart without log; then the
+    coordinator, which holds the record of these restarts; then another task. Empty unless all of these faults are
+    allowed."""
     if not {"kill", "coordinator"}.issubset(range_.faults) or random_.random() < 2 / 3:
         return ()
     kinds = (FaultKind.KILL_NEIGHBOURS, FaultKind.COORDINATOR, random_.choice(_AFTER_LOSSES))

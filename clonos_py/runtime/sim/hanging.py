@@ -1,7 +1,7 @@
-"""Processes and coordinators that hang: what arrives for them waits, and is taken when they go on.
+"""Processes and coordinators that hang: events for them wait, and are handled when they go on.
 
-To end a process that hangs is in vain, as on a host that cannot be reached: it becomes a zombie, which ends some time
-after it has gone on.
+A process that hangs cannot be ended, as on a host that is unreachable. Instead it becomes a zombie, which ends some
+time after it has gone on.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _ZOMBIE_LIVES_US = 20_000
 
 
 class HangingDispatcher:
-    """A layer before a world's dispatcher."""
+    """A layer before a world's dispatcher that makes processes and the coordinator hang."""
 
     def __init__(self, inner: Dispatcher) -> None:
         self._inner = inner
         self._hung: dict[int, list[Callable[[], None]]] = {}
-        """By process that hangs: what it has to do once it goes on. It hangs until all of that has happened."""
+        """By hanging process: its waiting actions. It counts as hanging until all of them have been performed."""
         self._going_on: dict[int, Actions] = {}
-        """Those that do it now."""
+        """The hanging processes that have gone on and perform their waiting actions."""
         self._zombies: set[int] = set()
         self._standstill: list[Callable[[], None]] | None = None
-        """What the coordinator has to do once it goes on; None: it does not hang."""
+        """The waiting actions of the coordinator; None if it does not hang."""
 
     # ---- processes
 
@@ -38,14 +38,14 @@ class HangingDispatcher:
         return self._hung.keys()
 
     def hang(self, numbers: Iterable[int], duration_us: int, actions: Actions, kill: Callable[[int], None]) -> None:
-        """They hang for so long; ``kill`` ends those that are zombies by then."""
+        """Makes processes hang for ``duration_us``. ``kill`` then ends those that have become zombies."""
         for number in numbers:
             self._hung.setdefault(number, [])
             self._going_on.pop(number, None)
             actions.at(actions.now_us + duration_us, partial(self._go_on, number, actions, kill))
 
     def _go_on(self, number: int, actions: Actions, kill: Callable[[int], None]) -> None:
-        """What has waited happens now, in its order, and behind it what comes meanwhile."""
+        """Performs the waiting actions in order, then those that arrive meanwhile."""
         waiting = len(self._hung.get(number, ()))
         self._going_on[number] = actions
         for _ in range(waiting):
@@ -67,11 +67,11 @@ class HangingDispatcher:
             actions.at(actions.now_us, partial(self._do_next, number))
 
     def becomes_zombie(self, number: int) -> None:
-        """A process that hangs is to end."""
+        """A process that hangs is to be ended: it ends after it has gone on."""
         self._zombies.add(number)
 
     def ended(self, number: int) -> None:
-        """It hangs no more, or has ended."""
+        """The process does not hang any more, or has ended."""
         self._hung.pop(number, None)
         self._going_on.pop(number, None)
 
@@ -102,24 +102,24 @@ class HangingDispatcher:
     # ---- the coordinator
 
     def stand_still(self, duration_us: int, actions: Actions) -> None:
-        """The coordinator does nothing for so long, as if it was stopped, or its machine suspended."""
+        """Makes the coordinator hang for ``duration_us``, as if it were stopped, or its machine suspended."""
         if self._standstill is None:
             self._standstill = []
             actions.at(actions.now_us + duration_us, self._coordinator_goes_on)
 
     def _coordinator_goes_on(self) -> None:
-        """What has waited happens now, in its order."""
+        """Performs the waiting actions in order."""
         waiting, self._standstill = self._standstill or [], None
         for action in waiting:
             action()
 
     def coordinator_lost(self) -> None:
-        """With what it had still to do."""
+        """The coordinator is lost. Its waiting actions are dropped."""
         if self._standstill is not None:
             self._standstill.clear()
 
     def coordinator_begins(self) -> None:
-        """Another one, which does not hang."""
+        """A new coordinator begins, which does not hang."""
         self._standstill = None
 
     def coordinator(self, action: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Connections of a simulated network in which processes can be cut off from each other; frames are watched."""
+"""Connections of a simulated network in which processes can be cut off from each other. A checker sees all frames."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class HarshConnections:
         self._actions.after("network", (self._process.number, "connect", wish.input), partial(self._establish, wish))
 
     def _establish(self, wish: Connect) -> None:
-        """Whether the two are cut off from each other is decided when the subscription arrives."""
+        """Called when the subscription arrives: refuses it if the two processes are cut off from each other then."""
         if self._cut_off(self._process.number, int(wish.address)):
             self._network.refuse(self._process, wish, "cut off")
         else:

@@ -1,4 +1,4 @@
-"""What lies outside of the tasks of generated runs: clocks that are set, services that never answer alike."""
+"""The services outside of the tasks of generated runs: clocks that are set, services whose answers always differ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REFUSALS = 0.1
 
 
 class HarshPorts:
-    """Those of one process. No answer is ever given twice, and now and then one is refused."""
+    """The ports of one process. No answer is repeated, and some calls are refused."""
 
     def __init__(self, now_us: Callable[[], int], random_: random.Random, store: SnapshotStore, task: TaskId) -> None:
         self._now_us, self._random, self._store, self._task = now_us, random_, store, task

@@ -1,6 +1,6 @@
-"""The world of generated runs: processes can hang and go on, connections can be cut, and everything is watched.
+"""The world of generated runs: processes can hang and go on, connections can be cut, and checkers watch all events.
 
-It is a world with layers for what only the simulator does. The executors are those of the other drivers.
+It is a world with layers for the simulator's failures and checks. The executors are those of the other drivers.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task.context import Ports
 
 CRASHED = "crashed"
-"""As the error of a job's end: no process was left to report why."""
+"""The error with which a job ends in a crash: no process was left to report a reason."""
 _SLOW_STEPS = 3
-"""Steps that take longer than so many times as long as is typical make tasks late."""
+"""If steps take more than this many times the typical time, tasks may be late."""
 _CONTROL_MATTERS_US = 1_000_000
-"""For so long after control messages were slow the coordinator may still find processes silent because of that."""
+"""For this time after control messages were slow, the coordinator may find processes silent because of that."""
 _DETECTION_MATTERS_US = 2_000_000
-"""For so long after deaths were noticed late a process may be looked for that has died."""
+"""For this time after the detection of deaths was slow, processes may try to connect to one that has died."""
 
 
 class HarshWorld:
-    """``hook`` is called before every action, ``watch`` and ``bounds`` see everything that happens."""
+    """A world with failures and checks. ``hook`` is called before every action. ``watch`` and ``bounds`` check all
+    events."""
 
     def __init__(
         self,
@@ -91,29 +92,29 @@ class HarshWorld:
         self._hook(self)
 
     def _prompt(self) -> list[LocalProcess]:
-        """Processes that do in time what they have to: that are not hung, while steps do not take long."""
+        """The processes that should act in time: those that do not hang. None while steps are slow."""
         if self._time.slowness.get("step", 1.0) > _SLOW_STEPS:
             return []
         hung = self._hanging.hung()
         return [process for number, process in self.processes.items() if number not in hung]
 
-    # ---- what befalls everything
+    # ---- faults of all processes
 
     def crash(self) -> None:
-        """Nothing more happens here."""
+        """Ends the world at once, without a message."""
         self.world.end(EndJob(CRASHED))
 
     def request_stop(self) -> None:
         """The user stops the job."""
         self.world.request_stop()
 
-    # ---- what befalls processes
+    # ---- faults of processes
 
     def is_frozen(self, number: int) -> bool:
         return number in self._hanging.hung()
 
     def freeze(self, number: int, duration_us: int) -> None:
-        """With everybody who shares its host process."""
+        """Makes a process hang, and all others in its host process."""
         numbers = self.world.coordination.in_host_process_of(number)
         for hung in numbers:
             self._silence.hangs(hung)
@@ -135,7 +136,8 @@ class HarshWorld:
         self._tear(number)
 
     def _tear(self, number: int) -> None:
-        """Of what was to be written next there is nothing, only the log, or some of the rows besides."""
+        """Tears the next causal output of a process that ends: nothing of it is written, or only the log, or the log
+        and some of the rows."""
         process = self.world.processes.get(number)
         wish = next((work for work in process.unstored if isinstance(work, WriteOutput)), None) if process else None
         if process is not None and wish is not None and number % 3:
@@ -144,14 +146,14 @@ class HarshWorld:
             torn_after = self.world.actions_done % (len(wish.pieces) + 1)
             sink.append(wish.epoch, wish.log, wish.pieces, torn_after=torn_after)
 
-    # ---- what befalls connections
+    # ---- faults of connections
 
     def _connections(self, process: LocalProcess, inner: DataConnections) -> DataConnections:
         world = self.world
         return HarshConnections(process, inner, world.network, world.actions, self._cut_off, self._watch)
 
     def pairs(self) -> list[tuple[LocalProcess, LocalProcess]]:
-        """Processes that talk to each other: (sender, receiver)."""
+        """The connected pairs of processes, as (sender, receiver)."""
         connections = self.world.network.connections.values()
         return [(c.sender, c.receiver) for c in connections if c.sender.alive and c.receiver.alive]
 
@@ -161,7 +163,8 @@ class HarshWorld:
             actions.hold_back((number, sender.number), actions.now_us + duration_us)
 
     def cut(self, one: LocalProcess, other: LocalProcess, duration_us: int | None) -> None:
-        """Both ends lose their connections, and what was on the way; new ones are refused for a while, or for good."""
+        """Cuts the connections between two processes; messages in transit are lost. New connections are refused for
+        ``duration_us``, or for good (None)."""
         for number, _ in self._between(one, other):
             self.world.network.cut(number, (one, other))
         self._cut_off.add(one.number, other.number)
@@ -176,14 +179,14 @@ class HarshWorld:
         connections = self.world.network.connections
         return [(n, c) for n, c in connections.items() if {c.sender.number, c.receiver.number} == ends]
 
-    # ---- what befalls the coordinator
+    # ---- faults of the coordinator
 
     def stand_still(self, duration_us: int) -> None:
-        """The coordinator does nothing for so long, as if it was stopped, or its machine suspended."""
+        """Makes the coordinator hang for ``duration_us``, as if it were stopped, or its machine suspended."""
         self._hanging.stand_still(duration_us, self.world.actions)
 
     def lose_coordinator(self) -> None:
-        """With what it had still to do."""
+        """The coordinator dies, and its waiting actions are dropped. Another replaces it."""
         if not self.world.coordination.lost:
             self._hanging.coordinator_lost()
         self.world.coordination.lose()

@@ -1,9 +1,9 @@
-"""Rows that carry their history: what generated jobs compute, and what their sinks must agree on.
+"""Rows that carry their history: the computation of generated jobs, and the agreement that their sinks must show.
 
-Every operator appends a step to the ``history`` of each row: its letter, and the answer to something nondeterministic.
-A row that reaches several sinks, or one sink over several paths, has the same history everywhere, as far as the paths
-are the same. If a recovery changed anything that a sink had already received, two of these witnesses disagree.
-Operators that count number their rows without gaps and duplicates, if no row was lost and none was taken twice.
+Every operator appends a step to the ``history`` of each row: its letter, and a nondeterministic answer. A row that
+reaches several sinks, or one sink over several paths, has the same history in all copies, as far as their paths are the
+same. If a recovery changes a row that a sink has already received, two of these witnesses differ. Operators that count
+number their rows without gaps and duplicates, if no row was lost or taken twice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def key_of(id_: int) -> int:
 
 
 class HistorySink(Sink):
-    """Writes to a ledger that outlives processes; what is not committed does not count."""
+    """A transactional sink. It writes to a ledger that outlives processes; only committed rows count."""
 
     def __init__(self, name: str, ledger: HistoryLedger) -> None:
         self._name, self._ledger = name, ledger
@@ -59,7 +59,7 @@ class HistorySink(Sink):
 
 
 class CausalTrails(MemoryCausalSink):
-    """Writes to an output of the ledger, where rows are visible at once."""
+    """A causal sink. It writes to an output of the ledger, where rows are visible at once."""
 
     def __init__(self, name: str, ledger: HistoryLedger) -> None:
         self._name, self._ledger = name, ledger
@@ -70,11 +70,11 @@ class CausalTrails(MemoryCausalSink):
 
 
 Path = tuple[int, bytes]
-"""The number of a source, and the letters of the operators on the way."""
+"""The number of a source, and the letters of the operators on the path."""
 
 
 class CommitWatch(Protocol):
-    """Is shown what transactional sinks do."""
+    """Called when transactional sinks prepare and commit rows."""
 
     def prepared(self, staged: int, task: TaskId, number: int) -> None: ...
 
@@ -82,7 +82,7 @@ class CommitWatch(Protocol):
 
 
 class HistoryLedger:
-    """What all sinks have written. Committing twice is committing once."""
+    """The output of all sinks. Commits are idempotent."""
 
     def __init__(self) -> None:
         self.watch: CommitWatch | None = None
@@ -90,14 +90,14 @@ class HistoryLedger:
         self._committed: dict[int, None] = {}
         self._shown: dict[tuple[str, TaskId], tuple[MemoryOutput, list[dict[str, Any]]]] = {}
         self.rows_read = 0
-        """By live reads of sources, those after a restart of the whole job counted again."""
+        """The number of rows that sources have read live. Reads after a restart of the whole job count again."""
         self.highest: dict[tuple[int, int], int] = {}
-        """By source and partition: the highest id that it has ever given."""
+        """By source and partition: the highest id that was read."""
         self.finished: set[tuple[int, int]] = set()
-        """Sources and partitions that have given everything."""
+        """The sources and partitions that have been read to their end."""
 
     def given(self, source: int, partition: int, id_: int, last: bool) -> None:
-        """A partition of a source has been read so far."""
+        """A partition of a source has been read up to ``id_``. ``last``: that is its end."""
         key = source, partition
         self.highest[key] = max(id_, self.highest.get(key, id_))
         if last:
@@ -116,14 +116,14 @@ class HistoryLedger:
         self._committed[staged] = None
 
     def output(self, sink: str, task: TaskId) -> MemoryOutput:
-        """That of a causal sink's task."""
+        """The output of a causal sink's task."""
         if (sink, task) not in self._shown:
             rows: list[dict[str, Any]] = []
             self._shown[sink, task] = MemoryOutput(rows), rows
         return self._shown[sink, task][0]
 
     def rows(self) -> dict[str, list[tuple[int, bytes]]]:
-        """What is visible, by sink."""
+        """The visible rows, by sink."""
         found: dict[str, list[tuple[int, bytes]]] = {}
         for (sink, _), (_, rows) in self._shown.items():
             found.setdefault(sink, []).extend((row["id"], row["history"]) for row in rows)
@@ -140,8 +140,9 @@ def missing_or_doubled(
     once: bool,
     rounds: Mapping[int, bytes],
 ) -> list[str]:
-    """Every row of a source reaches a sink over each path, and ``once`` only, however often it goes round a loop.
-    ``rows_of``: by source number, how many it gives. ``rounds``: by the letter that ends a round, those of it."""
+    """Checks that every row of a source reaches a sink over each path, and with ``once`` only once, for any number of
+    rounds through loops. ``rows_of``: the number of rows, by source. ``rounds``: the letters of a round through a loop,
+    by the letter that ends it."""
     found = []
     committed = ledger.rows()
     for sink, paths in sorted(expected.items()):
@@ -158,7 +159,7 @@ def missing_or_doubled(
 
 
 def _without_rounds(letters: bytes, rounds: Mapping[int, bytes]) -> bytes:
-    """The path without the rounds of each loop that were made after the first way through it."""
+    """The path without the additional rounds through each loop."""
     for last, letters_of_round in rounds.items():
         first, end = letters.find(last), letters.rfind(last)
         between = letters[first + 1 : end + 1]
@@ -168,8 +169,8 @@ def _without_rounds(letters: bytes, rounds: Mapping[int, bytes]) -> bytes:
 
 
 def disagreements(ledger: HistoryLedger, numbered: Mapping[int, bool]) -> list[str]:
-    """Witnesses that tell different histories of a row, and operators that have not counted one by one. ``numbered``:
-    the operators that count, by letter, and whether they count each key by itself."""
+    """Finds witnesses with different histories of a row, and operators with gaps or duplicates in their counts.
+    ``numbered``: the operators that count, by letter, and whether they count each key separately."""
     claims: dict[tuple[int, bytes], bytes] = {}
     differing = set()
     for rows in ledger.rows().values():

@@ -1,22 +1,23 @@
-"""Checks what must hold at every step of a run, from the outside: nothing here asks the machines what they believe.
+"""Checks the invariants of a run at every step, from outside: it does not rely on the machines' own view.
 
-Promises, each a ``Violation`` where it is broken:
+Each broken promise raises a ``Violation``:
 - always-no-orphans (Clonos, equations 1 to 3): the receiver of a frame holds the logs that the frame depends on, as
   the sharing depth demands, and is sent no others; after a failure the logs found reach as far as survivors depend;
-- frames of a channel are received in their order, without a gap and without a double, whatever was between;
-- a replacement restarts from the last completed checkpoint, and its task is just where that says;
-- a frame that is cut again carries what the checkpoint protocol put on it at first (E10);
+- the frames of a channel are received in order, without gaps and duplicates, across all failures;
+- a replacement restarts from the last completed checkpoint, and its task has exactly the progress of that checkpoint;
+- a frame that is cut again carries the same stamp of the checkpoint protocol (E10);
 - no communication-induced checkpoint is useless (E10);
-- tasks restart from the recovery line, with all frames that they need (``lines``), and behind no commit (``commits``);
-- what a completed checkpoint covers is dropped;
-- rollbacks happen when D10 calls for them, and only then; where availability is preferred, never, and tasks restart
-  when D10 calls for that, and until a checkpoint covers what was sent again;
-- in a rollback job every failure is followed by one (E2), in which all tasks begin; machines in whose place others have
-  begun do nothing more (E9);
-- something happens: a job in which for a long time no frame is taken and nothing is decided is stuck.
+- tasks restart from the recovery line, with all frames that they need (``lines``), and never from a snapshot older than
+  a commit (``commits``);
+- data that a completed checkpoint covers is dropped;
+- rollbacks happen if and only if D10 calls for them; where availability is preferred, they never happen, and tasks
+  restart when D10 calls for that, until a checkpoint covers the frames that were sent again;
+- in a rollback job every failure is followed by a rollback (E2), in which all tasks begin; a machine that another has
+  replaced in its process does nothing more (E9);
+- a job makes progress: if for a long time no frame is taken and nothing is decided, it is stuck.
 
-Dependence is tracked as happened-before: every frame carries, unseen by the machines, how far into which logs it was
-cut; see ``orphans``.
+Dependence is tracked as happened-before: with every frame the checker records, invisibly to the machines, the logs and
+offsets that the frame depends on; see ``orphans``.
 """
 
 from __future__ import annotations
@@ -55,17 +56,17 @@ from clonos_py.runtime.world.processes import LocalProcess
 
 _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)
 STUCK_US = 10_000_000
-"""Nothing in a generated run takes as long as this."""
+"""Longer than any wait in a generated run."""
 
 
 class Knowledge:
-    """What one process depends on. Extents are never changed, only replaced: frames share them."""
+    """The dependencies of one process. Extents are never changed, only replaced, because frames share them."""
 
     def __init__(self, inputs: int) -> None:
         self.received: Extent = {}
-        """By the frames that its link has received: what it depends on once it survives a failure."""
+        """The dependencies of all frames that its link has received: a survivor of a failure depends on these."""
         self.used: Extent = {}
-        """By the frames that its task has taken, and its own log: what it does now depends on this."""
+        """The dependencies of the frames that its task has taken, and its own log: its new frames depend on these."""
         self.waiting: list[deque[tuple[int, Extent]]] = [deque() for _ in range(inputs)]
         self.next_seq: list[int | None] = [None] * inputs
 
@@ -80,48 +81,48 @@ def _without(numbers: Collection[int], extent: Extent) -> Extent:
 
 
 class InvariantChecker:
-    """Watches the runs of one job, one after the other. ``latest`` is storage's word on the last checkpoint."""
+    """Checks the runs of one job, one after the other. ``latest`` reads the last manifest from storage."""
 
     def __init__(
         self, plan: PhysicalPlan, latest: Callable[[], Manifest | None], bounds: Bounds, availability: bool = False
     ) -> None:
-        """``bounds`` are checked where a checkpoint makes them narrow."""
+        """``bounds``: checked also when a checkpoint completes."""
         self._availability, self._bounds = availability, bounds
         self._restarted_at = -1
-        """The last completed checkpoint when tasks last had to restart."""
+        """The last completed checkpoint at the last restart without log; -1 if there was none."""
         self._plan, self._causal, self._latest = plan, plan.sharing_depth != 0, latest
         self._once, self._alone = self._causal or plan.rollback, plan.protocol in ALONE
         self._number = {task: number for number, task in enumerate(plan.tasks)}
         self._must_hold, self._may_hold = must_hold(plan), may_hold(plan)
         self._known: dict[int, Knowledge] = {}
         self._on_the_way: dict[tuple[int, int], tuple[TaskId, Extent]] = {}
-        """By connection and sequence number: who sent the frame, and what it depends on."""
+        """By connection and sequence number: the sender of the frame, and its dependencies."""
         self._owner: dict[TaskId, int] = {}
         self._started: dict[int, TaskId] = {}
-        """By process that the coordinator has ever asked for: its task."""
+        """The task of each process that a coordinator has requested."""
         self._to_begin: set[int] = set()
-        """Processes that are to begin, as the coordinator has decided."""
+        """The processes that the coordinator has decided to begin."""
         self._has_begun: set[int] = set()
-        """Those that know it."""
+        """The processes that have received the message to begin."""
         self._chosen: dict[TaskId, int] = {}
-        """By task: the process that was to be it last, as the coordinator has decided."""
+        """By task: the process that the coordinator has last promoted."""
         self._reused_by: dict[int, int] = {}
-        """By process: the one that begins in its place."""
+        """By process: the process that replaces it in its host process."""
         self._history: dict[TaskId, list[tuple[int, Extent]]] = {task: [] for task in plan.tasks}
-        """By task: what its log depended on when it had grown to an offset."""
+        """By task: the dependencies of its log, as (offset, extent)."""
         self._cut: dict[TaskId, dict[tuple[int, int], Extent]] = {task: {} for task in plan.tasks}
-        """By task: what its frames depend on, by output index and sequence number."""
+        """By task: the dependencies of its frames, by output index and sequence number."""
         self._stamps: dict[TaskId, dict[tuple[int, int], bytes]] = {task: {} for task in plan.tasks}
-        """By task, output index and sequence number: what the checkpoint protocol put on the frame."""
+        """By task: the stamps of its frames, by output index and sequence number."""
         self._taken, self._points = SnapshotHistory(plan), RestartPoints(plan)
         self.commits = Commits(self._points)
-        """Of the sinks' ledger."""
+        """Checks the commits of the sinks' ledger."""
         self._stable = [0] * len(plan.tasks)
         self._progress: dict[TaskId, TaskProgress] = {}
         self._epochs: dict[TaskId, int] = {}
         """By task: the number of the snapshot that is its restart point."""
         self._snapped: dict[tuple[TaskId, int], Extent] = {}
-        """By task and snapshot: what its state depended on."""
+        """By task and snapshot: the dependencies of its state."""
         self._checkpoint = 0
         self._failed: set[TaskId] = set()
         self._now_us = self._moved_us = 0
@@ -137,7 +138,8 @@ class InvariantChecker:
             self._moved_us = now_us
 
     def finished(self) -> None:
-        """The job has ended. What a rollback has undone may have been part of the only line of a snapshot."""
+        """The job has ended: checks for useless snapshots. Jobs that roll back are left out, because a rollback may
+        undo snapshots that another one needs for its recovery line."""
         if self._plan.protocol == INDUCED and self._causal and self._plan.loops:
             useless = self._taken.useless()
             check(not useless, "; ".join(useless))
@@ -151,8 +153,8 @@ class InvariantChecker:
         return known
 
     def produced(self, process: LocalProcess, event: Produced) -> None:
-        """The link of ``process`` is about to handle this, and to send what it can. A replaying task logs nothing: what
-        it rebuilds depends on what its predecessor's frames did."""
+        """The link of ``process`` is about to handle this event, and may then send its frames. A replaying task logs
+        nothing: the frames that it rebuilds have the dependencies of its predecessor's frames."""
         if self._owner.get(process.task) != process.number:
             return
         known, cut, stamps = self._of(process), self._cut[process.task], self._stamps[process.task]
@@ -204,7 +206,7 @@ class InvariantChecker:
                 pass
 
     def _counts(self, process: LocalProcess) -> bool:
-        """Whether it has neither failed nor been replaced: a zombie may hear late that it is to be the task."""
+        """Whether a process has neither failed nor been replaced: a zombie may receive its promotion late."""
         chosen = self._chosen.get(process.task) == process.number and process.number not in self._reused_by
         return process.link.state is not TaskState.FAILED and chosen
 
@@ -217,13 +219,15 @@ class InvariantChecker:
         check(not differing, f"{process.task} was restored from checkpoint {item.checkpoint} without its {differing}")
 
     def _depends_again(self, process: LocalProcess, epoch: int) -> None:
-        """A task that restarts depends on what its snapshot did, unless that is stable. Of its own log it does not."""
+        """Gives a task that restarts the dependencies of its snapshot, except on its own log. Stable determinants are
+        no dependencies any more."""
         extent = _without([self._number[process.task]], self._snapped.get((process.task, epoch), {}))
         known = self._of(process)
         known.used, known.received = joined(known.used, extent), joined(known.received, extent)
 
     def _renumbered(self, process: LocalProcess) -> None:
-        """Senders that restart begin again where their receivers' restart point is."""
+        """Drops the expected numbers of channels that are numbered again: a sender that restarts without log begins at
+        its receivers' restart points."""
         for channel in process.link.inputs:
             if channel.renumbers:
                 self._of(process).next_seq[channel.index] = None
@@ -236,7 +240,8 @@ class InvariantChecker:
             self._on_the_way[wish.connection, wish.header.seq] = process.task, extent
 
     def _arrived(self, process: LocalProcess, event: io.Arrived) -> None:
-        """A zombie may still be reading what was sent before a rollback."""
+        """Checks a frame that has arrived. Frames to a failed process do not count: a zombie may still read frames from
+        before a rollback."""
         link, header = process.link, event.header
         channel = next((c for c in link.inputs if c.connection == event.connection), None)
         if channel is None or link.state is TaskState.FAILED:
@@ -261,8 +266,9 @@ class InvariantChecker:
             self._check_held(process, extent)
 
     def _opened(self, known: Knowledge, process: LocalProcess, index: int, seq: int) -> None:
-        """The first time where the restart point says, later where it had broken off. Zombies began elsewhere, and so
-        did a process that is to go back: its restart point is an earlier one already."""
+        """Checks where a connection begins: the first one at the restart point, later ones where the last one broke
+        off. Zombies are left out, and so are processes that are to go back: their tasks' restart points are not
+        theirs."""
         expected = known.next_seq[index]
         stays = self._owner.get(process.task) == process.number and process.number not in self._reused_by
         if expected is None and stays:
@@ -276,8 +282,8 @@ class InvariantChecker:
         known.next_seq[index] = seq
 
     def _check_held(self, process: LocalProcess, extent: Extent) -> None:
-        """Equation 1: what the frame depends on is stable or held, where the sharing depth demands it. Not by zombies,
-        who may hear from zombies what nobody depends on."""
+        """Checks equation 1: the determinants that a frame depends on are stable, or held if the sharing depth demands
+        it. Zombies are not checked: they may receive frames of other zombies, on which no task depends."""
         must, store = self._must_hold[process.task], process.link.store
         for number, offset in extent.items():
             if number in must and offset > self._stable[number]:
@@ -296,7 +302,7 @@ class InvariantChecker:
     # ---- recovery
 
     def _begins(self, process: LocalProcess, message: messages.Replay) -> None:
-        """Who replays a log depends on everything that the log depends on."""
+        """A process begins. If it replays a log, it depends on all that the log depends on."""
         self._has_begun.add(process.number)
         if message.log and self._owner.get(process.task) == process.number:
             known = self._of(process)
@@ -308,7 +314,7 @@ class InvariantChecker:
         return {**(history[at - 1][1] if at else {}), self._number[task]: offset}
 
     def decided(self, instructions: Sequence[JobInstruction], processes: Mapping[int, LocalProcess]) -> None:
-        """The coordinator has decided; nothing of it is done yet."""
+        """Checks instructions of the coordinator before they are carried out."""
         replays: dict[TaskId, messages.Replay] = {}
         for instruction in instructions:
             match instruction:
@@ -340,7 +346,8 @@ class InvariantChecker:
         self._failed -= replays.keys()
 
     def _asked_for(self, number: int, task: TaskId, reuse: int | None) -> None:
-        """Another coordinator, or another run, may give the number of a process that is gone again."""
+        """Records a requested process. Another coordinator, or another run, may reuse the number of a process that is
+        gone."""
         self._started[number] = task
         self._to_begin.discard(number)
         self._has_begun.discard(number)
@@ -360,14 +367,14 @@ class InvariantChecker:
         check(not spared, f"the job rolled back without {', '.join(map(str, spared))}")
 
     def _check_all_behind_went_back(self, replays: Collection[TaskId]) -> None:
-        """A task may have taken what every task before it has sent. One that was promoted by a coordinator that was
-        lost then has not begun, and so has sent nothing."""
+        """Checks that all tasks downstream of a failed task went back: they may have taken its frames. Failed tasks
+        that do not begin now are left out: if the coordinator that promoted them was lost, they have sent nothing."""
         behind = {task for origin in self._failed.intersection(replays) for task in self._plan.hops[origin]}
         spared = sorted(behind.difference(replays))
         check(not spared, f"{', '.join(map(str, replays))} went back without {', '.join(map(str, spared))}")
 
     def works(self, process: LocalProcess, processes: Mapping[int, LocalProcess]) -> None:
-        """A machine of ``process`` has done something."""
+        """A machine of ``process`` has acted. Raises Violation if another process has replaced it."""
         after = self._reused_by.get(process.number)
         if after in processes:
             raise Violation(f"process {process.number}, {process.task}, works on beside {after} in its place")
@@ -380,7 +387,7 @@ class InvariantChecker:
                 self._completed()
             case CoordinatorReplaced():
                 self._completed()
-                self._to_begin &= self._has_begun  # what the lost one still had to say has not arrived
+                self._to_begin &= self._has_begun  # messages of the lost coordinator that have not arrived are void
             case RolledBack(reason=reason):
                 self._rolled_back(reason, processes)
             case RestartedWithoutLog(reason=reason):
@@ -389,7 +396,7 @@ class InvariantChecker:
                 pass
 
     def _check_logs(self, replays: Mapping[TaskId, messages.Replay], processes: Mapping[int, LocalProcess]) -> None:
-        """After the round no task depends on what no replacement is given: neither survivors nor what is replayed."""
+        """Checks that after a round no task depends on a lost part of a log: neither survivors nor replayed logs."""
         ends = {t: m.log[-1].stop if m.log else self._stable[self._number[t]] for t, m in replays.items()}
         reach = {self._number[task]: end for task, end in ends.items()}
         replaying = [self._replayer(task, end) for task, end in ends.items()]
@@ -399,7 +406,7 @@ class InvariantChecker:
             history = self._history[task]
             del history[bisect_right(history, end, key=lambda entry: entry[0]) :]
             if not self._plan.logged(task):
-                self._cut[task].clear()  # only its own loop has got what it cut, and it does not cut the same again
+                self._cut[task].clear()  # only its own loop has received these frames, and it does not cut them again
 
     def _replayer(self, task: TaskId, end: int) -> Survivor:
         """A replacement that replays its log up to ``end``."""
@@ -421,7 +428,8 @@ class InvariantChecker:
         return found
 
     def _rolled_back(self, reason: str, processes: Mapping[int, LocalProcess]) -> None:
-        """A process that has died since it answered counts for the coordinator; what it had said is not known here."""
+        """Checks that a rollback was needed. The coordinator also counts the answers of processes that have died since;
+        the checker does not have these answers."""
         self.rollbacks += 1
         check(not self._availability, f"rolled back, though the job prefers availability: {reason}")
         needed = self._unsettled if self._plan.rollback else self._called_for(processes)
@@ -430,12 +438,13 @@ class InvariantChecker:
 
     @property
     def _unsettled(self) -> bool:
-        """Whether a task has failed, or has not begun: the coordinator that decided so was lost on the way."""
+        """Whether a task has failed, or has not begun because the coordinator that promoted it was lost."""
         begun = [task for task, number in self._owner.items() if number in self._has_begun]
         return bool(self._failed) or len(begun) < len(self._plan.tasks)
 
     def _called_for(self, processes: Mapping[int, LocalProcess]) -> bool:
-        """Below full depth, a task that still replays cannot know whether it has all that its log depends on."""
+        """Whether a rollback is justified. Below full depth it also is while a task downstream of a failed one replays:
+        such a task may lack logs that its own log depends on."""
         unnoticed = any(owner not in processes and task not in self._failed for task, owner in self._owner.items())
         unsure = self._plan.covered < self._plan.depth and any(
             process.link.state in _RECOVERING and any(process.task in self._plan.hops[task] for task in self._failed)
@@ -447,7 +456,7 @@ class InvariantChecker:
         return unnoticed or unsure or called_for(self._plan, self._failed, self._stable, [*known, *replaying])
 
     def _held(self, task: TaskId, survivors: Sequence[Survivor]) -> int:
-        """How far survivors hold the log of a task."""
+        """The offset up to which survivors hold the log of a task."""
         number = self._number[task]
         return max((survivor.holds.get(number, 0) for survivor in survivors), default=0)
 
@@ -456,15 +465,15 @@ class InvariantChecker:
         return ", ".join(map(str, sorted(self._failed))) or "nobody"
 
     def _restarted_without_log(self, reason: str, processes: Mapping[int, LocalProcess]) -> None:
-        """Tasks start over without their logs."""
+        """Checks that a restart without log was needed."""
         self.restarts_without_log += 1
         needed = self._restarted_at == self._checkpoint or self._called_for(processes)
         check(needed, f"restarted without need, {self._dead} being dead: {reason}")
         self._restarted_at = self._checkpoint
 
     def _forget(self, number: int) -> None:
-        """This task restarts: its log of before is void, and no task depends on it any more. What tasks after it
-        received from it, it sends again; so they do not depend either on what that depended on."""
+        """A task restarts without its log: the former log is void, and no task depends on it any more. The task sends
+        its frames again, so downstream tasks do not depend on the dependencies of the former frames either."""
         task = self._plan.tasks[number]
         through = {number, *(n for n, origin in enumerate(self._plan.tasks) if task in self._plan.hops[origin])}
         after = self._plan.hops[task]
@@ -488,7 +497,7 @@ class InvariantChecker:
     # ---- checkpoints
 
     def _completed(self) -> None:
-        """A manifest is written."""
+        """A manifest is written: updates restart points and stable offsets."""
         manifest = self._latest()
         self._checkpoint = manifest.checkpoint if manifest else 0
         if manifest is not None:
@@ -500,7 +509,7 @@ class InvariantChecker:
             self._stable[self._number[handle.task]] = progress.log_offset
 
     def _dropped(self, process: LocalProcess, checkpoint: int) -> None:
-        """What lies before the barrier is gone: logs are bounded by what was done since."""
+        """Checks that a process has dropped the data from before the barrier of a completed checkpoint."""
         link = process.link
         last = self._epochs.get(process.task, self._checkpoint)
         if checkpoint != last or link.state not in (TaskState.RUNNING, TaskState.FINISHED):
@@ -508,7 +517,7 @@ class InvariantChecker:
         self._bounds.dropped(process, checkpoint, self._progress[process.task])
 
     def restarted(self) -> None:
-        """Everything begins again at the last checkpoint: no task depends on anything."""
+        """All tasks begin again at the last checkpoint, without dependencies."""
         self._completed()
         self._known.clear()
         self._on_the_way.clear()

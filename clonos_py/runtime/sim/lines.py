@@ -1,16 +1,16 @@
-"""Checks, from the outside, where tasks restart, and what they restart with (E3, E7, E9).
+"""Checks from outside the snapshots from which tasks restart, and the stored frames (E3, E7, E9).
 
-Of tasks that take their snapshots alone it is noted, when they take one, what it has taken and sent; which snapshots
-count is read from the manifests. The recovery line follows by definition, and not as the engine finds it.
+For uncoordinated snapshots it records, when a task takes one, the frames that the task has taken and sent. Manifests
+say which snapshots count. The checker computes the recovery line from its definition, not with the engine's algorithm.
 
-Promises, each a ``Violation`` where it is broken:
-- the snapshots of a checkpoint of all tasks fit: no receiver has taken a frame that its sender is still to send, and
-  those between the two are stored with the sender's;
-- where tasks take them alone, a manifest names snapshots only that a task has taken and no restart has undone;
-- where nothing is logged, the snapshots from which tasks restart together fit: no receiver has taken a frame that its
-  sender is still to send; and no newer ones of these tasks fit;
-- the frames between a snapshot and any from which a receiver may restart are stored with the snapshot, and the process
-  that is the sender retains them.
+Each broken promise raises a ``Violation``:
+- the snapshots of a coordinated checkpoint fit: no receiver has taken a frame that its sender is still to send, and the
+  frames between the two are stored with the sender's snapshot;
+- with uncoordinated snapshots, a manifest names only snapshots that a task has taken and no restart has undone;
+- without logging, the snapshots from which tasks restart together fit: no receiver has taken a frame that its sender is
+  still to send; and no newer snapshots of these tasks fit;
+- the frames between a snapshot and any snapshot from which a receiver may restart are stored with the snapshot, and the
+  sender's process retains them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from clonos_py.runtime.world.processes import LocalProcess
 
 
 class Passed(NamedTuple):
-    """What a task had done at a snapshot: how many frames it had taken of each input and sent to each output."""
+    """The progress of a task at a snapshot: the number of frames taken of each input and sent to each output."""
 
     taken: Sequence[int]
     sent: Sequence[int]
@@ -50,9 +50,9 @@ Snapshots = Mapping[TaskId, Mapping[int, Passed]]
 
 
 def newest_that_fit(snapshots: Snapshots, ways: Collection[Way]) -> dict[TaskId, int]:
-    """By task: its newest snapshot of which no frame is an orphan, whatever is chosen of the others. A snapshot is left
-    out that has taken more than any that is left of its sender had sent: it fits none. The newest that are left fit
-    each other, as a task's newer snapshots have sent no less. Raises Violation if none is left of a task."""
+    """By task: the newest snapshot on the recovery line. A snapshot is removed if it has taken more frames than any
+    remaining snapshot of the sender had sent: then it fits none. The newest remaining snapshots fit each other, because
+    a task's newer snapshots have sent no less. Raises Violation if no snapshot of a task remains."""
     left = {task: dict(found) for task, found in snapshots.items()}
     complete = False
     while not complete:
@@ -69,7 +69,7 @@ def newest_that_fit(snapshots: Snapshots, ways: Collection[Way]) -> dict[TaskId,
 
 
 class RestartPoints:
-    """From where the tasks of one job may restart, over all its runs."""
+    """The snapshots from which the tasks of one job may restart, over all its runs."""
 
     def __init__(self, plan: PhysicalPlan) -> None:
         self._alone = plan.protocol in ALONE
@@ -84,22 +84,22 @@ class RestartPoints:
             self._ways_from[way.sender].append(way)
         starts = {task: Passed([0] * len(plan.inputs[task]), [0] * len(plan.outputs[task])) for task in plan.tasks}
         self._taken = {task: {0: start} for task, start in starts.items()}
-        """By task and number: all snapshots from the restart point on that are durable or may become so."""
+        """By task and number: all snapshots from the restart point on that are durable or may become durable."""
         self._adopted = {task: {0: start} for task, start in starts.items()}
-        """Those of them that manifests have named. Number 0 is the start."""
+        """The subset that manifests have named. Number 0 is the start."""
         self._restores: dict[TaskId, int] = {}
         self.safe: dict[TaskId, int] = dict.fromkeys(plan.tasks, 0)
-        """By task: the snapshot behind which it will not restart."""
+        """By task: the oldest snapshot from which it may restart."""
 
     # ---- snapshots
 
     def took(self, task: TaskId, number: int, progress: TaskProgress) -> None:
-        """A task has taken a snapshot that is to be made durable."""
+        """A task has taken a snapshot that will be made durable."""
         if self._alone:
             self._taken[task][number] = _passed(progress)
 
     def adopted(self, manifest: Manifest) -> None:
-        """It is the newest."""
+        """A new manifest is written: checks it, and moves the restart points."""
         if not self._alone:
             self._check_cut(manifest)
             self.safe.update((handle.task, handle.checkpoint) for handle in manifest.tasks)
@@ -116,7 +116,8 @@ class RestartPoints:
             self._check_stored(handle)
 
     def _check_cut(self, manifest: Manifest) -> None:
-        """A receiver that has got nothing since its sender restarted does not know where its numbering begins (-1)."""
+        """Checks that the snapshots of a coordinated checkpoint fit. A receiver that has received no frame since its
+        sender restarted without log has no number yet (-1)."""
         passed = {
             handle.task: _passed(msgspec.msgpack.decode(handle.progress, type=TaskProgress))
             for handle in manifest.tasks
@@ -146,11 +147,11 @@ class RestartPoints:
     # ---- restarts
 
     def promoted(self, task: TaskId, number: int) -> None:
-        """A process is to be the task, from this snapshot on."""
+        """A process is promoted, to restart from this snapshot."""
         self._restores[task] = number
 
     def restart(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
-        """These tasks go on together, from these snapshots, by task. What they did after those is undone."""
+        """Tasks restart together. Returns their snapshots, by task. Later snapshots of these tasks are undone."""
         restores = {task: self._restores[task] for task in tasks}
         if self._goes_back:
             self._check_fitting(restores)
@@ -182,13 +183,13 @@ class RestartPoints:
     # ---- frames between
 
     def _needed(self, way: Way) -> int:
-        """The first frame that the receiver may ask for."""
+        """The first frame that the receiver may request."""
         return self._adopted[way.receiver][self.safe[way.receiver]].taken[way.input]
 
     def _check_stored(self, handle: TaskHandle) -> None:
         passed = self._adopted[handle.task].get(handle.checkpoint)
         if passed is None:
-            return  # the line has passed it already
+            return  # the recovery line is past this snapshot already
         for way in self._ways_from[handle.task]:
             start, stop = self._needed(way), passed.sent[way.output]
             missing = _first_missing(handle.frames.get(way.output, ()), start)
@@ -198,7 +199,7 @@ class RestartPoints:
                 )
 
     def check_retained(self, process: LocalProcess, connection: int) -> None:
-        """The process that is a task may have dropped frames that a connection has carried."""
+        """Checks that the active process retains the frames of a connection that the receiver may request."""
         for output in process.link.outputs:
             if output.connection == connection:
                 way = self._ways_from[process.task][output.index]
@@ -211,7 +212,7 @@ class RestartPoints:
 
 
 def _first_missing(stored: Iterable[StoredFrames], start: int) -> int:
-    """The first frame from ``start`` on that is not among these."""
+    """The first frame from ``start`` on that is not stored."""
     for run in sorted(stored, key=lambda run: run.start):
         if run.start > start:
             break

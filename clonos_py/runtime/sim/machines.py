@@ -1,7 +1,7 @@
-"""Machines with processors for the processes of a simulated cluster: work waits for one, and holds it as long as it
-costs.
+"""Machines with processors for the processes of a simulated cluster: work waits for a processor, and holds it for the
+time that it costs.
 
-A process does one thing at a time, as Python does: its threads take turns, and so do processes of one machine.
+A process runs one thread at a time, as Python does: its threads take turns, and so do the processes of a machine.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from clonos_py.runtime.world.dispatcher import Dispatcher
 from clonos_py.runtime.world.processes import LocalProcess
 
 _LEAST_SHARE = 0.1
-"""Of its processors a machine keeps so much for work, whatever its processes use in the background."""
+"""The share of its processors that a machine keeps for work, even if background use is higher."""
 _TURN_US = 1_000
-"""So long, at most, a process holds a processor while others wait for it."""
+"""The longest time for which a process holds a processor while others wait for it."""
 COORDINATOR = 0
-"""The number of the coordinator's process; those of tasks begin with 1."""
+"""The number of the coordinator's process. The numbers of other processes begin with 1."""
 
 
 class Thread(Enum):
-    """Of a process (D8)."""
+    """The threads of a process (D8)."""
 
     LINK = "link"
     TASK = "task"
 
 
 class QueuedWork(NamedTuple):
-    """``perform`` is called after the processor was held for ``us``, and says how much longer it is."""
+    """Work for a thread. ``perform`` is called after the processor was held for ``us``, and returns the further time
+    that the work takes."""
 
     us: float
     perform: Callable[[], float]
@@ -44,21 +45,21 @@ class QueuedWork(NamedTuple):
 
 
 def _perform(action: Callable[[], None]) -> float:
-    """What costs nothing more than was said before."""
+    """Performs an action that takes no further time."""
     action()
     return 0.0
 
 
 @dataclass
 class _Piece:
-    """What a process is in the middle of: so many microseconds more, then ``perform`` if there is any."""
+    """The current work of a process: it takes ``us`` microseconds more, then ``perform`` is called, if set."""
 
     us: int
     perform: Callable[[], float] | None
 
 
 class _Threads:
-    """What a process has to do: a queue for each of its threads. One has the interpreter at a time, in turn."""
+    """The queued work of a process, by thread. One thread at a time holds the interpreter, in turn."""
 
     def __init__(self) -> None:
         self._queues: dict[Thread, deque[QueuedWork]] = {Thread.TASK: deque(), Thread.LINK: deque()}
@@ -81,9 +82,9 @@ class _Threads:
 
 
 class Machine:
-    """Some processors, and the processes that wait for one. Who has work takes turns with the others, as under a fair
-    scheduler. ``background``: how many processors are used up by processes that have nothing to do; all work takes
-    longer in proportion. ``wake_us``: what a process needs to begin work after it had none."""
+    """Processors, and the processes that wait for one. Processes with work take turns, as under a fair scheduler.
+    ``background``: the number of processors that idle processes use; all work takes longer in proportion. ``wake_us``:
+    the time that a process needs to begin work after it was idle."""
 
     def __init__(self, processors: int, background: float = 0.0, wake_us: float = 0.0) -> None:
         self._wake_us = wake_us
@@ -91,13 +92,13 @@ class Machine:
         self._free = processors
         self._waiting: deque[int] = deque()
         self._work: dict[int, _Threads] = {}
-        """By process that has work or is at work."""
+        """By process that has work or is running."""
         self._pieces: dict[int, _Piece] = {}
         self._left: dict[int, float] = {}
-        """By process: what it has held too little so far, below a microsecond."""
+        """By process: the time that it still has to hold a processor, as a fraction of a microsecond."""
 
     def do(self, process: int, work: QueuedWork, actions: Actions) -> None:
-        """Behind whatever the thread has to do before."""
+        """Adds work, behind the earlier work of its thread."""
         if (before := self._work.get(process)) is not None:
             before.add(work)
             return
@@ -107,19 +108,19 @@ class Machine:
         self._begin(actions)
 
     def ended(self, process: int) -> None:
-        """The process has ended, with what it had still to do."""
+        """The process has ended. Its work is dropped."""
         if process in self._work:
             self._work[process].clear()
             self._pieces.pop(process, None)
 
     def _begin(self, actions: Actions) -> None:
-        """Whatever waits and finds a processor."""
+        """Gives free processors to waiting processes."""
         while self._free and self._waiting:
             self._free -= 1
             self._go_on(self._waiting.popleft(), _TURN_US, actions)
 
     def _go_on(self, process: int, turn_us: int, actions: Actions) -> None:
-        """The process has a processor, and keeps it for so long while others wait."""
+        """Runs a process that has a processor. It keeps the processor for ``turn_us`` while others wait."""
         while (piece := self._piece(process)) is not None:
             if piece.us:
                 self._hold(process, piece, turn_us, actions)
@@ -155,11 +156,11 @@ class Machine:
 
 
 class Machines:
-    """Which machine a process is on: task ``i`` of every vertex on machine ``i``, what comes up beside it on the next,
-    the coordinator on the first. A process keeps its machine when it begins as another one."""
+    """Assigns processes to machines. The successive processes of task ``i`` of a vertex go to machine ``i`` and to the
+    machine after it in turn. The coordinator is on the first machine."""
 
     def __init__(self, processors: int, background: Sequence[float], wake_us: float = 0.0) -> None:
-        """As many machines as ``background`` has numbers; see ``Machine``."""
+        """One machine for each number of ``background``; see ``Machine``."""
         self._all = [Machine(processors, used, wake_us) for used in background]
         self._of: dict[int, Machine] = {COORDINATOR: self._all[0]}
         self._started: dict[str, int] = {}
@@ -176,7 +177,7 @@ class Machines:
     def start(
         self, process: LocalProcess, amount: Amount, costs: Costs, actions: Actions, started: Callable[[], None]
     ) -> None:
-        """The process does so much before it has started."""
+        """Charges a process for its start, then calls ``started``."""
         self.done.add([amount])
         work = QueuedWork(costs.work_us([amount]), partial(_perform, started))
         self.of(process).do(process.number, work, actions)
@@ -191,7 +192,7 @@ class Machines:
 
 
 class CostedDispatcher:
-    """A layer before a world's dispatcher: what a process does waits for a processor of its machine."""
+    """A layer before a world's dispatcher: the work of a process waits for a processor of its machine."""
 
     def __init__(
         self,
@@ -202,11 +203,11 @@ class CostedDispatcher:
         duties: Mapping[str, Duty],
         actions: Callable[[], Actions],
     ) -> None:
-        """``duties``: by vertex."""
+        """``duties``: the duty of the tasks of each vertex."""
         self._inner, self._processes, self._machines, self._costs = inner, processes, machines, costs
         self._duties, self._actions = duties, actions
         self._read = Counter[int]()
-        """By process: events."""
+        """By process: the number of events that it has read."""
 
     def link(self, number: int, event: LinkInput) -> None:
         process = self._processes.get(number)
@@ -227,7 +228,7 @@ class CostedDispatcher:
         self._machines.of(process).do(process.number, work, self._actions())
 
     def _step(self, process: LocalProcess, token: int) -> float:
-        """The step is paid for when it is known what it did; what it gave waits for the process."""
+        """Takes a step, and returns its cost, which is known only afterwards."""
         process.produced = ()
         self._inner.step(process, token)
         duty = self._duties[process.task.vertex]
@@ -238,7 +239,7 @@ class CostedDispatcher:
         return self._costs.work_us(amounts)
 
     def _blocks(self, number: int, events: int) -> Amount:
-        """Those that a process begins with so many events more."""
+        """The blocks that a source begins when it reads this many more events."""
         before = self._read[number]
         self._read[number] = after = before + events * self._costs.rows_per_row
         return Amount("block", after // BLOCK_EVENTS - before // BLOCK_EVENTS)

@@ -12,17 +12,17 @@ from clonos_py.model.segments import LogSegment
 
 
 class MemoryOutput:
-    """The output of one causal sink's task: what was written ahead, by epoch, and the rows that are visible."""
+    """The output of one causal sink's task: the log and checksums written ahead, by epoch, and the visible rows."""
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
-        """Rows are added to ``rows``."""
+        """``rows``: the list to which visible rows are added."""
         self.attempt = Attempt(0, 0)
         self._rows, self._out = rows, -1
         self._logs: dict[int, list[LogSegment]] = {}
         self._checksums: dict[int, dict[int, int]] = {}
 
     def claim(self, attempt: Attempt, checkpoint: int) -> PublishedOutput:
-        """Raises SinkError if a newer attempt has it."""
+        """Takes over the output for an attempt. Raises SinkError if a newer attempt has it."""
         if attempt <= self.attempt:
             raise SinkError(f"attempt {attempt} comes too late: the output belongs to {self.attempt}")
         self.attempt = attempt
@@ -45,7 +45,7 @@ class MemoryOutput:
 
 
 class MemoryCausalSink(CausalSink):
-    """Writes to an output as long as no newer attempt does."""
+    """Writes to an output until a newer attempt claims it."""
 
     _attempt: Attempt | None = None
 
@@ -60,7 +60,7 @@ class MemoryCausalSink(CausalSink):
     def append(
         self, epoch: int, log: Sequence[LogSegment], pieces: Sequence[OutputSegment], torn_after: int | None = None
     ) -> None:
-        """``torn_after``: the process dies when so many of the pieces are out."""
+        """Writes the log, then shows the pieces. ``torn_after``: the number of visible pieces when the process dies."""
         if self._attempt == self.output.attempt:
             self.output.write(epoch, log, pieces)
             for piece in pieces[:torn_after]:

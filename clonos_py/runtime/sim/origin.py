@@ -1,4 +1,4 @@
-"""The sources of generated jobs: numbered rows in partitions that give more or less, fall silent, and end."""
+"""The sources of generated jobs: numbered rows in partitions, with reads of varying size, pauses and an end."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from clonos_py.runtime.sim.slices import among_others
 
 @dataclass(frozen=True)
 class Volume:
-    """How much a source gives, how fast, and when a silent partition counts as idle. It pauses after ``burst`` reads.
-    With ``in_turn`` each partition gives all that it has, and then, after ``nap_us`` without any, the next one. Where
-    rows are ``logged``, a replay must not read them again."""
+    """The number of rows of a source, its speed, and when a silent partition counts as idle. The source pauses after
+    ``burst`` reads. ``in_turn``: it reads each partition to its end, and pauses for ``nap_us`` before the next one.
+    ``logged``: the log has the rows, so a replay must not read them again."""
 
     rows: int
     partitions: int
@@ -31,7 +31,7 @@ class Volume:
 
 
 class RowOrigin(Source):
-    """Partition p gives the ids p, p + partitions, ... of source ``number``, as many at once as the moment says."""
+    """Partition p has the ids p, p + partitions, ... of source ``number``. The size of a read depends on the time."""
 
     def __init__(self, number: int, volume: Volume, ledger: HistoryLedger) -> None:
         self._number, self._first_id = number, number * IDS_PER_SOURCE

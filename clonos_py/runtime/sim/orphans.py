@@ -1,7 +1,7 @@
-"""D10 from the outside: who depends on what is known of happened-before alone, and when a rollback is called for.
+"""D10 from outside: computes orphans from happened-before alone, and whether a rollback is called for.
 
-The coordinator decides from what processes tell it. Here everything is known: which events of which task the frames
-that each process received depend on. So the two can be compared, and neither may borrow from the other.
+The coordinator decides from the messages of processes. The checker has complete data: for each process, the events of
+every task on which its received frames depend. So the two can be compared, and they share no code.
 """
 
 from __future__ import annotations
@@ -13,25 +13,26 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 
 Extent = Mapping[int, int]
-"""By task number: how far into that task's log something depends on it, or holds it."""
+"""By task number: the offset up to which something depends on that task's log, or holds it."""
 
 
 @dataclass(frozen=True)
 class Survivor:
-    """A process that is its task and has not failed."""
+    """An active process that has not failed."""
 
     task: TaskId
     depends: Extent
     holds: Extent
     heard_from: Collection[TaskId]
-    """Tasks of which it received any frame since its restart point, or any part of their logs."""
+    """The tasks from which it received frames since its restart point, or whose logs it holds a part of."""
 
 
 def orphan(
     plan: PhysicalPlan, replays: Extent, stable: Sequence[int], survivors: Collection[Survivor]
 ) -> tuple[TaskId, TaskId] | None:
-    """(who, on whom): a task depends on more of a task's log than its replacement is given (equation 1 after a
-    failure). ``replays``: by failed task, how far its log goes on."""
+    """An orphan and the failed task on which it depends: it depends on more of that task's log than the replacement
+    gets (equation 1 after a failure). None if there is no orphan. ``replays``: by failed task, the end of the log that
+    its replacement gets."""
     for survivor in survivors:
         for number, offset in survivor.depends.items():
             if number in replays and offset > max(replays[number], stable[number]):
@@ -42,8 +43,8 @@ def orphan(
 def called_for(
     plan: PhysicalPlan, failed: Collection[TaskId], stable: Sequence[int], survivors: Collection[Survivor]
 ) -> bool:
-    """Whether a rollback is justified. It is if an orphan is there, and may be if only the lengths of paths speak for
-    one: a receiver of the last of the failed tasks between might depend on all of them."""
+    """Whether a rollback is justified: if there is an orphan, or if there may be one by the lengths of paths. A
+    receiver of the last of several consecutive failed tasks may depend on all of them."""
     for task in failed:
         number = plan.tasks.index(task)
         known = max((s.holds.get(number, 0) for s in survivors), default=0)
@@ -53,7 +54,8 @@ def called_for(
 
 
 def _too_far(plan: PhysicalPlan, start: TaskId, failed: Collection[TaskId], survivors: Collection[Survivor]) -> bool:
-    """A way from ``start`` through failed tasks to a survivor that is longer than the sharing depth and was used."""
+    """Whether a path from ``start`` through failed tasks to a survivor is longer than the sharing depth, and frames
+    have passed its last hop."""
     depth = plan.covered
     if depth >= plan.depth:
         return False
@@ -69,8 +71,9 @@ def _too_far(plan: PhysicalPlan, start: TaskId, failed: Collection[TaskId], surv
 
 
 def must_hold(plan: PhysicalPlan) -> dict[TaskId, frozenset[int]]:
-    """By task: the tasks whose logs it must hold as far as it depends on them. With full sharing depth all upstream of
-    it; else those from which no way is longer than the sharing depth: over a longer one it may depend on more."""
+    """By task: the tasks whose logs it must hold as far as it depends on them. With full sharing depth these are all
+    upstream tasks, else those from which no path is longer than the sharing depth: over a longer path a task may depend
+    on more than it holds."""
     depth = plan.covered
     longest = {} if depth >= plan.depth else _longest_ways(plan)
     return {
@@ -84,7 +87,7 @@ def must_hold(plan: PhysicalPlan) -> dict[TaskId, frozenset[int]]:
 
 
 def may_hold(plan: PhysicalPlan) -> dict[TaskId, frozenset[int]]:
-    """By task: the tasks whose logs may be sent to it, those within the sharing depth (equations 2 and 3)."""
+    """By task: the tasks whose logs may be sent to it: those within the sharing depth (equations 2 and 3)."""
     depth = plan.covered
     return {
         task: frozenset(n for n, origin in enumerate(plan.tasks) if plan.hops[origin].get(task, depth + 1) <= depth)
@@ -93,8 +96,8 @@ def may_hold(plan: PhysicalPlan) -> dict[TaskId, frozenset[int]]:
 
 
 def _longest_ways(plan: PhysicalPlan) -> dict[tuple[TaskId, TaskId], int]:
-    """Of a graph without loops, as they need full depth or none. Tasks are in topological order, so that one pass per
-    origin is enough."""
+    """The longest path between each two tasks, in a graph without loops: jobs with loops need full depth or none. Tasks
+    are in topological order, so that one pass per origin is enough."""
     longest: dict[tuple[TaskId, TaskId], int] = {}
     senders = {task: {plan.sender(c) for c in plan.inputs[task]} for task in plan.tasks}
     for origin in plan.tasks:

@@ -25,7 +25,7 @@ from clonos_py.runtime.world.world import World, WorldSettings
 
 @dataclass(frozen=True)
 class SimulatedPorts:
-    """Of one task: time of the world, and randomness and answers that no two attempts get alike."""
+    """The ports of one task: the time of the world, and random seeds and answers that differ in each attempt."""
 
     now: Callable[[], int]
     random: random.Random
@@ -53,7 +53,7 @@ class SimulatedPorts:
 
 @dataclass
 class SimulatedRun:
-    """What a simulated run showed. ``problems`` is empty if nothing is wrong."""
+    """The result of a simulated run. ``problems`` is empty if nothing is wrong."""
 
     seed: int
     ended: EndJob | None = None
@@ -82,9 +82,9 @@ def simulate_plan(
     limits: ChannelLimits | None = None,
     linger_us: int = 2_000,
 ) -> SimulatedRun:
-    """Runs a plan once; everything is decided by ``seed``, checkpoint intervals and windows too unless ``policy`` is
-    given. ``actions_expected`` fits the moments of kills to a short run. Rollbacks count as problems, unless the job
-    recovers so: with full sharing depth none is ever needed."""
+    """Runs a plan once. ``seed`` decides everything, including the window, and the checkpoint interval unless
+    ``policy`` is given. ``actions_expected`` fits the moments of kills to a short run. Rollbacks count as problems,
+    except in a rollback job: with full sharing depth none is ever needed."""
     random_ = random.Random(seed)
     outcome = SimulatedRun(seed)
     time = VirtualTime(random_)
@@ -122,8 +122,8 @@ def simulate(
     kills: int = 3,
     limits: ChannelLimits | None = None,
 ) -> SimulatedRun:
-    """Runs the two-witness job once, and adds what the witnesses disagree on to the problems. Of ``limits`` all holds
-    but the window, which is drawn."""
+    """Runs the two-witness job once, and adds disagreements of the witnesses to the problems. The window of ``limits``
+    is ignored: the seed draws it."""
     ledger = WitnessLedger()
     outcome = simulate_plan(job.plan(ledger), seed, kills, limits=limits)
     outcome.problems.extend(disagreements(ledger, job.total))

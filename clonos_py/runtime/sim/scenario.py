@@ -1,4 +1,4 @@
-"""One run of a scenario under all checks, from deployment to the end that its witnesses must agree on."""
+"""Runs a scenario under all checks, from the deployment to the end, where its witnesses must agree."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ ACTIONS_MAX = 150_000
 _RESTARTS_MAX = 16
 _OF_THE_DISK = ("CheckpointError", "CapacityError")
 _CONNECTION_TIMEOUT_US = 1_600_000
-"""Of a standstill of the coordinator two heartbeats may count: no connection is given up for that."""
+"""Longer than the two heartbeats that may count of a coordinator's standstill: it causes no connection timeout."""
 _DELTAS_MAX = 3
-"""So few that every run has several whole manifests."""
+"""So few delta manifests in a row that every run has several whole manifests."""
 _SPILL_BYTES = 500
-"""Some frames of a few rows."""
+"""The size of some frames of a few rows."""
 
 
 @dataclass
 class ScenarioResult:
-    """What a run showed. ``problems`` is empty if nothing is wrong."""
+    """The result of a run. ``problems`` is empty if nothing is wrong."""
 
     scenario: Scenario
     problems: list[str] = field(default_factory=list)
@@ -54,7 +54,7 @@ def run_seed(seed: int, range_: Range = Range()) -> ScenarioResult:  # noqa: B00
 
 
 def run_scenario(scenario: Scenario) -> ScenarioResult:
-    """Everything is decided by the scenario: the same one gives the same story."""
+    """Runs a scenario. It decides everything: the same scenario gives the same story."""
     return _Run(scenario).judged()
 
 
@@ -91,7 +91,7 @@ class _Run:
             self._run_to_the_end()
         except Violation as problem:
             verdict.problems.append(str(problem))
-        except Exception as problem:  # noqa: BLE001 - a machine that trips over its own invariant is a finding, too
+        except Exception as problem:  # noqa: BLE001 - a failed assertion of a machine is a finding, too
             place = traceback.extract_tb(problem.__traceback__)[-1]
             verdict.problems.append(f"{type(problem).__name__}: {problem} ({place.filename}:{place.lineno})")
         if not verdict.problems:
@@ -109,7 +109,8 @@ class _Run:
         return self._plan.sharing_depth != 0 or self._plan.rollback
 
     def _run_to_the_end(self) -> None:
-        """A crash, a disk that failed or a stop ends a run; the next one resumes from the last checkpoint."""
+        """Runs the job until it finishes. After a crash, a failed disk or a stop it is run again from its last
+        checkpoint."""
         settings = self._settings()
         for _ in range(_RESTARTS_MAX):
             world = HarshWorld(
@@ -145,7 +146,7 @@ class _Run:
         return ended.stopped or ended.error == CRASHED or disk
 
     def _settings(self) -> WorldSettings:
-        """Heartbeats cost actions: they are quick only where a process may fall silent."""
+        """The settings of the world. Heartbeats cost actions: they are frequent only if a process may hang."""
         conditions = self._scenario.conditions
         patient = all(fault.kind is not FaultKind.FREEZE for fault in self._scenario.faults)
         policy = JobPolicy(

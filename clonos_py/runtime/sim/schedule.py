@@ -1,4 +1,4 @@
-"""Virtual time and seeded delays: every run of the simulator is decided by its seed."""
+"""Virtual time and seeded delays: a seed decides every run of the simulator."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ TYPICAL_US: Mapping[str, int] = {
     "detect": 15_000,
     "call": 3_000,
 }
-"""Mean delay by kind of action; actual ones are spread from nothing to many times that, so that orders vary."""
+"""The mean delay by kind of action. Actual delays range from 0 to four times that, so that orders vary."""
 _SLOW_LIKE = {"retry": "start"}
-"""Kinds that are as slow as another one is."""
+"""Kinds that have the slowness of another kind."""
 
 
 class VirtualTime:
@@ -29,9 +29,9 @@ class VirtualTime:
     def __init__(self, random_: random.Random, slowness: Mapping[str, float] | None = None) -> None:
         self._random = random_
         self.slowness = dict(slowness or {})
-        """By kind of action: how many times as long it takes as is typical."""
+        """By kind of action: the factor on its typical delay."""
         self._slow_us: dict[str, int] = {}
-        """By kind of action: when it was last made slower or faster."""
+        """By kind of action: when its factor was last changed."""
         self._now_us = 1_700_000_000_000_000
 
     def now_us(self) -> int:
@@ -46,17 +46,17 @@ class VirtualTime:
         return ()
 
     def slow(self, kind: str, factor: float) -> None:
-        """From now on all actions of this kind take so many times as long; with a fraction it is over."""
+        """Multiplies the delays of all later actions of this kind by ``factor``; the inverse factor ends it."""
         self.slowness[kind] = self.slowness.get(kind, 1.0) * factor
         self._slow_us[kind] = self._now_us
 
     def was_slow(self, kind: str, within_us: int) -> bool:
-        """Whether actions of this kind have been made slow, or were until then, within so much time."""
+        """Whether the slowness of this kind was changed within the last ``within_us``."""
         at_us = self._slow_us.get(kind)
         return at_us is not None and self._now_us - at_us <= within_us
 
     def delay_us(self, kind: str, what: object = None) -> int:
-        """Mostly near nothing, sometimes long: the orders that matter come from the extremes."""
+        """Draws a delay, mostly near 0 and sometimes long: the orders that matter come from the extremes."""
         draw = self._random.random()
         slowness = self.slowness.get(_SLOW_LIKE.get(kind, kind), 1.0)
         return int(TYPICAL_US[kind] * slowness * 4 * draw * draw * draw)

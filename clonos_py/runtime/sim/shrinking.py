@@ -1,4 +1,4 @@
-"""Makes a failing scenario smaller while it still fails: fewer faults, fewer and simpler tasks, fewer rows."""
+"""Shrinks a failing scenario while it still fails: fewer faults, fewer and simpler tasks, fewer rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ RUNS_MAX = 200
 
 
 def shrink(failed: ScenarioResult, runs_max: int = RUNS_MAX) -> ScenarioResult:
-    """The smallest failing run found, greedily. What is smaller has other moments: two seeds are tried."""
+    """The smallest failing run found by a greedy search. A smaller scenario has other timings, so two seeds of it are
+    tried."""
     smallest, left, at = failed, runs_max, 0
     last_change = -1
     while left > 0:
@@ -69,7 +70,7 @@ def _smaller_topologies(topology: Topology) -> Iterator[Topology]:
 
 
 def _without(nodes: tuple[SimulatedVertex, ...], gone: int) -> tuple[SimulatedVertex, ...] | None:
-    """The graph without a node: what it fed is fed by its own first input. None if that leaves no job."""
+    """The graph without a node: its first input feeds the nodes that it fed. None if that leaves no valid job."""
     node = nodes[gone]
     if node.feedback is not None or StepKind.ROUTE in node.steps:
         return None
@@ -98,7 +99,7 @@ def _without(nodes: tuple[SimulatedVertex, ...], gone: int) -> tuple[SimulatedVe
 
 
 def _still(partitioning: Partitioning, source: int, before: int) -> Partitioning:
-    """Another sender may have another parallelism, with which FORWARD does not go."""
+    """The partitioning of an edge whose sender may have changed: FORWARD needs equal parallelism."""
     changed = source != before and partitioning is Partitioning.FORWARD
     return Partitioning.REBALANCE if changed else partitioning
 

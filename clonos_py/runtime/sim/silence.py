@@ -1,8 +1,8 @@
-"""Checks that processes are replaced for a reason: one that hung, one that cannot be reached, or one that has died.
+"""Checks that processes are replaced for a reason: they have hung, are unreachable, or have died.
 
-The simulator knows what befell which process. One that was never hung is never taken for dead because it was silent,
-unless control messages were slow. A live one is never replaced as unreachable, unless two processes were cut off for
-good, or a refused connection takes as long as is waited for one. That the coordinator stood still is no reason.
+The simulator has a record of all faults. A process that never hung must not be replaced as silent, unless control
+messages were slow. A running process must not be replaced as unreachable, unless two processes were cut off for good,
+or a refused connection may take as long as the connection timeout. A standstill of the coordinator is no reason.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _UNREACHABLE = "no data connection"
 
 
 class Silence:
-    """What befell the processes of one run."""
+    """The record of hung and cut-off processes of one run, and the check."""
 
     def __init__(self) -> None:
         self._hung: set[int] = set()
         self._cut_off = False
 
     def hangs(self, number: int) -> None:
-        """A process stands still, for however long."""
+        """A process hangs, for any time."""
         self._hung.add(number)
 
     def cut_off(self) -> None:
-        """Two processes cannot reach each other any more."""
+        """Two processes are cut off from each other for good."""
         self._cut_off = True
 
     def decided(
@@ -40,7 +40,7 @@ class Silence:
         control_is_slow: bool,
         connecting_is_slow: bool,
     ) -> None:
-        """The coordinator has decided; nothing of it is done yet."""
+        """Checks instructions of the coordinator before they are carried out."""
         killed = -1
         for instruction in instructions:
             match instruction:

@@ -1,6 +1,6 @@
-"""Reads as of a source that decodes many rows at once: slices of batches of which the other rows are never the same.
+"""Reads like those of a source that decodes many rows at once: slices of batches whose other rows always differ.
 
-Of a narrow column, such as int32, a slice has other bytes than a batch of equal rows.
+A slice of a narrow column, such as int32, may have other bytes than a batch of equal rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A simulated disk for retained frames that fails on order: the next frames that are written do not fit."""
+"""A simulated disk for retained frames that fails on request: the next frames that are written do not fit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clonos_py.runtime.spill import MemoryShelf
 
 
 class Disk:
-    """One of all processes; each has a shelf of its own."""
+    """The disk that all processes share. Each process has its own shelf."""
 
     def __init__(self) -> None:
         self._failures = 0
@@ -21,7 +21,7 @@ class Disk:
         return _Shelf(self)
 
     def check(self) -> None:
-        """Raises CapacityError if a failure is on order."""
+        """Raises CapacityError if a failure was requested."""
         if self._failures:
             self._failures -= 1
             raise CapacityError("the simulated disk is full")

@@ -1,4 +1,4 @@
-"""The operators of generated jobs: each asks something nondeterministic and adds the answer to its rows' histories."""
+"""The operators of generated jobs: each adds a nondeterministic answer to the histories of its rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _RANKS = pa.schema([("key", pa.int64()), ("rank", pa.int64())])
 
 
 class Step(Operator):
-    """Adds what ``answers`` gives, one number per row, to the histories. Subclasses ask something nondeterministic."""
+    """Adds the numbers that ``answers`` returns, one per row, to the histories. In subclasses they are
+    nondeterministic."""
 
     def __init__(self, letter: int) -> None:
         self._letter = letter
@@ -35,7 +36,7 @@ class Step(Operator):
         )
 
     def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
-        """Here: nothing is asked."""
+        """One number per row; here always 0."""
         return [0] * rows.num_rows
 
 
@@ -50,7 +51,7 @@ class AskClock(Step):
 
 
 class AskService(Step):
-    """The service never answers the same twice, and refuses now and then."""
+    """Calls a service for every row. The service never repeats an answer, and sometimes refuses."""
 
     def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
         return [self._ask() for _ in range(rows.num_rows)]
@@ -64,7 +65,7 @@ class AskService(Step):
 
 
 class AskAtLength(Step):
-    """Every batch gets one answer that is too large for the log."""
+    """Calls a service once per batch. The answer is too large for the log."""
 
     def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
         try:
@@ -75,15 +76,15 @@ class AskAtLength(Step):
 
 
 class AskWatermark(Step):
-    """Depends on the order of inputs, and on when a partition falls idle."""
+    """Answers the watermark, which depends on the order of inputs and on when a partition becomes idle."""
 
     def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
         return [self.ctx.watermark] * rows.num_rows
 
 
 class CountTimers(Step):
-    """Sets a processing-time timer for every batch and answers how many have fired. A timer that is overdue when rows
-    come is lost, which stops the job."""
+    """Sets a processing-time timer for every batch and answers how many have fired. If a timer is overdue when rows
+    arrive, it counts as lost, which stops the job."""
 
     PAUSE_US = 7_000
 
@@ -134,7 +135,7 @@ class CountRows(Step):
 
 
 class RankByKey(Step):
-    """Numbers the rows of each key, state by key group. Its input is partitioned by key."""
+    """Numbers the rows of each key, with state by key group. Its input is partitioned by key."""
 
     def __init__(self, letter: int) -> None:
         super().__init__(letter)
@@ -160,7 +161,7 @@ class RankByKey(Step):
 
 
 class RememberOther(Step):
-    """Of two inputs: answers the last id that came from the other side."""
+    """An operator with two inputs: answers the last id that arrived on the other side."""
 
     def __init__(self, letter: int) -> None:
         super().__init__(letter)
@@ -179,7 +180,7 @@ class RememberOther(Step):
 
 
 class RouteBack(Step):
-    """Sends some rows round again, as dice say: port 1 leads back. Those that have been round often go on."""
+    """Sends random rows back into the loop, on port 1. Rows that have made enough rounds always go on."""
 
     _BACK = 0.4
     _ROUNDS_MAX = 4
@@ -199,7 +200,7 @@ class RouteBack(Step):
 
 
 class StepKind(Enum):
-    """What an operator of a generated job asks."""
+    """The kind of an operator of a generated job: the nondeterministic answer that it adds."""
 
     PLAIN = "plain"
     DICE = "dice"
@@ -229,4 +230,4 @@ STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
     StepKind.OTHER: RememberOther,
     StepKind.ROUTE: RouteBack,
 }
-"""By kind: the operator with a given letter."""
+"""By kind: the factory of its operators, which takes a letter."""

@@ -1,4 +1,4 @@
-"""A coordinator's events in words, for the stories that simulated runs print."""
+"""Formats a coordinator's events as text, for the stories that simulated runs print."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ _WORD_BEGINS = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def words(event: CoordinatorEvent) -> str:
-    """``standby promoted join[0], attempt 1.2``: what happened, to which task, and the details with their names."""
+    """An event as text, such as ``standby promoted join[0], attempt 1.2``: its name, its task, and its other fields."""
     details = [f"{field.name} {getattr(event, field.name)}" for field in fields(event)]
     return ", ".join([_WORD_BEGINS.sub(" ", type(event).__name__).lower(), *details]).replace(", task ", " ", 1)

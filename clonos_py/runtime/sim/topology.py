@@ -1,4 +1,4 @@
-"""Generated jobs as plain values: vertices and what they ask, how they are connected, and the plan made of it."""
+"""Generated jobs as plain values: vertices, their steps and edges, and the physical plan made of them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from clonos_py.runtime.sim.steps import STEPS, StepKind
 BACK = 1
 """The port of the step that sends rows back."""
 STEPS_MAX = 4
-"""An operator's letter is made of its vertex and its place there."""
+"""The most steps of a vertex. An operator's letter is computed from its vertex and its place in it."""
 
 
 @dataclass(frozen=True)
 class InputEdge:
-    """An input of a vertex: from the vertex of this number."""
+    """An input of a vertex. ``source``: the number of the vertex that it comes from."""
 
     source: int
     partitioning: Partitioning
@@ -34,44 +34,44 @@ class InputEdge:
 
 @dataclass(frozen=True)
 class SimulatedVertex:
-    """One vertex. Without feeds it is a source; what feeds no other has a sink."""
+    """One vertex. Without feeds it is a source. If it feeds no other vertex, it has a sink."""
 
     parallelism: int
     feeds: tuple[InputEdge, ...] = ()
     steps: tuple[StepKind, ...] = ()
     volume: Volume | None = None
     tapped: bool = False
-    """Whether it has a sink although it feeds others."""
+    """Whether it has a sink even if it feeds other vertices."""
     standbys: int = 1
     causal: bool = False
     """Whether the rows of its sink are visible at once."""
     feedback: InputEdge | None = None
-    """Of the head of a loop: from the vertex whose last step sends rows back."""
+    """The feedback edge of a loop's head, from the vertex whose last step sends rows back."""
 
     @property
     def inputs(self) -> tuple[InputEdge, ...]:
-        """Its feeds, and what comes back to it."""
+        """Its feeds and its feedback edge."""
         return self.feeds if self.feedback is None else (*self.feeds, self.feedback)
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Nodes in topological order. Every inner node has at least one step, so that paths can be told from each other."""
+    """A generated job: nodes in topological order. Every inner node has at least one step, so that paths differ."""
 
     nodes: tuple[SimulatedVertex, ...]
     sharing_depth: int = -1
     rollback: bool = False
-    """Exactly-once although nothing is logged: a failure sends all tasks back."""
+    """Exactly-once without logging: after a failure all tasks roll back."""
     regenerates: bool = False
-    """Whether sources that ask nothing keep no frames and make them again."""
+    """Whether sources without steps regenerate frames instead of keeping them."""
     time_granularity_us: int = 0
     adaptive: bool = False
-    """Whether the size of frames and reads follows what rows cost."""
+    """Whether the size of frames and reads adapts to the cost of rows."""
     protocol: str = ALIGNED
 
     @cached_property
     def fed(self) -> frozenset[int]:
-        """The nodes that feed others."""
+        """The nodes that feed other nodes."""
         return frozenset(feed.source for node in self.nodes for feed in node.feeds)
 
     def has_sink(self, number: int) -> bool:
@@ -83,7 +83,7 @@ class Topology:
 
     @property
     def rows_of(self) -> dict[int, int]:
-        """By source: how many rows it gives."""
+        """The number of rows of each source."""
         return {n: node.volume.rows for n, node in enumerate(self.nodes) if node.volume is not None}
 
     def letters(self, number: int) -> range:
@@ -91,7 +91,7 @@ class Topology:
 
     @property
     def numbered(self) -> dict[int, bool]:
-        """The operators that count, by letter; whether they count each key by itself."""
+        """The operators that count, by letter, and whether they count each key separately."""
         counting = (StepKind.COUNT, StepKind.RANK)
         return {
             letter: kind is StepKind.RANK
@@ -102,7 +102,7 @@ class Topology:
 
     @cached_property
     def rounds(self) -> dict[int, bytes]:
-        """By the letter of the step that sends rows back: the letters of a whole round, which ends with it."""
+        """By the letter of the step that sends rows back: the letters of a whole round, with that one last."""
         found = {}
         for head, node in enumerate(self.nodes):
             if node.feedback is not None:
@@ -115,12 +115,12 @@ class Topology:
         return found
 
     def _between(self, head: int, number: int) -> set[int]:
-        """The nodes that feed ``number`` and come from ``head``, or are it."""
+        """The nodes that feed ``number`` and are ``head`` or reachable from it."""
         return {f.source for f in self.nodes[number].feeds if f.source == head or self._between(head, f.source)}
 
     @cached_property
     def paths(self) -> dict[str, set[Path]]:
-        """By sink: the ways on which rows come that go round no loop."""
+        """By sink: the paths of rows that make no rounds through loops."""
         leading: list[list[Path]] = []
         for number, node in enumerate(self.nodes):
             own = bytes(self.letters(number))
@@ -176,7 +176,7 @@ class Topology:
 
     @property
     def partitions(self) -> dict[TaskId, list[tuple[int, int]]]:
-        """By source task: the numbers of its source and of each partition that it reads and that has rows."""
+        """By source task: the partitions that it reads and that have rows, as (source number, partition number)."""
         return {
             TaskId(self.name(number), index): [
                 (number, partition) for partition in range(index, min(volume.partitions, volume.rows), node.parallelism)
@@ -191,7 +191,7 @@ class Topology:
         return sum(node.parallelism for node in self.nodes)
 
     def lines(self) -> list[str]:
-        """For people: one line per vertex."""
+        """A readable description: one line per vertex."""
         return [self._line(number) for number in range(len(self.nodes))]
 
     def _line(self, number: int) -> str:

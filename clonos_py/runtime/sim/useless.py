@@ -1,11 +1,11 @@
-"""Snapshots that are part of no recovery line, by definition: communication-induced checkpoints have none (E10).
+"""Finds useless snapshots, by their definition: a communication-induced protocol must take none (E10).
 
-What a task has taken and sent when it took a snapshot is all that is needed; stamps are not looked at. A snapshot is
-useless if no choice of one snapshot of each task that fits together contains it.
+A snapshot is useless if no recovery line contains it: no set of fitting snapshots, one of each task. The check needs
+only the frames that a task had taken and sent at each snapshot; it does not use stamps.
 
-It is looked at when a job with loops that replays its determinants has ended. Without loops no snapshot can be useless.
-Rollback recovery is left out: a rollback undoes snapshots and frames, so that those that a snapshot fitted may be gone,
-though it was useful when it was taken. What a rollback must choose is checked in ``lines``.
+The check runs when a job with loops that replays its determinants has ended. Without loops no snapshot can be useless.
+Rollback recovery is left out: a rollback undoes snapshots and frames, so the snapshots that a snapshot fitted may be
+gone, even if it was useful when it was taken. ``lines`` checks the choice of a rollback.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ class SnapshotHistory:
         self._taken: dict[TaskId, dict[int, Positions]] = {task: {} for task in plan.tasks}
 
     def took(self, task: TaskId, epoch: int, progress: TaskProgress) -> None:
-        """A task has taken the snapshot that begins this epoch; or a replay of it has passed it."""
+        """A task has taken the snapshot that begins this epoch, or its replay has passed that snapshot."""
         positions = Positions([channel.next_seq for channel in progress.inputs], list(progress.outputs))
         self._taken[task][epoch] = positions
 
     def restarts(self, task: TaskId, epoch: int) -> None:
-        """The task goes on from the snapshot that begins this epoch, and takes those after it again, or others."""
+        """The task restarts from the snapshot that begins this epoch. Later snapshots are dropped: it takes them again,
+        or others."""
         self._taken[task] = {taken: found for taken, found in self._taken[task].items() if taken <= epoch}
 
     def useless(self) -> list[str]:
-        """Those that are, for people."""
+        """Readable descriptions of the useless snapshots."""
         plan = self._plan
         histories = {task: [at_the_start(plan, task), *self._by_epoch(task)] for task in plan.tasks}
         found = []

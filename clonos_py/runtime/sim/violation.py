@@ -1,13 +1,14 @@
-"""What is raised where something that must hold at every step of a run does not."""
+"""The error for a broken invariant of a run."""
 
 from __future__ import annotations
 
 
 class Violation(AssertionError):
-    """Something that must hold at every step did not."""
+    """An invariant that must hold at every step does not hold."""
 
 
 def check(holds: bool, complaint: str) -> None:
-    """Where it is called for every frame, raise instead: the complaint takes longer to write than the check."""
+    """Raises Violation unless ``holds``. Code that runs for every frame should test and raise itself: to format the
+    complaint takes longer than the check."""
     if not holds:
         raise Violation(complaint)

@@ -1,4 +1,4 @@
-"""Layers of a world that change nothing: they show the checks what machines take and what they decide."""
+"""Layers of a world that change nothing: they pass the inputs and the decisions of machines to the checkers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Decided = Callable[[list[JobInstruction]], None]
 
 
 class WatchedDispatcher:
-    """Shows what links and tasks have taken."""
+    """Passes the inputs of links and tasks to the checkers."""
 
     def __init__(
         self, inner: Dispatcher, processes: Mapping[int, LocalProcess], watch: InvariantChecker, bounds: Bounds
@@ -57,7 +57,7 @@ class WatchedDispatcher:
 
 
 class WatchedCoordinator:
-    """Shows the instructions of each event before any is carried out."""
+    """Passes the coordinator's instructions to a checker before they are carried out."""
 
     def __init__(self, machine: JobMachine, decided: Decided) -> None:
         self._machine, self._decided = machine, decided

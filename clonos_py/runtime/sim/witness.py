@@ -1,11 +1,11 @@
-"""The two-witness job: every record gets a random number, a time and an answer that no one gives twice, and flows over
-two different paths into two sinks. If a recovery changed anything that was visible already, they disagree.
+"""The two-witness job: every record gets a random number, a time and an answer that is never repeated, and flows over
+two different paths into two sinks. If a recovery changes anything that was visible already, the sinks disagree.
 
     numbers -> rebalance -> enrich -+-> forward ---------------------> left
                                     +-> hash(key) -> rank (in order) -> right
 
 ``enrich`` also counts processing-time timers that it sets itself, and every row carries the count. ``rank`` numbers the
-rows of a key as they arrive and forgets the number at a timer: its state depends on order and on timers, too.
+rows of a key in order of arrival, and a timer resets the number: its state depends on order and on timers, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from clonos_py.runtime.sim.slices import among_others
 _NUMBER_NAMES = ("id", "key", "at")
 _ENRICHED_NAMES = (*_NUMBER_NAMES, "random", "time", "answer", "ticks")
 _TYPES = {"key": pa.int32()}
-"""Of columns that have no int64."""
+"""The types of columns that are not int64."""
 
 
 def _schema(*names: str) -> pa.Schema:
@@ -82,8 +82,8 @@ class NumberSource(Source):
 
 
 class EnrichStep(Operator):
-    """Asks everything that is nondeterministic, for every row, and counts timers. A timer that is overdue by more than
-    ``late_us`` is lost, which stops the job."""
+    """Adds all kinds of nondeterministic answers to every row, and counts timers. If a timer is overdue by more than
+    ``late_us``, it counts as lost, which stops the job."""
 
     def __init__(self, pause_us: int, late_us: int) -> None:
         self._pause_us, self._late_us = pause_us, late_us
@@ -112,7 +112,7 @@ class EnrichStep(Operator):
         self._due.remove(at)
 
     def on_end(self) -> None:
-        """No timer fires any more, whatever a sender that restarts may still send (at-least-once)."""
+        """No timer fires any more, even if a sender that restarts still sends rows (at-least-once)."""
         self._due.clear()
 
     def snapshot(self) -> OperatorState:
@@ -124,7 +124,7 @@ class EnrichStep(Operator):
 
 
 class RankStep(Operator):
-    """Numbers the rows of each key in order of arrival; a timer after ``pause_us`` forgets the number."""
+    """Numbers the rows of each key in order of arrival. A timer after ``pause_us`` resets the number."""
 
     def __init__(self, pause_us: int) -> None:
         self._pause_us = pause_us
@@ -167,7 +167,7 @@ class RankStep(Operator):
 
 
 class Witness(Sink):
-    """Writes to a ledger that outlives processes; what is not committed does not count."""
+    """A transactional sink. It writes to a ledger that outlives processes; only committed rows count."""
 
     def __init__(self, name: str, ledger: WitnessLedger) -> None:
         self._name, self._ledger = name, ledger
@@ -193,7 +193,7 @@ class Witness(Sink):
 
 
 class CausalWitness(MemoryCausalSink):
-    """Writes to an output of the ledger, where its rows are visible at once."""
+    """A causal sink. It writes to an output of the ledger, where its rows are visible at once."""
 
     def __init__(self, name: str, ledger: WitnessLedger) -> None:
         self._name, self._ledger = name, ledger
@@ -205,7 +205,7 @@ class CausalWitness(MemoryCausalSink):
 
 
 class WitnessLedger:
-    """What the witnesses have written. Committing twice is committing once."""
+    """The output of the witnesses. Commits are idempotent."""
 
     def __init__(self) -> None:
         self._staged: list[list[dict[str, int]]] = []
@@ -234,16 +234,16 @@ class WitnessJob:
     parallelism: int = 2
     partitions: int = 4
     pause_us: int = 2_000
-    """Between two reads of a source, so that the job lasts for several checkpoints."""
+    """The pause between two reads of a source, so that the job lasts for several checkpoints."""
     late_us: int = 0
-    """How late a timer may fire: not at all in virtual time."""
+    """How late a timer may fire; 0 in virtual time."""
     frame_rows: int = 8
     sharing_depth: int = -1
     rollback: bool = False
     protocol: str = ALIGNED
     standbys: int = 1
     regenerates: bool = False
-    """Whether the source makes its frames again instead of keeping them."""
+    """Whether the source regenerates its frames instead of keeping them."""
     gaps: bool = False
     time_granularity_us: int = 300
     causal: tuple[str, ...] = ()
@@ -306,7 +306,7 @@ class WitnessJob:
 
 
 def disagreements(ledger: WitnessLedger, total: int) -> list[str]:
-    """What is wrong with the witnesses' records: missing, doubled, or not the same. Empty if nothing is."""
+    """The errors in the witnesses' records: missing, duplicate or differing ones. Empty if there are none."""
     left = ledger.rows("left")
     right = [{k: v for k, v in row.items() if k != "rank"} for row in ledger.rows("right")]
     found = []
