@@ -41,7 +41,7 @@ def hold(folder: Path) -> Hold:
     for _ in range(_ATTEMPTS):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except FileExistsError:  # it was removed between two looks at it, or it is no folder
+        except FileExistsError:  # it was removed during the call, or it is no folder
             time.sleep(_PAUSE_S)
             continue
         try:

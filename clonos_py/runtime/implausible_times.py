@@ -21,7 +21,7 @@ _FACTORS = {"s": 1_000_000.0, "ms": 1_000.0, "ns": 0.001}
 
 
 class TimeWatch:
-    """Warns of each source once."""
+    """Finds implausible event times, and warns once for each source."""
 
     def __init__(self) -> None:
         self._warned: set[str] = set()

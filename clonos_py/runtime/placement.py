@@ -75,7 +75,7 @@ class Placement:
         self._placed[number] = _Placed(task, seat)
 
     def promoted(self, number: int) -> None:
-        """The process becomes its task, and its host process takes no further standbys."""
+        """The process becomes active, and its host process takes no further standbys."""
         if number in self._placed:
             self._closed.add(self._placed[number].seat.host_process)
 

@@ -87,7 +87,7 @@ class TrialSpec(msgspec.Struct):
 
 
 class _Given:
-    """The output of an operator under trial. Dead letters come on the last port."""
+    """The output of an operator under trial. Dead letters are on the last port."""
 
     def __init__(self) -> None:
         self.batches: dict[int, list[pa.RecordBatch]] = {}

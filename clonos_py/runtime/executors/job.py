@@ -79,7 +79,7 @@ class JobPorts(Protocol):
         ...
 
     def end(self, end: EndJob) -> None:
-        """The job is over."""
+        """The job is over. ``end`` says how it ended."""
         ...
 
 
@@ -106,7 +106,7 @@ class JobExecutor:
         self.carry_out(self.machine.handle(event, self._ports.now_us()))
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Called at ``wake_us``: lets the machine handle what is due."""
         self.carry_out(self.machine.tick(self._ports.now_us()))
 
     def carry_out(self, instructions: Sequence[JobInstruction]) -> None:

@@ -41,7 +41,7 @@ _END_S = 1.0
 
 
 class Driver:
-    """One run, to its end."""
+    """Drives one run to its end."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class Driver:
         self._gives_way = bulletin.gives_way
         for wish in bulletin.wishes:
             coordinator.join.remote(wish.number, self._actors.make(wish, coordinator, self._term))
-        self._actors.dismiss(bulletin.dismissed)  # last: a process may begin in the place of one of them
+        self._actors.dismiss(bulletin.dismissed)  # last: a new process may replace a dismissed one
         for lines in bulletin.news.printed:
             terminal().write(lines)
         for at_us, event in bulletin.news.events:

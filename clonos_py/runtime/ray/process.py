@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy.ma  # noqa: F401 - Arrow loads it with the first array it makes of numpy's, which takes 40 ms
+import numpy.ma  # noqa: F401 - else Arrow imports it with its first array from numpy, which takes 40 ms
 import pyarrow as pa
 
 from clonos_py.checkpoint.store import SnapshotStore

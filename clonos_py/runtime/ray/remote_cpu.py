@@ -38,7 +38,7 @@ class RemoteCpuTimes:
         return None
 
     def _keep(self, number: int) -> Callable[[Any], None]:
-        """A callback for Ray's own thread."""
+        """The callback for a result. A thread of Ray calls it."""
 
         def keep(future: Any) -> None:
             with suppress(Exception):  # the neighbour has died

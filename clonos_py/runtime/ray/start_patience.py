@@ -30,7 +30,7 @@ class Signs:
 
     starting: Collection[StartingWorker]
     load: str = ""
-    """How busy the machine is, in words."""
+    """The load of the machine, as text."""
 
 
 class StartPatience:
@@ -71,7 +71,7 @@ class StartPatience:
 
     @property
     def seen(self) -> str:
-        """What the last look showed, in words."""
+        """The signs of the last look, as text."""
         amount = len(self._starting)
         workers = "no worker process starts" if not amount else f"{amount} worker process{'es' * (amount > 1)} starting"
         return ", ".join(part for part in (workers, self._load) if part)

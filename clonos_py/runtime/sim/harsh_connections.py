@@ -29,7 +29,7 @@ class CutOff:
 
 
 class HarshConnections:
-    """A layer before the connections of one process."""
+    """A layer before the connections of one process: refuses cut-off peers, and shows sent frames to a checker."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from clonos_py.model.ids import TaskId
 
 ORACLE = "oracle"
 LARGE = "large"
-"""The service of this name gives answers that are too large for a log."""
+"""The service of this name returns answers that are too large for a log."""
 _LARGE_BYTES = 66_000
 _REFUSALS = 0.1
 

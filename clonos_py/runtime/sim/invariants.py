@@ -10,8 +10,8 @@ Each broken promise raises a ``Violation``:
 - tasks restart from the recovery line, with all frames that they need (``lines``), and never from a snapshot older than
   a commit (``commits``);
 - data that a completed checkpoint covers is dropped;
-- rollbacks happen if and only if D10 calls for them; where availability is preferred, they never happen, and tasks
-  restart when D10 calls for that, until a checkpoint covers the frames that were sent again;
+- rollbacks happen when D10 calls for them, and only then. Where availability is preferred, they never happen: tasks
+  restart without log when D10 calls for it, or while no checkpoint covers the frames that such a restart sent again;
 - in a rollback job every failure is followed by a rollback (E2), in which all tasks begin; a machine that another has
   replaced in its process does nothing more (E9);
 - a job makes progress: if for a long time no frame is taken and nothing is decided, it is stuck.
@@ -211,7 +211,7 @@ class InvariantChecker:
         return process.link.state is not TaskState.FAILED and chosen
 
     def restored(self, process: LocalProcess, item: TakeState) -> None:
-        """The task of ``process`` has taken the state of a snapshot."""
+        """The task of ``process`` has loaded a snapshot: checks its progress."""
         if item.progress is None or process.link.state is TaskState.FAILED:
             return
         wanted, found = item.progress, process.machine.progress
@@ -233,7 +233,7 @@ class InvariantChecker:
                 self._of(process).next_seq[channel.index] = None
 
     def sent(self, process: LocalProcess, wish: io.SendFrame) -> None:
-        """A frame leaves on a connection of ``process``."""
+        """``process`` sends a frame: records its dependencies."""
         if wish.header.kind is not FrameKind.LOG_ONLY:
             output = next(o for o in process.link.outputs if o.connection == wish.connection)
             extent = self._cut[process.task].get((output.index, wish.header.seq), {})

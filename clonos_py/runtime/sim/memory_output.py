@@ -1,4 +1,4 @@
-"""Outputs of causal sinks that outlive processes, and the sinks that write to them."""
+"""In-memory outputs of causal sinks, which outlive processes, and the sinks that write to them."""
 
 from __future__ import annotations
 

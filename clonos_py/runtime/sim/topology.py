@@ -44,7 +44,7 @@ class SimulatedVertex:
     """Whether it has a sink even if it feeds other vertices."""
     standbys: int = 1
     causal: bool = False
-    """Whether the rows of its sink are visible at once."""
+    """Whether its sink is causal: its rows are visible at once."""
     feedback: InputEdge | None = None
     """The feedback edge of a loop's head, from the vertex whose last step sends rows back."""
 

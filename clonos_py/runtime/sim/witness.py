@@ -70,7 +70,7 @@ class NumberSource(Source):
             return End()
         partition = min(left, key=lambda p: self._positions[p])
         start = self._positions[partition]
-        # how much is there depends on the moment, as with a real source
+        # the size of a read depends on the time, as with a real source
         return self.reread(partition, start, min(start + 1 + now % self._batch, self._count(partition)))
 
     def reread(self, partition: int, start: int, stop: int) -> Read:

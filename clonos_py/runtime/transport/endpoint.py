@@ -153,7 +153,7 @@ class Endpoint:
             if mask & selectors.EVENT_READ and what.number in self._connections:
                 self._guard(what, self._read)
         elif what is self._woken:
-            self._woken.recv(64)  # before the flag: a byte taken after it would leave the flag up for good
+            self._woken.recv(64)  # first: after the reset it could take a later wake's byte, whose flag then stays set
             self._wake_pending = False
         else:
             self._accept(what)
