@@ -1,7 +1,8 @@
-"""Which operator a thread works for, and which call of a user's function: read off its stack, so that it costs nothing.
+"""Finds the operator and the call of a user's function that a thread executes, by reading the thread's stack.
 
-Only a process that dies at once leaves no stack to read. So the name of the operator at work stands in a note besides,
-which the driver may put where it outlives the process. It is written once for each batch.
+Reading the stack costs nothing while rows are processed. But a process that is killed leaves no stack. So the name of
+the running operator is also written to a note, once per batch. The driver may place the note in memory that outlives
+the process.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ LABEL_BYTES = 64
 
 
 class Note:
-    """``content`` holds the label of the operator at work."""
+    """``content`` holds the label of the operator that is running."""
 
     def __init__(self) -> None:
         self.content: Any = bytearray(LABEL_BYTES)
 
 
 NOTE = Note()
-"""That of this process."""
+"""The note of this process."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,12 +32,12 @@ _guards: set[CodeType] = set()
 
 
 def label(operator: str) -> bytes:
-    """An operator's name at the length of the note."""
+    """An operator's name, cut or padded to the length of the note."""
     return operator.encode()[:LABEL_BYTES].ljust(LABEL_BYTES, b"\0")
 
 
 class Work(NamedTuple):
-    """A call of a user's function that goes on. ``call``: its frame, another one for each call."""
+    """A call of a user's function that has not returned. ``call``: its stack frame, which differs for each call."""
 
     operator: str
     place: str
@@ -44,13 +45,13 @@ class Work(NamedTuple):
 
 
 def guards(function: F) -> F:
-    """Declares a function that calls operators: its local variable ``stage`` is the one at work."""
+    """Marks a function that calls operators. Its local variable ``stage`` holds the stage of the running operator."""
     _guards.add(function.__code__)
     return function
 
 
 def at_work(frame: FrameType | None) -> Work | None:
-    """What a thread with this stack does for an operator; None if no user's function is at work."""
+    """The operator and the user's call in this stack; None if no user's function is running."""
     innermost, call = frame, None
     while frame is not None:
         if frame.f_code in _guards:

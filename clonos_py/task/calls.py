@@ -1,4 +1,4 @@
-"""Calls of a task that wait for their answers. Which answer came next is decided at the gate, like every event."""
+"""Asynchronous service calls of a task. The gate logs the order in which answers are taken, as that of every event."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from clonos_py.model.calls import Answered, ServiceCall
 
 
 class Calls:
-    """Those begun and not answered, in their order; a replay begins calls and starts none."""
+    """The calls that have no answer yet, in the order in which they began. A replay registers calls but does not start
+    them."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, int], ServiceCall] = {}
@@ -31,16 +32,16 @@ class Calls:
         self._unstarted.pop((operator, number), None)
 
     def answer(self, answered: Answered) -> None:
-        """The driver has an answer."""
+        """Queues an answer that the driver has received."""
         self._answered.append(answered)
 
     def start(self) -> list[ServiceCall]:
-        """What the driver has to call now."""
+        """The calls that the driver has to start now."""
         calls, self._unstarted = list(self._unstarted.values()), {}
         return calls
 
     def next(self) -> Completion | None:
-        """The first answer that is waited for."""
+        """The first queued answer whose call is still waiting; None if there is none."""
         while self._answered:
             answered = self._answered.popleft()
             if (answered.operator, answered.number) in self._waiting:
@@ -48,7 +49,7 @@ class Calls:
         return None
 
     def complete(self, completion: Completion) -> bool:
-        """Whether it is waited for; then it is over."""
+        """Removes the answered call. False if it was not waiting."""
         waits = (completion.operator, completion.call) in self._waiting
         self.forget(completion.operator, completion.call)
         return waits

@@ -1,6 +1,6 @@
-"""The operators of one task, wired to each other and to the task's outputs.
+"""The chained operators of one task, wired to each other and to the task's outputs.
 
-Rows are pushed through the chain depth first; watermarks go through it operator by operator, in topological order.
+Rows pass through the chain depth first. Watermarks pass operator by operator, in topological order.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ NOT_ENDED = -1
 
 
 class _Port:
-    """The ``Output`` of one producer: knows who consumes which port."""
+    """The ``Output`` of one producer: passes the rows of each port to its consumers."""
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
         self.consumers: dict[int, list[tuple[int, int]]] = {}
         self.edges: dict[int, list[int]] = {}
         self.published: int | None = None
-        """The number of the causal sink whose port it is."""
+        """The number of the causal sink that owns this port; None for other operators."""
 
     def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
         if not rows.num_rows:
@@ -53,7 +53,7 @@ class _Port:
 
 
 class _Stage(NamedTuple):
-    """An operator in place. ``producers`` are those whose watermark it follows; None stands for the task's input."""
+    """An operator in its chain. It follows the watermarks of its ``producers``; None stands for the task's input."""
 
     name: str
     operator: Operator
@@ -61,9 +61,9 @@ class _Stage(NamedTuple):
     port: _Port
     producers: tuple[int | None, ...]
     where: str
-    """The line of the user's that it is written in."""
+    """The line of the user's code that defines it."""
     label: bytes
-    """Its name in the note of what is at work."""
+    """Its name as written to ``NOTE``."""
 
 
 class Chain:
@@ -104,13 +104,13 @@ class Chain:
                 stage.port.published = vertex.causal_sinks.index(stage.name)
             self._guard(stage, partial(stage.operator.open, stage.context, stage.port))
         self.ended = NOT_ENDED
-        """How many operators know that all input has ended."""
+        """The number of operators whose ``on_end`` was called; NOT_ENDED while input remains."""
         self.assigners = {
             number: stage.operator
             for number, stage in enumerate(self._stages)
             if isinstance(stage.operator, EventTimeAssigner)
         }
-        """By number: the operators that give the source's rows their event time."""
+        """The operators that assign event time to the source's rows, by number."""
         self._watermarks = dict.fromkeys(range(SOURCE, len(self._stages)), MIN_TIME)
         self._received = dict.fromkeys(range(len(self._stages)), MIN_TIME)
 
@@ -141,7 +141,7 @@ class Chain:
         self._guard(stage, partial(stage.operator.on_rows, rows, side))
 
     def enter(self, edge: int, rows: pa.RecordBatch) -> None:
-        """Rows of an incoming edge."""
+        """Pushes rows of an incoming edge into the chain."""
         number, side = self._entries[edge]
         self.push(number, rows, side)
 
@@ -151,7 +151,7 @@ class Chain:
         self._pass_on(watermark)
 
     def assign(self, number: int, watermark: int) -> None:
-        """What this operator assigns event time to is complete up to ``watermark``."""
+        """Rows to which this operator assigns event time are complete up to ``watermark``."""
         self.assigners[number].reach(watermark)
         self._release(number)
 
@@ -163,7 +163,7 @@ class Chain:
                 held = self._guard(stage, partial(stage.operator.on_watermark, reached))
                 self._watermarks[number] = max(held, self._watermarks[number])
         for edge, producer in self._edges_of.items():
-            if self._watermarks[producer] != MAX_TIME:  # the end says it: what came before counts beside idle channels
+            if self._watermarks[producer] != MAX_TIME:  # END says so; receivers with idle inputs need the one before
                 self.outputs.advance(edge, self._watermarks[producer])
 
     def fire(self, number: int, at_us: int) -> None:
@@ -178,15 +178,15 @@ class Chain:
         self._release(completion.operator)
 
     def _release(self, number: int) -> None:
-        """Operator ``number`` may have held event time back until now."""
+        """Advances the watermark of operator ``number`` if the operator no longer holds it back."""
         released = self._stages[number].operator.released()
         if released > self._watermarks[number]:
             self._watermarks[number] = released
             self._pass_on(self._watermarks[SOURCE])
 
     def end(self) -> bool:
-        """All input has ended: closes what waits for event time, then lets every operator finish, each when no
-        operator before it has rows left. Whether all have."""
+        """All input has ended. Advances event time to its end, then calls ``on_end`` of each operator in order, once no
+        operator before it holds unfinished rows. Returns whether all operators have finished."""
         self.ended = max(self.ended, 0)
         self.advance(MAX_TIME)
         while self.ended < len(self._stages) and not self._shared.working:
@@ -196,7 +196,7 @@ class Chain:
         return self.ended == len(self._stages) and not self._shared.working
 
     def prepare(self, checkpoint: int) -> dict[str, bytes]:
-        """What the sinks want committed with ``checkpoint``, by name."""
+        """The committables that the sinks have prepared for ``checkpoint``, by sink name."""
         prepared = {}
         for stage in self._stages:
             if isinstance(stage.operator, Sink):
@@ -224,21 +224,22 @@ class Chain:
 
     @property
     def event_time(self) -> int:
-        """How far rows of the task have come: where event time is assigned behind the source, what that has come to."""
+        """The event time that the task has reached: the lowest watermark of operators that assign event time, else that
+        of the input."""
         return min((self._watermarks[number] for number in self.assigners), default=self.watermark)
 
     def name_of(self, number: int) -> str:
-        """Of an operator."""
+        """The name of operator ``number``."""
         return self._stages[number].name
 
     @property
     def watermarks(self) -> list[int]:
-        """Of the task's input, then what each operator holds to."""
+        """The watermark of the task's input, then the output watermark of each operator."""
         return [self._watermarks[number] for number in range(SOURCE, len(self._stages))]
 
     @property
     def received(self) -> list[int]:
-        """By operator: the watermark it was last told."""
+        """By operator: the last watermark that it received."""
         return [self._received[number] for number in range(len(self._stages))]
 
     def restore(self, parts: Mapping[str, Sequence[OperatorState]], progress: TaskProgress | None) -> None:

@@ -1,4 +1,4 @@
-"""What a task offers to its operators: the context behind ``OperatorContext``, and the ports it asks of its driver."""
+"""The context that a task gives its operators (``OperatorContext``), and the ports that its driver must provide."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from clonos_py.task.timers import Timers
 
 
 class Ports(Protocol):
-    """What lies outside of the task and is asked synchronously, through the gate. The driver implements it."""
+    """Synchronous calls out of the task, made through the gate. The driver implements them."""
 
     def now_us(self) -> int:
-        """The time of day, microseconds UTC. It may be set back or forth."""
+        """The time of day, microseconds UTC. The clock may be set back or forward."""
         ...
 
     def seed(self) -> int:
@@ -26,20 +26,20 @@ class Ports(Protocol):
         ...
 
     def service(self, name: str) -> Any:
-        """The client of a service; raises KeyError for one that is not there."""
+        """The client of a service. Raises KeyError for an unknown service."""
         ...
 
     def keep(self, epoch: int, content: bytes) -> str:
-        """Makes a large answer of this epoch durable, and names it."""
+        """Makes a large answer of this epoch durable, and returns its name."""
         ...
 
     def kept(self, name: str) -> bytes:
-        """What was kept under a name."""
+        """The content that ``keep`` stored under this name."""
         ...
 
 
 class TaskContext:
-    """What all operator contexts of a task share."""
+    """The state that all operator contexts of a task share."""
 
     def __init__(
         self, task: TaskId, parallelism: int, groups: range, key_groups: int, gate: Gate, ports: Ports
@@ -49,9 +49,9 @@ class TaskContext:
         self.timers = Timers(ports.now_us)
         self.calls = Calls()
         self.working: set[int] = set()
-        """Operators that have not finished with all their rows."""
+        """The operators that hold unfinished rows."""
         self.full: set[int] = set()
-        """Operators that have enough rows."""
+        """The operators that accept no more rows for now."""
         self.frame: tuple[int, int] = (-1, 0)
         self.numbering = ""
         self.counts: dict[str, int] = {}
@@ -60,7 +60,8 @@ class TaskContext:
         self._random: random.Random | None = None
 
     def open_epoch(self) -> None:
-        """At a barrier: the next random number asks for a new seed, the next question for the time for a new time."""
+        """Begins an epoch: the next random number draws a new seed, and the next request for the time reads the
+        clock."""
         self._random = None
         self.gate.forget_time()
 

@@ -1,4 +1,4 @@
-"""Input channels of a task: queues, watermarks, and which of them wait for others."""
+"""The input channels of a task: their queues, watermarks and blocked states."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ class Inputs:
     """The input channels of one task, by input index."""
 
     def __init__(self, merge_rows: Sequence[int], frames_merged: int) -> None:
-        """At most ``frames_merged`` waiting frames, with no more than so many rows, are taken together."""
+        """A task takes at most ``frames_merged`` queued frames together. ``merge_rows``: by channel, the most rows that
+        these may have; 0 takes frames one at a time."""
         self._merge_rows, self._frames_merged = merge_rows, frames_merged
         self._channels = [_Channel() for _ in merge_rows]
         self._next = 0
 
     def restore(self, progress: Sequence[InputProgress] | None) -> None:
-        """Continues after a snapshot, nothing queued and nothing blocked."""
+        """Continues after a snapshot, with empty queues and no blocked channel."""
         self._next = 0
         for index, channel in enumerate(self._channels):
             channel.queue.clear()
@@ -43,7 +44,7 @@ class Inputs:
 
     @property
     def progress(self) -> list[InputProgress]:
-        """A copy of how far each channel was taken."""
+        """A copy of each channel's progress."""
         return [InputProgress(p.next_seq, p.watermark, p.idle, p.ended) for p in (c.progress for c in self._channels)]
 
     def offer(self, index: int, frame: Frame) -> None:
@@ -55,14 +56,15 @@ class Inputs:
         channel.queue.append(frame)
 
     def restart(self, index: int, next_seq: int, ended: bool) -> None:
-        """The channel's sender has restarted, and renumbers, from where the channel had ``ended``, or had not."""
+        """The channel's sender has restarted and renumbers its frames from ``next_seq``. ``ended``: whether the channel
+        had already ended at its restart point."""
         channel = self._channels[index]
         channel.queue.clear()
         channel.progress = InputProgress(next_seq, ended=ended)
         channel.restarts += 1
 
     def restarts(self, index: int) -> int:
-        """How often the channel's numbering has restarted."""
+        """The number of times that the channel's numbering has restarted."""
         return self._channels[index].restarts
 
     def ready(self, index: int, count: int = 1) -> bool:
@@ -71,8 +73,8 @@ class Inputs:
         return len(channel.queue) >= count and not channel.blocked
 
     def choose(self, rows_max: int | None = None) -> InputOrder | FrameBatch | None:
-        """The next channel that has something, in turn, and how many frames of it: the nondeterministic choice of a
-        running task. Several have ``rows_max`` rows at most. None if there is nothing."""
+        """Chooses the next ready channel, round-robin, and how many of its frames to take: the nondeterministic choice
+        of a running task. Several frames together have at most ``rows_max`` rows. None if no channel is ready."""
         count = len(self._channels)
         for step in range(count):
             index = (self._next + step) % count
@@ -86,8 +88,8 @@ class Inputs:
         return InputOrder(index, 1) if frames == 1 else FrameBatch(index, frames)
 
     def _mergeable(self, index: int, rows_max: int | None) -> int:
-        """How many of the waiting frames can be taken together: data only, so many frames and rows at most; at
-        least 1."""
+        """How many queued frames can be taken together, at least 1: only data frames, within the limits of frames and
+        rows."""
         if not self._merge_rows[index]:
             return 1  # not even frames without rows: the sender's window may be a single frame
         count = rows = 0
@@ -108,15 +110,15 @@ class Inputs:
         return frame
 
     def waiting(self, index: int, count: int) -> list[Frame]:
-        """The next ``count`` frames of a channel, which are not taken yet."""
+        """The next ``count`` queued frames of a channel, without taking them."""
         return list(islice(self._channels[index].queue, count))
 
     def block(self, index: int) -> None:
-        """No frames of this channel are taken until ``release``."""
+        """Blocks a channel: none of its frames is taken until ``release``."""
         self._channels[index].blocked = True
 
     def release(self) -> None:
-        """Frames of all channels are taken again."""
+        """Unblocks all channels."""
         for channel in self._channels:
             channel.blocked = False
 
@@ -125,21 +127,22 @@ class Inputs:
         return all(channel.blocked for channel in self._channels)
 
     def observe(self, index: int, frame: Frame) -> None:
-        """Takes over a frame's watermark and idleness."""
+        """Updates the channel's watermark and idleness from a frame."""
         progress = self._channels[index].progress
         progress.watermark = max(progress.watermark, frame.watermark)
         progress.idle = frame.idle
 
     def end(self, index: int) -> bool:
-        """The channel has ended. True if it was the last one."""
+        """Marks the channel as ended. True if all channels have ended."""
         progress = self._channels[index].progress
         progress.ended, progress.idle = True, False
         return all(c.progress.ended for c in self._channels)
 
     @property
     def watermark(self) -> int:
-        """The least of the channels that are neither idle nor ended; where there is none, what those that have ended
-        had come to, since the idle ones may go on; MAX_TIME once all have ended, MIN_TIME while nothing is known."""
+        """The lowest watermark of the channels that are neither idle nor ended. If there are none, the highest one of
+        the ended channels, since idle channels may resume. MAX_TIME once all have ended, MIN_TIME while none is
+        known."""
         going_on = [c.progress for c in self._channels if not c.progress.ended]
         if not going_on:
             return MAX_TIME

@@ -1,8 +1,8 @@
-"""Landmarks: places in a task's log at which it can be begun, since all that there is to know of it is written there.
+"""Landmarks: places in a task's log from which a replay can start, since the log holds the task's whole state there.
 
-A task whose operators keep no state, ask no services and have no effects is no more than its progress. So it logs a
-landmark as the first event of every epoch and then one every few reads, each with what was pending cut into frames
-before. A replacement goes on at the last of them instead of reading everything since the checkpoint again.
+If a task's operators keep no state, call no services and have no side effects, its progress is its whole state. Such a
+task logs a landmark as the first event of every epoch, and then one every few reads. It cuts pending rows into frames
+before each. A replacement continues at the last landmark instead of rereading all input since the checkpoint.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from clonos_py.process.contract import TakeState, WentOn
 from clonos_py.task.snapshotting import Snapshotting
 
 LANDMARK_INTERVAL_US = 50_000
-"""A replacement reads again at most what was read in this time."""
+"""A replacement rereads at most the input of this much time."""
 
 
 class Landmarks:
-    """Those of one task."""
+    """Logs the landmarks of one task, and compares or enters them in a replay."""
 
     def __init__(self, gate: Gate, snapshotting: Snapshotting) -> None:
         self._gate, self._snapshotting = gate, snapshotting
@@ -30,11 +30,11 @@ class Landmarks:
     # ---- live
 
     def epoch(self) -> None:
-        """A new one has begun."""
+        """A new epoch has begun."""
         self._new_epoch = True
 
     def read(self) -> None:
-        """There is something that would have to be read again."""
+        """Input was read that a replacement would have to reread."""
         self._read = True
 
     def due(self, now_us: int) -> bool:
@@ -50,7 +50,7 @@ class Landmarks:
     # ---- replaying
 
     def compare(self, logged: Landmark, other_events: int, ended: bool, now_us: int) -> None:
-        """The replay has come to one. Raises DivergenceError if it has not come to it as the predecessor did."""
+        """Compares a landmark that the replay reaches with the task's state. Raises DivergenceError if they differ."""
         if self._snapshotting.landmark(other_events, ended) != logged:
             raise DivergenceError(
                 f"the replay comes to a landmark of epoch {logged.epoch} in another state than its predecessor: "
@@ -61,10 +61,11 @@ class Landmarks:
     def enter(
         self, log: Sequence[LogSegment], before: tuple[int, int] | None, take_state: Callable[[TakeState], None]
     ) -> WentOn | None:
-        """Loads a log to replay and goes to its last landmark; to the last at which output ``before[0]`` had not passed
-        frame ``before[1]``, if that is given, whatever state there was. None if it begins where the state is.
+        """Loads a log to replay and moves to its last landmark. If ``before`` is given, moves to the last landmark at
+        which output ``before[0]`` had not passed frame ``before[1]``, regardless of the current state. Returns None if
+        the log has no landmark; then the replay starts from the current state.
 
-        Raises ProtocolError if there is no such landmark.
+        Raises ProtocolError if ``before`` is given and there is no such landmark.
         """
         writer = self._gate.writer
         if before is not None:

@@ -1,4 +1,4 @@
-"""Reads of a source that may not give the same rows again: the log has the rows, too (D4)."""
+"""Reads of a source that cannot be reread exactly: the log holds their rows, too (D4)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from clonos_py.model.operators import Read
 
 
 def content_of(read: Read) -> Any:
-    """What is logged of a read besides its offsets: plain data."""
+    """The part of a read that is logged besides its offsets, as plain data."""
     rows = [None if rows is None else rows.serialize().to_pybytes() for rows in read.rows]
     return [read.event_count, read.last, rows, dict(read.counts), read.note]
 
 
 def read_of(logged: SourceRead, content: Any, schemas: Sequence[pa.Schema]) -> Read:
-    """The read with these offsets and this content; ``schemas`` of its ports."""
+    """Rebuilds a read from its logged offsets and content; ``schemas`` are those of its ports."""
     events, last, ports, counts, note = content
     rows = tuple(
         None if rows is None else pa.ipc.read_record_batch(pa.py_buffer(rows), schema)

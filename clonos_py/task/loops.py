@@ -1,8 +1,9 @@
-"""A loop on the side of its tasks: which input goes first at its head, and what each task says of how far it is (E11).
+"""The task side of loops: the order of inputs at a loop head, and each task's progress report (E11).
 
-Rows that come back go before rows that enter: a loop works off what it has begun before it takes more. A barrier goes
-before both, so that a checkpoint does not wait until the loop is empty. The head aligns only the channels that enter
-the loop; what is under way on those that lead back is stored with the snapshots of their senders.
+The head takes rows from feedback edges before rows that enter the loop, so that the loop finishes its work before it
+accepts more. It takes barriers before both, so that a checkpoint does not wait until the loop is empty. The head aligns
+only the channels that enter the loop. Frames in flight on feedback channels are stored with the snapshots of their
+senders.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from clonos_py.task.inputs import Inputs
 
 
 class LoopInputs(Inputs):
-    """The input channels of a head, of which those in ``feedback`` lead back to it."""
+    """The input channels of a loop head. ``feedback``: the indexes of its feedback channels."""
 
     def __init__(self, merge_rows: Sequence[int], frames_merged: int, feedback: Sequence[int]) -> None:
         super().__init__(merge_rows, frames_merged)
@@ -42,7 +43,7 @@ class LoopInputs(Inputs):
 
 
 class LoopMember:
-    """One per task of a loop. ``feedback``: its inputs that lead back to it, if it is a head."""
+    """The loop state of one task in a loop. ``feedback``: the indexes of its feedback channels, if it is a head."""
 
     def __init__(self, plan: PhysicalPlan, task: TaskId, inputs: Inputs) -> None:
         loop = plan.loop_of(task)
@@ -54,16 +55,16 @@ class LoopMember:
         self._end_called = False
 
     def restore(self) -> None:
-        """The task goes on after a snapshot."""
+        """Resets the state after a snapshot was restored."""
         self._end_called = False
 
     def call_end(self) -> None:
-        """The coordinator says that no rows are left."""
+        """Takes the coordinator's call to end the loop: no rows are left in it."""
         self._end_called = True
 
     def due(self) -> LoopEnd | None:
-        """What the task is to do and log, once it has taken the end of all that enters: only the first call has an
-        effect."""
+        """The end of the loop to log and perform, once all channels that enter the loop have ended. Only the first call
+        to end has an effect."""
         if not self._end_called:
             return None
         progress = self._inputs.progress
@@ -73,24 +74,25 @@ class LoopMember:
         return None if all(progress[index].ended for index in self.feedback) else LoopEnd()
 
     def end(self) -> None:
-        """The feedback has ended."""
+        """Marks the feedback channels as ended."""
         for index in self.feedback:
             self._inputs.end(index)
 
     def counts(self, number: int, at_rest: bool, epoch: int, cut: Sequence[int]) -> LoopCounts:
-        """``at_rest``: the task runs, and no rows are in work or wait to be cut."""
+        """The progress report of this task. ``at_rest``: the task runs, and no rows are being processed or wait to be
+        cut."""
         progress = self._inputs.progress
         passive = at_rest and all(progress[index].ended for index in self._entries)
         return LoopCounts(number, passive, epoch, cut, [channel.next_seq for channel in progress])
 
 
 def feedback_inputs(plan: PhysicalPlan, task: TaskId) -> list[int]:
-    """The inputs of a task that lead back to it."""
+    """The indexes of a task's feedback channels."""
     return [index for index, channel in enumerate(plan.inputs[task]) if plan.edges[channel.edge].feedback]
 
 
 def inputs_of(plan: PhysicalPlan, task: TaskId, frames_merged: int) -> Inputs:
-    """The input channels of any task."""
+    """Creates the input channels of a task, whether or not it is a loop head."""
     merge_rows = [plan.edges[channel.edge].merge_rows for channel in plan.inputs[task]]
     feedback = feedback_inputs(plan, task)
     return LoopInputs(merge_rows, frames_merged, feedback) if feedback else Inputs(merge_rows, frames_merged)

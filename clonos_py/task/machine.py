@@ -1,14 +1,14 @@
-"""The task: a state machine that owns gate and operators and does no I/O (D4, D8).
+"""The task: a state machine that owns the gate and the operators and does no I/O (D4, D8).
 
     STANDBY --Begin--> REPLAYING --log used up--> RUNNING --all input ended--> FINISHED
        any state --error--> FAILED (by the driver, with the error that ``step`` raised)
 
-``offer`` hands it what the link received; ``step`` performs exactly one event and gives what came of it. A running
-task chooses the event and logs the choice; a replaying task is told by the log and waits for just that event. A
-FINISHED task still takes part in checkpoints.
+``offer`` passes in what the link received. ``step`` performs exactly one event and returns its outcome. A running task
+chooses the event and logs the choice. A replaying task takes the event from the log and waits until that event is
+possible. A FINISHED task still takes part in checkpoints.
 
 Invariants, asserted:
-- frames and the determinants they depend on leave in the same ``Produced``, determinants first;
+- frames and the determinants that they depend on leave in the same ``Produced``, determinants first;
 - a replay ends exactly where its log ends, and makes no live choice before;
 - a snapshot is taken with nothing pending in the outputs.
 """
@@ -86,7 +86,7 @@ from clonos_py.task.throughput import READ_US, ReadSize, Throughput
 
 
 class TaskMachine:
-    """One process's task, active or standing by."""
+    """The task of one process, active or standby."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class TaskMachine:
     # ---- what the link says
 
     def offer(self, item: ToTask) -> None:
-        """Raises ProtocolError when the item cannot be right in this state."""
+        """Takes an item from the link. Raises ProtocolError if the item is not valid in this state."""
         self._last.add(type(item))
         match item:
             case Deliver(index, frame):
@@ -157,7 +157,7 @@ class TaskMachine:
             case LoopEndCall() if self._loop:
                 self._loop.call_end()
             case SourceArrival():
-                pass  # the step that follows polls it
+                pass  # the next step polls the source
             case Answered():
                 self._shared.calls.answer(item)
             case MayProduce(allowed):
@@ -184,7 +184,7 @@ class TaskMachine:
 
     @property
     def _at_rest(self) -> bool:
-        """Whether only what comes in will make it do more, save timers."""
+        """Whether only new input or timers can cause more work."""
         live = self.state in (TaskState.RUNNING, TaskState.FINISHED) and not self._gate.replaying
         return live and not self._outputs.waiting and not self._shared.working
 
@@ -205,7 +205,7 @@ class TaskMachine:
 
     @property
     def replaying(self) -> bool:
-        """Whether the next event is one of the log."""
+        """Whether the next event comes from the log."""
         return self._gate.replaying
 
     def _enter(self, cause: TaskCause) -> None:
@@ -215,12 +215,12 @@ class TaskMachine:
     # ---- one event
 
     def step(self, now_us: int) -> Outcome:
-        """Performs the next event, if there is one. ``now_us`` is of a clock that is never set. Raises what the event
+        """Performs the next event, if there is one. ``now_us`` is read from the steady clock. Raises what the event
         raised; the task has then failed."""
         if self.state not in (TaskState.REPLAYING, TaskState.RUNNING, TaskState.FINISHED):
             return self._outcome(MAX_TIME)
         worked = self._replay_event(now_us) if self._gate.replaying else self._live_event(now_us)
-        self._events += self._metrics.counters()  # the last ones, too, come before the end of input is said
+        self._events += self._metrics.counters()  # the last ones, too, precede the change to FINISHED
         self._settle()
         self._hand_over()
         if (regenerated := self._regeneration.step()) is not None:
@@ -237,14 +237,15 @@ class TaskMachine:
         return Outcome(events, wake_us, calls)
 
     def _settle(self) -> None:
-        """The replay's end, and the end of all input, change the state."""
+        """Changes the state at the end of the replay and at the end of all input."""
         if self.state is TaskState.REPLAYING and not self._gate.replaying:
             self._enter(TaskCause.LOG_USED_UP)
         if self.state is TaskState.RUNNING and self._ended:
             self._enter(TaskCause.INPUT_ENDED)
 
     def _hand_over(self) -> None:
-        """Determinants wait for frames that depend on them, so that they make few and long segments."""
+        """Emits frames with their determinants. Determinants wait for frames that depend on them, so that segments are
+        few and long."""
         cut = self._outputs.cut or self._outputs.published
         produced = self._outputs.take(self._writer.cut() if cut or self._writer.full else None)
         if produced.log or cut:
@@ -317,7 +318,8 @@ class TaskMachine:
 
     @property
     def _rows_at_once(self) -> int | None:
-        """How many rows of several frames may be taken together; None if that does not matter, or is not known yet."""
+        """The most rows of several frames that may be taken together; None if there is no limit, or none is known
+        yet."""
         return self._throughput.rows_within(READ_US) if self._throughput.known else None
 
     def _forced(self, arrival: InputOrder | FrameBatch) -> Trigger | None:
@@ -387,7 +389,8 @@ class TaskMachine:
                 raise DivergenceError(f"{self.task} is to replay {determinant} here, where no operator asks for it")
 
     def _take_frames(self, channel: int, count: int) -> int:
-        """Several frames are data all, and their rows one batch. How many rows they have."""
+        """Takes frames and returns their number of rows. Several frames are data frames, and their rows are processed
+        as one batch."""
         frames = [self._inputs.take(channel) for _ in range(count)]
         frame = frames[-1]
         if self._checkpointing.forces:
@@ -419,7 +422,7 @@ class TaskMachine:
             case FrameKind.END:
                 if not self._inputs.end(channel):
                     self._follow_inputs()
-                elif not self._ended:  # the end of a loop comes back to its head, which has ended
+                elif not self._ended:  # an END also returns to the loop head, which has ended
                     self._finish()
             case FrameKind.LOG_ONLY:
                 raise ProtocolError("a log-only frame is for the link, not for the task")
@@ -427,7 +430,7 @@ class TaskMachine:
 
     @property
     def _rows_wanted(self) -> int:
-        """How many rows should wait in an input channel; 0 if that is not known yet."""
+        """The number of rows that should be queued in an input channel; 0 if that is not known yet."""
         return self._throughput.rows_within(self._queue_us) if self._throughput.known else 0
 
     def _follow_inputs(self) -> None:
@@ -436,19 +439,19 @@ class TaskMachine:
         self._follow_idleness()
 
     def _follow_idleness(self) -> None:
-        """A task that has rows in work is not idle."""
+        """Updates the idleness of the outputs. A task whose operators hold unfinished rows is not idle."""
         idle = self._reader.idle if self._reader else self._inputs.idle
         self._outputs.idle = idle and not self._shared.working
 
     def _worked_off(self) -> None:
-        """An operator may have finished with its last row."""
+        """Follows up after an operator has worked without new input: it may have finished its last row."""
         if self._chain.ended == NOT_ENDED:
             self._follow_idleness()
         elif not self._ended:
             self._finish()
 
     def _admit(self, reads: Sequence[Read], now_us: int) -> None:
-        """Several reads are one event, their rows one batch."""
+        """Processes reads of the source. Several reads are one event, and their rows one batch."""
         assert self._reader is not None
         self._other_events += 1
         self._shared.frame = (-1, self._other_events)
@@ -491,7 +494,7 @@ class TaskMachine:
     # ---- checkpoints
 
     def _snapshot(self, checkpoint: int, forced: bool = False) -> None:
-        """What a replay passes was persisted by its predecessor, or is of no use."""
+        """Takes a snapshot. It is not persisted in a replay: the predecessor has persisted it, or it is of no use."""
         replayed = self.state is TaskState.REPLAYING and self._gate.replaying
         self._events += self._snapshotting.take(checkpoint, forced, self._other_events, self._ended, not replayed)
         if self._landmarks:
@@ -500,18 +503,18 @@ class TaskMachine:
     # ---- for the driver, and for who looks on
 
     def notify(self, wake: Callable[[], None]) -> None:
-        """``wake`` is called, by any thread, when the source has something new: a step takes it."""
+        """Registers ``wake``, which any thread may call when the source has new data; a step then polls it."""
         if self._reader:
             self._reader.notify(wake)
 
     @property
     def progress(self) -> TaskProgress:
-        """Where it stands, as a snapshot taken now would say."""
+        """The task's progress, as a snapshot taken now would hold it."""
         return self._snapshotting.progress(self._other_events, self._ended, self._writer.offset)
 
     @property
     def watermark(self) -> int:
-        """Event time up to which its input is complete."""
+        """The event time up to which the task's input is complete."""
         return self._chain.watermark
 
     @property
@@ -525,8 +528,8 @@ class TaskMachine:
         return self._outputs.uncut
 
     def abandon(self) -> None:
-        """The task is killed where other processes of its job go on in the same process of the operating system, which
-        would have ended the threads and connections of its source."""
+        """Closes what the end of the operating system's process would have closed: threads and connections of the
+        source. Called when the task is killed in a process of the operating system that it shares with others."""
         self._regeneration.close()
         if self._reader:
             self._reader.close()

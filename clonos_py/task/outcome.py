@@ -1,4 +1,4 @@
-"""What a step of a task gives its driver."""
+"""The result of one step of a task, for its driver."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from clonos_py.process.contract import FromTask
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``events`` are for the link. ``wake_us``: nothing to do before this time or the next offer; None: step again at
-    once. ``calls`` are to be started now, and their answers offered."""
+    """``events`` go to the link. ``wake_us``: the task has no work before this time or the next offer; None: step again
+    at once. The driver starts ``calls`` now, and offers their answers."""
 
     events: Sequence[FromTask]
     wake_us: int | None

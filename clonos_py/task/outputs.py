@@ -1,8 +1,8 @@
-"""From rows to frames: partitions what the operators emit, coalesces it, and cuts frames (D2, D5).
+"""Turns rows into frames: partitions the operators' output, coalesces batches, and cuts frames (D2, D5).
 
-Cuts by size are deterministic; cuts by linger time, barrier and end happen when the task machine says so, and the
-machine logs why. So it does when the size changes: frames to slow receivers are small. Frame numbers are given here,
-those of the pieces that causal sinks show too.
+Cuts by size are deterministic. The task machine requests cuts by linger time, barrier and end, and logs their cause. It
+also logs changes of the frame size: frames to slow receivers are small. This module assigns the numbers of frames and
+those of the pieces that causal sinks publish.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from clonos_py.model.times import MIN_TIME
 from clonos_py.process.contract import Produced, TaskProgress
 
 FRAMES_WAITING = 8
-"""What a receiver wants in its queue is cut into so many frames."""
+"""The rows that a receiver wants in its queue are cut into this many frames."""
 FRAMES_AT_ONCE = 4
-"""A read gives each channel so many frames."""
+"""The number of frames that one read gives each channel."""
 
 
 class _Channel:
-    """What is not cut yet for one output channel. ``frame_rows``: a frame has so many rows at most."""
+    """The rows of one output channel that are not cut yet. ``frame_rows``: the most rows of a frame."""
 
     __slots__ = (
         "batches", "frame_rows", "index", "marker_us", "next_seq", "row_count", "sent_idle", "sent_watermark"
@@ -41,7 +41,7 @@ class _Channel:
         self.restore(0, frame_rows)
 
     def restore(self, next_seq: int, frame_rows: int, watermark: int = MIN_TIME, idle: bool = False) -> None:
-        """Right after a barrier, which told the receiver the watermark and idleness of then."""
+        """Sets the state right after a barrier, which carried this watermark and idleness to the receiver."""
         self.frame_rows = frame_rows
         self.next_seq = next_seq
         self.batches: list[pa.RecordBatch] = []
@@ -63,7 +63,7 @@ class _EdgeOutput:
         self._groups = groups
 
     def shares(self, rows: pa.RecordBatch) -> list[tuple[_Channel, pa.RecordBatch]]:
-        """Which channel gets which rows."""
+        """Splits rows among the channels."""
         if len(self.channels) == 1:
             return [(self.channels[0], rows)]
         match self.edge.partitioning:
@@ -80,7 +80,7 @@ class _EdgeOutput:
 
 
 class Outputs:
-    """All output channels of one task. Frames that are cut collect in ``cut`` until the machine takes them."""
+    """All output channels of one task. ``cut`` collects frames until the machine takes them."""
 
     def __init__(self, plan: PhysicalPlan, task: TaskId) -> None:
         channels = plan.outputs[task]
@@ -102,10 +102,10 @@ class Outputs:
         self.cut: list[tuple[int, Frame]] = []
         self.published: list[tuple[int, Frame]] = []
         self.stamp: Callable[[int], bytes] | None = None
-        """What the checkpoint protocol puts on a frame that is cut now for an output channel."""
+        """Returns the stamp of a frame that is cut now for an output channel; None if the protocol uses no stamps."""
 
     def restore(self, epoch: int, progress: TaskProgress | None) -> None:
-        """Continues after the barrier of checkpoint ``epoch``, where nothing is pending."""
+        """Continues after the barrier of checkpoint ``epoch``, with no pending rows."""
         self.epoch, self.cut, self.published = epoch, [], []
         self._published_seqs = list(progress.published) if progress else [0] * len(self._published_seqs)
         self._rows_wanted = {}
@@ -144,18 +144,19 @@ class Outputs:
     # ---- the size of frames
 
     def _frame_rows_at(self, output: int, progress: TaskProgress | None) -> int:
-        """What a channel goes on with. How long rows take is unknown at first: frames begin with one."""
+        """A channel's frame size after a restore. Adaptive frames begin with one row, as the time per row is unknown at
+        first."""
         if not self._adaptive[output]:
             return self._edge_rows[output]
         return min(progress.frame_rows[output], self._edge_rows[output]) if progress and progress.frame_rows else 1
 
     def want(self, output: int, rows: int) -> None:
-        """The receiver of a channel wants so many rows in its queue."""
+        """Sets how many rows the receiver of a channel wants in its queue."""
         self._rows_wanted[output] = rows
 
     def resizing(self) -> FrameRows | None:
-        """The next channel whose frames have the wrong size, and the right one: a power of two. Frames grow to half of
-        what they could be at most, so that they do not change to and fro."""
+        """The next channel whose frame size should change, and its new size, a power of two. Frames grow only to half
+        of the possible size, so that the size does not oscillate."""
         while self._rows_wanted:
             output, wanted = self._rows_wanted.popitem()
             now, most = self._channels[output].frame_rows, self._edge_rows[output]
@@ -168,20 +169,20 @@ class Outputs:
         return None
 
     def resize(self, change: FrameRows) -> None:
-        """From now on, frames of this channel have so many rows at most."""
+        """Changes the most rows of a frame of this channel."""
         self._channels[change.output].frame_rows = change.rows
 
     @property
     def rows_at_once(self) -> int | None:
-        """How many rows should be emitted at once, so that no channel gets many frames of them; None if that does not
-        matter. A task may be steps ahead of what its receivers want."""
+        """The number of rows to emit at once, so that no channel gets many frames of them; None if there is no limit. A
+        task may be some steps ahead of its receivers' wants."""
         sizes = [c.frame_rows for c, adaptive in zip(self._channels, self._adaptive, strict=True) if adaptive]
         return FRAMES_AT_ONCE * sum(sizes) if sizes else None
 
     # ---- rows
 
     def emit(self, edge: int, rows: pa.RecordBatch) -> None:
-        """Takes rows for an edge; cuts what is large enough."""
+        """Adds rows to an edge, and cuts frames that are large enough."""
         output = self._edges[edge]
         for channel, share in output.shares(rows):
             limit = channel.frame_rows
@@ -199,12 +200,12 @@ class Outputs:
                 self._cut(output, channel)
 
     def show(self, number: int, rows: pa.RecordBatch) -> None:
-        """Takes rows of the task's causal sink ``number``; nothing waits for more of them."""
+        """Publishes rows of the task's causal sink ``number`` at once, without coalescing."""
         self.published.append((number, Frame(self._published_seqs[number], FrameKind.DATA, self.epoch, rows=rows)))
         self._published_seqs[number] += 1
 
     def advance(self, edge: int, watermark: int) -> None:
-        """What was emitted so far for an edge is complete up to ``watermark``."""
+        """Sets the watermark of an edge: the rows emitted so far are complete up to it."""
         self._edges[edge].watermark = watermark
 
     def mark(self, marker_us: int) -> None:
@@ -229,7 +230,7 @@ class Outputs:
                     yield output, channel
 
     def flush(self) -> None:
-        """Cuts everything that is pending, and watermarks that receivers have not heard of."""
+        """Cuts all pending rows, and frames for watermarks and idleness that receivers do not have yet."""
         for output, channel in self._uncut():
             self._cut(output, channel)
 

@@ -1,4 +1,4 @@
-"""Event time of a source's rows, partition by partition: which watermark they come to."""
+"""The event time that each partition of a source has reached, and the watermark that follows from it."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from clonos_py.model.times import MIN_TIME
 
 
 class PartitionTimes:
-    """The highest event time of each partition; rows may be ``out_of_order_us`` behind it. What partitions there are,
-    and which of them are idle or finished, is the source's to know."""
+    """The highest event time of each partition; rows may be ``out_of_order_us`` behind it. The caller says which
+    partitions exist, and which of them are idle or finished."""
 
     def __init__(self, out_of_order_us: int, highest: Mapping[int, int] | None = None) -> None:
         self._out_of_order_us = out_of_order_us
         self._highest = dict(highest or {})
 
     def observe(self, partition: int, latest_us: int) -> None:
-        """Rows of a partition, of which this is the latest."""
+        """Takes the latest event time among new rows of a partition."""
         self._highest[partition] = max(self.of(partition), latest_us)
 
     def of(self, partition: int) -> int:
-        """MIN_TIME if nothing is known of it."""
+        """The highest event time of a partition; MIN_TIME if it has none yet."""
         return self._highest.get(partition, MIN_TIME)
 
     @property
     def all(self) -> dict[int, int]:
-        """By partition of which something is known."""
+        """The highest event time by partition, without the partitions that have none yet."""
         return dict(self._highest)
 
     def watermark(self, awake: Sequence[int], finished: Sequence[int]) -> int:
-        """Event time below which no partition that is awake will give a row, but for late ones. Where none is, it is
-        what the finished ones had come to."""
+        """The event time below which the partitions in ``awake`` give no more rows, except late ones. If none is awake,
+        that which the finished partitions had reached."""
         reached = min(map(self.of, awake)) if awake else max(map(self.of, finished), default=MIN_TIME)
         return reached if reached == MIN_TIME else reached - self._out_of_order_us

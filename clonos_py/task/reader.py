@@ -1,4 +1,4 @@
-"""The source at the head of a task: positions, and watermarks per partition (P6)."""
+"""Reads the source at the head of a task, and holds its positions and per-partition watermarks (P6)."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ Ask = Callable[[str, Callable[[], Any]], Any]
 _READS_TOGETHER = 8
 _EVENTS_TOGETHER = 32_768
 _BYTES_TOGETHER = 4 << 20
-"""Few rows may be what is left of many events, and may be large; after so much a read ends."""
+"""A read of several partitions ends after this many events or bytes: few rows may remain of many events, and rows may
+be large."""
 
 _decode_positions = msgspec.msgpack.Decoder(dict[int, int]).decode
 
 
 def determinants_of(reads: Sequence[Read]) -> list[Determinant]:
-    """What is logged of reads that are one event."""
+    """The determinants of reads that are one event."""
     logged = [SourceRead(read.partition, read.start, read.stop, read.checksum) for read in reads]
     return [ReadBatch(len(logged)), *logged] if len(logged) > 1 else [*logged]
 
 
 class Reader:
-    """Wraps a Source. Only the partitions p with p % parallelism == index are this task's."""
+    """Wraps a Source. This task owns the partitions p with p % parallelism == index."""
 
     def __init__(
         self, plan: SourcePlan, index: int, parallelism: int, assigned: Mapping[str, EventTimeAssigner] | None = None
     ) -> None:
-        """``assigned``: the operators, by name, that give its rows event time."""
+        """``assigned``: the operators, by name, that assign event time to the source's rows."""
         self.name = plan.name
         self._event_time: EventTime = plan.event_time
         self._schemas = plan.schemas
@@ -61,12 +62,12 @@ class Reader:
         self.ended, self.wake_us = False, 0
         self._told_of_none = False
         self._left_behind = False
-        """Whether reads came from the log, and the source does not know of them."""
+        """Whether reads came from the log, so that the source's own position is behind ``_positions``."""
 
     def restore(self, parts: Sequence[OperatorState], partitions: Mapping[int, tuple[int, bool, bool]] | None) -> None:
-        """Continues at the positions of ``parts``; ``partitions`` restores watermarks where they are known.
+        """Continues at the positions of ``parts``. ``partitions`` restores watermarks, if they are known.
 
-        Raises SourceError if a partition that was read is no longer there."""
+        Raises SourceError if a partition that was read no longer exists."""
         saved = {int(p): int(at) for part in parts for p, at in part.values["positions"].items()}
         count = self._source.partitions()
         self._own = [p for p in (range(count) if count else sorted(saved)) if self._is_own(p)]
@@ -89,7 +90,7 @@ class Reader:
             )
 
     def skip(self, log: Sequence[Determinant]) -> None:
-        """Goes on after the last of these reads without making them again."""
+        """Continues after the last of these logged reads without repeating them."""
         self._positions.update({read.partition: read.stop for read in log if isinstance(read, SourceRead)})
         self._seek()
 
@@ -114,7 +115,7 @@ class Reader:
         }
 
     def _assigned_times(self, parts: Sequence[OperatorState]) -> dict[str, dict[int, int]]:
-        """What operators had assigned to partitions that are this task's now."""
+        """The event times that operators had assigned in partitions that this task owns now."""
         found: dict[str, dict[int, int]] = {}
         for part in parts:
             for name, times in part.values.get("times", {}).items():
@@ -131,18 +132,19 @@ class Reader:
     remote = True
 
     def prepared(self) -> bytes:
-        """What ``commit_all`` gets when the checkpoint is complete."""
+        """The committable that ``commit_all`` receives when the checkpoint is complete."""
         return msgspec.msgpack.encode(self._positions)
 
     def commit_all(self, committables: Sequence[bytes]) -> None:
-        """Those of former instances, too, after a change of parallelism. Raises SourceError."""
+        """Commits positions. After a change of parallelism, these include those of former instances. Raises
+        SourceError."""
         reached: dict[int, int] = {}
         for committable in committables:
             reached |= _decode_positions(committable)
         self._source.commit(reached)
 
     def loaded(self, parts: Sequence[OperatorState]) -> None:
-        """Positions are in what is committed."""
+        """Does nothing: the committable holds the positions."""
 
     # ---- reading
 
@@ -155,7 +157,7 @@ class Reader:
 
     @property
     def positions(self) -> dict[int, int]:
-        """By partition that was read: where it goes on."""
+        """The next position by partition that was read."""
         return dict(self._positions)
 
     @property
@@ -163,8 +165,8 @@ class Reader:
         return {p: (self._times.of(p), p in self._idle, p in self._finished) for p in self._own}
 
     def poll(self, now_us: int, rows_max: int | None = None) -> list[Read] | Discovered | None:
-        """The next reads, several if there are several partitions and they give little: it costs less together. At
-        most ``rows_max`` rows, as far as the source can cut its reads. None if there is nothing before ``wake_us``, an
+        """The next reads. Small reads of several partitions are returned together, which costs less. They have at most
+        ``rows_max`` rows, as far as the source can limit its reads. None if there is no data before ``wake_us``; an
         empty list at the end."""
         if self._left_behind:
             self._seek()
@@ -182,7 +184,7 @@ class Reader:
                     events -= read.event_count
                     size -= read.size_bytes if rows > 0 else 0
                 case Discovered() as found:
-                    return reads or found  # it is said until it is taken
+                    return reads or found  # the source repeats it until it is taken
                 case Wait(until):
                     self.wake_us = until
                     if not self._own and not self._told_of_none:
@@ -193,13 +195,13 @@ class Reader:
         return reads
 
     def log_rows(self, reads: Sequence[Read], ask: Ask) -> None:
-        """Of reads that are logged: their rows, if the source needs that."""
+        """Logs the rows of reads, if the source requires it."""
         if self._source.logs_rows:
             for read in reads:
                 ask(self._question, partial(content_of, read))
 
     def reread(self, logged: Sequence[Determinant], ask: Ask) -> list[Read]:
-        """What was read before. Raises SourceError if it is something else now."""
+        """Repeats logged reads. Raises SourceError if the source gives other rows now."""
         again = list(map(self._logged, logged))
         if self._source.logs_rows:
             reads = [read_of(read, ask(self._question, partial(self._content, read)), self._schemas) for read in again]
@@ -219,7 +221,7 @@ class Reader:
         return logged
 
     def _content(self, logged: SourceRead) -> Any:
-        """The log ends with this read, before its rows: nothing depends on these yet."""
+        """Rereads the rows of the last logged read if the log ends before them. No frame depends on these rows yet."""
         self._seek()
         return content_of(self._source.reread(logged.partition, logged.start, logged.stop))
 
@@ -234,7 +236,7 @@ class Reader:
         return read
 
     def accept(self, read: Read, now_us: int) -> None:
-        """A read has entered the task: moves the position and the partition's event time."""
+        """Records that a read has entered the task: advances the position and the partition's event time."""
         self._positions[read.partition] = read.stop
         self._active_us[read.partition] = now_us
         self._idle.discard(read.partition)
@@ -245,7 +247,7 @@ class Reader:
                 self._observe(self._times, self.name, column, read.partition, extent(rows.column(column)))
 
     def assign(self, partition: int) -> None:
-        """Rows of a partition have passed the operators that assign event time."""
+        """Takes the event times that operators have assigned to rows of a partition."""
         for name, assigner in self._assigners.items():
             self._observe(self._assigned[name], name, assigner.column, partition, assigner.take_extent())
 
@@ -257,7 +259,7 @@ class Reader:
             self.extents.add(name, column, *found)
 
     def discover(self, starts: Mapping[int, int]) -> None:
-        """These partitions are read from now on, too. They hold event time back until they give a row or fall idle."""
+        """Adds new partitions. They hold the watermark back until they give a row or become idle."""
         self._told_of_none = True
         self._source.discovered(starts)
         self._own = sorted({*self._own, *starts})
@@ -267,7 +269,7 @@ class Reader:
         self._idle.add(partition)
 
     def due_idle(self, now_us: int) -> int | None:
-        """A partition that has been silent for the idle time, in the order of partitions."""
+        """The first partition that has given no rows for the idle time; None if there is none."""
         if self._event_time.idle_us is None or self.ended:
             return None
         for partition in self._awake:
@@ -277,7 +279,7 @@ class Reader:
 
     @property
     def next_idle_us(self) -> int | None:
-        """When the next partition may fall idle."""
+        """The time at which the next partition may become idle."""
         if self._event_time.idle_us is None or self.ended:
             return None
         since = [self._active_us[p] for p in self._awake if p in self._active_us]
@@ -290,22 +292,22 @@ class Reader:
 
     @property
     def _awake(self) -> list[int]:
-        """Partitions that go on and are not idle."""
+        """Partitions that have not ended and are not idle."""
         return [p for p in self._going_on if p not in self._idle]
 
     @property
     def idle(self) -> bool:
-        """Whether all partitions that go on are idle, or there never was one."""
+        """Whether all partitions that have not ended are idle, or the task owns none."""
         return not self._awake and (bool(self._going_on) or not self._own)
 
     @property
     def watermark(self) -> int:
-        """Event time below which no partition that is not idle will give a row, but for late ones. Where none goes on,
-        or all that do are idle, it is what the finished ones had come to."""
+        """The event time below which active partitions give no more rows, except late ones. If all partitions are
+        finished or idle, that which the finished ones had reached."""
         return self._times.watermark(self._awake, sorted(self._finished))
 
     def assigned(self, name: str) -> int:
-        """The same of the event time that an operator assigns."""
+        """The watermark of the event time that operator ``name`` assigns."""
         return self._assigned[name].watermark(self._awake, sorted(self._finished))
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Frames that are made again from the log of their task, instead of being kept.
+"""Regenerates frames from the log of their task, instead of retaining them.
 
-A channel's frames from number n on are made by a second machine of the task: it begins at the last landmark before n
-and replays the log from there. What it makes for the other channels is dropped. Each channel is made again by itself,
-at its receiver's pace, as receivers that wait for each other must not share one.
+A second machine of the task regenerates a channel's frames from number n on. It starts at the last landmark before n
+and replays the log from there. Frames for other channels are dropped. Each channel has a machine of its own, which runs
+at its receiver's pace: receivers that wait for each other could deadlock on a shared one.
 
 Invariant: such a machine never makes a live choice.
 """
@@ -21,11 +21,11 @@ from clonos_py.task.outcome import Outcome
 
 _NOBODY = Attempt(0, 0)
 _EVENTS_PER_STEP = 8
-"""Of a log between two looks at what else the task has to do."""
+"""The number of log events per step, after which the task may do other work."""
 
 
 class Replayer(Protocol):
-    """A machine of the task that replays a log and does nothing else."""
+    """A task machine that only replays a log."""
 
     @property
     def replaying(self) -> bool: ...
@@ -38,7 +38,7 @@ class Replayer(Protocol):
 
 
 class _Run:
-    """The frames of one channel, in the making."""
+    """The regeneration of one channel's frames."""
 
     def __init__(self, wish: Regenerate, machine: Replayer) -> None:
         self.wish = wish
@@ -56,7 +56,8 @@ class _Run:
         return self.next_seq >= self.wish.stop
 
     def step(self) -> list[Frame]:
-        """A few events of the log, up to the first that cuts frames for this channel; these."""
+        """Replays a few events of the log, up to the first that cuts frames for this channel, and returns these
+        frames."""
         for _ in range(_EVENTS_PER_STEP):
             if frames := self._event():
                 return frames
@@ -78,10 +79,10 @@ class _Run:
 
 
 class Regeneration:
-    """The runs of one task, one for each output at most. They take turns."""
+    """The regeneration runs of one task, at most one per output. They take turns."""
 
     def __init__(self, another: Callable[[], Replayer]) -> None:
-        """``another`` makes a second machine of the same task."""
+        """``another`` creates a second machine of the same task."""
         self._another = another
         self._runs: dict[int, _Run] = {}
 
@@ -96,7 +97,7 @@ class Regeneration:
                     self._runs[output].below = below
 
     def step(self) -> Regenerated | None:
-        """Some work for one run that has room; None where none has. It may have cut nothing yet."""
+        """Advances one run whose receiver has room; None if there is no such run. The result may have no frames yet."""
         output = next((output for output, run in self._runs.items() if run.has_room), None)
         if output is None:
             return None

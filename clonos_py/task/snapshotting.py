@@ -1,4 +1,4 @@
-"""A task's whole state: taken at a barrier, and taken over from a snapshot (D7, D15)."""
+"""Takes and restores snapshots of a task's whole state (D7, D15)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _landmark_states: msgspec.msgpack.Decoder[tuple[list[tuple[int, int]], TaskProgr
 
 
 class Snapshotting:
-    """Knows all parts of a task that have state. A snapshot is taken with nothing pending in the outputs."""
+    """Collects the state of all parts of a task, and restores it. No output rows are pending when a snapshot is
+    taken."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Snapshotting:
         self._checkpointing = checkpointing
 
     def restore(self, item: TakeState) -> None:
-        """Replaces all state, as right after the snapshot."""
+        """Replaces all state with that right after the snapshot."""
         progress = item.progress
         self._shared.timers.clear()
         self._shared.open_epoch()
@@ -61,7 +62,8 @@ class Snapshotting:
     def take(
         self, checkpoint: int, forced: bool, other_events: int, ended: bool, persist: bool
     ) -> tuple[Produced, Snapped]:
-        """Old epoch: what is pending, state, barriers. New epoch: a fresh seed, and progress counted from here."""
+        """Takes a snapshot. In the old epoch: flushes pending rows, collects state, sends barriers. Then begins the new
+        epoch, with a new seed."""
         self._outputs.flush()
         committables = {name: [named] for name, named in self._chain.prepare(checkpoint).items()}
         operators = self._chain.snapshot()
@@ -82,7 +84,7 @@ class Snapshotting:
         return produced, Snapped(snapshot, progress, persist)
 
     def landmark(self, other_events: int, ended: bool) -> Landmark:
-        """Cuts what is pending. What is left of a task whose operators keep no state is its progress."""
+        """Cuts pending rows and returns a landmark. If operators keep no state, progress is the task's whole state."""
         assert self._reader is not None
         self._outputs.flush()
         positions = sorted(self._reader.positions.items())
@@ -90,14 +92,14 @@ class Snapshotting:
         return Landmark(self._writer.epoch, self._writer.epoch_start, state)
 
     def at(self, landmark: Landmark) -> TakeState:
-        """The state there; ``go_on_at`` puts the log there, too."""
+        """The state at a landmark. The caller moves the log there, too."""
         assert self._reader is not None
         positions, progress = _landmark_states.decode(landmark.state)
         source = OperatorState(values={"positions": dict(positions), "finished": []})
         return TakeState(landmark.epoch, {self._reader.name: [source]}, progress)
 
     def progress(self, other_events: int, ended: bool, log_offset: int) -> TaskProgress:
-        """Where the task stands, with nothing pending in the outputs."""
+        """The task's progress, with no pending output rows."""
         return TaskProgress(
             inputs=self._inputs.progress,
             outputs=self._outputs.next_seqs,

@@ -1,4 +1,4 @@
-"""The states of a process that can be a task, as its task takes them (D8)."""
+"""The states of a task machine, and its transition table (D8)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clonos_py.process.contract import TaskState
 
 
 class TaskCause(Enum):
-    """What changes the state."""
+    """The causes of state changes."""
 
     BEGUN = "state and log are here"
     LOG_USED_UP = "log used up"

@@ -1,29 +1,29 @@
-"""Which event times a source has read: for people, who are warned of those that cannot be meant."""
+"""The range of event times that a source has read. The user is warned of implausible ones."""
 
 from __future__ import annotations
 
 from clonos_py.model.counters import EventTimesRead
 
 _WORTH_US = 1_000_000
-"""What is told again only when it has grown by so much."""
+"""A range is reported again only when it has grown by this much."""
 
 
 class TimeExtents:
-    """By source or operator, and column."""
+    """The earliest and latest event times, by source or operator, and column."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], EventTimesRead] = {}
         self._told: dict[tuple[str, str], EventTimesRead] = {}
 
     def add(self, source: str, column: str, earliest_us: int, latest_us: int) -> None:
-        """Rows have been read with these times."""
+        """Adds the range of event times of new rows."""
         before = self._seen.get((source, column))
         if before is not None:
             earliest_us, latest_us = min(before.earliest_us, earliest_us), max(before.latest_us, latest_us)
         self._seen[source, column] = EventTimesRead(source, column, earliest_us, latest_us)
 
     def told(self) -> list[EventTimesRead]:
-        """Those that have grown since they were told last."""
+        """The ranges that have grown since they were last reported."""
         grown = {key: seen for key, seen in self._seen.items() if self._has_grown(key, seen)}
         self._told |= grown
         return list(grown.values())

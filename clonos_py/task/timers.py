@@ -1,9 +1,9 @@
-"""Processing-time timers of a task's operators, in a deterministic order: by time, then by operator.
+"""Processing-time timers of a task's operators, in deterministic order: by time, then by operator.
 
-A timer is set for a time of day. The time of day may be set back, by an hour say, or the clock of a replacement may be
-behind that of its predecessor: a timer that was to come in ten seconds must not come an hour late. So each timer also
-has a limit on the task's steady clock: when as much time has passed as was left for the operator that set it. It fires
-at whichever comes first. When it fires is logged; how it came to is not.
+A timer is set for a time of day. That clock may be set back, by an hour for example, or the clock of a replacement may
+be behind that of its predecessor. A timer due in ten seconds must not fire an hour late. So each timer also has a limit
+on the task's steady clock, after the time that was left when the operator set it. It fires at whichever comes first.
+The firing is logged; which of the two clocks caused it is not.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from bisect import insort
 from collections.abc import Callable, Sequence
 
 _GRACE_US = 10_000
-"""The limit is so much later than the time of day would have it: two clocks are never read at the same moment, and in
-ordinary times no timer is to fire before its time."""
+"""How much later the limit is than the time of day implies. The two clocks are not read at the same moment, and as long
+as no clock is set, no timer may fire early."""
 
 
 class Timers:
-    """A timer is (time of day, operator number); setting it twice is setting it once."""
+    """The timers of one task. A timer is (time of day, operator number); setting it twice has no further effect."""
 
     def __init__(self, time_of_day: Callable[[], int]) -> None:
         self._time_of_day = time_of_day
@@ -27,7 +27,7 @@ class Timers:
         self._timers: list[tuple[int, int]] = []
         self._limits: dict[tuple[int, int], int] = {}
         self._left_us: dict[tuple[int, int], int] = {}
-        """Of those that were set since the task looked at its clock last: how much time was left then."""
+        """By timer set since the steady clock was last read: the time that was left when it was set."""
         self._looked_us = 0
 
     @property
@@ -36,22 +36,22 @@ class Timers:
 
     @property
     def left_us(self) -> list[int]:
-        """By timer: the time until its limit, without the grace. The time of day does not count: it may have been set
-        since, or the operator that set the timer had another."""
+        """By timer: the time until its limit, without the grace. It does not depend on the time of day, which may have
+        been set since, or which the operator may have read from another clock."""
         return [
             self._left_us[timer] if timer in self._left_us else self._limits[timer] - _GRACE_US - self._looked_us
             for timer in self._timers
         ]
 
     def set(self, operator: int, at_us: int, told_us: int | None = None) -> None:
-        """``told_us``: the time of day that the operator was given when it set the timer, perhaps by a log; None: it is
-        that of now."""
+        """Sets a timer. ``told_us``: the time of day that the operator last read, live or from the log; None: the
+        current one."""
         if (at_us, operator) not in self._timers:
             insort(self._timers, (at_us, operator))
             self._left_us[at_us, operator] = at_us - (self._time_of_day() if told_us is None else told_us)
 
     def restore(self, timers: Sequence[tuple[int, int]], left_us: Sequence[int]) -> None:
-        """As ``all`` and ``left_us`` had them when a snapshot was taken."""
+        """Restores the values that ``all`` and ``left_us`` had when the snapshot was taken."""
         self.clear()
         self._timers = sorted(timers)
         self._left_us = dict(zip(timers, left_us, strict=True))
@@ -64,7 +64,7 @@ class Timers:
             self._left_us.pop(timer, None)
 
     def wake_us(self, now_us: int) -> int | None:
-        """When the next timer fires, by the steady clock that ``now_us`` is of; None if there is none."""
+        """When the next timer fires, on the steady clock (as ``now_us``); None if no timer is set."""
         if not self._timers:
             return None
         self._limit(now_us)
@@ -72,7 +72,7 @@ class Timers:
         return min(now_us + left_us, *self._limits.values())
 
     def due(self, now_us: int) -> tuple[int, int] | None:
-        """The first timer whose time has come, or whose limit has."""
+        """The first timer whose time of day or limit has been reached; None if there is none."""
         if not self._timers:
             return None
         self._limit(now_us)

@@ -1,10 +1,10 @@
-"""Aligned barriers on the side of a task (Clonos, section 6; Flink's aligned checkpoints; D7).
+"""The task side of aligned barriers (Clonos, section 6; Flink's aligned checkpoints; D7).
 
     no barrier --the first barrier of a checkpoint--> aligning --the last barrier--> snapshot, all channels go on
     aligning --abort, or a barrier of a later checkpoint--> the channels go on
 
-A channel whose barrier was taken waits until those of all others are. Which barriers were taken and which checkpoints
-were aborted is decided by events of the log only, so a replay aligns exactly as its predecessor did.
+A channel whose barrier was taken is blocked until the barriers of all other channels are taken. Only logged events
+decide which barriers were taken and which checkpoints were aborted. So a replay aligns exactly as its predecessor did.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from clonos_py.task.inputs import Inputs
 
 
 class AlignedBarriers(TaskCheckpointing):
-    """Sources take their snapshots when the coordinator calls, all others when they have all barriers."""
+    """Sources take a snapshot when the coordinator triggers it; other tasks when they have taken all barriers."""
 
     def __init__(self, inputs: Inputs, plan: PhysicalPlan, task: TaskId) -> None:
         super().__init__(inputs, plan, task)
         self._aligning = 0
-        """The checkpoint whose barriers are being collected; 0: none."""
+        """The checkpoint that is being aligned; 0 if none is."""
 
     def barrier(self, channel: int, checkpoint: int, epoch: int) -> bool:
         if checkpoint <= epoch or checkpoint < self._aligning or checkpoint in self._calls.aborted:
@@ -41,7 +41,7 @@ class AlignedBarriers(TaskCheckpointing):
             self._release()
 
     def restore(self, state: bytes) -> None:
-        """A snapshot is taken with nothing aligning."""
+        """Releases all channels. A snapshot has no alignment state, since it is taken when alignment is over."""
         self._release()
 
     def _release(self) -> None:

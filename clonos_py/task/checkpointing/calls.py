@@ -1,4 +1,4 @@
-"""Calls of the coordinator, triggers and aborts, until each is taken as an event of the log or turns out to be void."""
+"""The queue of triggers and aborts from the coordinator. Each becomes an event of the log, or is dropped as void."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clonos_py.process.contract import AbortCall, TriggerCall
 
 
 class CheckpointCalls:
-    """``aborted``: the checkpoints that are void, of those that may still be named."""
+    """``aborted``: the void checkpoints that a barrier or call may still name."""
 
     def __init__(self) -> None:
         self._calls: deque[TriggerCall | AbortCall] = deque()
@@ -19,7 +19,8 @@ class CheckpointCalls:
         self._calls.append(call)
 
     def next(self, epoch: int) -> Trigger | Abort | None:
-        """The first call that changes anything in this epoch; only then it is an event."""
+        """The first queued call that has an effect in this epoch. Calls without an effect are dropped and not
+        logged."""
         while self._calls:
             call = self._calls.popleft()
             if call.checkpoint > epoch and call.checkpoint not in self.aborted:
@@ -27,5 +28,5 @@ class CheckpointCalls:
         return None
 
     def passed(self, checkpoint: int) -> None:
-        """A snapshot was taken: nothing names earlier checkpoints any more."""
+        """A snapshot was taken: no barrier or call names earlier checkpoints any more."""
         self.aborted = {c for c in self.aborted if c > checkpoint}

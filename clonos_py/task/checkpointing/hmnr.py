@@ -1,20 +1,21 @@
-"""When a task must take a snapshot before it takes frames: communication-induced checkpoints (HMNR; E10).
+"""The HMNR algorithm: decides when frames force a task to take a snapshot first (communication-induced checkpoints;
+E10).
 
 Helary, Mostefaoui, Netzer and Raynal: *Communication-based prevention of useless checkpoints in distributed
 computations*, Distributed Computing 13 (2000). Processes are tasks, messages are frames. A checkpoint of a task is
-*useless* if it is part of no recovery line: then it lies on a Z-cycle, a chain of messages, each sent in the interval
-between two checkpoints in which the one before was received, or in a later one, which leads from behind the checkpoint
-to before it. Every frame carries a stamp. A task whose next frame might close a Z-cycle takes a checkpoint first.
+*useless* if it is part of no recovery line. This is so if it lies on a Z-cycle: a chain of messages that starts after
+the checkpoint and ends before it, in which each message is sent in the checkpoint interval in which the previous one
+was received, or in a later one. Every frame carries a stamp. A task whose next frame might close a Z-cycle takes a
+checkpoint first.
 
-What it promises: if ``must_force`` is asked before every task takes frames, no checkpoint of any task is useless. The
-state is saved with every snapshot, and a frame that is sent again carries the stamp that it carried at first. The
-caller keeps to one order:
+Guarantee: if every task calls ``must_force`` before it takes frames, no checkpoint of any task is useless. The state is
+saved with every snapshot, and a frame that is sent again carries its original stamp. The caller keeps to one order:
 
     before frames are taken:    must_force, if so a snapshot; then took for each frame, in the order in which they came
     when a frame is cut:        sent, then stamp
     when a snapshot is taken:   snapshot, then encode, which goes into it
 
-Vectors of truth values are integers, with bit k for task k.
+Vectors of booleans are integers, with bit k for task k.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from clonos_py.model.errors import CodecError, ProtocolError
 
 
 class _Saved(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The state in a snapshot; vectors of truth values as bytes, lowest first."""
+    """The state in a snapshot; vectors of booleans as bytes, lowest first."""
 
     task: int
     clock: int
@@ -42,21 +43,21 @@ _decoder = msgspec.msgpack.Decoder(_Saved)
 
 
 class Hmnr:
-    """The state of one of ``tasks`` tasks. It begins behind its initial checkpoint."""
+    """The state of one of ``tasks`` tasks. A new state is that right after the initial checkpoint."""
 
     def __init__(self, task: int, tasks: int) -> None:
         self.task, self.tasks = task, tasks
         self.clock = 1
-        """A Lamport clock: checkpoints advance it, stamps take it along (``lc``)."""
+        """A Lamport clock, which checkpoints advance and stamps carry (``lc``)."""
         self.sent_to = 0
-        """To whom this task has sent frames since its last checkpoint."""
+        """The tasks to which this task has sent frames since its last checkpoint."""
         self.greater = 0
-        """Whose clock is behind that of this task, by the stamps taken so far."""
+        """The tasks whose clock is behind that of this task, by the stamps taken so far."""
         self.taken = 0
-        """For k: a chain of messages with a checkpoint among them leads from the last checkpoint of k, of those that
-        stamps named, to the next one of this task."""
+        """For task k: whether a chain of messages that includes a checkpoint leads from the last checkpoint of k that a
+        stamp named to the next checkpoint of this task."""
         self.checkpoints = tuple(int(k == task) for k in range(tasks))
-        """How many checkpoints each task has taken, by the stamps taken so far (``ckpt``)."""
+        """The number of checkpoints that each task has taken, by the stamps taken so far (``ckpt``)."""
         self._own = 1 << task
         self._others = (1 << tasks) - 1 & ~self._own
         self._stamp: HmnrStamp | None = None
@@ -64,8 +65,8 @@ class Hmnr:
     # ---- frames are taken
 
     def must_force(self, stamps: Iterable[HmnrStamp]) -> bool:
-        """Whether a checkpoint is needed before frames with these stamps are taken together. Each is looked at as if
-        those before it had been taken; one that needs a checkpoint needs it before all."""
+        """Whether a checkpoint is needed before frames with these stamps are taken together. Each frame is checked as
+        if the frames before it had been taken. If one needs a checkpoint, it is taken before all of them."""
         clock, own = self.clock, self.checkpoints[self.task]
         for stamp in stamps:
             if self.sent_to & stamp.greater and stamp.clock > clock:
@@ -76,8 +77,8 @@ class Hmnr:
         return False
 
     def took(self, stamp: HmnrStamp) -> None:
-        """A frame with this stamp is taken. Raises ProtocolError if it depends on checkpoints that this task has not
-        taken: then state was lost."""
+        """Records that a frame with this stamp was taken. Raises ProtocolError if it depends on checkpoints that this
+        task has not taken, since then state was lost."""
         if stamp.checkpoints[self.task] > self.checkpoints[self.task]:
             raise ProtocolError(
                 f"a frame depends on checkpoint {stamp.checkpoints[self.task]} of task {self.task}, "
@@ -96,11 +97,11 @@ class Hmnr:
     # ---- frames are cut
 
     def sent(self, receiver: int) -> None:
-        """A frame for this task is cut."""
+        """Records that a frame for task ``receiver`` was cut."""
         self.sent_to |= 1 << receiver
 
     def stamp(self) -> HmnrStamp:
-        """What a frame carries that is cut now."""
+        """The stamp of a frame that is cut now."""
         if self._stamp is None:
             self._stamp = HmnrStamp(self.clock, self.greater, self.taken, self.checkpoints)
         return self._stamp
@@ -108,7 +109,7 @@ class Hmnr:
     # ---- snapshots
 
     def snapshot(self) -> None:
-        """A checkpoint is taken, forced or not."""
+        """Records that a checkpoint was taken, forced or not."""
         self.sent_to = 0
         self.taken = self.greater = self._others
         self.clock += 1
@@ -124,7 +125,7 @@ class Hmnr:
 
     @staticmethod
     def decode(data: bytes) -> Hmnr:
-        """The state that was encoded. Raises CodecError on any other bytes."""
+        """Reads an encoded state. Raises CodecError on any other bytes."""
         try:
             saved = _decoder.decode(data)
             tasks = len(saved.checkpoints)
@@ -145,7 +146,7 @@ class Hmnr:
 
 
 def _compared(theirs: tuple[int, ...], ours: tuple[int, ...]) -> tuple[int, int]:
-    """Where the first is greater, and where it is less."""
+    """The bits of the tasks where ``theirs`` is greater, and where it is less."""
     newer = older = 0
     if theirs != ours:
         for task, (their, our) in enumerate(zip(theirs, ours, strict=True)):

@@ -1,8 +1,8 @@
-"""Communication-induced checkpoints on the side of a task (HMNR; E10).
+"""The task side of communication-induced checkpoints (HMNR; E10).
 
-The coordinator calls each task at its own times, as without coordination. Besides, a task takes a snapshot before it
-takes frames that could make an earlier snapshot useless: ``hmnr`` says when. Both are events of the log. A task numbers
-its epochs alone, since forced snapshots come between calls.
+The coordinator triggers each task at separate times, as in the uncoordinated protocol. In addition, a task takes a
+forced snapshot before it takes frames that could make an earlier snapshot useless; ``hmnr`` decides when. Both kinds
+are events of the log. Each task numbers its own epochs, since forced snapshots come between triggers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from clonos_py.task.checkpointing.uncoordinated import OwnSnapshots
 from clonos_py.task.inputs import Inputs
 
 _KNOWN_MAX = 256
-"""So many stamps are remembered."""
+"""The number of stamps that are cached."""
 
 _decoded = lru_cache(maxsize=_KNOWN_MAX)(HmnrStamp.decode)
 
 
 class InducedSnapshots(OwnSnapshots):
-    """A stamp that was taken already changes nothing and forces nothing: most frames carry that of the one before."""
+    """Takes triggered and forced snapshots. A stamp that was taken before has no effect; most frames repeat the
+    previous stamp."""
 
     forces = True
 
@@ -37,18 +38,19 @@ class InducedSnapshots(OwnSnapshots):
         self._number, self._tasks = plan.tasks.index(task), len(plan.tasks)
         self._receivers = [plan.tasks.index(plan.receiver(channel)) for channel in plan.outputs[task]]
         self._called: int | None = None
-        """The newest call that has not been answered by a snapshot."""
+        """The newest trigger that no snapshot has answered; None if there is none."""
         self._used = 0
-        """Epochs up to this one were used by a predecessor: they name no snapshots of this task any more."""
+        """The last epoch that a predecessor has used. Snapshots of this task get higher numbers."""
         self._hmnr = Hmnr(self._number, self._tasks)
         self._known: set[bytes] = set()
-        """Stamps taken."""
+        """The stamps that were taken."""
         self._stamp: tuple[HmnrStamp, bytes] | None = None
 
     # ---- of a running task
 
     def called(self, call: TriggerCall | AbortCall) -> None:
-        """Checkpoints of a task alone are given up when it goes back behind them."""
+        """Takes a call of the coordinator. An abort marks epochs as used: the task restarted from before these
+        checkpoints."""
         if isinstance(call, TriggerCall):
             self._called = call.checkpoint
         else:
@@ -69,8 +71,8 @@ class InducedSnapshots(OwnSnapshots):
         return Trigger(self._next(epoch), forced=True)
 
     def _new(self, frames: Sequence[Frame]) -> list[bytes]:
-        """The stamps of frames that were not taken yet, each once. Frames of a run with another protocol have none:
-        all snapshots of this one are after them."""
+        """The stamps of ``frames`` that were not taken before, each once. Frames of an earlier run with another
+        protocol have no stamp; all snapshots of this protocol come after them."""
         return list(dict.fromkeys(f.stamp for f in frames if f.stamp and f.stamp not in self._known))
 
     # ---- what events do
@@ -102,7 +104,7 @@ class InducedSnapshots(OwnSnapshots):
         return self._hmnr.encode()
 
     def restore(self, state: bytes) -> None:
-        """Raises CodecError if the state is not of this task among as many."""
+        """Restores the state. Raises CodecError if it belongs to another task or to another number of tasks."""
         self._known.clear()
         self._hmnr = Hmnr.decode(state) if state else Hmnr(self._number, self._tasks)
         if (self._hmnr.task, self._hmnr.tasks) != (self._number, self._tasks):

@@ -1,8 +1,8 @@
-"""A checkpoint protocol on the side of one task: when it takes a snapshot, and which inputs wait for that (D7).
+"""The task side of a checkpoint protocol: when a task takes a snapshot, and which inputs are blocked for it (D7).
 
-The other side is in the coordinator (``job/protocols/interface.py``). The task machine asks a running task's protocol
-what to do next, and logs the answer. What events do is the same for a running and a replaying task: it follows from the
-events of the log and from the state that the protocol itself keeps in snapshots.
+The coordinator side is in ``job/protocols/interface.py``. While a task runs, the task machine asks the protocol what to
+do next and logs the answer. Events have the same effect in a running and a replaying task. It follows only from the
+events of the log and from the state that the protocol keeps in snapshots.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from clonos_py.task.inputs import Inputs
 
 
 class TaskCheckpointing(ABC):
-    """One per task machine. It blocks and releases input channels with ``Inputs.block`` and ``Inputs.release``."""
+    """The protocol object of one task machine. It blocks and releases input channels with ``Inputs.block`` and
+    ``Inputs.release``."""
 
     barriers: ClassVar[bool] = True
     """Whether a snapshot ends its epoch with a barrier on every output channel."""
     forces: ClassVar[bool] = False
-    """Whether frames may force a snapshot before they are taken: only then ``before`` and ``took`` are called, and
+    """Whether frames may force a snapshot before they are taken. Only then are ``before`` and ``took`` called, and
     ``stamp`` when frames are cut."""
 
     def __init__(self, inputs: Inputs, plan: PhysicalPlan, task: TaskId) -> None:
@@ -36,52 +37,53 @@ class TaskCheckpointing(ABC):
     # ---- of a running task: what is answered here is logged
 
     def due(self, now_us: int, epoch: int) -> Trigger | Abort | None:
-        """What is to be done now: a call of the coordinator, or what the task's own clock says. ``now_us``: see
-        ``TaskMachine.step``; ``epoch``: the one that the task is in."""
+        """The trigger or abort to perform now, from the coordinator or from the task's own clock; None if there is
+        none. ``now_us``: see ``TaskMachine.step``; ``epoch``: the task's current epoch."""
         return self._calls.next(epoch)
 
     @property
     def wake_us(self) -> int | None:
-        """When ``due`` has an answer at the latest, by the task's own clock; None: the task has none."""
+        """The time at which ``due`` must be called again for the task's own clock; None if the protocol uses no
+        clock."""
         return None
 
     def before(self, frames: Sequence[Frame], epoch: int) -> Trigger | None:
-        """The snapshot that must be taken before these frames are."""
+        """The snapshot that must be taken before these frames; None if none is needed."""
         return None
 
     # ---- what events do, live and replayed alike
 
     def called(self, call: TriggerCall | AbortCall) -> None:
-        """The coordinator calls."""
+        """Takes a trigger or abort from the coordinator."""
         self._calls.offer(call)
 
     @abstractmethod
     def barrier(self, channel: int, checkpoint: int, epoch: int) -> bool:
-        """The barrier of ``checkpoint`` was taken from an input channel. Whether its snapshot is to be taken now."""
+        """Takes the barrier of ``checkpoint`` from an input channel. Returns whether the snapshot must be taken now."""
 
     def took(self, frames: Sequence[Frame]) -> None:  # noqa: B027 - most protocols need nothing here
-        """Frames are taken, in this order."""
+        """Records that frames were taken, in this order."""
 
     def abort(self, checkpoint: int) -> None:
-        """The checkpoint is void."""
+        """Marks the checkpoint as void."""
         self._calls.aborted.add(checkpoint)
 
     def taken(self, checkpoint: int) -> None:
-        """The snapshot is taken that begins the epoch of this number: what was to be sent before is cut, and ``state``
-        is asked for next."""
+        """Called when the snapshot that begins epoch ``checkpoint`` is taken: all output before it is cut, and
+        ``state`` is called next."""
         self._calls.passed(checkpoint)
 
     def stamp(self, output: int) -> bytes:
-        """What a frame carries that is cut now for this output channel; its receiver's protocol finds it in
+        """The stamp of a frame that is cut now for this output channel. The receiver's protocol reads it from
         ``Frame.stamp``."""
         return b""
 
     # ---- own state
 
     def state(self) -> bytes:
-        """What a snapshot keeps."""
+        """The protocol's state, for a snapshot."""
         return b""
 
     @abstractmethod
     def restore(self, state: bytes) -> None:
-        """Goes on after a snapshot; ``state`` is empty where the task starts from nothing."""
+        """Restores the state of a snapshot; ``state`` is empty if the task starts without one."""

@@ -1,4 +1,4 @@
-"""The tasks' sides of the checkpoint protocols, by name."""
+"""The task sides of the checkpoint protocols, by protocol name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Uncoordinated checkpoints on the side of a task: each takes its snapshots alone (E5).
+"""The task side of uncoordinated checkpoints: each task takes its snapshots independently (E5).
 
 There are no barriers, and no task waits for another. What lies between the snapshots of two tasks is stored with them:
-the sender's frames, and the determinants of others that the receiver holds.
+the sender's frames, and the determinants of other tasks that the receiver holds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from clonos_py.task.checkpointing.interface import TaskCheckpointing
 
 
 class OwnSnapshots(TaskCheckpointing):
-    """A call of the coordinator is the snapshot; it is an event of the log."""
+    """A task takes a snapshot at each trigger of the coordinator. The trigger is an event of the log."""
 
     barriers = False
 
@@ -19,4 +19,4 @@ class OwnSnapshots(TaskCheckpointing):
         raise ProtocolError(f"input {channel} brought a barrier of checkpoint {checkpoint}, where there are none")
 
     def restore(self, state: bytes) -> None:
-        """There is no state."""
+        """This protocol has no state."""
