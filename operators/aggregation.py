@@ -1,10 +1,10 @@
-"""Aggregates as partial results: what windows, sessions and tables share.
+"""Partial aggregation, which windows, sessions and tables share.
 
-A partial batch has one row per group (of one input batch, or of many after merging): the keys, ``_rows`` (how many
-rows it stands for), and the accumulators of the aggregates: ``NAME:count``, ``NAME:sum``, ``NAME:min``, ``NAME:max``,
-``NAME:distinct``, a list of values, ``NAME:first``, ``NAME:last`` and ``NAME:collect``, values with the number of their
-arrival, and ``NAME:user``, a user's accumulator as msgpack. Partial batches merge into partial batches, and finish as
-results.
+A partial batch has one row per group (of one input batch, or of many after merging): the keys, ``_rows`` (how many rows
+it stands for), and the accumulators of the aggregates: ``NAME:count``, ``NAME:sum``, ``NAME:min``, ``NAME:max``,
+``NAME:distinct``, a list of values, ``NAME:first``, ``NAME:last`` and ``NAME:collect``, values with their arrival
+numbers, and ``NAME:user``, a user's accumulator as msgpack. Partial batches merge into partial batches. ``finish``
+turns them into results.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Accumulator(NamedTuple):
 
 
 class Partials:
-    """Makes, merges and finishes partial batches over ``keys`` and ``aggregates``."""
+    """Creates, merges and finishes partial batches of ``aggregates`` by ``keys``."""
 
     def __init__(self, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
         self.keys = tuple(keys)
@@ -61,7 +61,7 @@ class Partials:
         self.accumulators = tuple(a for aggregate in aggregates for a in _accumulators(aggregate))
 
     def combine(self, rows: pa.RecordBatch, groups: Groups, extra: Mapping[str, Any]) -> pa.RecordBatch:
-        """Input rows to one partial row per group. ``extra``: further columns, already one value per group."""
+        """Aggregates input rows to one partial row per group. ``extra``: further columns, with one value per group."""
         columns = self._keys_of(rows, groups) | dict(extra) | {ROWS_COLUMN: count_rows(groups)}
         for name, kind, aggregate in self.accumulators:
             columns[name] = _start(kind, aggregate, rows, groups)
@@ -70,8 +70,8 @@ class Partials:
     def merge(
         self, partial: pa.RecordBatch, groups: Groups, extra: Mapping[str, Any] = MappingProxyType({})
     ) -> pa.RecordBatch:
-        """Partial rows to one partial row per group. Further columns are those of ``extra``, or else have the value of
-        the group's first row."""
+        """Merges partial rows to one partial row per group. A further column is taken from ``extra``, or else from the
+        group's first row."""
         columns: dict[str, Any] = {}
         merged = {a.name: a for a in self.accumulators}
         for name in partial.schema.names:
@@ -85,15 +85,15 @@ class Partials:
         return pa.record_batch(columns)
 
     def combine_by_key(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Input rows to one partial row per key."""
+        """Aggregates input rows to one partial row per key."""
         return self.combine(rows, self.groups(rows), {})
 
     def merge_by_key(self, partial: pa.RecordBatch) -> pa.RecordBatch:
-        """Partial rows to one partial row per key."""
+        """Merges partial rows to one partial row per key."""
         return self.merge(partial, self.groups(partial))
 
     def groups(self, rows: pa.RecordBatch) -> Groups:
-        """The rows of equal keys."""
+        """Groups rows by equal keys."""
         return group([rows.column(key) for key in self.keys], rows.num_rows)
 
     def finish(self, partial: pa.RecordBatch, schema: pa.Schema, extra: Mapping[str, Any]) -> pa.RecordBatch:
@@ -111,7 +111,7 @@ class Partials:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def fields(self, schema: pa.Schema, extra: Sequence[Any]) -> list[Any]:
-        """The fields of a partial batch of rows of ``schema``, in their order."""
+        """The fields, in order, of a partial batch of rows with ``schema``."""
         keys = [pa.field(key, _plain_type(schema.field(key).type)) for key in self.keys]
         accumulators = [pa.field(name, _accumulator_type(kind, a, schema)) for name, kind, a in self.accumulators]
         return [*keys, *extra, pa.field(ROWS_COLUMN, pa.int64()), *accumulators]
@@ -122,7 +122,7 @@ class Partials:
 
 
 def constant(value: int, rows: int) -> Column:
-    """An int64 column of one value."""
+    """An int64 column that repeats one value."""
     return pa.array(np.full(rows, value, np.int64))
 
 
@@ -161,7 +161,7 @@ def _merge(accumulator: Accumulator, column: Column, groups: Groups) -> Any:
 
 
 def _summed(add: Callable[[Column, Groups], Any], aggregate: Aggregate, column: Column, groups: Groups) -> Any:
-    """The sums. Raises UserCodeError naming the aggregate that has none."""
+    """The sums. Raises UserCodeError naming the aggregate if a sum overflows."""
     try:
         return add(column, groups)
     except UserCodeError as error:

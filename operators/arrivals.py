@@ -1,4 +1,4 @@
-"""Numbers for rows in the order in which they came, for the aggregates that depend on it."""
+"""Numbers rows in the order of arrival, for aggregates that depend on that order."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.state import OperatorState
 
 ARRIVAL_COLUMN = "_arrival"
-"""int64 column of rows that are about to be aggregated."""
+"""int64 column of rows that are about to be aggregated: the arrival number."""
 
 _STATE = "arrivals"
 
 
 class Arrivals:
-    """Counts the rows of one operator instance. Numbers of one key only grow, also at another parallelism: every
-    instance goes on behind the greatest number that there was."""
+    """Counts the rows of one operator instance. The numbers of a key only grow, even after a change of parallelism:
+    every instance continues after the highest number of all former instances."""
 
     def __init__(self, aggregates: Iterable[Aggregate]) -> None:
         self._needed = any(aggregate.ordered for aggregate in aggregates)
         self._next = 0
 
     def numbered(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with their numbers, if an aggregate needs them."""
+        """Adds arrival numbers to the rows, if an aggregate needs them."""
         if not self._needed:
             return rows
         numbers = np.arange(self._next, self._next + rows.num_rows)
@@ -34,7 +34,7 @@ class Arrivals:
         return rows.append_column(pa.field(ARRIVAL_COLUMN, pa.int64()), pa.array(numbers))
 
     def values(self) -> dict[str, Any]:
-        """What a snapshot keeps of it."""
+        """The state for a snapshot."""
         return {_STATE: self._next} if self._needed else {}
 
     def restore(self, parts: Sequence[OperatorState]) -> None:

@@ -1,11 +1,11 @@
-"""Asynchronous functions of one row: map, flat_map and filter over ``async def`` (D4).
+"""Asynchronous row functions: map, flat_map and filter with ``async def`` functions (D4).
 
-At most ``concurrency`` rows are at work, each in a coroutine that this operator resumes itself: with the answer of a
-call or when a timer has fired, and both are events of the task's log. So coroutines go on in the same order in a
-replay, and nothing but the log decides. Results leave in the order of the rows, or as rows are done.
+At most ``concurrency`` rows are processed at a time, each in a coroutine. The operator itself resumes a coroutine when
+a call is answered or a timer fires; both are events of the task's log. So a replay resumes coroutines in the same
+order. Results are emitted in the order of the input rows, or in the order of completion.
 
-A snapshot holds the rows that are not done, each with its history; a restore begins their coroutines anew and tells
-them what they were told, which brings them to the same ``await``.
+A snapshot holds the unfinished rows, each with its answer history. A restore restarts their coroutines and replays the
+history, which brings them to the same ``await``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STATE_COLUMN = "_state"
 
 
 class _Note(msgspec.Struct, array_like=True):
-    """Of a row that is not done, what its columns do not say."""
+    """The state of an unfinished row, besides its columns."""
 
     number: int
     origin: Origin
@@ -45,13 +45,13 @@ class _Note(msgspec.Struct, array_like=True):
     told: list[list[Any]] = []
     deadline_us: int | None = None
     wake_us: int | None = None
-    """When it goes on, if it sleeps."""
+    """When the row resumes, if it sleeps."""
     done: bool = False
-    """It waits for earlier rows only."""
+    """Whether the row is finished and only waits for earlier rows to be emitted."""
 
 
 class _Row:
-    """A row that has come and not gone. ``batch`` and ``position``: where it stands."""
+    """An input row whose results are not emitted yet. It is row ``position`` of ``batch``."""
 
     def __init__(self, note: _Note, batch: pa.RecordBatch, position: int, record: Any) -> None:
         self.note, self.batch, self.position, self.record = note, batch, position, record
@@ -61,8 +61,8 @@ class _Row:
 
 
 class MapAsyncRows(Operator):
-    """Applies ``fn`` as MapRows does, but to many rows at once. Rows that ``waiting.timeout_us`` did not suffice for
-    have failed."""
+    """Applies ``fn`` as MapRows does, but to many rows concurrently. A row that is not done within
+    ``waiting.timeout_us`` fails."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class MapAsyncRows(Operator):
 
     def _clear(self) -> None:
         self._rows: dict[int, _Row] = {}
-        """By number, in order."""
+        """Unfinished rows by number, in order."""
         self._queue: deque[_Row] = deque()
         self._done: list[_Row] = []
         self._alarms: dict[int, set[int]] = {}
@@ -134,7 +134,7 @@ class MapAsyncRows(Operator):
         return self.released()
 
     def released(self) -> int:
-        """A watermark waits for the rows that came before it."""
+        """The watermark that holds now: a watermark is held back until all rows before it have left."""
         first = next(iter(self._rows), self._next)
         while self._marks and self._marks[0][0] <= first:
             self._watermark = self._marks.popleft()[1]
@@ -147,7 +147,7 @@ class MapAsyncRows(Operator):
         self._queue.append(row)
 
     def _go_on(self) -> None:
-        """After each event: begins as many rows as there is room for, and lets go what is done."""
+        """Starts queued rows while there is room, and emits finished ones. Called after each event."""
         while self._queue and self._at_work < self._waiting.concurrency:
             self._begin(self._queue.popleft())
         self._emit()
@@ -170,7 +170,7 @@ class MapAsyncRows(Operator):
         self._resume(row)
 
     def _resume(self, row: _Row, value: Any = None, error: str | None = None) -> None:
-        """Runs the row's coroutine up to where it needs to know what nobody has told it."""
+        """Runs the row's coroutine until it awaits an answer that is not in its history."""
         coroutine = row.coroutine
         assert coroutine is not None
         while True:
@@ -241,7 +241,7 @@ class MapAsyncRows(Operator):
     # ---- results
 
     def _emit(self) -> None:
-        """Lets go the rows that may leave, their results together."""
+        """Emits the results of all rows that may leave, together."""
         leaving = self._leaving()
         self._done = []
         for row in leaving:
@@ -304,11 +304,11 @@ class MapAsyncRows(Operator):
         while self._queue and self._queue[0].note.began:
             self._begin_again(self._queue.popleft())
         if self._queue and self._at_work < self._waiting.concurrency:
-            self.ctx.set_timer(0)  # at a new parallelism there may be room, and nobody at work whose end would tell
+            self.ctx.set_timer(0)  # at a new parallelism there may be room but no running row that triggers _go_on
         self.ctx.hold(bool(self._rows), len(self._rows) >= self._waiting.concurrency)
 
     def _take_back(self, rows: pa.RecordBatch, renumber: bool) -> None:
-        """Rows of a snapshot that are this instance's."""
+        """Adds the rows of a snapshot that belong to this instance."""
         groups: list[int] = rows.column(GROUP_COLUMN).to_pylist()  # type: ignore[assignment]
         notes: list[bytes] = rows.column(_STATE_COLUMN).to_pylist()  # type: ignore[assignment]
         plain = rows.drop_columns([_STATE_COLUMN, GROUP_COLUMN])
@@ -321,7 +321,7 @@ class MapAsyncRows(Operator):
                 self._add(_Row(note, plain, position, record))
 
     def _begin_again(self, row: _Row) -> None:
-        """With what it was told it must come to where it was, be that its end."""
+        """Restarts a row's coroutine. With the same answers it must reach the same ``await``, or its end, as before."""
         was_done, row.note.done = row.note.done, False
         self._begin(row)
         if row.note.done != was_done or row.history.repeating or row.note.number not in self._rows:
@@ -338,7 +338,7 @@ _FOREIGN = (
 
 
 def _explained(problem: BaseException) -> BaseException:
-    """What asyncio says where it does not run is no help."""
+    """Replaces an error of asyncio, which is misleading since no event loop runs here, by one that names the cause."""
     trace = problem.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -349,7 +349,7 @@ def _explained(problem: BaseException) -> BaseException:
 
 
 async def _collected(given: Any) -> Any:
-    """What a coroutine returns, or all that an asynchronous generator yields."""
+    """The result of a coroutine, or the list of all values that an asynchronous generator yields."""
     if inspect.isasyncgen(given):
         return [result async for result in given]
     return await given

@@ -1,11 +1,12 @@
-"""Incremental inner join of two streams of deltas: what is deleted on one side takes back every pair made with it.
+"""Incremental inner join of two delta streams: deleting a row on one side retracts every pair made with it.
 
-The column ``weight`` of a delta says how many more times there is the row, or, below 0, how many fewer times. The
-weight of a pair is the product of both weights. Sums and products do not depend on the order in which deltas come, so
-neither do the pairs that are there when all have come, even where a row was deleted before it was added. Until then
-there may be pairs that go again.
+The column ``weight`` of a delta is the number of copies of the row that are added, or, below 0, deleted. The weight of
+a pair is the product of both weights. Sums and products do not depend on the order of deltas. So neither does the final
+set of pairs, even if a delete arrives before its insert. Until all deltas have arrived, pairs may be emitted and
+retracted.
 
-State are the rows that are there, or owed, by their keys; a row of weight 0 is forgotten.
+The state holds the rows with a weight other than 0, by key. The weight is negative if more copies were deleted than
+added so far.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _SIDES = ("left", "right")
 
 
 class DeltaJoin(Operator):
-    """Joins on equal ``keys``, which both sides have (null equals nothing). ``sides``: the columns of each side but for
-    its weight; rows that are equal in all of them are the same row. ``columns``: those of ``schema`` but for its
+    """Joins on equal ``keys``, which both sides have (null equals nothing). ``sides``: the columns of each side without
+    its weight; rows that are equal in all of them are the same row. ``columns``: those of ``schema`` without its
     weight."""
 
     def __init__(
@@ -67,7 +68,7 @@ class DeltaJoin(Operator):
             rows.restore(parts, self.ctx.groups)
 
     def _emit(self, rows: pa.RecordBatch, positions: Ints, others: pa.RecordBatch, side: int) -> None:
-        """Row i of ``others`` makes a pair with the row at position i of a ``side``."""
+        """Emits pairs: row i of ``others`` with row ``positions[i]`` of ``rows``, which are those of ``side``."""
         weights = fixed(rows.column(DELTA_WEIGHT))[positions] * fixed(others.column(DELTA_WEIGHT))
         if side:
             pairs = self._pairs.batch((others, rows), (None, positions))
@@ -90,7 +91,8 @@ class DeltaJoin(Operator):
 
 
 def _summed(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Each row once, with the sum of its weights, the last column; those that add up to nothing are left out."""
+    """Each distinct row once, with the sum of its weights (the last column). Rows whose weights add up to 0 are left
+    out."""
     groups = group(rows.columns[:-1], rows.num_rows)
     weights = np.zeros(groups.size, np.int64)
     np.add.at(weights, groups.ids, fixed(rows.column(DELTA_WEIGHT)))

@@ -1,7 +1,7 @@
-"""Rows of which none with the same key came before: of duplicates the first passes.
+"""Deduplication by key: emits the first row of each key, and drops later ones.
 
-State are the keys that have passed, for good or, with a ttl, with the time of the row that passed. That time is never
-earlier than the watermark: so it makes no difference when keys are forgotten whose ttl is over.
+The state holds the keys of emitted rows: permanently, or with a ttl and the time of the emitted row. That time is never
+earlier than the watermark. So results do not depend on when expired keys are removed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.window_operator import with_times
 
 _PASSED = "_passed"
-"""int64 column of the state: the time of the row of this key that passed last, in microseconds."""
+"""int64 column of the state: the time of the key's last emitted row, in microseconds."""
 
 
 class DistinctCombine(Operator):
-    """The first row of each key in a batch, with these columns; keeps no state."""
+    """Emits the first row of each key in a batch, with these columns. Keeps no state."""
 
     def __init__(self, keys: Sequence[str], columns: Sequence[str]) -> None:
         self._keys = tuple(keys)
@@ -38,8 +38,9 @@ class DistinctCombine(Operator):
 
 
 class Distinct(Operator):
-    """Emits rows with the columns of ``schema``. With ``ttl_us`` a row passes, too, if its time in ``time_column``, or
-    the watermark if that is later, is at least so long after that of the last one of its key that passed."""
+    """Emits the first row of each key, with the columns of ``schema``. With ``ttl_us``, a later row is emitted, too, if
+    its time is at least ``ttl_us`` after that of the key's last emitted row. A row's time is its ``time_column``, or
+    the watermark if that is later."""
 
     def __init__(
         self, keys: Sequence[str], schema: pa.Schema, ttl_us: int | None = None, time_column: str | None = None
@@ -64,7 +65,7 @@ class Distinct(Operator):
             self.out.emit(rows.select(self._columns).filter(pa.array(passed)))
 
     def on_watermark(self, watermark: int) -> int:
-        """Forgets keys whose ttl is over, now and then."""
+        """Removes expired keys from time to time."""
         if self._ttl_us is not None and watermark - self._swept >= self._ttl_us // 4:
             numbers = self._known.all_numbers()
             if len(numbers):
@@ -82,7 +83,7 @@ class Distinct(Operator):
         self._swept = MIN_TIME
 
     def _passing(self, rows: pa.RecordBatch, groups: Groups, times: Ints) -> Bools:
-        """Which rows pass; from now on their keys are known."""
+        """Which rows are emitted. Records their keys in the state."""
         keys = with_groups(rows.select(list(self._keys)).take(groups.first), self._keys, self.ctx.key_groups)
         positions, numbers = self._known.find(keys)
         known = np.zeros(groups.size, bool)
@@ -101,7 +102,7 @@ class Distinct(Operator):
 
 
 def _in_turn(ids: Ints, times: Ints, known: Bools, last: Ints, ttl_us: int | None) -> Bools:
-    """Which rows pass, each after the others of its key. ``known`` and ``last``, by key, are brought up to date."""
+    """Which rows are emitted, deciding the rows of a key in order. Updates ``known`` and ``last``, by key."""
     passed = np.zeros(len(ids), bool)
     rows = np.arange(len(ids))
     while True:
@@ -111,7 +112,7 @@ def _in_turn(ids: Ints, times: Ints, known: Bools, last: Ints, ttl_us: int | Non
         if not len(rows):
             return passed
         first = np.full(len(known), -1, np.int64)
-        first[ids[rows][::-1]] = rows[::-1]  # of several assignments to one place the last holds
+        first[ids[rows][::-1]] = rows[::-1]  # of several assignments to one index the last wins
         chosen = first[first >= 0]
         passed[chosen] = True
         known[ids[chosen]] = True

@@ -1,7 +1,7 @@
-"""Running counts of distinct values: which values has a key had already?
+"""Running counts of distinct values: finds which values are new for a key.
 
-For each type of value there is one row of state per key and value, with a bit for each count that has seen it. So
-counts of one column under several conditions, or of several columns alike, share what they remember.
+For each value type, the state has one row per key and value, with one bit for each count that has seen the value. So
+counts of one column under several conditions, or of several columns of one type, share their state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST = 63
 
 
 class DistinctCounts:
-    """Turns lists of distinct values (``NAME:distinct`` of a partial batch) into how many of them are new."""
+    """Turns lists of distinct values (``NAME:distinct`` of a partial batch) into counts of new values."""
 
     def __init__(self, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
         self._keys = tuple(keys)
@@ -35,7 +35,7 @@ class DistinctCounts:
         self._seen: dict[pa.DataType, KeyedRows] = {}
 
     def counted(self, partial: pa.RecordBatch) -> pa.RecordBatch:
-        """The partial rows, one for each key and with its key group, with ``NAME:count`` instead of the lists."""
+        """Replaces the lists of partial rows by ``NAME:count``. The rows are one per key, with its key group."""
         counts: dict[str, Ints] = {}
         for kind, names in self._by_type(partial).items():
             counts.update(self._news(partial, kind, names))
@@ -51,7 +51,7 @@ class DistinctCounts:
         )
 
     def restore(self, parts: Sequence[OperatorState], groups: range) -> None:
-        """Takes up what the tables named after types of values hold."""
+        """Restores the tables, which are named after value types."""
         before, self._seen = self._seen, {}
         for part in parts:
             for name, chunks in part.tables.items():
@@ -73,7 +73,7 @@ class DistinctCounts:
         return self._seen[kind]
 
     def _news(self, partial: pa.RecordBatch, kind: pa.DataType, names: Sequence[str]) -> dict[str, Ints]:
-        """How many values each row brings that its key had not under this name; from now on it has."""
+        """By count name: the number of values in each row that are new for its key. Adds them to the state."""
         bits = {name: 1 << self._names.index(name) for name in names}
         lists = {name: unrolled(partial.column(f"{name}:distinct")) for name in names}
         values = pa.concat_arrays([found for found, _ in lists.values()])
@@ -89,7 +89,7 @@ class DistinctCounts:
         }
 
     def _note(self, state: KeyedRows, partial: pa.RecordBatch, owners: Ints, values: pa.Array, seen: Ints) -> Ints:  # type: ignore[type-arg]
-        """Remembers values; gives what was known of them before."""
+        """Adds values to the state. Returns which counts had seen them before, as bits."""
         columns = {name: take(partial.column(name), owners) for name in (*self._keys, GROUP_COLUMN)}
         rows = pa.record_batch({_VALUE: values, **columns})
         positions, numbers = state.find(rows)
@@ -105,7 +105,7 @@ class DistinctCounts:
 
 
 def counting(aggregates: Sequence[Aggregate]) -> tuple[Aggregate, ...]:
-    """The aggregates as they are merged once distinct values are counted."""
+    """The aggregates to merge once distinct values are counted."""
     return tuple(replace(a, function="count") if a.function == "count_distinct" else a for a in aggregates)
 
 

@@ -1,7 +1,7 @@
-"""A priority queue of many rows at once: which rows are due by a given time?
+"""A priority queue of row numbers by due time, for whole batches.
 
-A log-structured merge of runs sorted by time, each read from its front, so that neither pushing a batch nor asking at
-every watermark looks at what is not due yet.
+It is a log-structured merge of runs sorted by time, each read from its front. So neither a push nor a check at a
+watermark scans the rows that are not due yet.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from clonos_py.columns.views import Ints
 
 
 class DueQueue:
-    """Rows (numbers) by due time. A row may be pushed again; the caller knows which entries still count."""
+    """Row numbers by due time. A row may be pushed again; the caller must ignore outdated entries."""
 
     def __init__(self) -> None:
         self._runs: list[tuple[Ints, Ints]] = []
@@ -30,7 +30,7 @@ class DueQueue:
             self._runs[-1] = _merged(self._runs[-1], last)
 
     def pop(self, until: int) -> Ints:
-        """Takes out all rows due at or before ``until``, in the order of their numbers."""
+        """Removes and returns all rows due at or before ``until``, in the order of their numbers."""
         if not self._runs or until < self._next:
             return np.empty(0, np.int64)
         cuts = [int(np.searchsorted(times, until, side="right")) for times, _ in self._runs]

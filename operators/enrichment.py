@@ -1,7 +1,7 @@
-"""Join with a bounded side input: every task reads it whole before its first row, and keeps it.
+"""Join with a bounded side input, which every task reads completely before its first row and holds in memory.
 
-The rows of the side input are no state: a replacement reads them again. A snapshot holds a checksum of
-them, since a replay over other rows would give other results.
+The rows of the side input are not part of the state: a replacement reads them again. A snapshot holds a checksum of
+them, since a replay over different rows would give different results.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from clonos_py.operators.pairs import Pairs, matchable
 
 
 class Enrich(Operator):
-    """Pairs each row with the rows of the side input that have the same keys (null equals nothing), in its order.
+    """Pairs each row with the rows of the side input that have the same keys (null equals nothing), in the order of the
+    side input.
 
-    ``side`` makes the source of the side input, whose rows have the columns ``side_schema``. Raises SourceError if it
-    has no end, and when it has changed since the checkpoint.
+    ``side`` creates the source of the side input, whose rows have the columns ``side_schema``. Raises SourceError if
+    the source has no end, or has changed since the checkpoint.
     """
 
     def __init__(
@@ -59,7 +60,8 @@ class Enrich(Operator):
             self.out.emit(batch)
 
     def _matches(self, rows: pa.RecordBatch) -> tuple[Ints | None, Ints]:
-        """Positions, None if these are all, each once, and the numbers of the known rows beside them."""
+        """Matching (positions in ``rows``, row numbers of the side input). Positions are None if every row matches
+        exactly once."""
         if self._offsets is not None and (keys := integers(rows.column(self._keys[0][0]))) is not None:
             return self._offsets.probe(keys)
         positions, numbers = self._index.probe(hash_rows(rows, self._keys[0]))
@@ -78,7 +80,7 @@ class Enrich(Operator):
 
 
 def read_whole(source: Source, schema: pa.Schema, operator: str) -> pa.RecordBatch:
-    """All rows of a source that ends, those of a partition after those of the one before, whichever came first."""
+    """All rows of a bounded source, in the order of partitions, regardless of the order in which they were read."""
     source.open(0, 1)
     try:
         rows: dict[int, list[pa.RecordBatch]] = {}

@@ -1,4 +1,4 @@
-"""``with_event_time``: rows get their event time behind the source, from a column that was made on the way."""
+"""``with_event_time``: assigns event time downstream of the source, from a computed column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clonos_py.model.times import MAX_TIME, MIN_TIME
 
 
 class AssignEventTime(EventTimeAssigner):
-    """Passes rows on. Event time from before ends here: what follows gets that of ``column``."""
+    """Passes rows on. Replaces the watermarks of its input by those that follow from ``column``."""
 
     def __init__(self, column: str, out_of_order_us: int) -> None:
         self.column, self.out_of_order_us = column, out_of_order_us

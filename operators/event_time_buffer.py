@@ -1,4 +1,4 @@
-"""Rows that wait for the watermark, to be given on in the order of event time; of equal times, in that of arrival."""
+"""Buffers rows until the watermark, and returns them in the order of event time, then of arrival."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from clonos_py.operators.keyed_chunks import with_groups
 
 
 class _Piece(NamedTuple):
-    """Rows in the order of arrival or, once some of them were due, of their times, as the last ones of ``ordered`` rows
-    that stay in memory. ``sealed`` ones were part of a snapshot and keep their chunk."""
+    """Buffered rows, in the order of arrival or, once some of them were due, of event time. ``ordered``: the number of
+    sorted rows that the slice keeps in memory; 0 if not sorted. A ``sealed`` piece was part of a snapshot and keeps its
+    chunk."""
 
     chunk: Chunk
     least: int
@@ -27,7 +28,7 @@ class _Piece(NamedTuple):
 
 
 class EventTimeBuffer:
-    """Batches of which nothing is due are not looked at, and those that are due in part are sorted once."""
+    """The buffer. It skips batches in which no row is due, and sorts a batch that is partly due once."""
 
     def __init__(self, time: str, keys: Sequence[str], groups: int) -> None:
         self._time = time
@@ -61,7 +62,7 @@ class EventTimeBuffer:
         return self._ordered(concat(due))
 
     def chunks(self) -> list[Chunk]:
-        """All waiting rows. What is not sealed yet becomes so, neighbours as one chunk."""
+        """All buffered rows, for a snapshot. Seals the unsealed pieces, adjacent ones as one chunk."""
         pieces: list[_Piece] = []
         for sealed, neighbours in itertools.groupby(self._pieces, key=lambda piece: piece.sealed):
             run = list(neighbours)
@@ -77,7 +78,7 @@ class EventTimeBuffer:
         self._pieces.extend(self._piece(chunk, sealed=True) for chunk in chunks)
 
     def _late_part(self, rows: pa.RecordBatch, start: int, held: int) -> _Piece:
-        """What is left of sorted rows; copied when it is less than half of the rows that are held for it."""
+        """The rest of sorted rows. It is copied if it is less than half of the rows that the slice keeps in memory."""
         late = rows.slice(start)
         if 2 * late.num_rows < held:
             late, held = late.take(np.arange(late.num_rows)), late.num_rows

@@ -1,5 +1,5 @@
-"""What becomes of a row or timer that a user's function fails on: the job stops with its name, or it goes to a dead
-letter."""
+"""Handles failures of a user's function on a row or timer: the job stops with an error that names it, or a dead letter
+is emitted."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from clonos_py.model.record_codec import encode
 from clonos_py.services.keys import Origin
 
 _RECORD_CHARACTERS_MAX = 1_000
-"""So much of a record is shown in an error. A dead letter holds all of it."""
+"""The most characters of a record that an error shows. A dead letter holds the whole record."""
 
 
 class RowFailures:
-    """The failures of one operator. With ``catch`` they are kept until ``take``, else the first one raises."""
+    """The failures of one operator. With ``catch`` they are collected until ``take``; otherwise the first one
+    raises."""
 
     def __init__(self, ctx: OperatorContext, catch: bool) -> None:
         self._ctx = ctx
@@ -38,8 +39,8 @@ class RowFailures:
         origin: Origin | None = None,
     ) -> None:
         """Row ``row`` of the batch failed in ``function``. Raises UserCodeError naming operator and record, if failures
-        are not caught; raises ``error`` itself if it is not user code that failed but the engine. ``origin``: what it
-        came in with, where that is not the frame at work."""
+        are not caught. Raises ``error`` itself if the engine failed, not user code. ``origin``: the row's origin, if
+        that is not the frame being processed."""
         channel, sequence, row_there = origin[2:] if origin else (*self._ctx.frame, row)
         record = row_text(rows, row)
         self.add_subject(f"record {shortened(record)}", record, row_there, error, function, (channel, sequence))
@@ -53,7 +54,8 @@ class RowFailures:
         function: Callable[..., Any],
         frame: tuple[int, int] | None = None,
     ) -> None:
-        """The same for what people call ``subject`` and a dead letter describes as ``record``; -1 for no row."""
+        """As ``add``, for a failed item that an error calls ``subject`` and a dead letter describes as ``record``.
+        ``row``: -1 if it is not a row."""
         problem = problem_of(error)
         if not self._catch:
             message = f"operator {self._ctx.operator!r} failed on {subject}: {problem}; .catch() would skip it"
@@ -72,9 +74,9 @@ class RowFailures:
 
 
 def problem_of(error: BaseException) -> str:
-    """What to say of an error of user code: the same in every replay. Raises ``error`` itself if it is the engine's."""
+    """The text of an error of user code, the same in every replay. Raises ``error`` itself if it is the engine's."""
     if isinstance(error, RecursionError):
-        return "RecursionError: maximum recursion depth exceeded"  # Python adds in what, which is chance
+        return "RecursionError: maximum recursion depth exceeded"  # Python adds the place, which may vary
     if not isinstance(error, ClonosError):
         return f"{type(error).__name__}: {error}".removesuffix(": ")
     if isinstance(error, ServiceError | UserCodeError):
@@ -88,7 +90,7 @@ def row_text(rows: pa.RecordBatch, row: int) -> str:
 
 
 def as_text(values: dict[str, Any]) -> str:
-    """As JSON; as Python would print it, if JSON cannot hold it."""
+    """The values as JSON, or as Python's ``repr`` if JSON cannot represent them."""
     try:
         return msgspec.json.encode(values).decode()
     except (TypeError, ValueError):
@@ -96,5 +98,5 @@ def as_text(values: dict[str, Any]) -> str:
 
 
 def shortened(text: str) -> str:
-    """As much of a text as an error shows."""
+    """A text, cut to the length that an error shows."""
     return text if len(text) <= _RECORD_CHARACTERS_MAX else f"{text[:_RECORD_CHARACTERS_MAX]}..."

@@ -1,4 +1,5 @@
-"""State of top-n: the first n rows of each key in some order. A row that fell out never comes back, and is not kept."""
+"""State of top-n: the first n rows of each key in some order. A row that drops out of them never returns and is
+removed."""
 
 from __future__ import annotations
 
@@ -18,19 +19,19 @@ from clonos_py.operators.ranking import Change, Ranking, with_ranks
 
 
 class FirstRows:
-    """Of rows that are equal in their ``order`` the one that came first is first."""
+    """The first ``n`` rows by key. Rows that are equal in ``order`` rank by arrival."""
 
     def __init__(self, keys: Sequence[str], n: int, order: Sequence[SortKey], columns: Sequence[str]) -> None:
         self._keys = tuple(keys)
         self._n = n
         self.ranking = Ranking(keys, order)
         self.columns = list(dict.fromkeys([*self.ranking.columns, *columns]))
-        """What is kept of a row."""
+        """The columns that are stored."""
         self.rows = KeyedRows(keys)
 
     def put(self, rows: pa.RecordBatch) -> tuple[Change, Ints]:
-        """Takes rows in, with their key groups; there is at least one. Gives what they change, and the numbers of the
-        old rows in terms of which that is told; these can be taken until ``rows`` is compacted."""
+        """Adds rows, which carry their key groups; at least one. Returns the change, and the numbers of the old rows to
+        which it refers. These numbers are valid until ``rows`` is compacted."""
         numbers = self._of_same_keys(rows)
         parts = [self.rows.take(numbers, self.ranking.columns)] if len(numbers) else []
         whole = concat([*parts, rows.select(self.ranking.columns)])
@@ -44,7 +45,7 @@ class FirstRows:
         return self.rows.snapshot({})
 
     def _of_same_keys(self, rows: pa.RecordBatch) -> Ints:
-        """The numbers of the rows with keys of these rows, in the order in which they came."""
+        """The numbers of the stored rows whose keys are among those of ``rows``, in the order of arrival."""
         keys = group([rows.column(key) for key in self._keys], rows.num_rows)
         _, numbers = self.rows.find(rows.take(keys.first))
         return np.sort(numbers)
@@ -53,8 +54,8 @@ class FirstRows:
 def final_rows(
     rows: KeyedRows, ranking: Ranking, n: int, keys: Sequence[str], rank: str | None, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The first ``n`` rows of all keys with the columns of ``schema``, sorted by what it has of ``keys``, nulls last,
-    and then by rank; without either by key, as they came."""
+    """The first ``n`` rows of all keys with the columns of ``schema``. Sorted by those of ``keys`` that are in
+    ``schema``, nulls last, then by rank. If ``schema`` has neither, keys come in the order in which they arrived."""
     if rows.rows == 0:
         return
     numbers = rows.all_numbers()

@@ -1,4 +1,4 @@
-"""A user's own aggregate: its accumulators live in columns as msgpack, one row per group."""
+"""User-defined aggregates. Their accumulators are stored in columns as msgpack, one row per group."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from clonos_py.model.moments import python_values
 from clonos_py.model.places import blamed
 
 _SLICE_ROWS = 4_096
-"""Values become Python objects in slices, since that holds the interpreter lock (D8)."""
+"""Values are converted to Python objects in slices, since the conversion holds the interpreter lock (D8)."""
 
 
 def fold_rows(aggregate: Aggregate, rows: pa.RecordBatch, groups: Groups) -> Column:
-    """The accumulator of each group: its rows' values (whole rows as dicts, without a column) added in their order."""
+    """The accumulator of each group, to which its values are added in order. Values are whole rows as dicts if the
+    aggregate has no column."""
     column = rows.column(aggregate.column) if aggregate.column is not None else _whole(rows)
     user = _user(aggregate)
     return _fold(aggregate, column, groups, lambda values: _added(user, values))
 
 
 def _whole(rows: pa.RecordBatch) -> Any:
-    """Rows with the columns that the user knows."""
+    """The rows as structs, without hidden columns."""
     return rows.select([name for name in rows.schema.names if not is_hidden(name)]).to_struct_array()
 
 
@@ -42,7 +43,7 @@ def merge_folds(aggregate: Aggregate, column: Column, groups: Groups) -> Column:
 
 
 def results_of_folds(aggregate: Aggregate, column: Column) -> Any:
-    """What the user's ``result`` makes of each accumulator."""
+    """The result of the user's ``result`` for each accumulator."""
     user = _user(aggregate)
     results = [_call(aggregate, lambda packed: user.result(_unpack(packed)), packed) for packed in _values(column)]
     return pa.array(results, aggregate.type)

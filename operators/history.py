@@ -1,8 +1,8 @@
-"""All rows that one side of a join has seen, by key: immutable segments plus an index that can be rebuilt (D15).
+"""The rows that one side of a join has received, by key: immutable segments and a rebuildable index (D15).
 
-Rows are numbered in the order in which they came. Small segments are merged eight at a time until they are large, so
-that a row is copied a few times and a snapshot writes little more than what is new; what is stored and has not been
-merged since is only referenced.
+Rows are numbered in the order of arrival. Small segments are merged eight at a time until they are large. So a row is
+copied a few times, and a snapshot writes little more than the new rows. Stored segments that were not merged since are
+only referenced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from clonos_py.model.state import Chunk
 from clonos_py.operators.keyed_chunks import mergeable, rows_at, starts_of, unchanged
 
 _SMALL_ROWS = 1_024
-"""A segment of fewer rows takes in those that come next: to copy it costs less than to look into one more."""
+"""New rows are added to a last segment of fewer rows: copying it costs less than probing one more segment."""
 
 
 class History:
@@ -31,14 +31,14 @@ class History:
         self._starts: Ints = np.zeros(1, np.int64)
         self._index = SortedIndex()
         self._open = False
-        """Whether the last segment is in no snapshot yet, so that it may grow."""
+        """Whether the last segment may grow, since it is in no snapshot yet."""
 
     @property
     def rows(self) -> int:
         return self._index.rows
 
     def append(self, rows: pa.RecordBatch, hashes: Words) -> None:
-        """Adds rows, whose keys have these hashes."""
+        """Adds rows. ``hashes``: those of their keys."""
         if not rows.num_rows:
             return
         self._index.append(hashes)
@@ -50,7 +50,7 @@ class History:
         self._merge()
 
     def load(self, chunks: Iterable[Chunk]) -> None:
-        """Replaces all rows by stored ones. What is here of them stays as it is: a standby has them checkpoint by
+        """Replaces all rows by stored ones. Segments that are already loaded are reused: a standby loads every
         checkpoint."""
         stored = list(chunks)
         same = unchanged(self._segments, stored)
@@ -64,7 +64,7 @@ class History:
         self._merge()
 
     def chunks(self) -> list[Chunk]:
-        """All rows. Chunks are immutable; what is stored of them stays so."""
+        """All rows, for a snapshot. Chunks are immutable; those already stored are reused."""
         self._open = False
         return list(self._segments)
 
@@ -73,11 +73,12 @@ class History:
         return self._index.probe(hashes)
 
     def take(self, numbers: Ints, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """The rows of these numbers, in this order; of their columns all, or the named ones."""
+        """The rows with these numbers, in this order, with all columns or the named ones."""
         return rows_at(self._segments, self._starts, numbers, columns)
 
     def expire(self, time: str, before: int) -> None:
-        """Forgets segments in which most rows have a ``time`` earlier than ``before``, except their later rows."""
+        """Removes rows whose ``time`` is earlier than ``before``, but only from segments of which they are at least
+        half."""
         keep = np.ones(self.rows, bool)
         segments: list[Chunk] = []
         for start, segment in zip(self._starts.tolist(), self._segments, strict=False):

@@ -1,12 +1,14 @@
-"""Incremental inner join of everything two streams have ever brought (Nexmark q3), or of rows so far apart in time.
+"""Incremental inner join of two streams: over all their rows (Nexmark q3), or within time bounds (interval join).
 
-Each row meets the rows of the other side that came before it, so every pair is found once, by its later row. Pairs come
-in the order of the arriving rows, then in that in which the others arrived. State is the history of both sides.
+Each row is joined with the rows of the other side that arrived before it. So every pair is found once, by its later
+row. Pairs are emitted in the order of the arriving rows, then in that of the earlier rows. The state holds the rows of
+both sides.
 
-With bounds, ``lower <= right.time - left.time <= upper``, history ends: a left row of time t is forgotten when the
-watermark passes t + upper, a right one when it passes t - lower. The upper bound may also be a time that each left row
-brings with it, ``right.time <= left.end``: then it is forgotten when the watermark passes that. It is the watermark of
-both inputs together, so rows may be as far out of order as their sources say and the pairs are the same.
+With bounds, ``lower <= right.time - left.time <= upper``, rows expire. A left row of time t expires when the watermark
+passes t + upper, a right row when it passes t - lower. The upper bound may also be a time column of the left row,
+``right.time <= left.end``; then the left row expires when the watermark passes that time. The watermark is the combined
+one of both inputs. So the pairs do not depend on the order of rows, as long as these are no more out of order than
+their sources declare.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ _FEW_ROWS = 16_384
 
 
 class _First:
-    """Which pairs of a batch are among the first, as columns of ``pairs`` tell."""
+    """Selects the pairs of a batch that are among the first of their keys. ``pairs`` builds the columns that this
+    needs."""
 
     def __init__(self, first: FirstOf, columns: JoinColumns, schema: pa.Schema) -> None:
         self._ranking, self._n = Ranking(first.keys, first.order), first.n
@@ -51,12 +54,12 @@ class _First:
 class HistoryJoin(Operator):
     """Joins on equal keys (null equals nothing).
 
-    With ``bounds`` = (lower, upper) only rows make a pair of which the right one is at least so much, and at most so
-    much, later than the left one, or not later than its column ``upper``; it needs the time columns. Then rows behind
-    the watermark, whose partners may be gone, are dropped and counted as ``late_rows``.
+    With ``bounds`` = (lower, upper), rows form a pair only if the right one is at least ``lower`` and at most ``upper``
+    later than the left one, or not later than the left row's column ``upper``. Bounds require the time columns. Rows
+    behind the watermark, whose partners may have expired, are then dropped and counted as ``late_rows``.
 
-    ``first``: the reader of the pairs wants only the first ones of each key, which are columns of ``schema``. Then only
-    those are made that are among the first of the pairs of one batch.
+    ``first``: the next operator needs only the first pairs of each key, whose columns are in ``schema``. Then only the
+    pairs that are among the first of their batch are built.
     """
 
     def __init__(
@@ -97,7 +100,7 @@ class HistoryJoin(Operator):
         self._histories[side].append(rows, hashes)
 
     def on_watermark(self, watermark: int) -> int:
-        """Forgets what no row on time can match any more, now and then."""
+        """Removes, from time to time, rows that no on-time row can match any more."""
         match self._bounds:
             case (lower, str(end)) if self._rows > 2 * self._rows_kept + _FEW_ROWS:
                 self._forget((end, watermark), (self._times[1], watermark + lower))
@@ -124,8 +127,8 @@ class HistoryJoin(Operator):
             history.load(owned(stored(parts, name), self.ctx.groups))
 
     def _emit(self, rows: pa.RecordBatch, side: int, positions: Ints, numbers: Ints) -> None:
-        """Emits those of these candidates that are pairs: row ``positions[i]`` with row ``numbers[i]`` of the other
-        side. What is compared is looked at first: most of what results are made of is taken for pairs only."""
+        """Emits the candidates that are pairs: row ``positions[i]`` with row ``numbers[i]`` of the other side. The
+        compared columns are read first; most other columns are read for actual pairs only."""
         others = self._histories[1 - side]
         compared = [*self._keys[1 - side], *self._timing[1 - side]]
         same = self._are_pairs(rows, side, positions, others.take(numbers, compared))
@@ -145,7 +148,7 @@ class HistoryJoin(Operator):
         return pairs.batch(batches[::order], places[::order])
 
     def _are_pairs(self, rows: pa.RecordBatch, side: int, positions: Ints, candidates: pa.RecordBatch) -> Bools:
-        """Whether row i of ``candidates`` belongs to row ``positions[i]``."""
+        """Whether row i of ``candidates`` forms a pair with row ``positions[i]``."""
         everyone = np.arange(candidates.num_rows)
         same = equal_rows(rows, self._keys[side], positions, candidates, self._keys[1 - side], everyone)
         if self._bounds is not None:

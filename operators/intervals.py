@@ -1,4 +1,4 @@
-"""Sessions as intervals of time per key: which rows are at most a gap apart, which intervals overlap or touch."""
+"""Sessions as time intervals per key: merges intervals that overlap or touch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SESSION_COLUMNS = (START_COLUMN, END_COLUMN)
 
 
 def merge_intervals(keys: Groups, starts: Ints, ends: Ints) -> tuple[Groups, Ints, Ints]:
-    """Joins the intervals [start, end) of a key that overlap or touch, directly or through others.
+    """Merges the intervals [start, end) of a key that overlap or touch, directly or through others.
 
-    Gives the groups of rows that form one interval (``first`` is the row that starts it), ordered by key, then by
-    start, and the start and the end of each.
+    Returns the groups of rows that form one interval (``first`` is the row that starts it), ordered by key, then by
+    start, and the start and end of each.
     """
     order = _by_key_and_start(keys, starts)
     ids, starts, ends = keys.ids[order], starts[order], ends[order]
@@ -42,7 +42,7 @@ def _by_key_and_start(keys: Groups, starts: Ints) -> Ints:
 
 
 def _reached(ids: Ints, ends: Ints, new_key: Bools) -> Ints:
-    """How far the intervals of a key reach up to each row; rows are in the order of keys."""
+    """By row: the highest end of the key's intervals up to this row. Rows are sorted by key."""
     if (new_key[1:] | (ends[1:] >= ends[:-1])).all():
         return ends
     distinct, ranks = np.unique(ends, return_inverse=True)

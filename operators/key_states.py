@@ -1,8 +1,8 @@
-"""The cells of all keys of a process function, and their snapshots.
+"""The per-key state of a process function (cells), and its snapshots.
 
-A snapshot is a log of encoded cells: each time the keys touched since the last one are appended as a chunk, a key that
-is empty again as a tombstone. Small chunks are merged eight at a time until they are large. When the log holds twice as
-many entries as there are keys, it is written again.
+A snapshot is a log of encoded cells. Each snapshot appends the keys touched since the last one as a chunk, and a key
+that has become empty as a tombstone. Small chunks are merged eight at a time until they are large. When the log has
+twice as many entries as there are keys, it is rewritten.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from clonos_py.operators.process_state import Cell
 
 _SLACK_ROWS = 1_024
 _LOOSE = (Any, object, list, dict, set, frozenset, tuple)
-"""Types that do not say what is in their values."""
+"""Types that do not declare the types of their contents."""
 _NAN = float("nan")
 _FIELDS: list[pa.Field[Any]] = [
     pa.field(GROUP_COLUMN, pa.int32()),
@@ -47,7 +47,7 @@ class _Encoded(msgspec.Struct, array_like=True):
 
 
 class KeyStates:
-    """Cells by encoded key, in the order in which the keys came."""
+    """Cells by encoded key, in the order in which the keys arrived."""
 
     def __init__(self, process: type[KeyedFunction]) -> None:
         self._process = process
@@ -62,7 +62,7 @@ class KeyStates:
         self._as_stored = True
 
     def cell(self, key: bytes, group: int) -> Cell:
-        """The cell of a key, which is about to change."""
+        """The cell of a key, created if necessary. Marks it as changed."""
         cell = self.cells.get(key)
         if cell is None:
             cell = self.cells[key] = Cell(key, group)
@@ -70,12 +70,12 @@ class KeyStates:
         return cell
 
     def touch(self, cell: Cell) -> None:
-        """It is about to change."""
+        """Marks a cell as changed, before the change."""
         self._touched[cell.key] = cell
         self._as_stored = False
 
     def expire(self, now: int) -> None:
-        """Forgets values whose ttl is over."""
+        """Removes values whose ttl has expired."""
         limited = [state for state in self._process.declared_states.values() if state.ttl_us is not None]
         for cell in self.cells.values() if limited else ():
             for state in limited:
@@ -101,12 +101,12 @@ class KeyStates:
         return list(self._chunks)
 
     def load(self, chunks: Iterable[Chunk]) -> None:
-        """Replaces all keys by those of a snapshot, given in the order in which its chunks were written. What is here
-        of them stays as it is: a standby has them checkpoint by checkpoint."""
+        """Replaces all keys by those of a snapshot, whose chunks come in the order in which they were written. Chunks
+        that are already loaded are reused: a standby loads every checkpoint."""
         loaded = list(chunks)
         same = unchanged(self._chunks, loaded) if self._as_stored else 0
         if 0 < same < len(self._chunks) and not _keys(self._chunks[same:]) <= _keys(loaded[same:]):
-            same = 0  # what is left out must have been written again
+            same = 0  # a key of a dropped chunk is not in the new ones: load everything
         if not same:
             self.cells.clear()
         for chunk in loaded[same:]:
@@ -118,12 +118,12 @@ class KeyStates:
         self._chunks, self._touched, self._as_stored = loaded, {}, True
 
     def encoded(self, cell: Cell) -> bytes:
-        """All of a cell. Raises UserCodeError naming an attribute whose value cannot be stored."""
+        """Encodes a whole cell. Raises UserCodeError naming an attribute whose value cannot be stored."""
         values = {name: self._checked(cell, name) for name in cell.values}
         return msgspec.msgpack.encode((values, cell.written, cell.timers))
 
     def revert(self, cell: Cell, state: bytes) -> dict[str, int]:
-        """Gives a cell the values that it had when it was encoded. Its timers then are for the caller to set."""
+        """Resets a cell to its values when it was encoded. Returns its timers of that time; the caller sets them."""
         before = self._decoded(cell.key, cell.group, state)
         cell.values, cell.written = before.values, before.written
         return before.timers
@@ -139,12 +139,12 @@ class KeyStates:
         return Chunk(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
 
     def _checked(self, cell: Cell, name: str) -> msgspec.Raw:
-        """The value encoded, if it can be read back as what it is declared to be."""
+        """Encodes a value, if it can be read back as its declared type."""
         value = cell.values[name]
         try:
             msgspec.convert(value, self._types[name], builtin_types=(bytes, Decimal))
             raw = msgspec.Raw(msgspec.msgpack.encode(value))
-            if name in self._put_back:  # datetimes come back in UTC, and are so from now on here, too
+            if name in self._put_back:  # datetimes are decoded in UTC; use the decoded value from now on
                 stored = self._value(name, raw)
                 self._check_whole(value, name, stored)
                 cell.values[name] = stored
@@ -157,8 +157,8 @@ class KeyStates:
             raise UserCodeError(message) from error
 
     def _check_whole(self, value: Any, name: str, stored: Any) -> None:
-        """Raises UserCodeError where a value of a type that is not wholly declared would come back as another one, as
-        a tuple does as a list. (NaN is not equal to itself.)"""
+        """Raises UserCodeError if a value of a type that is not fully declared would be decoded as a different value,
+        such as a tuple as a list. (NaN is not equal to itself.)"""
         if name in self._loose and stored != value and repr(stored) != repr(value):
             where = f"{self._process.__name__}.{name}"
             raise UserCodeError(
@@ -167,8 +167,8 @@ class KeyStates:
             )
 
     def _without_numpy(self, cell: Cell, name: str) -> msgspec.Raw | None:
-        """The value encoded, with plain values in the place of NumPy's; None if it is not one then either. From now on
-        the key has these, as a replacement that reads the checkpoint will."""
+        """Encodes a value with plain values in place of NumPy's; None if it still does not have its declared type. The
+        cell is changed to the decoded value, which a replacement would read from the checkpoint."""
         try:
             encoded = msgspec.Raw(msgspec.msgpack.encode(cell.values[name], enc_hook=plain_value))
             cell.values[name] = self._value(name, encoded)
@@ -196,8 +196,8 @@ class KeyStates:
 
 
 def _has(type_: Any, wanted: Collection[Any], inside: bool = False, outer: tuple[Any, ...] = ()) -> bool:
-    """Whether a type is one of these, or has one inside, where an assignment does not see it; ``inside``: only there.
-    ``outer``: the types that it is inside of, since a record can have fields of its own class."""
+    """Whether a type is in ``wanted`` or contains such a type, where an assignment cannot detect it. ``inside``: check
+    only contained types. ``outer``: the enclosing types, since a record can have fields of its own class."""
     if not inside and type_ in wanted:
         return True
     parts = typing.get_args(type_)
@@ -208,11 +208,11 @@ def _has(type_: Any, wanted: Collection[Any], inside: bool = False, outer: tuple
 
 
 def _last_of_each_key(chunks: Sequence[Chunk]) -> Chunk:
-    """What they come to when one is read after the other."""
+    """Merges chunks: the last entry of each key."""
     rows = concat([chunk.rows for chunk in chunks])
     keys = group([rows.column("key")], rows.num_rows)
     last = np.zeros(keys.size, np.int64)
-    last[keys.ids] = np.arange(rows.num_rows)  # of several assignments to one place the last holds
+    last[keys.ids] = np.arange(rows.num_rows)  # of several assignments to one index the last wins
     return Chunk(rows.take(np.sort(last)))
 
 
@@ -221,7 +221,7 @@ def _keys(chunks: Iterable[Chunk]) -> set[Any]:
 
 
 def encoded_keys(rows: pa.RecordBatch, keys: Sequence[str]) -> list[bytes]:
-    """The key of each row as bytes, equal for equal keys. As in the key hash, -0.0 is 0.0 and all NaN are alike."""
+    """The key of each row as bytes, equal for equal keys. As in the key hash, -0.0 equals 0.0 and all NaN are equal."""
     columns = [_key_values(rows.column(key)) for key in keys]
     return list(map(msgspec.msgpack.encode, zip(*columns, strict=True)))
 
@@ -235,7 +235,7 @@ def _key_values(column: pa.Array[Any]) -> list[Any]:
 
 
 def _value_types(process: type[KeyedFunction]) -> dict[str, Any]:
-    """By attribute: its annotation, or else the type of its default."""
+    """The type of each attribute: its annotation, or else the type of its default."""
     try:
         hints = typing.get_type_hints(process)
     except NameError as error:

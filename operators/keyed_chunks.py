@@ -1,4 +1,4 @@
-"""Chunks of keyed state: rows with their key group, and which of them an instance owns (D15)."""
+"""Chunks of keyed state: rows with their key group, by which instances own them (D15)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _BATCH_ROWS = 65_536
 
 
 def is_large(chunk: Chunk) -> bool:
-    """Joined with others it would be no faster to read, but copied, and stored once more."""
+    """Whether a chunk is too large to merge: merging would not speed up reads, but copy and store it again."""
     size_bytes: int = chunk.rows.nbytes
     return size_bytes >= LARGE_BYTES
 
 
 def mergeable(chunks: Sequence[Chunk]) -> int:
-    """How many of the last chunks should become one: those that are not large and no larger, by magnitude, than the
-    very last one, as soon as they are eight. Until then none."""
+    """How many of the last chunks to merge: those that are not large, and in a size class no higher than that of the
+    very last one, once there are eight. 0 until then."""
     if not chunks:
         return 0
     limit = _size_class(chunks[-1])
@@ -37,23 +37,23 @@ def mergeable(chunks: Sequence[Chunk]) -> int:
 
 
 def _size_class(chunk: Chunk) -> int:
-    """Each class holds eight times as many rows as the one before."""
+    """The size class of a chunk. Each class has eight times as many rows as the previous one."""
     return chunk.rows.num_rows.bit_length() // 3
 
 
 def with_groups(rows: pa.RecordBatch, keys: Sequence[str], groups: int) -> pa.RecordBatch:
-    """The rows with the column ``_group`` of their ``keys``, of ``groups`` key groups in all."""
+    """Adds the column ``_group``: the key group of the row's ``keys``, out of ``groups``."""
     return grouped(rows, hash_rows(rows, keys), groups)
 
 
 def grouped(rows: pa.RecordBatch, hashes: Words, groups: int) -> pa.RecordBatch:
-    """The same from the hashes of the keys."""
+    """As ``with_groups``, from the hashes of the keys."""
     return rows.append_column(pa.field(GROUP_COLUMN, pa.int32()), pa.array(groups_of(hashes, groups)))
 
 
 def owned_part(chunk: Chunk, groups: range) -> Chunk | None:
-    """The chunk's rows in ``groups``: the very chunk if these are all, so that it is not written again; None if there
-    are none."""
+    """The chunk's rows in ``groups``. The same chunk object if these are all rows, so that it is not stored again; None
+    if there are none."""
     group = fixed(chunk.rows.column(GROUP_COLUMN))
     mine = (group >= groups.start) & (group < groups.stop)
     if mine.all():
@@ -67,20 +67,20 @@ def stored(parts: Iterable[OperatorState], table: str) -> Iterator[Chunk]:
 
 
 def owned(chunks: Iterable[Chunk], groups: range) -> Iterator[Chunk]:
-    """The rows in ``groups``, chunk by chunk."""
+    """The rows of each chunk that are in ``groups``."""
     for chunk in chunks:
         if (part := owned_part(chunk, groups)) is not None:
             yield part
 
 
 def unchanged(old: Sequence[Chunk], new: Sequence[Chunk]) -> int:
-    """How many chunks at the beginning of both are the very same."""
+    """The number of leading chunks that are the same objects in both."""
     same = (before is after for before, after in zip(old, new, strict=False))
     return sum(itertools.takewhile(bool, same))
 
 
 def starts_of(chunks: Sequence[Chunk]) -> Ints:
-    """The number of each chunk's first row, and behind them the number of rows."""
+    """The number of each chunk's first row, followed by the total number of rows."""
     sizes = [chunk.rows.num_rows for chunk in chunks]
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
@@ -88,7 +88,8 @@ def starts_of(chunks: Sequence[Chunk]) -> Ints:
 def rows_at(
     chunks: Sequence[Chunk], starts: Ints, numbers: Ints, columns: Sequence[str] | None = None
 ) -> pa.RecordBatch:
-    """The rows of these numbers, in this order, from chunks that begin at ``starts``; there is at least one chunk."""
+    """The rows with these numbers, in this order, from chunks that begin at ``starts``. There must be at least one
+    chunk."""
     if not len(numbers):
         return _columns(chunks[0].rows, columns).slice(0, 0)
     owners = starts.searchsorted(numbers, side="right") - 1
@@ -108,8 +109,7 @@ def rows_at(
 
 
 def parted(numbers: Ints) -> Iterator[Ints]:
-    """Numbers of rows for one batch after the other: a text column of all of them might have more bytes than a batch
-    can hold."""
+    """Splits row numbers into batches: a text column of all rows might exceed the byte limit of a batch."""
     return (numbers[start : start + _BATCH_ROWS] for start in range(0, len(numbers), _BATCH_ROWS))
 
 

@@ -1,9 +1,9 @@
-"""State rows found by their key: immutable chunks, a mask of the rows that still live, and an index of key hashes.
+"""Keyed state rows: immutable chunks, a mask of live rows, and an index of key hashes.
 
-A row changes by being removed and appended again, so what a batch costs depends on the keys that it touches, and not on
-how often they have changed. Dead rows are cleared out when they outnumber the living. When that happens, and in which
-order rows come out, depends on the rows alone, so that a restored task goes on exactly as its predecessor would have. A
-null key is a key (D17).
+A row is updated by removing it and appending the new version. So the cost of a batch depends on the keys that it
+touches, and not on how often they have changed. Dead rows are removed when they outnumber the live ones. The time of
+this compaction and the order of rows depend on the rows alone, so a restored task continues exactly as its predecessor
+would have. A null key is a key (D17).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _CHUNK_ROWS = 65_536
 
 
 class KeyedRows:
-    """Rows of one schema, numbered in the order in which they were appended. ``table``: what they are called in the
-    operator's state, where several stand side by side. ``also_by``: further columns by which they can be found."""
+    """Rows of one schema, numbered in the order in which they were appended. ``table``: their name in the operator's
+    state, which may have several tables. ``also_by``: the columns of a second index."""
 
     def __init__(self, keys: Sequence[str], table: str = ROWS_TABLE, also_by: Sequence[str] | None = None) -> None:
         self._keys = tuple(keys)
@@ -45,7 +45,7 @@ class KeyedRows:
         self._dead = 0
 
     def append(self, rows: pa.RecordBatch) -> Ints:
-        """Adds rows, which carry their key group; gives their numbers."""
+        """Adds rows, which carry their key group. Returns their numbers."""
         numbers = np.arange(self.rows, self.rows + rows.num_rows)
         self.rows += rows.num_rows
         if self.rows > len(self._alive):
@@ -55,8 +55,8 @@ class KeyedRows:
         return numbers
 
     def find(self, rows: pa.RecordBatch, by: tuple[str, ...] | None = None) -> tuple[Ints, Ints]:
-        """Pairs (position in ``rows``, number) of living rows with the same key, or with the same values ``by`` which
-        they can also be found."""
+        """Pairs (position in ``rows``, number) of live rows with the same key, or with the same values in ``by``, the
+        columns of the second index."""
         keys = self._keys if by is None else by
         positions, numbers = self._indexes[keys].probe(hash_rows(rows, keys))
         living = self._alive[numbers]
@@ -68,11 +68,12 @@ class KeyedRows:
         return positions[equal], numbers[equal]
 
     def take(self, numbers: Ints, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """These rows; of their columns all, or the named ones. There has been at least one row."""
+        """The rows with these numbers, with all columns or the named ones. At least one row must have been appended
+        before."""
         return rows_at(self._chunks, starts_of(self._chunks), numbers, columns)
 
     def distinct(self, numbers: Ints) -> Ints:
-        """These rows in their order, each once."""
+        """The distinct numbers, sorted."""
         if len(numbers) < 2 or (numbers[1:] > numbers[:-1]).all():
             return numbers
         named = np.zeros(self.rows, bool)
@@ -80,20 +81,20 @@ class KeyedRows:
         return np.flatnonzero(named)
 
     def living(self, numbers: Ints) -> Ints:
-        """Those of these rows that still live."""
+        """The numbers of the rows that are still live."""
         return numbers[self.incarnations(numbers)]
 
     def incarnations(self, numbers: Ints) -> Bools:
-        """Whether each of these rows still lives."""
+        """Whether each of these rows is still live."""
         return self._alive[numbers]
 
     def remove(self, numbers: Ints) -> None:
-        """Lets living rows die; each is named once."""
+        """Removes live rows. ``numbers`` must be distinct."""
         self._alive[numbers] = False
         self._dead += len(numbers)
 
     def compact(self) -> bool:
-        """Clears the dead rows out if they are too many. True if rows have new numbers (their order is kept)."""
+        """Removes the dead rows if there are too many. True if rows have new numbers (their order is kept)."""
         if self._dead <= max(self.rows - self._dead, _DEAD_ROWS):
             return False
         alive = self._alive[: self.rows]
@@ -109,31 +110,31 @@ class KeyedRows:
         return True
 
     def all(self) -> list[pa.RecordBatch]:
-        """The living rows, chunk by chunk in the order of their numbers."""
+        """The live rows, chunk by chunk, in the order of their numbers."""
         parts = [chunk.rows.filter(pa.array(mask)) for chunk, mask in zip(self._chunks, self._masks(), strict=True)]
         return [part for part in parts if part.num_rows]
 
     def places(self, numbers: Ints, columns: Sequence[str]) -> list[Ints]:
-        """For each of these columns integers in the order of its values in these rows, nulls last."""
+        """By column: integers that sort as the column's values in these rows, nulls last."""
         rows = self.take(numbers, columns)
         return [places(rows.column(column), descending=False) for column in columns]
 
     @property
     def living_rows(self) -> int:
-        """How many there are, without the dead ones."""
+        """The number of live rows."""
         return self.rows - self._dead
 
     def all_numbers(self) -> Ints:
         return np.flatnonzero(self._alive[: self.rows])
 
     def snapshot(self, values: Mapping[str, Any]) -> OperatorState:
-        """All chunks and, beside further ``values``, which rows in them are dead: one bit per row."""
+        """All chunks, and in addition to ``values`` a bit mask of the dead rows."""
         dead = np.packbits(~self._alive[: self.rows]).tobytes()
         return OperatorState({self._table: list(self._chunks)}, dict(values) | {self._dead_value: dead})
 
     def restore(self, parts: Sequence[OperatorState], groups: range) -> None:
-        """Replaces all rows by those of ``parts`` that belong to ``groups``. What is here of their chunks stays as it
-        is: a standby has them checkpoint by checkpoint."""
+        """Replaces all rows by those of ``parts`` that belong to ``groups``. Chunks that are already loaded are reused:
+        a standby loads every checkpoint."""
         chunks: list[Chunk] = []
         dead: list[Bools] = []
         for part in parts:
@@ -151,7 +152,7 @@ class KeyedRows:
         same = unchanged(self._chunks, chunks)
         kept = int(starts_of(chunks)[same])
         if (alive[:kept] & ~self._alive[:kept]).any():
-            same = kept = 0  # after a rollback rows live again that the index has forgotten
+            same = kept = 0  # after a rollback, rows are live again that the index no longer has
         for index in self._indexes.values():
             index.truncate(kept)
         self._chunks, self.rows = list(chunks), len(alive)
@@ -168,7 +169,8 @@ class KeyedRows:
         return f"{self._table}.dead"
 
     def _append_chunk(self, chunk: Chunk) -> None:
-        """Small chunks are joined with their likes; large ones stay as they are, since storage may have them."""
+        """Appends a chunk. Small chunks of similar size are merged; large ones are not, since they may be stored
+        already."""
         if chunk.rows.num_rows == 0:
             return
         while self._chunks and self._joins(self._chunks[-1], chunk):

@@ -1,4 +1,4 @@
-"""The head of a loop: rows that enter it and rows that come back go the same way (E11)."""
+"""The head of a loop: merges rows that enter the loop with rows from the feedback edge (E11)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from clonos_py.model.operators import Operator
 
 
 class LoopEntry(Operator):
-    """Emits what it is given. What makes it the head is the feedback edge that leads to it."""
+    """Passes rows on. It is the head because the feedback edge leads to it."""
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         self.out.emit(rows)

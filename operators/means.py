@@ -1,6 +1,7 @@
-"""Means out of sums and counts: floats for numbers or, if wanted, integers, the decimal's own scale for decimals.
+"""Computes means from sums and counts: floats, or integers on request, for numbers; decimals of the same scale for
+decimals.
 
-Sums of integers are decimals without places here (``columns.reduction.wide_sums``), which do not overflow.
+Sums of integers are decimals with scale 0 here (``columns.reduction.wide_sums``), which do not overflow.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def whole_means(total: Any, counts: Any) -> Any:
 
 
 def _divide_long(total: Any, counted: Ints, kind: pa.DataType) -> Any:
-    """Sums of integers that need more than 64 bits, by Python."""
+    """Divides sums of integers that need more than 64 bits, in Python."""
     quotients: list[int | float | None] = []
     for value, count in zip(total.to_pylist(), counted.tolist(), strict=True):
         if value is None or not count:
@@ -62,12 +63,12 @@ def _divide_long(total: Any, counted: Ints, kind: pa.DataType) -> Any:
 
 
 def _are_far_from_limits(unscaled: Ints) -> bool:
-    """Whether twice the values, and some more, fit into 64 bits."""
+    """Whether twice the values plus a count fit into 64 bits."""
     return bool(((unscaled > -(2**61)) & (unscaled < 2**61)).all())
 
 
 def _divide_short(unscaled: Ints, counted: Ints, kind: pa.DataType) -> Any:
-    """Unscaled values that 61 bits hold."""
+    """Divides unscaled values that fit into 61 bits."""
     magnitudes = (2 * np.abs(unscaled) + counted) // (2 * counted)
     return decimals_of(np.where(unscaled < 0, -magnitudes, magnitudes), kind)
 

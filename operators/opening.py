@@ -1,8 +1,8 @@
-"""Functions that are objects with a method ``open``: each task has a copy of its own, opened before its first row.
+"""Function objects with a method ``open``: each task has its own copy, opened before its first row.
 
-The object's attributes are its configuration. They are copied for each task, so that no two tasks share one. What
-``open`` makes, such as a model or a client, is part of no snapshot. Every attempt of a task opens a copy, standbys when
-they start: a replacement has its model before it replays.
+The object's attributes are its configuration. They are copied for each task, so that tasks share no objects. What
+``open`` creates, such as a model or a client, is not part of snapshots. Every attempt of a task opens its own copy; a
+standby does so when it starts, so that a replacement has its model before it replays.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def opened(function: T, ctx: OperatorContext) -> T:
-    """A copy of the function, opened, if it has ``open``; else the function itself. Raises UserCodeError."""
+    """An opened copy of the function, if it has ``open``; otherwise the function itself. Raises UserCodeError."""
     if not _has(function, "open"):
         return function
     own = copied(function)
@@ -31,13 +31,13 @@ def opened(function: T, ctx: OperatorContext) -> T:
 
 
 def close(function: Any, ctx: OperatorContext) -> None:
-    """Closes what was opened, if it has ``close``, too. Raises UserCodeError."""
+    """Closes an opened function, if it also has ``close``. Raises UserCodeError."""
     if _has(function, "open") and _has(function, "close"):
         _called(_innermost(function).close, ctx, "close")
 
 
 def copied(function: T) -> T:
-    """A copy that shares nothing that can change. Raises UserCodeError where there can be none."""
+    """A deep copy of the function. Raises UserCodeError if it cannot be copied."""
     try:
         return copy.deepcopy(function)
     except Exception as error:
@@ -46,7 +46,7 @@ def copied(function: T) -> T:
 
 
 def call_open(function: Any, ctx: OperatorContext) -> None:
-    """Calls ``open``. Raises UserCodeError for whatever it raises."""
+    """Calls ``open``. Wraps any error in a UserCodeError."""
     _called(functools.partial(function.open, OpenContext(ctx)), ctx, "open")
 
 
@@ -61,12 +61,12 @@ def _called(call: Callable[[], object], ctx: OperatorContext, what: str) -> None
 
 
 def _innermost(function: Any) -> Any:
-    """Below partials."""
+    """The function inside any ``functools.partial`` objects."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
 def _has(function: Any, method: str) -> bool:
-    """Whether it is an object whose class defines the method."""
+    """Whether the function is an object whose class defines the method."""
     return callable(getattr(type(_innermost(function)), method, None))

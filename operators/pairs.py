@@ -1,4 +1,4 @@
-"""What joins have in common: the rows that can match at all, and pairs of rows as result columns."""
+"""Shared parts of joins: filters for rows that can match, and result rows from pairs of rows."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from clonos_py.model.operators import OperatorContext
 from clonos_py.model.windows import JoinColumns
 
 EMIT_ROWS = 65_536
-"""A batch of results has no more."""
+"""The most rows in a batch of results."""
 
 
 class Pairs:
-    """Makes rows of ``schema`` from pairs of rows. Fields that ``columns`` does not name are constants."""
+    """Builds rows of ``schema`` from pairs of rows. Fields that ``columns`` does not name are constants."""
 
     def __init__(self, columns: JoinColumns, schema: pa.Schema) -> None:
         self._origins = {name: (side, column) for name, side, column in columns}
         self._schema = schema
 
     def needed(self, side: int, *others: str | None) -> list[str]:
-        """The columns of a side that results are made of, and ``others``; each once, in a fixed order."""
+        """The columns of a side that results need, and ``others``; without duplicates, in a fixed order."""
         mine = [column for _, (at, column) in sorted(self._origins.items()) if at == side]
         return list(dict.fromkeys([*(name for name in others if name is not None), *mine]))
 
     def batches(
         self, sides: Sequence[pa.RecordBatch], rows: Sequence[Ints | None], constants: dict[str, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The pairs as batches, in their order. None: the rows of that side as they are."""
+        """The pairs as batches, in order. None in ``rows`` stands for all rows of that side, in order."""
         count = next(len(numbers) for numbers in rows if numbers is not None)
         for start in range(0, count, EMIT_ROWS):
             parts = [None if numbers is None else numbers[start : start + EMIT_ROWS] for numbers in rows]
@@ -44,7 +44,7 @@ class Pairs:
     def batch(
         self, sides: Sequence[pa.RecordBatch], rows: Sequence[Ints | None], constants: dict[str, int] | None = None
     ) -> pa.RecordBatch:
-        """The pairs as one batch. None: the rows of that side as they are."""
+        """The pairs as one batch. None in ``rows`` stands for all rows of that side, in order."""
         taken = [None if numbers is None else pa.array(numbers) for numbers in rows]
         count = next(len(numbers) for numbers in rows if numbers is not None)
         columns = [self._column(field, sides, taken, count, constants or {}) for field in self._schema]
@@ -68,7 +68,7 @@ class Pairs:
 def matchable(
     rows: pa.RecordBatch, keys: Sequence[str], times: Sequence[str], count: Callable[[str, int], None]
 ) -> pa.RecordBatch:
-    """The rows that have all keys and times. The others match nothing and are counted."""
+    """The rows without nulls in keys and times. Other rows cannot match; they are dropped and counted."""
     kept = with_keys(rows, keys)
     if kept is not None:
         count("null_key_rows", rows.num_rows - len(kept))
@@ -81,7 +81,7 @@ def matchable(
 
 
 def on_time(rows: pa.RecordBatch, time: str, ctx: OperatorContext) -> pa.RecordBatch:
-    """The rows that are not behind the watermark. The others are counted."""
+    """The rows that are not behind the watermark. Late rows are dropped and counted."""
     kept = fixed(rows.column(time)) >= ctx.watermark
     late = rows.num_rows - int(np.count_nonzero(kept))
     if not late:

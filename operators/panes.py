@@ -1,9 +1,10 @@
-"""Partial results of windows, kept by pane: the longest span of time that belongs wholly to each window it touches.
+"""Partial results of windows, by pane: the longest time span that lies completely inside every window that it overlaps.
 
-A tumbling window is one pane; hopping windows share theirs, so a row is stored once however many windows it is in. A
-pane is a list of immutable chunks. It is merged into fewer ones when it has doubled since, or has become many small
-ones: a row is merged a logarithmic number of times, and a snapshot names the chunks of earlier snapshots. When that
-happens depends on the chunks' sizes alone, so that a restored task goes on exactly as its predecessor would have.
+A tumbling window is one pane. Hopping windows share panes, so a row is stored once, regardless of the number of its
+windows. A pane is a list of immutable chunks. Chunks are merged when the pane has doubled since the last merge, or when
+it has many small chunks. So a row is merged a logarithmic number of times, and a snapshot reuses chunks of earlier
+snapshots. Merging depends on the chunks' sizes alone, so a restored task continues exactly as its predecessor would
+have.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from clonos_py.operators.aggregation import Partials
 from clonos_py.operators.keyed_chunks import owned_part
 
 PANE_COLUMN = "_pane"
-"""int64 column of every partial batch of a window: when its pane begins, in microseconds."""
+"""int64 column of every partial batch of a window: the start of its pane, in microseconds."""
 
 _DOUBLING_ROWS = 16_384
 _MANY_CHUNKS = 32
@@ -47,11 +48,11 @@ class Panes:
             chunks[merged_from:] = [Chunk(self.merged([chunk.rows for chunk in chunks[merged_from:]]))]
 
     def rows(self, starts: Iterable[int]) -> list[pa.RecordBatch]:
-        """The partial rows of these panes, in their order."""
+        """The partial rows of these panes, in the given order."""
         return [chunk.rows for start in starts for chunk in self._chunks.get(start, ())]
 
     def merged(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """One partial row per key over partial batches, of which there is at least one."""
+        """Merges partial batches, at least one, to one partial row per key."""
         return self._partials.merge_by_key(concat(batches))
 
     def drop_before(self, start: int) -> None:
@@ -62,7 +63,7 @@ class Panes:
         return [chunk for start in self.starts() for chunk in self._chunks[start]]
 
     def restore(self, chunks: Iterable[Chunk], groups: range) -> None:
-        """Replaces everything by those rows of ``chunks`` that belong to ``groups``."""
+        """Replaces all rows by the rows of ``chunks`` that belong to ``groups``."""
         self._chunks = {}
         for chunk in chunks:
             kept = owned_part(chunk, groups)
@@ -71,7 +72,7 @@ class Panes:
 
 
 def _due(chunks: Sequence[Chunk]) -> int:
-    """From which chunk on the list is to be merged; the last one means not at all."""
+    """The index from which the chunks should be merged; that of the last chunk means no merge."""
     sizes = [chunk.rows.num_rows for chunk in chunks]
     if sum(sizes[1:]) >= max(sizes[0], _DOUBLING_ROWS):
         return 0
@@ -95,32 +96,32 @@ class PaneClock:
         self._lateness = lateness_us
 
     def assign(self, times: Ints) -> Ints:
-        """The pane of each time."""
+        """The start of the pane of each time."""
         return times // self.pane * self.pane
 
     def outside(self, panes: Ints) -> Any:
-        """Panes that lie between windows, when windows are shorter than their slide; None where there are none."""
+        """A mask of the panes that lie between windows, if windows are shorter than their slide; otherwise None."""
         if self.slide <= self.size:
             return None
         return panes % self.slide >= self.size
 
     def windows(self, pane: int) -> range:
-        """The starts of the windows that a pane belongs to."""
+        """The starts of the windows that contain a pane."""
         last = pane // self.slide * self.slide
         first = -((self.size - self.pane - pane) // self.slide) * self.slide
         return range(first, last + 1, self.slide)
 
     def panes(self, window: int) -> range:
-        """The panes of the window that starts here."""
+        """The panes of the window that starts at ``window``."""
         return range(window, window + self.size, self.pane)
 
     def late_before(self, watermark: int) -> int:
-        """Panes that begin before this belong to no window that may still change."""
+        """The time before which panes are late: they belong to no window that may still change."""
         if watermark == MAX_TIME:
             return MAX_TIME
         start = ((watermark - self._lateness - self.size) // self.slide + 1) * self.slide
         return max(start, MIN_TIME)
 
     def changes_until(self, window: int) -> int:
-        """The watermark at which the window that starts here is dropped."""
+        """The watermark at which the window that starts at ``window`` is dropped."""
         return window + self.size + self._lateness

@@ -1,15 +1,15 @@
-"""Process functions: user code with keyed state and timers, row by row, of one input or of two (P4).
+"""Process functions: user code with keyed state and timers, called row by row for one or two inputs (P4).
 
-Order. Without ``in_order`` rows are taken as they come and event timers fire when the watermark reaches them. With it,
-rows wait for the watermark and go in the order of event time together with the timers; a timer fires after the rows
-before its time and before those at it. Of two inputs the left one comes first at equal times. Timers of one time fire
-in the order of keys, then of names. At the end of all input every event timer that is set fires; what those calls set
-does not. Processing-time timers that are still set then never fire: time that has not come when a bounded input ends is
-not waited for.
+Order. Without ``in_order``, rows are processed as they arrive, and event-time timers fire when the watermark reaches
+them. With it, rows wait for the watermark and are processed in the order of event time together with the timers: a
+timer fires after the rows before its time, and before the rows at its time. At equal times, left rows precede right
+rows. Timers of one time fire in the order of keys, then of names. At the end of all input, every event-time timer that
+is set fires; timers that these calls set do not. Processing-time timers that are still set then never fire, since a job
+does not wait for them at the end of a bounded input.
 
-Failures. A call that raises stops the job, or, if failures are caught, becomes a dead letter and leaves no trace: its
-results are withdrawn, and the state and timers of its key are what they were before it; a timer that fails counts as
-fired. What a call did outside of declared state, such as requests to a service, has happened.
+Failures. A call that raises stops the job. If failures are caught, it becomes a dead letter instead and is rolled back:
+its results are dropped, and the state and timers of its key are reset to those before the call. A timer whose call
+fails counts as fired. Effects outside of declared state, such as requests to a service, are not undone.
 """
 
 from __future__ import annotations
@@ -62,21 +62,23 @@ __all__ = [
 ]
 
 _WAITING = ("rows", "right_rows")
-"""By input: the table of the rows that wait for their time."""
+"""By input: the state table of the rows that wait for the watermark."""
 
 
 class _Before(NamedTuple):
-    """What a call of user code may change: the cell of its key, and how many results there are by port."""
+    """The state before a call of user code, for a rollback: the encoded cell of its key, and the number of results by
+    port."""
 
     state: bytes
     results: list[int]
 
 
 class ProcessOperator(Operator):
-    """Runs a process function, given as its class or as an object, for the rows of its inputs (null is a key).
+    """Runs a process function, given as a class or an object, on the rows of its inputs (null is a key).
 
-    Results go to the port of their type's position in ``outputs``; the port behind these is that of dead letters, which
-    a row or timer becomes on which the process fails, with ``catch``. Otherwise the first failure raises UserCodeError.
+    Results go to the port that is their type's position in ``outputs``. With ``catch``, a row or timer on which the
+    function fails becomes a dead letter, which goes to the port after these. Otherwise the first failure raises
+    UserCodeError.
     """
 
     cell: Cell
@@ -120,7 +122,7 @@ class ProcessOperator(Operator):
         self._begin()
 
     def close(self) -> None:
-        """No key is at work: as in ``open``, attributes of the task may be assigned."""
+        """Closes the function. There is no current key, so attributes of the task may be assigned, as in ``open``."""
         object.__setattr__(self._process, "_scope", NO_KEY)
         close(self._process, self.ctx)
 
@@ -142,8 +144,8 @@ class ProcessOperator(Operator):
     # What the process sees.
 
     def time(self) -> int:
-        """That of the row or timer at work, however far the watermark jumps. Never earlier than the watermark that was
-        reached before, so that it makes no difference when expired values are removed."""
+        """The time of the current row or timer, even if the watermark is already later. Never earlier than the previous
+        watermark, so that results do not depend on when expired values are removed."""
         return self._reached if self._now is None else max(self._reached, self._now)
 
     def set_timer(self, timer: Timer, at: int) -> None:
@@ -227,8 +229,8 @@ class ProcessOperator(Operator):
                 self._failures.add_subject(subject, text, -1, error, callback)
 
     def _failure(self, call: Callable[..., Any], *given: Any) -> BaseException | None:
-        """Calls the process and takes its results. What it raised, None if nothing; then nothing has changed, if
-        failures are caught."""
+        """Calls the process function and collects its results. Returns the error that it raised, or None. If failures
+        are caught, a failed call is rolled back."""
         before = self._before() if self._catch else None
         try:
             self._results.take(call(*given))
@@ -246,7 +248,8 @@ class ProcessOperator(Operator):
         return _Before(self._states.encoded(self.cell), self._results.counts)
 
     def _check(self, before: _Before) -> None:
-        """Raises UserCodeError for what would fail only later, at a checkpoint or on the way to the next operator."""
+        """Raises an error now for state or results that would otherwise fail later, at a checkpoint or on the way to
+        the next operator."""
         self._states.encoded(self.cell)
         self._results.check(before.results)
 
@@ -262,7 +265,8 @@ class ProcessOperator(Operator):
         self._arm()
 
     def _arm(self) -> None:
-        """The engine knows one timer of ours, the next: a function of the state, as replay wants it."""
+        """Sets the operator's single engine timer to the time of the next timer. It depends only on the state, so a
+        replay sets the same."""
         at = self._processing.next_at()
         if at == self._armed:
             return

@@ -1,8 +1,8 @@
-"""What users derive process functions from (P4).
+"""The base classes of process functions (P4).
 
-An object of such a class is its configuration: ``stream.process(Scorer("model.bin"))``. Each task has a copy of its
-own, on which ``open`` is called before the first row. What is neither configured, nor made by ``open``, nor declared
-cannot be assigned, since it would be lost with the task and shared between keys.
+An object's attributes are its configuration: ``stream.process(Scorer("model.bin"))``. Each task has its own copy, on
+which ``open`` is called before the first row. Attributes can be assigned in ``__init__`` and ``open``. Later only
+declared ones can, since others would be lost with the task and shared between keys.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ Out = TypeVar("Out")
 
 
 class KeyedFunction:
-    """What process functions of one and of two inputs have in common."""
+    """Common base of process functions of one and of two inputs."""
 
     _scope: Scope = NO_KEY
     declared_states: typing.ClassVar[dict[str, ValueState]] = {}
     declared_timers: typing.ClassVar[dict[str, Timer]] = {}
 
     def open(self, ctx: OpenContext, /) -> None:
-        """Called once in each attempt of a task, before its first row, to load models and to make clients; in a
-        standby when it starts. Assign what it makes to attributes. They are in no snapshot: a replacement opens, too.
+        """Called once in each attempt of a task, before its first row, to load models and to create clients; in a
+        standby, when it starts. Assign what it creates to attributes. Snapshots do not contain them: a replacement is
+        opened, too.
         """
 
     def close(self) -> None:
-        """Called when a task ends in order, to release what ``open`` made. Not after a failure."""
+        """Called when a task ends normally, to release what ``open`` created. Not called after a failure."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -62,20 +63,21 @@ class KeyedFunction:
 
 
 class Process(KeyedFunction, Generic[In, Out]):
-    """Base of process functions of one input: takes rows of one type, one by one, with state and timers per key."""
+    """Base class of process functions of one input, called row by row, with state and timers per key."""
 
     def on_row(self, row: In, ctx: Context, /) -> Iterable[Out] | Out | None:
-        """What a row gives: nothing, one record, or any number. Methods of timers (without a row) likewise."""
+        """Processes a row. Returns None, one record, or any number of records. Timer methods do the same without a
+        row."""
         raise NotImplementedError
 
 
 class CoProcess(KeyedFunction, Generic[Left, Right, Out]):
-    """Base of process functions of two inputs, ``left.connect(right)``, which share state and timers per key."""
+    """Base class of process functions of two inputs, ``left.connect(right)``, which share state and timers per key."""
 
     def on_left(self, row: Left, ctx: Context, /) -> Iterable[Out] | Out | None:
-        """What a row of the left input gives: nothing, one record, or any number."""
+        """Processes a row of the left input. Returns None, one record, or any number of records."""
         raise NotImplementedError
 
     def on_right(self, row: Right, ctx: Context, /) -> Iterable[Out] | Out | None:
-        """What a row of the right input gives."""
+        """Processes a row of the right input. Returns None, one record, or any number of records."""
         raise NotImplementedError

@@ -1,4 +1,5 @@
-"""The rows of one input of a process function: those that wait for their turn, and each with its key and time."""
+"""The rows of one input of a process function: buffers them if they wait for event time, and decodes them with key and
+time."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ from clonos_py.operators.pairs import matchable
 
 
 class GivenRows(NamedTuple):
-    """Rows of one input, as what the function is given, with their keys, encoded, and times. They stand in ``rows``
-    from ``first`` on, and these in a batch from ``start`` on."""
+    """Rows of one input as records for the function, with encoded keys, and times. Record i is row ``first + i`` of
+    ``rows``, which is a slice of a batch from row ``start`` on."""
 
     records: list[Any]
     keys: list[bytes]
@@ -35,7 +36,7 @@ class GivenRows(NamedTuple):
     first: int = 0
 
     def between(self, start: int, stop: int) -> GivenRows:
-        """Some of them."""
+        """The records from ``start`` to ``stop``."""
         part = slice(start, stop)
         return self._replace(
             records=self.records[part],
@@ -47,7 +48,7 @@ class GivenRows(NamedTuple):
 
 
 class InputRows:
-    """``put`` and ``due`` are for rows that are given in the order of event time."""
+    """The rows of one input. ``put`` and ``due`` are for rows that are processed in the order of event time."""
 
     def __init__(self, taken: ProcessInput, ctx: OperatorContext) -> None:
         self._keys, self._row_type, self._time, self._ctx = list(taken.keys), taken.row_type, taken.time_column, ctx
@@ -57,7 +58,7 @@ class InputRows:
         self._buffer = EventTimeBuffer(self._time or "", self._keys, self._ctx.key_groups)
 
     def put(self, rows: pa.RecordBatch) -> None:
-        """Keeps rows that are not late until their time has come."""
+        """Buffers rows. Drops and counts late ones."""
         rows = matchable(rows, [], [self._time or ""], self._ctx.count)
         on_time = fixed(rows.column(self._time or "")) >= self._ctx.watermark
         late = rows.num_rows - int(np.count_nonzero(on_time))
@@ -67,14 +68,14 @@ class InputRows:
         self._buffer.add(rows)
 
     def due(self, watermark: int) -> pa.RecordBatch | None:
-        """Takes the rows before ``watermark``, sorted; None if there are none."""
+        """Removes and returns the rows before ``watermark``, sorted; None if there are none."""
         return self._buffer.take(watermark)
 
     def times(self, rows: pa.RecordBatch) -> Any:
         return fixed(rows.column(self._time or ""))
 
     def given(self, rows: pa.RecordBatch) -> Iterator[GivenRows]:
-        """The rows, a few thousand at a time."""
+        """Decodes rows, a few thousand at a time."""
         for start in range(0, rows.num_rows, SLICE_ROWS):
             yield self._given_slice(rows.slice(start, SLICE_ROWS), start)
 
@@ -89,7 +90,7 @@ class InputRows:
         return GivenRows(records, keys, groups, times, rows, start)
 
     def chunks(self) -> list[Chunk]:
-        """The rows that wait."""
+        """The buffered rows."""
         return self._buffer.chunks()
 
     def load(self, chunks: Iterable[Chunk]) -> None:
@@ -98,8 +99,8 @@ class InputRows:
 
 
 def in_order(inputs: list[InputRows], watermark: int) -> Iterator[tuple[int, GivenRows]]:
-    """The rows before ``watermark`` of all inputs by their times, each run with the number of its input; of equal times
-    that of an earlier input first, then that which came first."""
+    """Removes the rows before ``watermark`` of all inputs and yields them by event time, each run with the number of
+    its input. Rows of equal time are ordered by input, then by arrival."""
     due = [(side, rows) for side, found in enumerate(inputs) if (rows := found.due(watermark)) is not None]
     if len(due) < 2:
         yield from ((side, given) for side, rows in due for given in inputs[side].given(rows))
@@ -119,7 +120,7 @@ def in_order(inputs: list[InputRows], watermark: int) -> Iterator[tuple[int, Giv
 
 
 def _runs(due: list[tuple[int, pa.RecordBatch]], inputs: list[InputRows]) -> Iterator[tuple[int, int]]:
-    """How many rows come from which input, then from which, by their times."""
+    """The runs (input, number of rows) in the merged order of event time."""
     sides = np.concatenate([np.full(rows.num_rows, side) for side, rows in due])
     times = np.concatenate([inputs[side].times(rows) for side, rows in due])
     sides = sides[stable_order(times)]

@@ -1,4 +1,4 @@
-"""Keys as a process function sees them: ``ctx.key``."""
+"""Decodes keys for process functions: ``ctx.key``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _TYPES: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
     (pa.types.is_time, datetime.time),
     (pa.types.is_duration, datetime.timedelta),
 )
-"""What encoded keys do not say themselves."""
+"""Python types that encoded keys do not record."""
 
 
 class ProcessKeys:
-    """Decodes what ``key_states.encoded_keys`` made of the columns of ``key``."""
+    """Decodes keys with the columns ``key`` that ``key_states.encoded_keys`` has encoded."""
 
     def __init__(self, key: pa.Schema) -> None:
         self._names = key.names
@@ -32,12 +32,12 @@ class ProcessKeys:
         )
 
     def value(self, encoded: bytes) -> Any:
-        """The key: the value of its column or, where these are several, a tuple of their values."""
+        """The key: the value of its column, or a tuple if it has several columns."""
         values = self._decoder.decode(encoded)
         return values[0] if len(values) == 1 else values
 
     def by_name(self, encoded: bytes) -> dict[str, Any]:
-        """The values by column."""
+        """The key's values by column."""
         return dict(zip(self._names, self._decoder.decode(encoded), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""What a process function has given and what has not been emitted yet, by the class of the records."""
+"""The results of a process function that are not emitted yet, by record class."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clonos_py.model.record_codec import SLICE_ROWS, FieldError, encode
 
 
 class ProcessResults:
-    """Records of ``outputs[i]`` go to port i."""
+    """Collects results. Records of class ``outputs[i]`` go to port i."""
 
     def __init__(self, process: str, outputs: Sequence[type[Record]]) -> None:
         self._process = process
@@ -21,7 +21,7 @@ class ProcessResults:
         self._results: list[list[Any]] = [[] for _ in outputs]
 
     def take(self, given: Any) -> None:
-        """What a call gave: nothing, a record, or any number. Raises UserCodeError for what is no output."""
+        """Adds the result of a call: None, a record, or any number of records. Raises UserCodeError for other types."""
         if given is None:
             return
         for result in [given] if isinstance(given, Record) else list(given):
@@ -33,22 +33,22 @@ class ProcessResults:
 
     @property
     def counts(self) -> list[int]:
-        """How many there are, by port."""
+        """The number of results by port."""
         return [len(results) for results in self._results]
 
     def cut(self, counts: Sequence[int]) -> None:
-        """Withdraws all but so many."""
+        """Drops results beyond these counts by port."""
         for results, count in zip(self._results, counts, strict=True):
             del results[count:]
 
     def check(self, counts: Sequence[int]) -> None:
-        """Raises FieldError where one of those beyond so many does not fit its schema."""
+        """Raises FieldError if a result beyond these counts does not fit its schema."""
         for (output, port), count in zip(self._ports.items(), counts, strict=True):
             if len(self._results[port]) > count:
                 encode(self._results[port][count:], output.schema())
 
     def batches(self, operator: str) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Takes all results, as batches with their ports."""
+        """Removes and returns all results, as batches with their ports."""
         for output, port in self._ports.items():
             results, self._results[port] = self._results[port], []
             for start in range(0, len(results), SLICE_ROWS):

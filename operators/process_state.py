@@ -1,7 +1,7 @@
-"""What a process function declares: state per key and timers (P4).
+"""The declarations of a process function: state per key, and timers (P4).
 
-A process function is one object per task that always looks at one key: before each call the operator points its scope
-at the key's cell, and the declared attributes read and write there.
+A process function is one object per task, which has one current key. Before each call the operator sets its scope to
+the key's cell, which the declared attributes read and write.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _IMMUTABLE = (type(None), bool, int, float, str, bytes, Decimal, date, timedelta
 
 
 class Cell:
-    """The state of one key: values by attribute, event times of writing for those with a ttl, timers by name."""
+    """The state of one key: values by attribute, the event times at which those with a ttl were written, timers by
+    name."""
 
     __slots__ = ("group", "key", "stored", "timers", "values", "written")
 
@@ -49,18 +50,18 @@ class Cell:
 
     @property
     def empty(self) -> bool:
-        """Whether the key is as if never seen. An empty map or list is what it starts with."""
+        """Whether the key has no state, like a new key. Empty maps and lists count as no state."""
         return not self.timers and not any(_counts(value) for value in self.values.values())
 
 
 class Scope(Protocol):
-    """What the operator shows to a process: the cell of the key at work, and where timers go."""
+    """What the operator provides to a process function: the cell of the current key, and its timers."""
 
     @property
     def cell(self) -> Cell: ...
 
     def time(self) -> int:
-        """The time by which a ttl is measured."""
+        """The time with which a ttl is compared."""
         ...
 
     def set_timer(self, timer: Timer, at: int) -> None: ...
@@ -69,7 +70,7 @@ class Scope(Protocol):
 
 
 class _NoKey:
-    """The scope of a function that is not at work on any key: in ``__init__``, ``open`` and ``close``."""
+    """The scope of a function without a current key: in ``__init__``, ``open`` and ``close``."""
 
     @property
     def cell(self) -> Cell:
@@ -92,13 +93,13 @@ NO_KEY = _NoKey()
 
 
 class Scoped(Protocol):
-    """What declared attributes are of."""
+    """An object with declared attributes."""
 
     _scope: Scope
 
 
 class ValueState:
-    """A declared attribute. Reading gives the default where nothing was assigned or its ttl is over."""
+    """A declared attribute. Reading returns the default if no value was assigned or its ttl has expired."""
 
     def __init__(self, default: Any, ttl_us: int | None) -> None:
         self.default = default
@@ -120,12 +121,12 @@ class ValueState:
     def __set__(self, instance: Scoped, value: Any) -> None:
         cell = instance._scope.cell
         if type(value) is datetime and value.tzinfo is not UTC and value.tzinfo is not None:
-            value = value.astimezone(UTC)  # a checkpoint keeps no zone, and a day later is another time in one with DST
+            value = value.astimezone(UTC)  # a checkpoint stores no zone, and with DST a day later may be another time
         if type(value) is type(self.default):
             if isinstance(value, _IMMUTABLE) and value == self.default:
                 self.drop(cell)
                 return
-        elif isinstance(value, np.generic):  # read back from a checkpoint it would be no value of NumPy
+        elif isinstance(value, np.generic):  # a checkpoint would give back a plain value
             self.__set__(instance, plain_scalar(value))
             return
         cell.values[self.name] = value
@@ -141,7 +142,7 @@ class ValueState:
         cell.written.pop(self.name, None)
 
     def _initial(self, cell: Cell, scope: Scope) -> Any:
-        """The default. One that can be changed in place is copied, and the copy belongs to the key."""
+        """The default. A mutable default is copied, and the copy is stored for the key."""
         if isinstance(self.default, _IMMUTABLE):
             return self.default
         value = cell.values[self.name] = copy.deepcopy(self.default)
@@ -151,7 +152,7 @@ class ValueState:
 
 
 class BoundTimer:
-    """A timer of the key at work."""
+    """A timer of the current key."""
 
     __slots__ = ("_scope", "_timer")
 
@@ -161,12 +162,12 @@ class BoundTimer:
 
     @property
     def at(self) -> int | None:
-        """When it will fire, in microseconds; None if it is not set."""
+        """The time at which the timer will fire, in microseconds; None if it is not set."""
         return self._scope.cell.timers.get(self._timer.name)
 
     def set(self, at: int | datetime) -> None:
-        """Fires at ``at`` (an Instant or an aware datetime), and no more at the time set before. Raises UserCodeError
-        for a datetime without a zone and for what is no time."""
+        """Sets the timer to ``at`` (an Instant or an aware datetime), instead of the time set before. Raises
+        UserCodeError for a datetime without a zone and for a value that is no time."""
         if isinstance(at, datetime):
             at = instant_of(at)
         elif type(at) is not int:
@@ -174,7 +175,7 @@ class BoundTimer:
         self._scope.set_timer(self._timer, at)
 
     def _instant(self, at: Any) -> int:
-        """Of an integer of NumPy, mostly."""
+        """The instant for an integer of another type, such as NumPy's."""
         try:
             instant = operator.index(at)
         except TypeError:
@@ -187,12 +188,12 @@ class BoundTimer:
         return instant
 
     def clear(self) -> None:
-        """Does not fire. No error if it was not set."""
+        """Clears the timer. No error if it was not set."""
         self._scope.clear_timer(self._timer)
 
 
 class Timer:
-    """A declared timer, of event or of processing time. ``fires`` decorates the method that it calls."""
+    """A declared timer, in event time or processing time. ``fires`` decorates the method that it calls."""
 
     def __init__(self, processing_time: bool) -> None:
         self.processing_time = processing_time
@@ -217,8 +218,9 @@ class Timer:
 
 
 def state(default: T, *, ttl: str | int | None = None) -> T:
-    """A value per key, plain data or a Record: ``default`` at first, and again when ``ttl`` (event time) has passed
-    since it was assigned. Its annotation (else the type of the default) says how a checkpoint is read back.
+    """Declares a value per key, plain data or a Record. It is ``default`` at first, and again when ``ttl`` (event time)
+    has passed since it was assigned. Checkpoints are decoded to the attribute's annotated type, or else to the type of
+    the default.
 
     Raises GraphError for a class as default."""
     if isinstance(default, type):
@@ -228,23 +230,25 @@ def state(default: T, *, ttl: str | int | None = None) -> T:
 
 
 def map_state(*, ttl: str | int | None = None) -> dict[Any, Any]:
-    """A mapping per key, empty at first, and again when ``ttl`` (event time) has passed since it was first used."""
+    """Declares a mapping per key. It is empty at first, and again when ``ttl`` (event time) has passed since it was
+    first used."""
     return state({}, ttl=ttl)
 
 
 def list_state(*, ttl: str | int | None = None) -> list[Any]:
-    """A list per key, empty at first, and again when ``ttl`` (event time) has passed since it was first used."""
+    """Declares a list per key. It is empty at first, and again when ``ttl`` (event time) has passed since it was first
+    used."""
     return state([], ttl=ttl)
 
 
 def event_timer() -> Timer:
-    """A timer per key that fires when event time reaches it: all rows before it have been seen."""
+    """Declares a timer per key that fires when the watermark reaches it, that is, after all rows before its time."""
     return Timer(processing_time=False)
 
 
 def processing_timer() -> Timer:
-    """A timer per key that fires when the wall clock reaches it; never, if the input ends before. Event timers that are
-    set at the end of the input fire then."""
+    """Declares a timer per key that fires when the wall clock reaches it. It never fires if the input ends first.
+    (Event-time timers that are set at the end of the input fire then.)"""
     return Timer(processing_time=True)
 
 

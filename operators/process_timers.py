@@ -1,4 +1,4 @@
-"""The timers of all keys in the order in which they fire: by time, then by key, then by name."""
+"""A queue of the timers of all keys, in the order in which they fire: by time, then key, then name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _SLACK = 1_024
 
 
 class TimerQueue:
-    """When each key's timers are set is kept in its cell; here is only the order. Moving a timer leaves a stale entry
-    behind, which is skipped later."""
+    """The firing order of timers. The times themselves are stored in the keys' cells. Moving a timer leaves a stale
+    entry, which is skipped later."""
 
     def __init__(self, cells: Mapping[bytes, Cell], names: Iterable[str]) -> None:
         self._cells = cells
@@ -46,7 +46,7 @@ class TimerQueue:
         return None
 
     def pop(self, up_to: int) -> tuple[int, Cell, str] | None:
-        """The next timer that is due at ``up_to``, no longer set; None if there is none."""
+        """Clears and returns the next timer that is due at ``up_to``; None if there is none."""
         at = self.next_at()
         if at is None or at > up_to:
             return None

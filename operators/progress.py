@@ -1,7 +1,8 @@
-"""How far time had come when a snapshot was taken, for an operator that is restored from several instances.
+"""The event time that an operator had reached at a snapshot, for a restore from several instances.
 
-Instances need not have come equally far. The restored one goes on from the least; the key groups that were ahead are
-remembered until it has caught up, so that a window which one of them has let out and dropped is not begun again.
+Former instances may have reached different times. The restored instance continues from the lowest. It records which key
+groups were ahead until it has caught up, so that it does not reopen a window that one of these groups has already
+emitted and dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from clonos_py.model.times import MIN_TIME
 
 
 class EventTimeProgress:
-    """``reached``: the watermark or processing time so far; ``ahead``: per key group, None if none was ahead."""
+    """``reached``: the watermark or processing time so far. ``ahead``: the time reached by key group; None if no group
+    is ahead."""
 
     def __init__(self) -> None:
         self.reached = MIN_TIME
@@ -30,16 +32,16 @@ class EventTimeProgress:
 
     @property
     def latest(self) -> int:
-        """How far the furthest key group has come."""
+        """The time that the most advanced key group has reached."""
         return self.reached if self.ahead is None else max(self.reached, int(self.ahead.max()))
 
     def values(self, groups: range) -> dict[str, Any]:
-        """For the snapshot of an instance that owns ``groups``."""
+        """The state for the snapshot of an instance that owns ``groups``."""
         ahead = [] if self.ahead is None else self.ahead.tolist()
         return {"reached": self.reached, "ahead": ahead, "groups": [groups.start, groups.stop]}
 
     def restore(self, parts: Sequence[OperatorState], groups: range, key_groups: int) -> None:
-        """Takes up what ``values`` of the former instances say about ``groups``."""
+        """Restores the state of ``groups`` from the ``values`` of the former instances."""
         by_group = np.full(key_groups, MIN_TIME, np.int64)
         for part in parts:
             start, stop = part.values["groups"]

@@ -1,11 +1,11 @@
-"""State of a top-n whose rows change and leave: all rows of each group, and of large groups the first ones at hand.
+"""State of a top-n whose rows can change and be deleted: all rows of each group, and a cached head of large groups.
 
-A row that falls out of the first n may come back when others leave, so every row is kept. To rank them all for each
-batch would cost what the group has, not what the batch has. So the first rows of a large group are kept once more, its
-*head*: every row of the head is before every row that is not. A row that leaves is taken out of the head, a new one
-comes in if it is before the head's last. The head is made again from all rows of its group when it has less than n, and
-cut when it grows. It can always be made again, so it is no part of a snapshot, and what comes out does not depend on
-it: the order of rows is total."""
+A row that drops out of the first n may return when others are deleted, so every row is stored. Ranking all rows for
+each batch would cost time in the size of the group, not of the batch. So a large group has a *head*, a copy of its
+first rows: every row of the head ranks before every other row. A deleted row is removed from the head. A new row is
+added to it if it ranks before the head's last row. The head is rebuilt from all rows of its group when it has less than
+n rows, and cut when it grows too large. As it can always be rebuilt, it is not part of snapshots. Results do not depend
+on it, since the order of rows is total."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.ranking import Ranking
 
 _HEAD_ROWS = 64
-"""So many rows a head has beside the first n when it is made; it may grow to twice as many."""
+"""The number of rows beyond the first n in a new head. A head may grow to twice its initial size."""
 
 
 class FirstOfGroups(NamedTuple):
-    """The first rows of some groups, by group and then by rank: 0 for the first. None for no rows."""
+    """The first rows of some groups, by group, then by rank (0 for the first). ``rows`` is None if there are none."""
 
     rows: pa.RecordBatch | None
     groups: Ints
@@ -34,7 +34,8 @@ class FirstOfGroups(NamedTuple):
 
 
 class _Pool(NamedTuple):
-    """Rows of some groups among which their first ones are; of which group each is, and whether it came just now."""
+    """Rows of some groups that include the groups' first rows. ``groups``: the group of each row; ``new``: whether the
+    current batch added it."""
 
     rows: pa.RecordBatch | None
     groups: Ints
@@ -55,29 +56,29 @@ class _Pool(NamedTuple):
 
 
 class RankedRows:
-    """Rows in groups of equal ``keys``, ranked by ``order``. ``known_by``: what a row is known by within its group;
-    ``order`` must rank any two of them. ``columns``: what else is kept of a row."""
+    """Rows in groups of equal ``keys``, ranked by ``order``. ``known_by``: the columns that identify a row within its
+    group; ``order`` must be total within a group. ``columns``: further columns to store."""
 
     def __init__(
         self, keys: Sequence[str], known_by: Sequence[str], n: int, order: Sequence[SortKey], columns: Sequence[str]
     ) -> None:
         self._keys = tuple(keys)
         self.known_by = tuple(dict.fromkeys([*keys, *known_by]))
-        """By which columns a row is known among all others."""
+        """The columns that identify a row among all rows."""
         self._n = n
         self._head_rows = n + _HEAD_ROWS
         self.ranking = Ranking(keys, order)
         self.columns = list(dict.fromkeys([*self.known_by, *self.ranking.columns, *columns]))
-        """What is kept of a row."""
+        """The columns that are stored."""
         self.rows = KeyedRows(self.known_by, also_by=keys)
         self._heads = self._no_heads()
 
     def put(
         self, groups: pa.RecordBatch, rows: pa.RecordBatch, group_of: Ints, there: Bools
     ) -> tuple[FirstOfGroups, FirstOfGroups]:
-        """Takes in rows that no two are known by the same, and of which group (a row of ``groups``, which differ) each
-        is. A row that is ``there`` replaces the one known by the same, another removes it. Gives the first rows of
-        these groups, as they were and as they are."""
+        """Applies changes. ``rows`` have distinct ``known_by``; ``group_of`` is the index of each row's group in
+        ``groups``, which are distinct. A row with ``there`` is added or replaces the stored row of the same
+        ``known_by``; one without removes it. Returns the first rows of these groups before and after."""
         pool, headed, heads, others = self._pool(groups)
         before = self._first(pool, self._ranks(pool))
         _, from_rows = self.rows.find(rows)
@@ -106,8 +107,8 @@ class RankedRows:
         return KeyedRows(self.known_by, "heads", also_by=self._keys)
 
     def _pool(self, groups: pa.RecordBatch) -> tuple[_Pool, Bools, Ints, Ints]:
-        """The heads of groups that have one, and all rows of the others. Which groups have one; the numbers of the
-        former among the heads, and of the latter among all rows."""
+        """The heads of groups that have one, together with all rows of the other groups. Also returns which groups have
+        a head, the row numbers in the heads, and the row numbers in all rows."""
         heads, numbers = self._heads.find(groups, self._keys)
         headed = np.zeros(groups.num_rows, bool)
         headed[heads] = True
@@ -118,14 +119,15 @@ class RankedRows:
         return pool.united(others), headed, numbers, further
 
     def _all_of(self, groups: pa.RecordBatch, chosen: Bools) -> tuple[_Pool, Ints]:
-        """All rows of the chosen groups, and their numbers."""
+        """All rows of the chosen groups, and their row numbers."""
         which = np.flatnonzero(chosen)
         positions, numbers = self.rows.find(groups.take(which), self._keys)
         rows = self.rows.take(numbers) if len(numbers) else None
         return _Pool(rows, which[positions], np.zeros(len(numbers), bool)), numbers
 
     def _joined(self, pool: _Pool, came: _Pool, headed: Bools) -> _Pool:
-        """Both, of a group with a head only what is before the last row of it that is left."""
+        """Both pools together. Of a group with a head, only rows that rank no later than the last remaining row of the
+        head."""
         whole = pool.united(came)
         if not headed.any():
             return whole
@@ -135,7 +137,7 @@ class RankedRows:
         return whole.some(~headed[whole.groups] | (ranks <= last[whole.groups]))
 
     def _refilled(self, pool: _Pool, groups: pa.RecordBatch, headed: Bools) -> _Pool:
-        """With all rows of groups whose head has become too short; these have none in ``headed`` then."""
+        """Replaces heads that have become too short by all rows of their groups, and clears ``headed`` for these."""
         short = headed & (np.bincount(pool.groups, minlength=len(headed)) < self._n)
         if not short.any():
             return pool
@@ -144,7 +146,7 @@ class RankedRows:
         return pool.some(~short[pool.groups]).united(self._all_of(groups, short)[0])
 
     def _update_heads(self, pool: _Pool, ranks: Ints, groups: pa.RecordBatch, headed: Bools) -> None:
-        """Rows that came into a head are added to it; what has grown too large gets a new one."""
+        """Adds new rows to heads, and cuts a new head for groups whose rows in the pool have become too many."""
         large = np.bincount(pool.groups, minlength=len(headed)) > 2 * self._head_rows
         self._remove_heads(groups, large & headed)
         added = np.where(large[pool.groups], ranks < self._head_rows, headed[pool.groups] & pool.new)
@@ -156,7 +158,7 @@ class RankedRows:
             self._heads.remove(self._heads.find(groups.take(np.flatnonzero(chosen)), self._keys)[1])
 
     def _ranks(self, pool: _Pool) -> Ints:
-        """Of each row of a pool its rank within its group."""
+        """The rank of each row of a pool within its group."""
         ranks = np.empty(len(pool.groups), np.int64)
         if pool.rows is not None:
             ranked = self.ranking.within(pool.groups, pool.rows)

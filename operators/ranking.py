@@ -1,4 +1,4 @@
-"""The place of rows among those of their key, in a given order: 0 for the first."""
+"""Ranks rows among those of the same key, in a given order: 0 for the first."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from clonos_py.model.tables import SortKey
 
 
 class Ranked(NamedTuple):
-    """``order``: row numbers by key, then by rank; of its i-th row ``ranks[i]``, and ``starts[i]``: where in ``order``
-    the rows of its key begin."""
+    """Ranked rows. ``order``: row numbers by key, then by rank. ``ranks[i]`` is the rank of the i-th row in ``order``;
+    ``starts[i]`` is the index in ``order`` at which the rows of its key begin."""
 
     order: Ints
     ranks: Ints
@@ -24,11 +24,11 @@ class Ranked(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What new rows do to the first n of each key, as positions in the old rows and behind them the new ones.
+    """How new rows change the first n of each key. Rows are positions in the old rows followed by the new ones.
 
-    ``entering`` and ``leaving`` are those that come in and fall out. ``shown`` have a rank that they had not,
-    ``hidden`` had one that they have not any more; each with that rank, by key and then by rank. ``known``: which of
-    the shown have a rank that one of the hidden had; of these each is the successor of one, in the same order."""
+    ``entering`` and ``leaving`` rows join and drop out of the first n. ``shown`` rows have a new rank, and ``hidden``
+    rows have lost their old one; each with that rank, by key, then by rank. ``known``: which of the shown rows take a
+    rank that a hidden row had; these correspond to the hidden rows in order."""
 
     entering: Ints
     leaving: Ints
@@ -40,19 +40,19 @@ class Change(NamedTuple):
 
 
 class Ranking:
-    """Ranks by ``order`` within equal ``keys``; where two rows are equal the earlier one is first."""
+    """Ranks by ``order`` within equal ``keys``. Of equal rows, the earlier one ranks first."""
 
     def __init__(self, keys: Sequence[str], order: Sequence[SortKey]) -> None:
         self._keys = tuple(keys)
         self._order = tuple(order)
         self.columns = tuple(dict.fromkeys([*self._keys, *(key.column for key in self._order)]))
-        """What it reads."""
+        """The columns that are read."""
 
     def ranked(self, rows: pa.RecordBatch) -> Ranked:
         return self.within(group([rows.column(key) for key in self._keys], rows.num_rows).ids, rows)
 
     def within(self, groups: Ints, rows: pa.RecordBatch) -> Ranked:
-        """The ranks within given groups, one number per row."""
+        """Ranks rows within given groups; ``groups`` has the group number of each row."""
         order = order_by([groups, *(places(rows.column(key.column), key.descending) for key in self._order)])
         ids = groups[order]
         begins = np.ones(len(ids), bool)
@@ -61,12 +61,13 @@ class Ranking:
         return Ranked(order, np.arange(len(ids)) - starts, starts)
 
     def first(self, rows: pa.RecordBatch, n: int) -> Ints:
-        """The rows that are among the first n of their key, in the order in which they came."""
+        """The rows that are among the first n of their key, in their original order."""
         ranked = self.ranked(rows)
         return np.sort(ranked.order[ranked.ranks < n])
 
     def change(self, old: int, rows: pa.RecordBatch, n: int) -> Change:
-        """What happens when all rows but the first ``old``, which are the first n of their keys, come in."""
+        """The change when rows are added. The first ``old`` of ``rows`` are the current first n of their keys; the
+        others are new."""
         ranked = self.ranked(rows)
         order, ranks = ranked.order, ranked.ranks
         was = order < old
@@ -89,7 +90,7 @@ class Ranking:
 
 
 def with_ranks(rows: pa.RecordBatch, rank: str | None, ranks: Ints, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of ``schema``; ``rank`` is 1 for the first."""
+    """The rows with the columns of ``schema``. The column ``rank`` is 1 for the first row."""
     columns: list[Any] = [pa.array(ranks + 1) if field.name == rank else rows.column(field.name) for field in schema]
     columns = [c if c.type == field.type else c.cast(field.type) for c, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,8 +1,8 @@
-"""Python functions of one row: map, flat_map and filter (D13).
+"""Python row functions: map, flat_map and filter (D13).
 
-Rows are decoded a few thousand at a time, given to the function one by one, and its results encoded together. What a
-function gives for one row is an atom: if it raises half-way, or one of its results does not fit the schema, none of
-its results goes on.
+Rows are decoded a few thousand at a time, passed to the function one by one, and the results are encoded together. The
+results of one row are atomic: if the function raises half-way, or one result does not fit the schema, none of the row's
+results is emitted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ Kind = Literal["map", "flat_map", "filter"]
 
 
 def misfit_of(error: FieldError, result: Any, kind: str) -> FieldError:
-    """What to say of a result that does not fit: several rows where ``map`` gives one need another verb."""
+    """The error for a result that does not fit its schema. It suggests ``flat_map`` if ``map`` returned several
+    rows."""
     if kind != "map" or not isinstance(result, list | tuple | Iterator):
         return error
     what = type(result).__name__
@@ -86,7 +87,7 @@ class MapRows(Operator):
             self.out.emit(letters, DEAD_LETTERS)
 
     def _applied(self, rows: pa.RecordBatch, start: int, part: list[Any]) -> tuple[list[Any], list[int]]:
-        """The results, and for each the row of the batch that it came from."""
+        """The results, and for each the number of its input row in the batch."""
         results: list[Any] = []
         origins: list[int] = []
         fn, context, many = self._fn, self._context, self._kind == "flat_map"
@@ -131,7 +132,7 @@ class MapRows(Operator):
         return [encode(results[start : start + SLICE_ROWS], self._schema) for start in cuts]
 
     def _fitting(self, rows: pa.RecordBatch, results: list[Any], origins: list[int]) -> list[Any]:
-        """The results of those rows all of whose results fit the schema; the other rows have failed."""
+        """The results of the rows whose results all fit the schema. Records the other rows as failed."""
         failed: dict[int, FieldError] = {}
         for result, origin in zip(results, origins, strict=True):
             try:

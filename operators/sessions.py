@@ -1,10 +1,10 @@
-"""Aggregates over sessions: rows of a key at most a gap apart, in event time and in processing time, as in Flink.
+"""Session windows: aggregates over rows of a key at most a gap apart, in event time or processing time, as in Flink.
 
-A batch is first reduced to its own sessions by one sort. These look up the live sessions of their keys and merge with
-the ones that they overlap or touch; other keys cost nothing, and sessions that are due come out of a queue by their
-end. A session comes out when the watermark has passed its end (a row of just that time would still belong to it), or
-when the processing time has reached it. Within the allowed lateness it is kept, and comes out again when late rows
-change it. Rows whose session, merged with what is alive, has ended longer ago than that go to port 1 and are counted
+One sort reduces a batch to its own sessions. These are merged with the live sessions of their keys that they overlap or
+touch. Other keys cost nothing, and a queue by end time yields the sessions that are due. A session is emitted when the
+watermark has passed its end (a row of exactly that time would still belong to it), or when the processing time has
+reached its end. It is retained for the allowed lateness, and emitted again when late rows change it. A row is late if
+its session, merged with live ones, ended longer ago than the allowed lateness. Late rows go to port 1 and are counted
 as ``late_rows``. ``SessionCombine`` does the first reduction before the shuffle.
 """
 
@@ -31,7 +31,7 @@ from clonos_py.operators.window_operator import LATE_PORT, WindowOperator, with_
 
 
 class SessionCombine(Operator):
-    """One partial row per session within each batch. Emits ``windows.combined_schema``; keeps no state."""
+    """Reduces each batch to one partial row per session. Emits ``windows.combined_schema``; keeps no state."""
 
     def __init__(self, keys: Sequence[str], window: Session, aggregates: Sequence[Aggregate], time_column: str) -> None:
         self._partials = Partials(keys, aggregates)
@@ -45,7 +45,8 @@ class SessionCombine(Operator):
 
 
 class SessionAggregate(WindowOperator):
-    """One result per key and session. ``combined``: the input is that of ``SessionCombine``, and so are late rows."""
+    """Emits one result per key and session. ``combined``: input, and thus late rows, are partial rows of
+    ``SessionCombine``."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class SessionAggregate(WindowOperator):
         return with_times(rows, self._time_column, self.ctx)
 
     def _take(self, sessions: pa.RecordBatch, rows: pa.RecordBatch, groups: Groups | None) -> None:
-        """Merges the sessions of a batch into the live ones; ``rows`` are what they were made of."""
+        """Merges the sessions of a batch into the live ones; ``rows`` are the rows of these sessions."""
         sessions = with_groups(sessions, self._partials.keys, self.ctx.key_groups)
         touching, touched = self._overlaps(sessions)
         late = self._late(sessions, touching)
@@ -142,7 +143,7 @@ class SessionAggregate(WindowOperator):
             self._renumber()
 
     def _note(self, numbers: Ints, starts: Ints, ends: Ints) -> None:
-        """Remembers when these rows are due."""
+        """Records when these sessions are due."""
         room = int(numbers[-1]) + 1 if len(numbers) else 0
         if room > len(self._ends):
             self._starts = np.append(self._starts, np.empty(room, np.int64))
@@ -154,7 +155,7 @@ class SessionAggregate(WindowOperator):
             self._expiring.push(ends, numbers)
 
     def _renumber(self) -> None:
-        """Builds again what depends on row numbers."""
+        """Rebuilds the queues and bounds, which depend on row numbers."""
         self._starts, self._ends = np.empty(0, np.int64), np.empty(0, np.int64)
         self._firing, self._expiring = DueQueue(), DueQueue()
         live = self._live.all()
@@ -166,7 +167,7 @@ class SessionAggregate(WindowOperator):
         return [fixed(rows.column(END_COLUMN)) for rows in self._live.all()]
 
     def _advance(self, reached: int) -> None:
-        """Lets the sessions out that end by ``reached``, and forgets those that nothing can change any more."""
+        """Emits the sessions that end by ``reached``, and removes those that late rows can no longer change."""
         if reached <= self._reached:
             return
         self._reached = reached
@@ -185,7 +186,7 @@ class SessionAggregate(WindowOperator):
 
 
 def by_session(partials: Partials, rows: pa.RecordBatch, times: Ints, gap_us: int) -> tuple[pa.RecordBatch, Groups]:
-    """One partial row per key and session of the rows, and which rows these are."""
+    """Reduces rows to one partial row per key and session. Also returns the groups of rows."""
     keys = group([rows.column(key) for key in partials.keys], rows.num_rows)
     groups, starts, ends = merge_intervals(keys, times, times + gap_us)
     bounds = {START_COLUMN: pa.array(starts), END_COLUMN: pa.array(ends)}

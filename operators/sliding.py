@@ -1,10 +1,10 @@
-"""Merging the panes of hopping windows without merging each pane once per window it is in.
+"""Merges the panes of hopping windows without merging each pane again for every window that contains it.
 
-Panes are cut into blocks as long as a window, so every window is the end of one block and the beginning of the next
-(van Herk's and Gil and Werman's scheme). The ends of a block are merged once, backwards, when the block is complete;
-its beginnings grow by one pane per window. A window so costs about three merges, however many panes it has. That pays
-where panes share their keys; where they do not, all panes are merged at once. What is remembered here follows from the
-panes alone, but for ``last_rows``; a row that is added to an old pane makes it forget what stood on it.
+Panes are divided into blocks as long as a window, so every window is the end of one block and the beginning of the next
+(van Herk's and Gil and Werman's scheme). The ends of a block are merged once, backwards, when the block is complete.
+Its beginnings grow by one pane per window. So a window costs about three merges, regardless of its number of panes.
+This pays off if panes share keys; otherwise all panes are merged at once. All cached results except ``last_rows``
+follow from the panes alone. Adding a row to an old pane invalidates the results that depend on it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WORTHWHILE_SHARING = 4
 
 
 class SlidingMerges:
-    """Windows merged from ``panes``."""
+    """Merges windows from ``panes``, and caches partial merges."""
 
     def __init__(self, panes: Panes, clock: PaneClock) -> None:
         self._panes = panes
@@ -25,10 +25,11 @@ class SlidingMerges:
         self._ends: dict[int, pa.RecordBatch] = {}
         self._beginning: tuple[int, int, pa.RecordBatch] | None = None
         self.last_rows = 0
-        """Rows of the last window merged. State, since it decides how the next is merged (and so how floats add)."""
+        """The number of rows of the last merged window. It is state, since it decides how the next window is merged,
+        and thus the order in which floats are added."""
 
     def merged(self, window: int) -> pa.RecordBatch:
-        """One partial row per key of the window that starts here, which has at least one row."""
+        """One partial row per key of the window that starts at ``window``, which has at least one row."""
         parts = self._panes.rows(self._clock.panes(window))
         if sum(part.num_rows for part in parts) >= _WORTHWHILE_SHARING * self.last_rows > 0:
             parts = self._halves(window)
@@ -37,7 +38,7 @@ class SlidingMerges:
         return merged
 
     def changed(self, pane: int) -> None:
-        """Rows were added to this pane."""
+        """Invalidates cached results after rows were added to a pane."""
         block = pane // self._clock.size * self._clock.size
         for start in [start for start in self._ends if block <= start <= pane]:
             del self._ends[start]
@@ -52,7 +53,7 @@ class SlidingMerges:
         self._ends, self._beginning, self.last_rows = {}, None, last_rows
 
     def _halves(self, window: int) -> list[pa.RecordBatch]:
-        """The end of one block and the beginning of the next that make the window up."""
+        """The end of one block and the beginning of the next, which together are the window."""
         block = window // self._clock.size * self._clock.size
         parts = [self._end_of_block(block, window)]
         if window > block:
@@ -60,7 +61,8 @@ class SlidingMerges:
         return [part for part in parts if part is not None]
 
     def _end_of_block(self, block: int, start: int) -> pa.RecordBatch | None:
-        """The panes from ``start`` to the end of the block, and on the way back there all shorter ends."""
+        """Merges the panes from ``start`` to the end of the block, backwards, and caches all shorter ends on the
+        way."""
         known: pa.RecordBatch | None = None
         for pane in reversed(range(start, block + self._clock.size, self._clock.pane)):
             if pane in self._ends:
@@ -74,7 +76,7 @@ class SlidingMerges:
         return known
 
     def _beginning_of_block(self, block: int, until: int) -> pa.RecordBatch | None:
-        """The panes from the beginning of the block until ``until``."""
+        """Merges the panes from the beginning of the block to ``until``."""
         start, known = block, None
         if self._beginning is not None and self._beginning[0] == block and self._beginning[1] <= until:
             _, start, known = self._beginning

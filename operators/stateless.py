@@ -1,4 +1,4 @@
-"""Operators without state that work on whole batches: filter, select, map_batches."""
+"""Stateless operators on whole batches: filter, select, map_batches."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from clonos_py.operators.opening import close, opened
 from clonos_py.services.context import Context
 
 Evaluate = Callable[[pa.RecordBatch], Any]
-"""A compiled expression: a batch to an array of as many values."""
+"""A compiled expression: maps a batch to an array of the same length."""
 
 
 class SharedResults(Protocol):
-    """What expressions compute together, of one batch at a time."""
+    """A cache of results that expressions share, for one batch at a time."""
 
     def clear(self) -> None:
-        """Forgets it."""
+        """Clears the cache."""
         ...
 
 
@@ -38,8 +38,8 @@ def _cleared(shared: SharedResults | None) -> Iterator[None]:
 
 
 class Filter(Operator):
-    """Keeps the rows for which ``predicate`` is true; null is not. ``shared``: results that parts of it have in
-    common."""
+    """Keeps the rows for which ``predicate`` is true, not false or null. ``shared``: the cache of common
+    subexpressions."""
 
     def __init__(self, predicate: Evaluate, shared: SharedResults | None = None) -> None:
         self._predicate = predicate
@@ -56,7 +56,7 @@ class Filter(Operator):
 
 
 class Project(Operator):
-    """Computes the columns of ``schema`` from expressions, by name. ``shared``: results that they have in common."""
+    """Computes the columns of ``schema`` from expressions, by name. ``shared``: the cache of common subexpressions."""
 
     def __init__(
         self, columns: tuple[tuple[str, Evaluate], ...], schema: pa.Schema, shared: SharedResults | None = None
@@ -73,9 +73,9 @@ class Project(Operator):
 
 
 class MapBatches(Operator):
-    """Applies a user's function from batch to batch, given as ``kind`` of frame. Columns of what it gives are taken by
-    name. Those of a record batch must have the declared types, those of other frames are converted where that loses
-    nothing."""
+    """Applies a user's function to batches, passed as frames of type ``kind``. Columns of the result are matched by
+    name. Columns of a record batch must have the declared types; those of other frames are converted if the conversion
+    is lossless."""
 
     def __init__(
         self,

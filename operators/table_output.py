@@ -1,9 +1,9 @@
-"""How the changes of a table leave it: as rows that replace earlier ones, as changes that say of which kind they are,
-or as deltas for another table.
+"""Encodes the changes of a table as output: as upserts, as a changelog with the kind of each change, or as deltas for
+another table.
 
-Deltas carry a weight, 1 for a row that is there now and -1 for one that is not any more. Where the reader knows rows by
-the table's keys, so that a later row replaces an earlier one, an earlier row has to be taken back only when it leaves
-its place: ``moved_by`` are the columns that decide on it."""
+Deltas carry a weight: 1 for an inserted row, -1 for a deleted row. If the next operator identifies rows by the table's
+keys, a later row replaces an earlier one. Then an earlier row must be deleted explicitly only if a column in
+``moved_by`` has changed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from clonos_py.model.tables import (
 
 
 class TableOutput:
-    """``schema``: the table's rows, and behind them the weight or the column ``kind``, if wanted."""
+    """Encodes changes with ``schema``: the columns of the table, then the weight or the column ``kind``, if either is
+    wanted."""
 
     def __init__(
         self, schema: pa.Schema, mode: TableMode, moved_by: Sequence[str] | None = None, kind: str | None = None
@@ -37,7 +38,8 @@ class TableOutput:
         """The schema of the table's rows."""
         self.mode = mode
         self.compares = mode == "deltas" or kind is not None
-        """Whether it needs to be told what there was; otherwise all rows that may have changed come out as they are."""
+        """Whether it needs the previous rows. Otherwise all rows that may have changed are emitted without
+        comparison."""
         self._moved_by = None if moved_by is None else tuple(moved_by)
         self._shows_deletions = kind is not None
         self._kind = kind if kind in schema.names else None
@@ -45,8 +47,8 @@ class TableOutput:
     def changed(
         self, before: pa.RecordBatch | None, after: pa.RecordBatch, known: Bools, gone: pa.RecordBatch | None = None
     ) -> pa.RecordBatch | None:
-        """What comes out, None for nothing. ``known``: which of the rows ``after`` replace another, namely those of
-        ``before``, in the same order; ``gone``: rows that are not there any more."""
+        """The output for a change; None if there is none. ``known``: which of the rows ``after`` replace a row of
+        ``before``, in the same order. ``gone``: the deleted rows."""
         places = np.flatnonzero(known)
         changed = np.ones(len(known), bool)
         if before is not None:
@@ -66,7 +68,7 @@ class TableOutput:
         return found if found.num_rows else None
 
     def _left(self, before: pa.RecordBatch, after: pa.RecordBatch, places: Ints, changed: Bools) -> Bools:
-        """Which of the rows ``before`` have to be taken back."""
+        """Which of the rows ``before`` must be deleted explicitly."""
         if self._moved_by is None:
             return changed[places]
         left: Bools = ~self._equal(before, after, places, self._moved_by)

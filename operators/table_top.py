@@ -1,10 +1,10 @@
-"""The first rows of each key among the rows of another table, which change and leave: top-n of running totals.
+"""Top-n over another table whose rows change and can be deleted, such as the top-n of running totals.
 
-The input are the rows of that table as they come, each in place of the one that was known by the same, and, with a
-weight of -1, those that are not there any more under their key. Of rows that are equal in their order the one with the
-lesser ``known_by`` is first, so the result depends on the rows alone, and not on how they came. A row of the result is
-known by its key and, where there may be several, its rank; a key that has fewer rows than before loses ranks. The modes
-are those of ``tables``."""
+The input are deltas of that table: with weight 1 new rows, each of which replaces the row of the same identity, and
+with weight -1 rows that were deleted or moved to another key. Rows that are equal in order are ranked by ``known_by``,
+so the result depends on the set of rows alone, not on their order of arrival. A result row is identified by its key
+and, if there may be several, its rank. A key that has fewer rows than before loses its last ranks. The modes are those
+of ``tables``."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from clonos_py.operators.table_output import TableOutput
 
 
 class TableTop(Operator):
-    """``schema``, but for the weight of deltas and the ``kind`` of changes, is filled by name from the input; ``rank``,
-    if not None, is 1, 2, ... ``known_by``: what a row of the other table is known by. For ``moved_by`` and ``kind`` see
-    ``TableOutput``."""
+    """The operator. ``schema``, except the weight of deltas and the ``kind`` of changes, is filled by name from the
+    input; ``rank``, if not None, is 1, 2, ... ``known_by``: the columns that identify a row of the other table. For
+    ``moved_by`` and ``kind`` see ``TableOutput``."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class TableTop(Operator):
         self._ranked.restore(parts, self.ctx.groups)
 
     def _last_of_each(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Of rows that are known by the same the last one."""
+        """The last row of each identity in a batch."""
         groups = group([rows.column(key) for key in self._ranked.known_by], rows.num_rows)
         if groups.size == rows.num_rows:
             return rows
         last = np.empty(groups.size, np.int64)
-        last[groups.ids] = np.arange(rows.num_rows)  # of several assignments to one place the last holds
+        last[groups.ids] = np.arange(rows.num_rows)  # of several assignments to one index the last wins
         return rows.take(np.sort(last))
 
     def _emit(self, before: FirstOfGroups, after: FirstOfGroups, groups: int, rows: pa.RecordBatch) -> None:
@@ -95,7 +95,7 @@ class TableTop(Operator):
             self.out.emit(changed)
 
     def _shown(self, found: FirstOfGroups, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """As rows of this table; ``rows``: any with the same columns."""
+        """The found rows with the columns of this table. ``rows``: any rows with the stored columns."""
         return with_ranks(
             rows.slice(0, 0) if found.rows is None else found.rows, self._rank, found.ranks, self._output.rows
         )

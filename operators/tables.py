@@ -1,12 +1,12 @@
-"""Running aggregates without a window: a table with one row per key, which every batch updates.
+"""Running aggregates without windows: a table with one row per key, which every batch updates.
 
-In the mode ``changes`` each batch emits the new rows of the keys that it touched, or, where a column says of which kind
-a change is, of those that changed; in the mode ``at_end`` the whole table comes out once, sorted by key (nulls last),
-when all input has ended; in the mode ``deltas`` each batch emits, for another table, the rows that changed, as they
-were with the weight -1 and as they are with the weight 1. Other keys than the touched cost nothing. ``TableCombine``
+In the mode ``changes``, each batch emits the new rows of the keys that it touched or, if a column gives the kind of
+change, only of those that changed. In the mode ``at_end``, the whole table is emitted once, sorted by key (nulls last),
+when all input has ended. In the mode ``deltas``, each batch emits the rows that changed, for another table: the old row
+with the weight -1 and the new row with the weight 1. Keys that a batch does not touch cost nothing. ``TableCombine``
 reduces batches before the shuffle (D14).
 
-The input may be another table's deltas. A key none of whose rows is left there has no row here.
+The input may be another table's deltas. A key without remaining rows there has no row here.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from clonos_py.operators.weights import combined
 
 
 class TableCombine(Operator):
-    """One partial row per key of each batch. Emits ``combined_table_schema``; keeps no state. ``weighted``: rows are
-    deltas of another table."""
+    """Reduces each batch to one partial row per key. Emits ``combined_table_schema``; keeps no state. ``weighted``:
+    rows are deltas of another table."""
 
     def __init__(self, keys: Sequence[str], aggregates: Sequence[Aggregate], weighted: bool = False) -> None:
         self._partials = Partials(keys, aggregates)
@@ -46,8 +46,8 @@ class TableCombine(Operator):
 
 
 class _Upserted(NamedTuple):
-    """Partial rows of some keys: as they are, which of these were there before, and as those were, in the same order.
-    ``gone``: those of keys without any row now."""
+    """A change of partial rows. ``after``: the new rows; ``known``: which of them existed before; ``before``: their old
+    values, in the same order; ``gone``: the old rows of keys that have no rows now."""
 
     before: pa.RecordBatch | None
     after: pa.RecordBatch
@@ -55,7 +55,7 @@ class _Upserted(NamedTuple):
     gone: pa.RecordBatch | None = None
 
     def without_empty(self) -> _Upserted:
-        """Keys whose last row was taken back are no more."""
+        """Moves keys whose last row was deleted to ``gone``."""
         there = fixed(self.after.column(ROWS_COLUMN)) > 0
         if there.all():
             return self
@@ -68,9 +68,10 @@ class _Upserted(NamedTuple):
 
 
 class TableAggregate(Operator):
-    """``schema``, but for the weight of deltas and the ``kind`` of changes, is filled by name from the keys and the
-    aggregates. Without keys there is one row, once there is any input. ``weighted``: rows are deltas of another table.
-    ``combined``: the input is that of ``TableCombine``. For ``moved_by`` and ``kind`` see ``TableOutput``."""
+    """The table. ``schema``, except the weight of deltas and the ``kind`` of changes, is filled by name from the keys
+    and the aggregates. Without keys there is one row, once there is any input. ``weighted``: rows are deltas of another
+    table. ``combined``: the input are partial rows of ``TableCombine``. For ``moved_by`` and ``kind`` see
+    ``TableOutput``."""
 
     def __init__(
         self,
@@ -154,5 +155,5 @@ class TableAggregate(Operator):
 
 
 def combined_table_schema(rows: pa.Schema, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Schema:
-    """What ``TableCombine`` emits for rows of a schema."""
+    """The schema that ``TableCombine`` emits for rows of a schema."""
     return pa.schema(Partials(keys, aggregates).fields(rows, []))

@@ -1,8 +1,8 @@
-"""The first rows of each key in some order, as a table that every batch updates: top-n, and with n = 1 the last row,
-the highest bid, the first of many duplicates.
+"""Top-n per key, as a table that every batch updates. With n = 1: the last row, the highest bid, the first of many
+duplicates.
 
-State are the rows that are among the first n now: one that fell out never comes back. A row of the table is known by
-its key and, where there may be several, its rank. The modes are those of ``tables``.
+The state holds the current first n rows: a row that drops out never returns. A row of the table is identified by its
+key and, if there may be several, its rank. The modes are those of ``tables``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from clonos_py.operators.table_output import TableOutput
 
 
 class TopCombine(Operator):
-    """The rows of a batch that are among the first of their key within it, with these columns; keeps no state."""
+    """Emits the rows that are among the first of their key within a batch, with these columns. Keeps no state."""
 
     def __init__(self, keys: Sequence[str], n: int, order: Sequence[SortKey], columns: Sequence[str]) -> None:
         self._n = n
@@ -37,9 +37,9 @@ class TopCombine(Operator):
 
 
 class TopRows(Operator):
-    """``schema``, but for the weight of deltas and the ``kind`` of changes, is filled by name from the input; ``rank``,
-    if not None, is 1, 2, ... Of rows that are equal in their order the one that came first is first. For ``moved_by``
-    and ``kind`` see ``TableOutput``."""
+    """The operator. ``schema``, except the weight of deltas and the ``kind`` of changes, is filled by name from the
+    input; ``rank``, if not None, is 1, 2, ... Rows that are equal in order are ranked by arrival. For ``moved_by`` and
+    ``kind`` see ``TableOutput``."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class TopRows(Operator):
             self.out.emit(found)
 
     def _gathered(self, places: Ints, numbers: Ints, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows at these places, the first of which are ``numbers``, the others ``rows``."""
+        """The rows at these positions in the stored rows ``numbers`` followed by the new ``rows``."""
         old = places < len(numbers)
         new = rows.select(self._first.columns).take(places[~old] - len(numbers))
         if not old.any():

@@ -1,12 +1,13 @@
-"""Join of each row with the version of the other side that holds at its time: the latest one that is not later (SQL's
-``FOR SYSTEM_TIME AS OF``, a join with a table of versions).
+"""Temporal join: joins each row with the version of the other side that is valid at its time, the latest one that is
+not later (SQL's ``FOR SYSTEM_TIME AS OF``).
 
-A left row waits until the watermark of both inputs says that no version which it could ask for is still to come, so
-rows may be as far out of order as their sources say and the pairs are the same. Pairs come in the order of the left
-rows' times. Of versions of one time the last one that came holds.
+A left row waits until the combined watermark of both inputs has passed its time, so that no version that it could match
+is still to come. So the pairs do not depend on the order of rows, as long as these are no more out of order than their
+sources declare. Pairs are emitted in the order of the left rows' times. Of versions with equal times, the last one to
+arrive is valid.
 
-State are the left rows that wait and, by key, the versions that a row on time may ask for: the last one before the
-watermark and all later ones.
+The state holds the waiting left rows and, by key, the versions that an on-time row may match: the last one before the
+watermark, and all later ones.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _FEW_ROWS = 16_384
 
 
 class VersionJoin(Operator):
-    """Joins on equal keys (null equals nothing). A left row without a version, or with none that is at most ``oldest``
-    microseconds older, is left out. Rows behind the watermark are dropped and counted as ``late_rows``."""
+    """Joins on equal keys (null equals nothing). A left row is dropped if it has no version, or if its version is more
+    than ``oldest`` microseconds older. Rows behind the watermark are dropped and counted as ``late_rows``."""
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class VersionJoin(Operator):
             self.out.emit(batch)
 
     def _forget(self, watermark: int) -> None:
-        """Versions that have been followed by another one before the watermark, or that are too old for any row."""
+        """Removes versions that another one before the watermark has replaced, or that are too old for any row."""
         numbers = self._versions.all_numbers()
         rows = self._versions.take(numbers, [*self._keys[1], self._times[1]])
         since = self._since(rows)
@@ -124,10 +125,10 @@ class VersionJoin(Operator):
 
 
 def _latest(owners: Ints, since: Ints, keys: Ints, times: Ints) -> Ints:
-    """For each row the place of its key's latest version that is not later; -1 where there is none. In one pass over
-    versions and rows in the order of time: a key may have many of both."""
+    """For each row, the index of its key's latest version that is not later; -1 if there is none. It takes one pass
+    over versions and rows in the order of time, since a key may have many of both."""
     all_keys = np.concatenate([owners, keys])
-    order = order_by([all_keys, np.concatenate([since, times])])  # where times are equal versions come first
+    order = order_by([all_keys, np.concatenate([since, times])])  # at equal times versions precede rows
     is_version = order < len(owners)
     before = np.maximum.accumulate(np.where(is_version, np.arange(len(order)), -1))
     asking = np.flatnonzero(~is_version)
@@ -140,7 +141,7 @@ def _latest(owners: Ints, since: Ints, keys: Ints, times: Ints) -> Ints:
 
 
 def _last_of_each(groups: Ints, times: Ints) -> Ints:
-    """The place of the latest of each group, in the order of groups; of equal times the last."""
+    """The index of the latest element of each group, in the order of groups. Of equal times, that of the last."""
     order = order_by([groups, times])
     ends = np.ones(len(order), bool)
     ends[:-1] = groups[order][1:] != groups[order][:-1]

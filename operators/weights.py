@@ -1,4 +1,4 @@
-"""Deltas between tables: each row has a weight, 1 for one that is there now and -1 for one that is not any more."""
+"""Deltas between tables: each row has a weight, 1 for an inserted row and -1 for a deleted row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
 
 
 def combined(partials: Partials, rows: pa.RecordBatch, weighted: bool) -> pa.RecordBatch:
-    """One partial row per key of a batch; what has the weight -1 counts against it."""
+    """Reduces a batch to one partial row per key. Rows with the weight -1 are subtracted."""
     if not weighted:
         return partials.combine_by_key(rows)
     there = fixed(rows.column(WEIGHT_COLUMN)) > 0
@@ -23,7 +23,7 @@ def combined(partials: Partials, rows: pa.RecordBatch, weighted: bool) -> pa.Rec
 
 
 def _negated(partials: Partials, partial: pa.RecordBatch) -> pa.RecordBatch:
-    """Counts and sums with the other sign."""
+    """The partial rows with negated counts and sums."""
     signed = {ROWS_COLUMN, *(accumulator.name for accumulator in partials.accumulators)}
     columns = [
         pc.negate(column) if name in signed else column

@@ -1,12 +1,13 @@
-"""Inner join of two streams within windows: rows of equal keys whose event times lie in the same window (Nexmark q8).
+"""Window join: inner join of rows with equal keys whose event times are in the same window (Nexmark q8).
 
-Rows are kept by *pane*, the longest piece of time that no window cuts: a tumbling window is one pane, a hopping window
-several. When the watermark passes the end of a window its panes are joined; a pane goes when its last window has
-closed. Pairs come in the order of windows, then of the left row, then of the right row. A row none of whose windows is
-open any more is dropped and counted as ``late_rows``.
+Rows are stored by *pane*, the longest time span that no window boundary divides: a tumbling window is one pane, a
+hopping window several. When the watermark passes the end of a window, its panes are joined. A pane is removed when its
+last window has closed. Pairs are emitted in the order of windows, then of the left row, then of the right row. A row
+whose windows have all closed is dropped and counted as ``late_rows``.
 
-A window joins only rows for which it has not fired yet: each chunk of a snapshot comes with the time up to which its
-instance had fired, since instances whose key groups one successor takes over need not have been equally far.
+A window joins only rows for which it has not fired yet. So each chunk of a snapshot carries the time up to which its
+instance had fired: after a change of parallelism, one instance may restore chunks of several that had reached different
+times.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _SIDES = ("left", "right")
 
 
 class _Stored(NamedTuple):
-    """A chunk, and the time up to which the windows of its rows have fired."""
+    """A chunk, with the time up to which the windows of its rows have fired."""
 
     chunk: Chunk
     fired: int
@@ -51,8 +52,7 @@ class _Pane:
 class WindowJoin(Operator):
     """Joins on equal keys (null equals nothing) within tumbling or hopping windows.
 
-    ``columns`` say where each field of ``schema`` comes from; ``window_start`` and ``window_end`` may stand among the
-    fields without being named there.
+    ``columns`` give the origin of each field of ``schema``, except of ``window_start`` and ``window_end``.
     """
 
     def __init__(
@@ -95,7 +95,8 @@ class WindowJoin(Operator):
             self._pane(side, start).fresh.append(piece)
 
     def on_watermark(self, watermark: int) -> int:
-        """Fires what is due. Pairs belong to the last moment of their window: the watermark holds for them too."""
+        """Fires due windows. The event time of a pair is the last moment of its window, so the watermark also holds for
+        pairs."""
         if watermark == MAX_TIME or self._times[0] is not None:
             self._fire(watermark)
         return watermark
@@ -104,7 +105,8 @@ class WindowJoin(Operator):
         self._fire(at)
 
     def snapshot(self) -> OperatorState:
-        """Per side a table of panes, and in ``values`` the time up to which each of its chunks has fired."""
+        """The state: a table of panes per side, and in ``values`` the time up to which the windows of each chunk have
+        fired."""
         tables: dict[str, list[Chunk]] = {}
         values: dict[str, int | list[int]] = {"fired": self._fired}
         for side, name in enumerate(_SIDES):
@@ -124,7 +126,8 @@ class WindowJoin(Operator):
                         self._pane(side, start).stored.append(_Stored(chunk, fired))
 
     def _event_times(self, rows: pa.RecordBatch, side: int) -> Ints:
-        """Processing time never runs backwards here, whatever the clock does: closed windows stay closed."""
+        """The times of rows. Processing time never decreases here, even if the clock is set back: closed windows stay
+        closed."""
         time = self._times[side]
         if time is None:
             return np.full(rows.num_rows, max(self.ctx.time.now(), self._fired))
@@ -136,7 +139,7 @@ class WindowJoin(Operator):
         return ((watermark - self._size) // self._slide + 1) * self._slide
 
     def _split(self, rows: pa.RecordBatch, times: Ints) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows by pane, in the order of panes, the order inside each kept."""
+        """Splits rows by pane, in the order of panes. Keeps the order within each pane."""
         if not len(times):
             return
         panes = times // self._width
@@ -158,7 +161,7 @@ class WindowJoin(Operator):
         return pane
 
     def _ends(self, pane: int) -> Iterator[int]:
-        """The ends of the windows around a pane that have not fired."""
+        """The ends of the windows that contain a pane and have not fired."""
         first = ((pane - self._size) // self._slide + 1) * self._slide
         for start in range(first, pane + 1, self._slide):
             if start + self._size > self._fired:
@@ -197,7 +200,7 @@ class WindowJoin(Operator):
         self._next_end = min(ends, default=MAX_TIME)
 
     def _sealed(self, side: int, start: int, pane: _Pane) -> list[_Stored]:
-        """The pane's chunks; what came since the last snapshot has become one more."""
+        """The pane's chunks. Rows that arrived since the last snapshot become a new chunk."""
         if pane.fresh:
             rows = with_groups(concat(pane.fresh), self._keys[side], self.ctx.key_groups)
             rows = rows.append_column(pa.field(_PANE, pa.int64()), pa.array(np.full(rows.num_rows, start)))

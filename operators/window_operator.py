@@ -1,4 +1,4 @@
-"""What aggregates over windows of every kind have in common: their parameters, and when windows are due."""
+"""Common base of window aggregates: their parameters, and when windows are due."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LATE_PORT = 1
 
 
 class WindowOperator(Operator):
-    """Time passes with the watermark or, in processing time, with timers. ``schema`` is filled by name from the keys,
-    ``window_start``, ``window_end`` and the aggregates. ``combined``: rows of each batch are combined already."""
+    """Time advances with the watermark or, in processing time, with timers. ``schema`` is filled by name from the keys,
+    ``window_start``, ``window_end`` and the aggregates. ``combined``: input rows are partial rows already."""
 
     def __init__(
         self,
@@ -55,12 +55,12 @@ class WindowOperator(Operator):
         self._advance(MAX_TIME)
 
     def _advance(self, reached: int) -> None:
-        """Lets out what is due when time has reached this moment."""
+        """Emits the windows that are due when time has reached ``reached``."""
         raise NotImplementedError
 
 
 def with_times(rows: pa.RecordBatch, column: str, ctx: OperatorContext) -> tuple[pa.RecordBatch, Ints]:
-    """The rows that have an event time, and these times; the others are counted as ``null_event_time``."""
+    """The rows that have an event time, and these times. Other rows are dropped and counted as ``null_event_time``."""
     mask = valid(rows.column(column))
     if mask is not None:
         ctx.count("null_event_time", int((~mask).sum()))

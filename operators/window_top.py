@@ -1,8 +1,9 @@
-"""Top-n of each key in tumbling and hopping windows of event time, let out when the watermark reaches a window's end.
+"""Top-n per key in tumbling and hopping event-time windows. Results are emitted when the watermark reaches a window's
+end.
 
-State are the first n rows of each key in each window that is open. A row that belongs to several windows is kept once
-for each. Rows of windows that have closed are late: they are left out and counted as ``late_rows``.
-``WindowTopCombine`` leaves out before the shuffle what others of the same batch outdo (D14).
+The state holds the first n rows of each key in each open window. A row that belongs to several windows is stored once
+for each. Rows whose windows have closed are late: they are dropped and counted as ``late_rows``. ``WindowTopCombine``
+drops, before the shuffle, rows that are not among the first n of their batch (D14).
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from clonos_py.operators.ranking import Ranking, with_ranks
 from clonos_py.operators.window_operator import with_times
 
 _WINDOW = "_window"
-"""int64 column: when the window begins, in microseconds."""
+"""int64 column: the start of the window, in microseconds."""
 
 
 class WindowTopCombine(Operator):
-    """The rows of a batch that are among the first of their key within it and a pane, with these columns."""
+    """Emits the rows that are among the first of their key and pane within a batch, with these columns."""
 
     def __init__(
         self,
@@ -56,8 +57,8 @@ class WindowTopCombine(Operator):
 
 
 class WindowTop(Operator):
-    """``schema`` is filled by name from the input, ``window_start``, ``window_end`` and ``rank`` (1, 2, ...). Of rows
-    that are equal in their order the one that came first is first."""
+    """The operator. ``schema`` is filled by name from the input, ``window_start``, ``window_end`` and ``rank`` (1, 2,
+    ...). Rows that are equal in order are ranked by arrival."""
 
     def __init__(
         self,
@@ -103,10 +104,10 @@ class WindowTop(Operator):
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self._first.rows.restore(parts, self.ctx.groups)
         self._progress.restore(parts, self.ctx.groups, self.ctx.key_groups)
-        self._next_end = MIN_TIME  # to be found out
+        self._next_end = MIN_TIME  # the next watermark computes it
 
     def _windows(self, times: Ints) -> tuple[Ints, Ints]:
-        """Each row, by its position, with each window that it belongs to, in the order of the rows."""
+        """All pairs of a row's position and the start of a window that contains it, in the order of rows."""
         last = times // self._clock.slide * self._clock.slide
         found = []
         for back in range(0, self._clock.size, self._clock.slide):
@@ -117,7 +118,7 @@ class WindowTop(Operator):
         return rows[order], starts[order]
 
     def _on_time(self, rows: pa.RecordBatch, positions: Ints, windows: Ints) -> tuple[Ints, Ints]:
-        """Without closed windows; a row is late when all of its windows have closed."""
+        """Removes pairs of closed windows. A row is late, and counted, if all of its windows have closed."""
         reached: int | Ints = self._progress.reached
         if self._progress.ahead is not None:
             ahead = self._progress.ahead.take(fixed(rows.column(GROUP_COLUMN)).take(positions))
@@ -129,7 +130,7 @@ class WindowTop(Operator):
         return positions[taken], windows[taken]
 
     def _fire(self, reached: int) -> None:
-        """Lets out the windows that end by now."""
+        """Emits and removes the windows that end by ``reached``."""
         if reached < self._next_end:
             return
         numbers = self._first.rows.all_numbers()

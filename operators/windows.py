@@ -1,10 +1,10 @@
-"""Aggregates over tumbling and hopping windows, in event time and in processing time.
+"""Aggregates over tumbling and hopping windows, in event time or processing time.
 
-Every input batch is reduced to one partial row per key and pane before it becomes state (``panes.py``); a window is
-merged from its panes when it is due. In event time that is when the watermark reaches its end. Within the allowed
-lateness a late row is still taken, and each result that it changes is emitted again; a row that no window takes any
-more goes to port 1 and is counted as ``late_rows``. In processing time a batch belongs to the moment it arrives, and
-timers at the ends of windows fire them. ``WindowCombine`` does the first reduction before the shuffle (D14).
+Every input batch is reduced to one partial row per key and pane before it becomes state (``panes.py``). A window is
+merged from its panes when it is due. In event time, that is when the watermark reaches its end. Late rows within the
+allowed lateness are still processed, and each result that they change is emitted again. Rows that are later than that
+go to port 1 and are counted as ``late_rows``. In processing time, the time of a batch is its arrival, and timers fire
+windows at their ends. ``WindowCombine`` does the first reduction before the shuffle (D14).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from clonos_py.operators.window_operator import LATE_PORT, WindowOperator, with_
 
 
 class WindowCombine(Operator):
-    """One partial row per key and pane of each batch. Emits ``combined_schema``; keeps no state."""
+    """Reduces each batch to one partial row per key and pane. Emits ``combined_schema``; keeps no state."""
 
     def __init__(
         self, keys: Sequence[str], window: Tumbling | Hopping, aggregates: Sequence[Aggregate], time_column: str
@@ -54,7 +54,8 @@ class WindowCombine(Operator):
 
 
 class WindowAggregate(WindowOperator):
-    """One result per key and window. ``combined``: the input is that of ``WindowCombine``, and so are late rows."""
+    """Emits one result per key and window. ``combined``: input, and thus late rows, are partial rows of
+    ``WindowCombine``."""
 
     def __init__(
         self,
@@ -99,7 +100,8 @@ class WindowAggregate(WindowOperator):
             self._expect(start)
 
     def _take_now(self, rows: pa.RecordBatch) -> None:
-        """Processing time never runs backwards here, whatever the clock does: closed windows stay closed."""
+        """Processes rows in processing time. This never decreases here, even if the clock is set back: closed windows
+        stay closed."""
         now = max(self.ctx.time.now(), self._progress.latest)
         pane = now // self._clock.pane * self._clock.pane
         if self._clock.windows(pane):
@@ -109,7 +111,7 @@ class WindowAggregate(WindowOperator):
             self._take(partial)
 
     def _take(self, partial: pa.RecordBatch) -> None:
-        """Partial rows become state; results out already that they change are emitted again."""
+        """Adds partial rows to the state. Emitted results that they change are emitted again."""
         if partial.num_rows == 0:
             return
         partial = with_groups(partial, self._partials.keys, self.ctx.key_groups)
@@ -122,7 +124,7 @@ class WindowAggregate(WindowOperator):
             self._expect(start)
 
     def _in_windows(self, rows: pa.RecordBatch, panes: Ints) -> tuple[pa.RecordBatch, Ints]:
-        """The rows that a window still takes; the late ones go to their port."""
+        """The rows that an open window contains. Late rows go to their port."""
         outside = self._clock.outside(panes)
         if outside is not None and outside.any():
             rows, panes = rows.filter(pa.array(~outside)), panes[~outside]
@@ -134,7 +136,7 @@ class WindowAggregate(WindowOperator):
         return rows.filter(pa.array(~late)), panes[~late]
 
     def _late_before(self, rows: pa.RecordBatch) -> int | Ints:
-        """Before which pane each row is late."""
+        """The time before which a row's pane is late; by row if key groups have reached different times."""
         if self._progress.ahead is None:
             return self._clock.late_before(self._progress.reached)
         groups = key_groups(rows, self._partials.keys, self.ctx.key_groups)
@@ -142,7 +144,7 @@ class WindowAggregate(WindowOperator):
         return np.array([self._clock.late_before(at) for at in reached.tolist()])[groups]
 
     def _expect(self, pane: int) -> None:
-        """Notes when the first window of this pane that is still to fire ends."""
+        """Records the end of the first window of this pane that has not fired yet."""
         for window in self._clock.windows(pane):
             end = window + self._clock.size
             if end > self._progress.reached:
@@ -152,7 +154,7 @@ class WindowAggregate(WindowOperator):
                 self.ctx.set_timer(end)
 
     def _advance(self, reached: int) -> None:
-        """Fires the windows that end by ``reached``, earliest first, and drops what no window needs any more."""
+        """Fires the windows that end by ``reached``, earliest first, and drops panes that no window needs any more."""
         before = self._progress.reached
         if reached <= before:
             return
@@ -169,7 +171,7 @@ class WindowAggregate(WindowOperator):
         self._merges.drop_before(self._clock.late_before(reached))
 
     def _update(self, parts: Sequence[tuple[int, pa.RecordBatch]]) -> None:
-        """Emits again the results of these keys in windows that have fired and are still kept."""
+        """Emits updated results of these keys in windows that have fired but are not dropped yet."""
         for window in self._windows_of(start for start, _ in parts):
             if window + self._clock.size <= self._progress.reached < self._clock.changes_until(window):
                 panes = self._clock.panes(window)
@@ -177,14 +179,14 @@ class WindowAggregate(WindowOperator):
                 self._emit(window, self._changed(changed, self._panes.rows(panes)))
 
     def _changed(self, changed: list[pa.RecordBatch], kept: list[pa.RecordBatch]) -> pa.RecordBatch:
-        """All rows merged, of the keys in ``changed`` only."""
+        """Merges all rows, and returns those of the keys in ``changed``."""
         partial = concat([*changed, *kept])
         groups = self._partials.groups(partial)
         merged = self._partials.merge(partial, groups)
         return merged.filter(pa.array(groups.first < sum(part.num_rows for part in changed)))
 
     def _unfinished(self, window: int, partial: pa.RecordBatch) -> pa.RecordBatch:
-        """Without the rows of key groups that had finished this window before they came here."""
+        """Removes the rows of key groups whose former instance had already finished this window."""
         if self._progress.ahead is None:
             return partial
         ahead = self._progress.ahead.take(fixed(partial.column(GROUP_COLUMN)))
@@ -206,7 +208,7 @@ class WindowAggregate(WindowOperator):
 def combined_schema(
     input_schema: pa.Schema, keys: Sequence[str], window: Tumbling | Hopping | Session, aggregates: Sequence[Aggregate]
 ) -> pa.Schema:
-    """What ``WindowCombine`` or, for sessions, ``SessionCombine`` emits for rows of ``input_schema``."""
+    """The schema that ``WindowCombine`` or, for sessions, ``SessionCombine`` emits for rows of ``input_schema``."""
     names = SESSION_COLUMNS if isinstance(window, Session) else (PANE_COLUMN,)
     extra = [pa.field(name, pa.int64()) for name in names]
     return pa.schema(Partials(keys, aggregates).fields(input_schema, extra))
@@ -220,7 +222,7 @@ def by_pane(partials: Partials, rows: pa.RecordBatch, panes: Ints) -> pa.RecordB
 
 
 def split_panes(partial: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-    """The rows by pane, earliest first."""
+    """Splits partial rows by pane, earliest first."""
     panes = fixed(partial.column(PANE_COLUMN))
     low = int(panes.min())
     if low == int(panes.max()):
