@@ -1,4 +1,4 @@
-"""Asking a service, for any caller: what comes back is plain data, or a ServiceError that says what was wrong."""
+"""Calls services. A call returns plain data, or raises a ServiceError that names the cause."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clonos_py.services.plain import plain
 
 
 def ask(client: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a user's service answers. Raises ServiceError for whatever it raises."""
+    """Calls a user's service and returns its answer. Any error of the service is raised as a ServiceError."""
     try:
         answer = client(*args, **kwargs)
     except ServiceError:
@@ -28,7 +28,7 @@ def ask(client: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapp
 
 
 def answered(client_of: Callable[[str], Any], call: ServiceCall) -> Answered:
-    """Makes a call that is not waited for synchronously."""
+    """Executes an asynchronous call. The result holds the answer or the error."""
     try:
         client = client_of(call.service)
         if call.service == HTTP:

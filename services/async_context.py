@@ -1,9 +1,9 @@
-"""``ctx`` of asynchronous functions: what they may await, and what they may ask besides (P5).
+"""``ctx`` of asynchronous functions: awaitable calls, and synchronous services (P5).
 
-An ``async def`` function is run by its operator, not by asyncio: it goes on when an answer that the log holds is there,
-and nothing else can wake it. So what it may await is ``ctx.http``, ``ctx.call`` and ``ctx.sleep``. Everything it was
-told is its history. A snapshot holds the history of the rows at work, and a function that is begun again with its
-history comes to the same ``await``.
+The operator runs an ``async def`` function, not asyncio. It resumes the function only at events of the log: answers and
+timers. So a function may only await ``ctx.http``, ``ctx.call`` and ``ctx.sleep``. All answers that a function received
+are its history. A snapshot holds the history of each unfinished row. A function that is restarted with its history
+reaches the same ``await``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from clonos_py.services.keys import Origin
 P = ParamSpec("P")
 R = TypeVar("R")
 SLEEP = "sleep"
-"""What is awaited is no service but a time."""
+"""The name used in place of a service's when a function awaits a time."""
 
 
 @dataclass(frozen=True)
 class Awaited(Generic[R]):
-    """``question`` for a service, or the microseconds to SLEEP. Awaiting it gives the answer."""
+    """An awaitable call: ``question`` for a service, or the microseconds to SLEEP. Awaiting it returns the answer."""
 
     service: str
     question: Any
@@ -40,8 +40,8 @@ class Awaited(Generic[R]):
 
 @dataclass
 class AnswerHistory:
-    """What one row was told so far: ``[value]``, or ``[None, error]``. ``position``: how much of it is known again to a
-    function that was begun again."""
+    """The answers that one row has received: ``[value]``, or ``[None, error]``. ``position``: how many of them a
+    restarted function has received again."""
 
     told: list[list[Any]] = field(default_factory=list)
     position: int = 0
@@ -59,7 +59,7 @@ class AnswerHistory:
         self.position += 1
 
     def ask(self, live: Callable[[], Any]) -> Any:
-        """A question that is answered at once."""
+        """Asks a question that is answered synchronously, from the history or by ``live``."""
         if not self.repeating:
             self.add(live())
             return self.told[-1][0]
@@ -67,10 +67,10 @@ class AnswerHistory:
 
 
 class AsyncContext:
-    """One row's view of its operator."""
+    """The ``ctx`` of one row."""
 
     def __init__(self, ctx: OperatorContext, origin: Origin, history: AnswerHistory) -> None:
-        """``origin``: what the row came in with, of which idempotency keys are made (D16)."""
+        """``origin``: the origin of the row, from which idempotency keys are made (D16)."""
         self._ctx, self._origin, self._history = ctx, origin, history
         self._random: random.Random | None = None
         self._calls = 0
@@ -79,29 +79,29 @@ class AsyncContext:
 
     @property
     def random(self) -> random.Random:
-        """Like the module ``random``, of this row alone; seeded through the log."""
+        """A random generator of this row alone, like the module ``random``; its seed is logged."""
         if self._random is None:
             self._random = random.Random(self._history.ask(lambda: self._ctx.random.getrandbits(64)))
         return self._random
 
     @property
     def frame(self) -> tuple[int, int]:
-        """Input channel and sequence number of the frame that the row came in; (-1, n) for the n-th other event."""
+        """Input channel and sequence number of the frame that contained the row; (-1, n) for the n-th other event."""
         return self._origin.channel, self._origin.sequence
 
     def call(self, service: ServiceDefinition[P, R], *args: P.args, **kwargs: P.kwargs) -> Awaited[R]:
-        """The answer of a user's service, plain data. Awaiting it raises ServiceError for whatever the service raises.
-        The service may be called by several threads, each with a client that it opened itself."""
+        """Calls a user's service; awaiting the call returns its answer, plain data. Any error of the service is raised
+        as a ServiceError. Several threads may call the service, each with its own client."""
         if not isinstance(service, ServiceDefinition):
             raise UserCodeError(f"{self._ctx.operator}: ctx.call takes a function declared with @service")
         return Awaited(service.name, (args, kwargs))
 
     def sleep(self, duration: str | int) -> Awaited[None]:
-        """Goes on no sooner than after a duration such as ``"100ms"``."""
+        """Sleeps at least for a duration such as ``"100ms"``."""
         return Awaited(SLEEP, micros(duration))
 
     def _next_call(self) -> str:
-        """Names the input that causes a call, and which call of its row it is."""
+        """The key of the next call, from the row's origin and the number of the call."""
         self._calls += 1
         return self._origin.key(self._ctx.operator, self._calls)
 
@@ -119,13 +119,13 @@ class RowClock:
 
 
 class AsyncHttp:
-    """``ctx.http`` of an asynchronous function: the verbs of ``Http``, each to be awaited."""
+    """``ctx.http`` of an asynchronous function: the methods of ``Http`` as coroutines."""
 
     def __init__(self, key: Callable[[], str]) -> None:
         self._key = key
 
     async def get(self, url: str, **options: Unpack[Options]) -> Response:
-        """A request without content, see ``Http.request`` for options and errors."""
+        """A request without content. See ``Http.request`` for options and errors."""
         return await self.request("GET", url, **options)
 
     async def post(self, url: str, **options: Unpack[ContentOptions]) -> Response:
@@ -153,7 +153,7 @@ class AsyncHttp:
         return await self.request("OPTIONS", url, **options)
 
     async def request(self, method: str, url: str, **options: Unpack[ContentOptions]) -> Response:
-        """What ``Http.request`` does."""
+        """Sends a request as ``Http.request`` does."""
         for attempt, last in attempts(method, url, self._key(), options):
             try:
                 answer = await Awaited[Any](HTTP, attempt)

@@ -1,4 +1,4 @@
-"""``ctx``: what a user's function may ask of the world (P5). Everything it answers is logged and replayed."""
+"""``ctx``: the services that a user's function can call (P5). All answers are logged and replayed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ R = TypeVar("R")
 
 
 class Context:
-    """Wraps the operator's context for user code. The operator says which row is at work by ``at_row``."""
+    """Wraps the operator's context for user code. The operator sets the current row with ``at_row``."""
 
     def __init__(self, ctx: OperatorContext, key: Callable[[], Any] | None = None) -> None:
-        """``key``: gives that of the row or timer at work, where there are keys."""
+        """``key``: returns the key of the current row or timer; None if the operator has no keys."""
         self._ctx = ctx
         self._key = key
         self._row = -1
@@ -31,7 +31,7 @@ class Context:
         self.http = Http(ctx, self._next_call)
 
     def at_row(self, row: int, event_time: int | None = None) -> None:
-        """For the operator: the row of the frame (-1: none, a timer) and the event time that user code now sees."""
+        """For the operator: sets the current row of the frame (-1: none, a timer) and the event time for user code."""
         self._row, self._event_time = row, event_time
 
     @property
@@ -41,36 +41,37 @@ class Context:
 
     @property
     def random(self) -> random.Random:
-        """Like the module ``random``, seeded through the log."""
+        """A random generator like the module ``random``; its seed is logged."""
         return self._ctx.random
 
     @property
     def key(self) -> Any:
-        """The key of the row or timer at work: its value or, where key_by was given several columns, a tuple of their
-        values. Only process functions have one."""
+        """The key of the current row or timer: its value, or a tuple of values if key_by has several columns. Only
+        process functions have a key."""
         if self._key is None:
             raise UserCodeError(f"{self._ctx.operator}: there is no ctx.key here; process functions behind key_by have")
         return self._key()
 
     @property
     def event_time(self) -> int:
-        """The event time of the row or timer at work, in microseconds UTC. Only process functions know it."""
+        """The event time of the current row or timer, in microseconds UTC. Only for process functions."""
         if self._event_time is None:
             raise UserCodeError(f"{self._ctx.operator}: there is no ctx.event_time here; read the row's own field")
         return self._event_time
 
     @property
     def watermark(self) -> int:
-        """Event time up to which the input is complete."""
+        """The event time up to which the input is complete."""
         return self._ctx.watermark
 
     @property
     def frame(self) -> tuple[int, int]:
-        """Input channel and sequence number of the frame at work; (-1, n) for the n-th other event."""
+        """Input channel and sequence number of the current frame; (-1, n) for the n-th other event."""
         return self._ctx.frame
 
     def call(self, service: ServiceDefinition[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """The answer of a user's service, plain data. Raises ServiceError for whatever the service raises."""
+        """Calls a user's service and returns its answer, plain data. Any error of the service is raised as a
+        ServiceError."""
         if not isinstance(service, ServiceDefinition):
             raise UserCodeError(f"{self._ctx.operator}: ctx.call takes a function declared with @service")
         name = service.name
@@ -78,7 +79,7 @@ class Context:
         return answer
 
     def _next_call(self) -> str:
-        """Names the input that causes a call, and which call of its frame it is."""
+        """The key of the next call, from the row's origin and the number of the call in its frame."""
         frame = self._ctx.frame
         if frame != self._calls_frame:
             self._calls_frame, self._calls = frame, 0

@@ -1,8 +1,8 @@
-"""A user's service: a generator function that opens a client, yields the function to call, and closes it (P5).
+"""User-defined services: a generator function opens a client, yields the function to call, and closes the client (P5).
 
-The definition itself connects to nothing. It is opened inside a task, on the first call that is not replayed, and
-closed with the task. Definitions are known by name in every process that has imported or unpickled them, since a
-function names the services it calls only in its body.
+A definition opens no connection. A task opens it on the first call that is not replayed, and closes it when the task
+ends. Every process that has imported or unpickled a definition registers it by name, since a function names the
+services that it calls only in its body.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _defined: dict[str, ServiceDefinition[..., Any]] = {}
 
 @dataclass(frozen=True)
 class ServiceDefinition(Generic[P, R]):
-    """What ``@service`` makes of a generator function. ``name`` is its module and qualified name."""
+    """The definition that ``@service`` creates from a generator function. ``name`` is its module and qualified name."""
 
     name: str
     function: Callable[[], Iterator[Callable[P, R]]]
 
     def open(self) -> AbstractContextManager[Callable[P, R]]:
-        """The client; leaving the context runs what follows the ``yield``."""
+        """Opens the client. Leaving the context runs the code after the ``yield``."""
         return contextmanager(self.function)()
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -47,5 +47,5 @@ def service(function: Callable[[], Iterator[Callable[P, R]]]) -> ServiceDefiniti
 
 
 def defined(name: str) -> ServiceDefinition[..., Any] | None:
-    """The service of this name, if this process knows it."""
+    """The service of this name, if it is registered in this process."""
     return _defined.get(name)

@@ -1,10 +1,10 @@
-"""``ctx.http``: requests whose answers are logged, so that a replay sees the answers its predecessor saw.
+"""``ctx.http``: HTTP requests whose answers are logged, so that a replay receives the same answers as its predecessor.
 
-A failed request (refused, timed out, cut off) is an answer too: a ServiceError, logged and raised again on replay. A
-request is sent once per attempt of a task; one that was sent but not yet logged when the task died is sent again. So
-each carries an idempotency key made of the job's lineage and the input that caused it (``keys``, D16), the same on
-replay, by which the server can recognise it. With ``retries`` each attempt is a question of its own, under the
-same key: what the log has of them is not tried again.
+A failed request (refused, timed out, interrupted) is also an answer: a ServiceError, which is logged and raised again
+on replay. A request is sent once per attempt of a task. If the task fails after it has sent a request and before the
+answer is logged, the replacement sends the request again. So each request carries an idempotency key, made of the job's
+lineage and the input that caused it (``keys``, D16). The key is the same on replay, so the server can recognise the
+request. With ``retries``, each try is logged separately under the same key. A replay does not repeat logged tries.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ HTTP = "http"
 """The name of the service, and the kind under which the gate logs its answers."""
 IDEMPOTENCY_KEY = "Idempotency-Key"
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Statuses of answers that another attempt may better."""
+"""The status codes after which a request is tried again."""
 _BACKOFF_US_MAX = 60_000_000
 
 
 @dataclass(frozen=True)
 class Request:
-    """One HTTP request, complete."""
+    """A complete HTTP request."""
 
     method: str
     url: str
@@ -41,21 +41,22 @@ class Request:
     content: bytes
     timeout_us: int
     after_us: int = 0
-    """How long to wait before it is sent: part of an attempt, not of what the server sees."""
+    """The delay before the request is sent. It is part of a try, not of the request that the server receives."""
 
     def digest(self) -> str:
-        """16 hexadecimal digits of everything that the server sees."""
+        """A digest, as 16 hexadecimal digits, of everything that the server receives."""
         seen = [self.method, self.url, sorted(self.headers.items()), self.content]
         return hashlib.blake2b(msgspec.msgpack.encode(seen), digest_size=8).hexdigest()
 
 
 class HttpClient(Protocol):
-    """Who really sends. Lives outside the core."""
+    """The client that sends requests, implemented outside the core."""
 
     def send(self, request: Request) -> dict[str, Any]:
-        """The answer as ``{"status": int, "headers": {lower-case name: value}, "content": bytes}``.
+        """Sends a request. Returns the answer as ``{"status": int, "headers": {lower-case name: value}, "content":
+        bytes}``.
 
-        Raises ServiceError when there is no answer.
+        Raises ServiceError if there is no answer.
         """
         ...
 
@@ -64,7 +65,7 @@ class HttpClient(Protocol):
 
 @dataclass(frozen=True)
 class Response:
-    """An answer, of whatever status. ``headers`` have lower-case names."""
+    """An answer with any status. ``headers`` have lower-case names."""
 
     url: str
     status: int
@@ -78,12 +79,12 @@ class Response:
 
     @property
     def text(self) -> str:
-        """The content as UTF-8; what is not is replaced by U+FFFD."""
+        """The content decoded as UTF-8. Invalid bytes are replaced by U+FFFD."""
         return self.content.decode(errors="replace")
 
     def json(self, fraction: Callable[[str], Any] = Decimal) -> Any:
-        """The content as JSON. Numbers with a fraction are exact Decimals, fit to multiply Money; ``fraction=float``
-        makes them floats. Raises ServiceError if it is no JSON."""
+        """The content decoded as JSON. Numbers with a fraction become exact Decimals, which Money can be multiplied by;
+        with ``fraction=float`` they become floats. Raises ServiceError if the content is not JSON."""
         try:
             return msgspec.json.Decoder(float_hook=fraction).decode(self.content)
         except msgspec.DecodeError as error:
@@ -91,7 +92,7 @@ class Response:
 
 
 class Options(TypedDict, total=False):
-    """What every request takes, by keyword."""
+    """The keyword options of every request."""
 
     headers: Mapping[str, str] | None
     timeout: str | int
@@ -100,21 +101,21 @@ class Options(TypedDict, total=False):
 
 
 class ContentOptions(Options, total=False):
-    """And what one with content takes."""
+    """The keyword options of requests with content."""
 
     json: Any
     content: bytes | str | None
 
 
 class Http:
-    """What ``ctx.http`` is. ``key`` gives the next idempotency key's part that names the input."""
+    """The class of ``ctx.http``. ``key`` returns the part of the next idempotency key that names the input."""
 
     def __init__(self, ctx: OperatorContext, key: Callable[[], str]) -> None:
         self._ctx = ctx
         self._key = key
 
     def get(self, url: str, **options: Unpack[Options]) -> Response:
-        """A request without content, see ``request`` for its options and errors."""
+        """A request without content. See ``request`` for options and errors."""
         return self.request("GET", url, **options)
 
     def post(self, url: str, **options: Unpack[ContentOptions]) -> Response:
@@ -142,13 +143,14 @@ class Http:
         return self.request("OPTIONS", url, **options)
 
     def request(self, method: str, url: str, **options: Unpack[ContentOptions]) -> Response:
-        """Sends and waits for the answer. ``json`` is encoded as the content. ``timeout`` (a duration such as ``"2s"``,
-        10 s if not said) holds for connecting and for each piece of the answer.
+        """Sends a request and waits for the answer. ``json`` is encoded as the content. ``timeout`` (a duration such as
+        ``"2s"``, by default 10 s) applies to connecting and to each piece of the answer.
 
-        ``retries``: so many further attempts where there was no answer or one that may pass (408, 425, 429, 500, 502,
-        503, 504), after ``backoff`` (100 ms if not said), twice that, and so on, a minute at most.
+        ``retries``: the number of further tries if there was no answer or one with a transient status (408, 425, 429,
+        500, 502, 503, 504). The first waits for ``backoff`` (by default 100 ms), each next one twice as long, at most a
+        minute.
 
-        Raises ServiceError if there was no answer; a status of 400 and above is an answer.
+        Raises ServiceError if there was no answer. A status of 400 and above is an answer.
         """
         for attempt, last in attempts(method, url, self._key(), options):
             try:
@@ -166,17 +168,17 @@ class Http:
 
 
 def send(client: HttpClient, request: Request) -> Any:
-    """The answer as plain data. Raises ServiceError."""
+    """Sends a request and returns the answer as plain data. Raises ServiceError."""
     return plain(client.send(request), request.url)
 
 
 def response(url: str, answer: Mapping[str, Any]) -> Response:
-    """An answer of the log as what user code sees."""
+    """The response for user code from a logged answer."""
     return Response(url, answer["status"], answer["headers"], answer["content"])
 
 
 def attempts(method: str, url: str, key: str, options: ContentOptions) -> Iterator[tuple[Request, bool]]:
-    """The requests to send one after the other until one is answered, and whether it is the last."""
+    """The requests to send one after the other until one is answered, each with whether it is the last."""
     json, retries = options.get("json"), options.get("retries", 0)
     if type(retries) is not int or retries < 0:
         raise UserCodeError(f"{method} {url}: retries={retries!r} is no number of further attempts")

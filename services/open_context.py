@@ -1,7 +1,7 @@
-"""``ctx`` of ``open``: where a function is going to run.
+"""``ctx`` of ``open``: the operator and task in which a function will run.
 
-A task that fails is replaced, and its replacement opens the function again. What the function made is so the same, but
-an answer of a service need not be: ``open`` is no event of the task's log. So it can ask nothing.
+It offers no services. The replacement of a failed task opens the function again, and must get the same result. But
+``open`` is not an event of the task's log, so services could give a different answer.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ _OF_ROWS = ("key", "event_time", "watermark", "frame")
 
 
 class OpenContext:
-    """``operator``: its name. ``index``: which of its ``parallelism`` tasks this is, from 0."""
+    """``operator``: the name of the operator. ``index``: the index of this task among its ``parallelism`` tasks, from
+    0."""
 
     def __init__(self, ctx: OperatorContext) -> None:
         self.operator: str = ctx.operator
         self.index: int = ctx.task.index
         self.parallelism: int = ctx.parallelism
 
-    if not TYPE_CHECKING:  # so that type checkers find these, too
+    if not TYPE_CHECKING:  # so that type checkers report these, too
 
         def __getattr__(self, name: str) -> Any:
             if name in _SERVICES:

@@ -1,4 +1,4 @@
-"""Plain data: what a causal log can hold and give back unchanged."""
+"""Plain data: values that a causal log can store and return unchanged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EXACT = (type(None), bool, float, bytes)
 
 
 def plain(value: Any, origin: str) -> Any:
-    """A copy of ``value`` that is equal to itself after the way through the log; tuples become lists.
+    """A copy of ``value`` that is unchanged after encoding and decoding by the log. Tuples become lists.
 
     Raises ServiceError naming ``origin`` and the part that is not None, bool, int of 64 bits, float, str, bytes, list
     or dict with str or int keys.

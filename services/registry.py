@@ -1,4 +1,4 @@
-"""The clients of one task: opened on the first call that is not replayed, closed with the task."""
+"""The service clients of one task: opened on the first call that is not replayed, closed with the task."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from clonos_py.services.http import HTTP, HttpClient
 
 
 class ServiceRegistry:
-    """Looks up clients by name. ``definitions`` come before those declared with ``@service``, so that tests can replace
-    services; ``http_client_factory`` opens the client of ``ctx.http``."""
+    """Looks up clients by name. ``definitions`` take precedence over those declared with ``@service``, so that tests
+    can replace services. ``http_client_factory`` opens the client of ``ctx.http``."""
 
     def __init__(
         self,
@@ -26,7 +26,8 @@ class ServiceRegistry:
         self._opened = ExitStack()
 
     def client(self, name: str) -> Any:
-        """The opened client: an HttpClient for ``"http"``, else the function that the service yielded.
+        """The client, opened if necessary: an HttpClient for ``"http"``, otherwise the function that the service
+        yielded.
 
         Raises ServiceError if there is no such service or it cannot be opened; the next call tries again.
         """
