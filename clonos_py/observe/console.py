@@ -1,7 +1,8 @@
-"""The live view of a run on a terminal, and the few lines that remain of it.
+"""The live view of a run on a terminal, and the summary at its end.
 
-Everything goes to standard error, since standard output belongs to what the job prints. On a terminal a table of
-rates, lag, checkpoints and recoveries is drawn four times a second; into a pipe nothing is written until the end.
+All output goes to standard error, since standard output is for the job's own output. On a terminal, a table of rates,
+lag, checkpoints and recoveries is drawn four times a second. If standard error is no terminal, only warnings are
+written before the end.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from clonos_py.observe.status import (
 REFRESHES_PER_S = 4
 _RECOVERIES_SHOWN = 3
 _PAST_US = 86_400_000_000
-"""Rows that are older by a day are data from the past."""
+"""Rows with a lag of at least a day are historical data."""
 _UNITS = ("kB", "MB", "GB", "TB")
 
 
 @contextmanager
 def watch(job: str, console: Console | None = None) -> Iterator[Listener]:
-    """Shows a run while the block lasts and sums it up afterwards."""
+    """Shows the live view of a run within the block, and prints the summary after it."""
     console = console or Console(stderr=True)
     status, began = RunStatus(), time.monotonic()
     try:
@@ -53,15 +54,15 @@ def watch(job: str, console: Console | None = None) -> Iterator[Listener]:
 
 
 def _listen(status: RunStatus, console: Console, at_us: int, event: Event) -> None:
-    """Told at once: a job that waits for a function may never come to an end, and one whose times are wrong is better
-    stopped."""
+    """Updates the status. Prints some warnings at once: a job with a hanging function may never end, and the user may
+    want to stop a job with wrong event times."""
     status.on(at_us, event)
     if isinstance(event, FunctionHangs | ImplausibleEventTimes):
         console.print(f"warning: {event.reason}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _live(job: str, status: RunStatus, console: Console, began: float) -> Live:
-    """Printed rows go above the view where they are seen on the same terminal, else where they were sent."""
+    """The live display. If standard output is the same terminal, its lines are printed above the view."""
     return Live(
         get_renderable=lambda: view(job, status, round((time.monotonic() - began) * 1e6)),
         console=console,
@@ -72,8 +73,8 @@ def _live(job: str, status: RunStatus, console: Console, began: float) -> Live:
 
 
 def view(job: str, status: RunStatus, waited_us: int = 0) -> RenderableType:
-    """What the terminal shows now. ``waited_us``: since the command began, for the time in which there is no news."""
-    # News arrives in another thread: a copy is drawn.
+    """The current view. ``waited_us``: the time since the command began, shown until the first events arrive."""
+    # Another thread adds news, so a copy is drawn.
     awaited = [awaited_text(status.awaited)] if status.awaited else []
     news = [*status.news, *awaited, *(str(recovery) for recovery in status.recoveries[-_RECOVERIES_SHOWN:])]
     return Group(
@@ -118,7 +119,7 @@ def _vertex_row(vertex: VertexProgress, status: RunStatus) -> tuple[str, ...]:
 
 
 def _lag(vertex: VertexProgress) -> Iterator[str]:
-    """Data from the past are not late: how far they have been read says more than how old they are."""
+    """The lag of a vertex as text. For historical data, the event time reached is shown instead of its age."""
     if vertex.lag_us is not None and vertex.event_time_us is not None and vertex.lag_us >= _PAST_US:
         yield f"at {datetime.fromtimestamp(vertex.event_time_us / 1e6, UTC):%Y-%m-%d %H:%M}"
     elif vertex.lag_us is not None:
@@ -128,7 +129,7 @@ def _lag(vertex: VertexProgress) -> Iterator[str]:
 
 
 def summary(job: str, status: RunStatus) -> Iterator[str]:
-    """The lines that remain: what was done, and how every failure healed."""
+    """The lines of the summary: totals, and the recovery from every failure."""
     ending = "stopped" if status.finished and status.finished.stopped else "finished"
     parts = [f"{job} {ending} after {status.at_us / 1e6:.1f} s"]
     if status.progress:
@@ -170,12 +171,13 @@ def _totals(progress: Progress) -> Iterator[str]:
 
 
 def _left(status: RunStatus) -> Iterator[str]:
-    """What remains of a run that failed, too: it may have failed since it did not go on from there."""
+    """The checkpoints that an earlier run left behind. They are also shown after a failed run, which may have failed
+    because it did not resume from them."""
     yield from map(left_text, status.checkpoints_left)
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """What operators counted of rows that went no further, such as ``7 late rows in window``. Results are no news."""
+    """The counters of dropped rows as text, such as ``7 late rows in window``. Counts of result rows are left out."""
     told = ((amount, *name.rpartition(".")[::2]) for name, amount in sorted(counts.items()) if amount)
     return ", ".join(
         f"{amount:,} {counter.replace('_', ' ')} in {operator}"
@@ -185,7 +187,8 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
 
 def duration_text(duration_us: int) -> str:
-    """``14000`` as ``14 ms``, in the largest unit that leaves three digits or so; what is negative is none."""
+    """``14000`` as ``14 ms``, in the largest unit in which the value is at least 10. Negative durations are shown as
+    0."""
     for unit_us, unit in ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s")):
         if duration_us >= 10 * unit_us:
             return f"{duration_us / unit_us:,.0f} {unit}"

@@ -1,8 +1,8 @@
-"""What a run tells its listeners while it runs: one frozen dataclass per kind of event.
+"""The events that a run sends to its listeners: one frozen dataclass per kind.
 
 Most are events of the coordinator (``model/coordinator_events.py``); the others are here. A listener is a function of a
-time and an event. It is called by the driver, in order, from one thread at a time; it must return soon and never raise.
-Times are microseconds since the run began, on a clock that never goes back.
+time and an event. The driver calls it in order, from one thread at a time. It must return soon and never raise. Times
+are microseconds since the run began, on a monotonic clock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from clonos_py.model.ids import TaskId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VertexProgress:
-    """Totals of one vertex over all its tasks since the run began; listeners make rates of them."""
+    """Totals of one vertex over all its tasks since the run began, from which listeners compute rates."""
 
     vertex: str
     parallelism: int
@@ -27,25 +27,25 @@ class VertexProgress:
     """Rows received, or input events read by a source."""
     rows_out: int
     lag_us: int | None = None
-    """How far the watermark is behind the time at which rows were read, in the task where it is farthest; None before
-    any is known. Of data from the past, as old as they are."""
+    """The highest lag of a task: how far its watermark is behind the time at which rows were read; None before there is
+    a watermark. For historical data this is their age."""
     event_time_us: int | None = None
-    """The watermark in that task; None before any is known."""
+    """The watermark in that task; None before there is one."""
     rows_waiting: int | None = None
-    """Of a source that knows: about how many rows are there that it has not read."""
+    """The approximate number of rows that a source has not read yet; None if the source cannot tell."""
     reads: bool = False
-    """Whether a source is in it."""
+    """Whether the vertex has a source."""
     rows_written: int = 0
-    """Taken by the sinks in it since the job's first run."""
+    """Rows that the vertex's sinks have received since the job's first run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Sent about four times a second."""
+    """The progress of the run, sent about four times a second."""
 
     vertices: tuple[VertexProgress, ...]
     in_flight_bytes: int
-    """Retained frames, all tasks together."""
+    """The size of retained frames, over all tasks."""
     determinant_bytes: int = 0
     """Determinants sent since the run began."""
     stamp_bytes: int = 0
@@ -53,12 +53,13 @@ class Progress:
     data_bytes: int = 0
     """Rows sent between tasks since the run began."""
     cpu_us: int = 0
-    """Processor time of all task processes so far, where each task has a process of its own."""
+    """Processor time of all task processes so far, if each task has its own process."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """What operators have counted since the job's first run, all tasks together, by ``operator.counter``: late rows,
-    dead letters and the like. Rows that a recovery replayed count once."""
+    """Counters of the operators since the job's first run, over all tasks, by ``operator.counter``: late rows, dead
+    letters and so on. Replayed rows count once."""
     frames_at_stake: Mapping[TaskId, int] = field(default_factory=dict)
-    """Frames that each task has sent since its restart point; of a task that sends none, frames it has received."""
+    """The number of frames that each task has sent since its restart point; for a task without outputs, the frames that
+    it has received."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,8 @@ class ProcessReading:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Sent before each progress: every process that has sent its counters since the last one."""
+    """The counters of every process that has sent them since the last event of this kind. Sent before each
+    ``Progress``."""
 
     readings: tuple[ProcessReading, ...]
 
@@ -83,24 +85,26 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailed:
-    """A task died at the time of the event, so far as is known (a kill on order is known exactly)."""
+    """A task failed. The time of the event is that of the failure, as far as is known (exactly for a requested
+    kill)."""
 
     task: TaskId
     how: str
     frames_at_stake: int = 0
-    """Frames it had sent since its restart point (or received, if it sends none), as its last counters said."""
+    """The frames that it had sent since its restart point (or received, if it has no outputs), by its last counters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """The coordinator knows that the task is gone."""
+    """The coordinator has detected the failure of the task."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Latency is what it was before the failure, since the time of the event; that is known a while later."""
+    """Latency is back to that before the failure. The event's time is when it became normal; the event itself is sent
+    later."""
 
     task: TaskId
 
@@ -110,20 +114,20 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImplausibleEventTimes:
-    """A source, or an operator that assigns event time, has given rows with a time that is hardly meant: before 1990,
-    or more than a day ahead of the clock. Told once for each."""
+    """A source, or an operator that assigns event time, has produced rows with an implausible time: before 1990, or
+    more than a day ahead of the clock. Sent once for each source or operator and column."""
 
     source: str
     column: str
     value_us: int
     reason: str
-    """What was found and what to do, in words."""
+    """The problem and its remedy, as text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointsLeft:
-    """An earlier run of this job was killed and has left its checkpoints in a temporary ``folder``; this run starts
-    from the beginning."""
+    """An earlier run of this job was killed and left its checkpoints in a temporary ``folder``. This run starts from
+    the beginning."""
 
     folder: str
     checkpoint: int
@@ -131,14 +135,14 @@ class CheckpointsLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparing:
-    """What is done before the coordinator runs, such as ``starting Ray``."""
+    """A step before the coordinator runs, such as ``starting Ray``."""
 
     doing: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorAwaited:
-    """Ray has not started the coordinator yet, for ``waited_us``. ``seen``: what its node shows meanwhile, in words."""
+    """Ray has not started the coordinator for ``waited_us``. ``seen``: the state of its node, as text."""
 
     waited_us: int
     seen: str
@@ -146,7 +150,7 @@ class CoordinatorAwaited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KillMissed:
-    """A failure on order, ``after_us`` after deployment, that never happened: the job had ended."""
+    """A kill requested for ``after_us`` after deployment did not happen, since the job had ended."""
 
     task: TaskId
     after_us: int
@@ -154,14 +158,14 @@ class KillMissed:
 
 @dataclass(frozen=True, slots=True)
 class TraceStopped:
-    """The trace could not be written any further. The run goes on without it."""
+    """The trace could no longer be written. The run continues without it."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The job ended with an error. Only the trace gets this: the caller gets the error itself."""
+    """The job ended with an error. Only the trace receives this event; the caller receives the error itself."""
 
     reason: str
 
@@ -187,4 +191,4 @@ Listener = Callable[[int, Event], None]
 
 
 def unheard(at_us: int, event: Event) -> None:
-    """The listener of runs that are not watched."""
+    """A listener that ignores all events."""

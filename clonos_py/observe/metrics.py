@@ -1,6 +1,6 @@
-"""Measuring without a clock: latency histograms that merge, and rates over a sliding window.
+"""Meters that read no clock: mergeable latency histograms, and rates over a sliding window.
 
-Times are passed in (microseconds), so the same meters serve virtual and real time, and a test needs no sleep.
+Times are parameters (microseconds), so the same meters work with virtual and real time, and tests need not sleep.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LatencyHistogram:
 
     @property
     def counts(self) -> dict[int, int]:
-        """By bucket, only those in use: what travels between processes. The constructor takes it back."""
+        """The counts by non-empty bucket, for transfer between processes. The constructor accepts them."""
         return dict(self._counts)
 
     @property
@@ -31,7 +31,7 @@ class LatencyHistogram:
         return sum(self._counts.values())
 
     def record(self, duration_us: int, times: int = 1) -> None:
-        """Counts a duration; one below zero (clocks of two machines) counts as zero."""
+        """Counts a duration. A negative one (from the clocks of two machines) counts as zero."""
         bucket = _bucket(max(duration_us, 0))
         self._counts[bucket] = self._counts.get(bucket, 0) + times
 
@@ -40,16 +40,16 @@ class LatencyHistogram:
             self._counts[bucket] = self._counts.get(bucket, 0) + times
 
     def since(self, earlier: LatencyHistogram) -> LatencyHistogram:
-        """What was recorded after ``earlier``, which is this histogram as it once was."""
+        """The durations recorded after ``earlier``, a former copy of this histogram."""
         times = {bucket: count - earlier._counts.get(bucket, 0) for bucket, count in self._counts.items()}
         return LatencyHistogram({bucket: count for bucket, count in times.items() if count > 0})
 
     def durations(self) -> Iterator[tuple[int, int]]:
-        """(Upper end of a bucket in microseconds, how often), the shortest first."""
+        """(Upper end of a bucket in microseconds, count), in ascending order."""
         yield from ((_upper_end(bucket), self._counts[bucket]) for bucket in sorted(self._counts))
 
     def percentile_us(self, percent: float) -> int | None:
-        """The upper end of the bucket below which ``percent`` of the durations lie; None without any."""
+        """The upper end of the bucket that contains this percentile of the durations; None if there are none."""
         wanted = self.total * percent / 100
         seen = 0
         for duration_us, times in self.durations():
@@ -78,7 +78,7 @@ class RateMeter:
         self._readings: deque[tuple[int, int]] = deque()
 
     def read(self, at_us: int, total: int) -> None:
-        """Notes what the total is now. A total that shrank (after a rollback) starts another window."""
+        """Records the current total. A total that has decreased (after a rollback) starts a new window."""
         if self._readings and total < self._readings[-1][1]:
             self._readings.clear()
         self._readings.append((at_us, total))
@@ -87,7 +87,7 @@ class RateMeter:
 
     @property
     def per_second(self) -> float:
-        """Zero until two readings exist."""
+        """The rate; zero until there are two readings."""
         if len(self._readings) < 2:
             return 0.0
         (first_us, first), (last_us, last) = self._readings[0], self._readings[-1]

@@ -1,9 +1,9 @@
-"""When latency is normal again after a failure: within 10% of what it was before, or no worse than it was at
-times without one (CheckMate's recovery time). Pure.
+"""Detects when latency is normal again after a failure: within 10% of the latency before, or no worse than it sometimes
+was without a failure (CheckMate's recovery time). Pure.
 
-Latency is read as totals of a histogram; what came between two readings is a window. A window's worst latency counts,
-so that one slow channel of many is not averaged away. Processes tell theirs twice a second, so that a window may have
-seen only some of them: several in a row must be good.
+Latency is read as totals of a histogram. The difference of two readings is a window. The worst latency of a window
+counts, so that one slow channel of many is not averaged away. Processes report latency twice a second, so a window may
+cover only some of them. So several consecutive windows must be good.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from clonos_py.observe.metrics import LatencyHistogram
 
 TOLERANCE = 1.1
 SLACK_US = 2_000
-"""Below this, a difference is noise."""
+"""A smaller difference is noise."""
 WINDOWS_GOOD = 4
-"""So many windows in a row, a second, are within the limit: one may have seen a channel only that was never
-disturbed."""
+"""The number of consecutive windows, about a second, that must be within the limit. A single window may cover only a
+channel that the failure did not affect."""
 _WINDOWS_BEFORE = 20
 
 
 def limit_us(before: Collection[int]) -> float:
-    """The worst latency that is normal, from that of windows before (at least one).
+    """The highest normal latency, given the worst latencies of the windows before the failure (at least one).
 
-    Latency that comes and goes by more than the tolerance without any failure, with each checkpoint say, is normal as
-    well; what came only once, with the start of the job say, is not.
+    Latency that repeatedly exceeds the tolerance without a failure, for example with each checkpoint, is also normal.
+    Latency that exceeded it only once, for example at the start of the job, is not.
     """
     return max(median(before) * TOLERANCE + SLACK_US, sorted(before)[-2:][0])
 
 
 @dataclass
 class _Streak:
-    """Good windows in a row since the replacement is at work, and when the first of them was."""
+    """The number of consecutive good windows since the replacement is effective, and the time of the first."""
 
     windows: int = 0
     began_us: int = 0
 
 
 class Normality:
-    """Watches latency while tasks fail and recover."""
+    """Tracks latency while tasks fail and recover."""
 
     def __init__(self) -> None:
         self._totals = LatencyHistogram()
@@ -52,18 +52,18 @@ class Normality:
         self._failed: dict[TaskId, _Streak | None] = {}
 
     def failed(self, task: TaskId) -> None:
-        """What was normal until now is remembered until every failed task has recovered."""
+        """Records a failure. The limit of normal latency stays fixed until every failed task has recovered."""
         if not self._failed:
             self._limit_us = limit_us(self._before) if self._before else None
         self._failed[task] = None
 
     def effective(self, task: TaskId) -> None:
-        """The replacement is at work: from the next whole window on it may be found normal."""
+        """The replacement has a first new effect. Windows count for its recovery from the next complete one on."""
         if task in self._failed:
             self._failed[task] = _Streak()
 
     def read(self, totals: Mapping[int, int], at_us: int) -> Iterator[tuple[TaskId, int]]:
-        """Takes the newest totals, by bucket; gives the tasks that are found to have recovered, and since when."""
+        """Takes the newest totals, by bucket. Yields the tasks that have recovered, and the time since when."""
         newest = LatencyHistogram(totals)
         worst_us = newest.since(self._totals).percentile_us(100)
         self._totals = newest

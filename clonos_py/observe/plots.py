@@ -1,4 +1,5 @@
-"""Plots as inline SVG, without scripts. Colours are the page's (``style``), so that both themes read well."""
+"""Plots as inline SVG, without scripts. Colours come from the page's style sheet (``style``), for light and dark
+themes."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ _LEFT, _RIGHT, _BOTTOM = 64, 16, 26
 _TICK_STEPS = (1, 2, 2.5, 5, 10)
 _TICKS_X, _TICKS_Y = 10, 4
 _POWERS_DIVIDED = 4
-"""So many powers of ten have room for ticks between them."""
+"""The most powers of ten on an axis that still has ticks between them."""
 _LABEL_WIDTH = 7.0
-"""Of a character, roughly."""
+"""The approximate width of a character."""
 _LABEL_ROW = 15
 
 
@@ -27,7 +28,7 @@ def style() -> str:
 
 @dataclass(frozen=True)
 class Axis:
-    """From values to places: ``low`` to ``high`` along ``length`` pixels, by powers of ten if ``log``."""
+    """Maps values to pixels: ``low`` to ``high`` along ``length`` pixels, on a logarithmic scale if ``log``."""
 
     low: float
     high: float
@@ -42,7 +43,7 @@ class Axis:
         return (min(max(value, low), high) - low) / (high - low) * self.length
 
     def ticks(self, count: int) -> list[float]:
-        """Round values, about so many."""
+        """About ``count`` round values."""
         if self.log:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             nice = (1, 2, 5) if len(powers) <= _POWERS_DIVIDED else (1,)
@@ -55,12 +56,12 @@ class Axis:
 
 
 def linear(high: float, length: float) -> Axis:
-    """From 0 to a little above ``high``."""
+    """An axis from 0 to a little above ``high``."""
     return Axis(0.0, high * 1.08 or 1.0, length)
 
 
 def logarithmic(values: Sequence[float], length: float) -> Axis:
-    """From a power of ten below all values to a round value above them."""
+    """A logarithmic axis from a power of ten below all values to a little above them."""
     positive = [value for value in values if value > 0] or [1.0]
     low = 10.0 ** math.floor(math.log10(min(positive)))
     return Axis(low, max(max(positive) * 1.6, low * 10), length, log=True)
@@ -68,14 +69,14 @@ def logarithmic(values: Sequence[float], length: float) -> Axis:
 
 @dataclass
 class Plot:
-    """One plot over time, ``seconds`` wide, or over another number with its own ``unit``. What is drawn first lies
-    below; ``svg`` gives the element."""
+    """One plot over time, ``seconds`` wide, or over another quantity with its own ``unit``. Later drawings cover
+    earlier ones. ``svg`` returns the element."""
 
     title: str
     seconds: float
     y: Axis
     show: Callable[[float], str]
-    """A value of the vertical axis as text."""
+    """Formats a value of the vertical axis."""
     width: int = 1040
     top: int = 10
     unit: str = " s"
@@ -97,7 +98,7 @@ class Plot:
     # ---- what is drawn
 
     def line(self, points: Sequence[Point], style: str, gap_s: float = math.inf) -> None:
-        """Interrupted where there is nothing for longer than ``gap_s``; what stands alone is a dot."""
+        """Draws a line. It is interrupted at gaps longer than ``gap_s``; a single point is drawn as a dot."""
         for piece in _pieces(points, gap_s):
             places = [self.at(point) for point in piece]
             if len(places) == 1:
@@ -107,7 +108,7 @@ class Plot:
                 self._drawn.append(f'<path class="line {style}" d="{_path(places)}"/>')
 
     def steps(self, points: Sequence[Point], width_s: float, style: str) -> None:
-        """An area of bars without gaps, each ``width_s`` wide from its point on."""
+        """Draws an area of adjacent bars, each ``width_s`` wide, starting at its point."""
         for piece in _pieces(points, width_s * 1.5):
             corners = [corner for t, v in piece for corner in (self.at((t, v)), self.at((t + width_s, v)))]
             base = self.at((piece[0][0], self.y.low))[1]
@@ -122,7 +123,7 @@ class Plot:
         )
 
     def mark(self, at_s: float, style: str, label: str = "") -> None:
-        """A vertical line, with what it means above it; labels that would overlap are put into rows upwards."""
+        """Draws a vertical line with a label above it. Labels that would overlap are stacked in rows."""
         x, bottom = self.at((at_s, self.y.low))
         y = self.top - 7 - _LABEL_ROW * (self._row(x, len(label) * _LABEL_WIDTH) if label else 0)
         first = y + 4 if label else self.top
@@ -141,13 +142,13 @@ class Plot:
         return row
 
     def tick(self, at_s: float, style: str, hint: str) -> None:
-        """A small triangle on the axis of time."""
+        """Draws a small triangle on the time axis."""
         x, bottom = self.at((at_s, self.y.low))
         shape = f"M{x - 4:.1f},{bottom + 8:.1f}l4,-7l4,7z"
         self._above.append(f'<path class="{style}" d="{shape}"><title>{escape(hint)}</title></path>')
 
     def hints(self, texts: Sequence[tuple[float, str]], width_s: float) -> None:
-        """What is shown where the pointer rests, by time."""
+        """Adds tooltips by time."""
         for at_s, text in texts:
             (left, _), (right, _) = self.at((at_s, self.y.low)), self.at((at_s + width_s, self.y.low))
             self._above.append(

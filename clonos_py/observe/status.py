@@ -1,4 +1,4 @@
-"""The state of a run as far as its events tell: what the live view shows and what reports are made of. Pure."""
+"""The state of a run, computed from its events, for the live view and for reports. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from clonos_py.observe.metrics import RateMeter
 
 @dataclass
 class Recovery:
-    """How one failure healed. Times are in milliseconds after the failure; None: did not happen (yet)."""
+    """The recovery from one failure. Times are in milliseconds after the failure; None if the step has not happened."""
 
     task: TaskId
     how: str
@@ -136,11 +136,11 @@ def restart_text(event: RestartedWithoutLog) -> str:
 
 @dataclass
 class RunStatus:
-    """Folds events; ``rows_in`` and ``rows_out`` meter rates by vertex."""
+    """The accumulated state of a run. ``rows_in`` and ``rows_out`` are rate meters by vertex."""
 
     at_us: int = 0
     tasks: int = 0
-    """0 until the job is deployed; ``deployment`` says how far that has come."""
+    """0 until the job is deployed; ``deployment`` describes the progress of deployment."""
     standbys: int = 0
     deployment: str = "deploying"
     progress: Progress | None = None
@@ -153,17 +153,17 @@ class RunStatus:
     restarts_without_log: list[RestartedWithoutLog] = field(default_factory=list)
     coordinators_replaced: int = 0
     awaited: CoordinatorAwaited | None = None
-    """The last of them, while the coordinator has not come."""
+    """The last event of this kind, until the coordinator has started."""
     recoveries: list[Recovery] = field(default_factory=list)
     kills_missed: list[KillMissed] = field(default_factory=list)
     standbys_unready: list[StandbyUnready] = field(default_factory=list)
     spills_failed: list[SpillFailed] = field(default_factory=list)
     deletions_failed: list[DeletionFailed] = field(default_factory=list)
     news: deque[str] = field(default_factory=lambda: deque(maxlen=5))
-    """The latest exceptional things, in words."""
+    """The latest exceptional events, as text."""
     checkpoints_left: list[CheckpointsLeft] = field(default_factory=list)
     trace_stopped: tuple[int, TraceStopped] | None = None
-    """When it stopped, and why."""
+    """When the trace stopped, and why."""
     code_changed: CodeChanged | None = None
     finished: Finished | None = None
 
@@ -238,7 +238,7 @@ class RunStatus:
             self.rows_out.setdefault(vertex.vertex, RateMeter()).read(at_us, vertex.rows_out + vertex.rows_written)
 
     def _recovery(self, at_us: int, task: TaskId) -> Recovery:
-        """The latest recovery of the task; one without an announcement began with its first event."""
+        """The latest recovery of the task. If there was no ``TaskFailed``, it is created at the first event."""
         for recovery in reversed(self.recoveries):
             if recovery.task == task:
                 return recovery

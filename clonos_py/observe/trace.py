@@ -1,12 +1,12 @@
-"""The trace of a run: a folder of Parquet files that says what happened, by task and time, for `clonos analyze`.
+"""The trace of a run: a folder of Parquet files with events and measurements by task and time, for `clonos analyze`.
 
     run.json                      the job, its tasks and settings, when it began
     readings/part-000000.parquet  what each process had counted, about four times a second
     markers/part-000000.parquet   the latency markers that reached sinks
     events/part-000000.parquet    checkpoints, failures and the steps of each recovery
 
-A part is written beside its place and then renamed: whenever a run is killed, every part that can be seen is whole, and
-only what came after the last one is missing. Parts come every second at first and less often as the run gets longer.
+A part is written to a temporary file and then renamed. So if a run is killed, every visible part is complete, and only
+the data after the last part is missing. Parts are written every second at first, and less often as the run gets longer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Field = tuple[str, pa.DataType]
 
 
 def _schema(*fields: Field) -> pa.Schema:
-    """Every row has a time and, if it is about one, a task."""
+    """A schema of these fields. Every row also has a time and, if it concerns a task, that task."""
     place: tuple[Field, ...] = (("at_us", pa.int64()), ("vertex", pa.string()), ("index", pa.int32()))
     return pa.schema([*place, *fields])
 
@@ -45,7 +45,7 @@ READINGS = _schema(
     ("data_bytes", pa.int64()), ("determinant_bytes", pa.int64()), ("in_flight_bytes", pa.int64()),
     ("spilled_bytes", pa.int64()), ("log_bytes", pa.int64()), ("cpu_us", pa.int64()),
 )  # fmt: skip
-"""Counters are totals of the process since it began; a task's next attempt is another process."""
+"""Counters are totals since the start of the process. A task's next attempt is another process."""
 
 MARKERS = _schema(("latency_us", pa.int64()), ("times", pa.int64()))
 """``times`` markers took ``latency_us`` (1.6% too high at most) and arrived shortly before ``at_us``."""
@@ -54,17 +54,17 @@ EVENTS = _schema(
     ("what", pa.string()), ("checkpoint", pa.int64()), ("duration_ms", pa.float64()), ("bytes", pa.int64()),
     ("rows", pa.int64()), ("attempt", pa.string()), ("detail", pa.string()),
 )  # fmt: skip
-"""``what`` is the kind of event, ``detail`` how a task failed or why something was given up."""
+"""``what`` is the kind of event. ``detail`` is how a task failed, or the reason of the event."""
 
 TABLES: Mapping[str, pa.Schema] = {"readings": READINGS, "markers": MARKERS, "events": EVENTS}
 _MEASURES = (e.Measured, e.Progress, e.TraceStopped)
 
 
 class TraceWriter:
-    """Writes one trace. Each event is taken in once; ``close`` writes what is left."""
+    """A listener that writes one trace. ``close`` writes the remaining rows."""
 
     def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
-        """Raises SettingError if the folder cannot be made or holds something already."""
+        """Raises SettingError if the folder cannot be created or is not empty."""
         self._folder = folder
         self._rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
         self._parts = 0
@@ -83,7 +83,7 @@ class TraceWriter:
             raise SettingError(f"trace = {folder}: {problem.strerror}; name a folder that can be written") from None
 
     def __call__(self, at_us: int, event: e.Event) -> None:
-        """Raises OSError when a part cannot be written."""
+        """Adds an event, and writes a part if it is due. Raises OSError if the part cannot be written."""
         if isinstance(event, e.Measured):
             for reading in event.readings:
                 self._measure(reading)
@@ -94,7 +94,7 @@ class TraceWriter:
             self.close()
 
     def close(self) -> None:
-        """Writes what has gathered. Raises OSError."""
+        """Writes the collected rows. Raises OSError."""
         for name, rows in self._rows.items():
             if rows:
                 _write(pa.Table.from_pylist(rows, TABLES[name]), self._folder / name, self._parts)
@@ -129,14 +129,14 @@ def _event_row(at_us: int, event: e.Event) -> dict[str, Any]:
 
 
 def _write(rows: pa.Table, folder: Path, part: int) -> None:
-    """What begins with a dot is no part for any reader."""
+    """Writes a part. Readers ignore the temporary file, whose name begins with a dot."""
     written = folder / f".part-{part:06d}"
     pq.write_table(rows, written)
     os.replace(written, folder / f"part-{part:06d}.parquet")
 
 
 def read_header(trace: Path) -> dict[str, Any]:
-    """What the trace says of its job. Raises SettingError where there is no trace that can be read."""
+    """The trace's header, which describes its job. Raises SettingError if there is no readable trace."""
     try:
         header: dict[str, Any] = json.loads((trace / HEADER).read_text(encoding="utf-8"))
     except (OSError, ValueError):
