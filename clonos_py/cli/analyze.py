@@ -1,5 +1,5 @@
-"""``clonos analyze``: figures and a report of what happened in a run, from its trace; or of an evaluation of checkpoint
-protocols, from its file of results."""
+"""``clonos analyze``: figures and a report of a run from its trace, or of an evaluation of checkpoint protocols from
+its results file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from clonos_py.observe.trace import read_header
 
 REPORT, FIGURES = "report.html", "figures.json"
 _SMALL_BYTES = 32 << 20
-"""A trace up to this size is read within seconds."""
+"""A trace up to this size is read within seconds, by a small Spark session."""
 _PATH = click.Path(path_type=Path)
 
 
 def analyze(trace: Path, out: Path | None, master: str | None) -> None:
-    """The command's body."""
+    """The body of the command."""
     if trace.is_file():
         _evaluation(trace, out)
     else:
@@ -26,7 +26,7 @@ def analyze(trace: Path, out: Path | None, master: str | None) -> None:
 
 
 def _evaluation(path: Path, out: Path | None) -> None:
-    """Prints the tables; the page has the plots, too."""
+    """Prints the tables of an evaluation, and writes the page of tables and plots."""
     from clonos_py.checkmate.page import page
     from clonos_py.checkmate.results import Results
     from clonos_py.checkmate.tables import markdown, tables
@@ -42,7 +42,7 @@ def _evaluation(path: Path, out: Path | None) -> None:
 
 
 def _run(trace: Path, out: Path | None, master: str | None) -> None:
-    """What is wrong with the folders is said before Spark is started."""
+    """Analyzes a trace. Checks the folders before it starts Spark."""
     from clonos_py.spark.session import named_errors, session, shown
 
     read_header(trace)

@@ -1,4 +1,4 @@
-"""``clonos check``: finds what a replay could not repeat, before a failure does."""
+"""``clonos check``: finds operators that a replay could not repeat, before a failure happens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clonos_py.cli.job_command import FILE_HELP, JobCommand, job_of
 
 @click.pass_context
 def check(ctx: click.Context, /, file: str, rows: int, live: bool, **parameters: Any) -> int:
-    """The command's body: builds the job once for its errors, tries it, tells."""
+    """The body of the command: builds the job once to report its errors, runs the trials, and prints the findings."""
     from clonos_py.runtime.check.run import check as tried
 
     job_of(ctx).graph()

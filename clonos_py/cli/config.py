@@ -1,4 +1,4 @@
-"""``clonos config``: shows every setting of a job, its value and where it came from."""
+"""``clonos config``: shows every setting of a job, with its value and origin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clonos_py.cli.options import resolved, setting_options
 
 @click.pass_context
 def config(ctx: click.Context, /, **parameters: Any) -> None:
-    """The command's body: resolves and lists."""
+    """The body of the command: resolves and lists the settings."""
     rows = list(resolved(job_of(ctx).settings, parameters).shown())
     name_width, value_width = (max(len(row[column]) for row in rows) for column in (0, 1))
     for name, value, origin in rows:

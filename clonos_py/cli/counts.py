@@ -1,4 +1,4 @@
-"""Numbers of events and lists as one writes them on a command line."""
+"""Parameter types of the command line: numbers of events, and lists."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Count(click.ParamType[int]):
 
 
 class Words(click.ParamType[list[str]]):
-    """Several values with commas between them."""
+    """A comma-separated list of distinct values."""
 
     name = "A,B,..."
 

@@ -1,7 +1,7 @@
-"""A physical plan drawn for people: as text, as a Mermaid flowchart, as an SVG picture.
+"""Draws a physical plan as text, as a Mermaid flowchart, or as an SVG picture.
 
-All three show the same: a box per vertex with the operators chained in it, an arrow per edge with how rows are
-partitioned and which columns travel.
+All three show the same: a box per vertex with its chained operators, and an arrow per edge with its partitioning and
+the columns that it carries.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _title(vertex: Vertex) -> str:
 
 
 def _operators(vertex: Vertex) -> list[str]:
-    """What is chained in the vertex, in the order rows pass."""
+    """The operators chained in the vertex, in the order in which rows pass them."""
     chain = [f"source {vertex.source.name}"] if vertex.source else []
     for operator in vertex.operators:
         kind = operator.verb if operator.name == operator.verb else f"{operator.verb} {operator.name}"
@@ -70,7 +70,7 @@ def _partitioning(edge: Edge) -> str:
 
 
 def _columns(source: Vertex, edge: Edge) -> str:
-    """What travels, as the job has it."""
+    """The columns that an edge carries, by the names that the job uses."""
     names = list(_shown_columns(source, edge))
     plural = "column" if len(names) == 1 else "columns"
     listed = f": {', '.join(names)}" if names else ""
@@ -78,7 +78,7 @@ def _columns(source: Vertex, edge: Edge) -> str:
 
 
 def _shown_columns(source: Vertex, edge: Edge) -> dict[str, None]:
-    """The columns of an edge without what the engine adds for itself; of partial results the keys and aggregates."""
+    """The columns of an edge without those that the engine adds; for partial results, the keys and aggregates."""
     names = [name for name in edge.schema.names if not is_hidden(name) and name not in (WEIGHT_COLUMN, CHANGE_COLUMN)]
     if edge.producer >= 0 and source.operators[edge.producer].verb == "combine":
         names = [name for name in names if name in edge.keys or not name.startswith("_")]
@@ -103,7 +103,7 @@ def _mermaid_lines(plan: PhysicalPlan) -> Iterator[str]:
 
 
 def _mermaid(text: str) -> str:
-    """Text inside a quoted label: Mermaid writes special characters as #name; entities."""
+    """Escapes text for a quoted label. Mermaid writes special characters as #name; entities."""
     return escape(text).replace("&", "#").replace("#amp;", "#38;").replace("#x27;", "#39;")
 
 

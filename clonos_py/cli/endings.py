@@ -1,6 +1,6 @@
-"""How command lines end: one line for every error, an exit code for every ending.
+"""Runs command lines: prints one line for every error, and returns an exit code.
 
-Exit codes: 0 done, 1 the job or its input was wrong, 2 the command was written wrongly, 130 interrupted.
+Exit codes: 0 success, 1 an error in the job or its input, 2 a usage error, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def ended(command: click.Command, arguments: Sequence[str], name: str) -> int:
         if error.traceback and shows_tracebacks():
             click.echo(error.traceback, err=True)
         return _told(error_line(error), 1)
-    except Exception as error:  # noqa: BLE001 - the last resort: whatever it is, the user gets one line
+    except Exception as error:  # noqa: BLE001 - the user gets one line for any other error, too
         return _told(f"error: {type(error).__name__}: {one_line(error)} ({_traceback_place(error)})", 1)
     return code if isinstance(code, int) else 0
 
@@ -51,7 +51,7 @@ def _usage_error(error: click.ClickException) -> str:
 
 
 def _traceback_place(error: Exception) -> str:
-    """Where the traceback went: onto the terminal if asked for, else into a file."""
+    """Writes the traceback to the terminal if requested, otherwise to a file. Returns its place as text."""
     if shows_tracebacks():
         traceback.print_exception(error)
         return "traceback above"

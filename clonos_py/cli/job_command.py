@@ -1,4 +1,4 @@
-"""Commands that take a job file: its parameters become options of the command, ``--help`` included."""
+"""Commands that take a job file. The job's parameters become options of the command, also in ``--help``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _RESERVED = frozenset({*DEFINITIONS, "file", "format", "help", "kill", "live", "
 
 _ARGUMENTS = f"{__name__}.arguments"
 _ONCE, _ONCE_WITH_VALUE = ("--fresh",), ("--kill",)
-"""Options that another run of the same command does not want."""
+"""Options that do not apply when the same command is run again."""
 
 
 class JobCommand(click.Command):
     """A command whose first argument is a job file.
 
-    The file is loaded while the command line is parsed: only then is known which options there are.
+    The file is loaded while the command line is parsed, since it determines the available options.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -39,7 +39,8 @@ class JobCommand(click.Command):
         return [*params, *(_option(spec, ctx.obj) for spec in ctx.obj.parameters.values())]
 
     def _file_among(self, ctx: click.Context, args: list[str]) -> str | None:
-        """The file that the command line names, whatever options of the job it has; None if it names none."""
+        """The job file that the command line names, which may also contain options of the job; None if it names
+        none."""
         parser = self.make_parser(ctx)
         parser.ignore_unknown_options = True
         try:
@@ -51,7 +52,8 @@ class JobCommand(click.Command):
 
 
 def _option(spec: Parameter, jobs: JobFile) -> click.Option:
-    """Raises GraphError for a parameter with the name of a setting: the two could not be told apart."""
+    """The option of a job parameter. Raises GraphError if it has the name of a setting, since the two would be
+    ambiguous."""
     if spec.name in _RESERVED:
         raise GraphError(f"{jobs.path.name}: parameter {spec.name!r} has the name of an option of clonos; rename it")
     option = "--" + spec.name.replace("_", "-")
@@ -65,13 +67,13 @@ def _option(spec: Parameter, jobs: JobFile) -> click.Option:
 
 
 def job_of(ctx: click.Context) -> Job:
-    """The job of the file, built with the values of its parameters."""
+    """The job in the file, built with the values of its parameters."""
     jobs: JobFile = ctx.obj
     return jobs.job({name: ctx.params[name] for name in jobs.parameters})
 
 
 def again(ctx: click.Context) -> str:
-    """The command line with which the job goes on from its last checkpoint."""
+    """The command line that resumes the job from its last checkpoint."""
     words = list(ctx.meta[_ARGUMENTS])
     kept = []
     while words:

@@ -1,4 +1,4 @@
-"""The ``clonos`` command. Its commands are imported when they are used: ``clonos --help`` answers at once."""
+"""The ``clonos`` command. Subcommands are imported when they are used, so that ``clonos --help`` responds at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMANDS = {
     "analyze": ("clonos_py.cli.analyze", "Makes a report of a run's trace: what happened, in plots and figures."),
     "nexmark": ("clonos_py.cli.nexmark", "Runs the Nexmark queries, with kills if wanted, and reports."),
 }
-"""By name: the module whose ``command`` it is, and what it does."""
+"""By subcommand: the module that defines its ``command``, and its description."""
 
 HELP = """Runs streaming jobs that survive the death of their tasks: exactly-once, whatever the code asks of clocks,
 dice and servers.
@@ -52,7 +52,7 @@ CLONOS_DEBUG=1 shows the traceback of an error, that of a function of yours incl
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports the one that is called."""
+    """A group that lists its commands by name and imports only the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -79,11 +79,11 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("clonos-py"), prog_name="clonos")
 def clonos() -> None:
-    """The root; its help is ``HELP``."""
+    """The root command. Its help text is ``HELP``."""
 
 
 def main() -> None:
-    """The console script. Being told to terminate is being interrupted: the job stops in order."""
+    """The console script. SIGTERM is handled as an interrupt: the job stops in an orderly way."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = invoke(sys.argv[1:])
     if code == INTERRUPTED:

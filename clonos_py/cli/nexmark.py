@@ -1,4 +1,5 @@
-"""``clonos nexmark``: runs a Nexmark query, with kills if wanted, and reports; ``demo`` shows that nothing is lost."""
+"""``clonos nexmark``: runs a Nexmark query, optionally with kills, and prints a report. ``demo`` shows that no rows are
+lost."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def _run(query: str, **given: Any) -> None:
 
 
 def _demo(**given: Any) -> int:
-    """The body of ``demo``; its exit code tells whether the results are right."""
+    """The body of ``demo``. The exit code is 0 if the results are right."""
     from clonos_py.nexmark.running import QueryRun, SinkKind, run_query, verify
     from clonos_py.observe.console import watch
 

@@ -1,4 +1,4 @@
-"""``clonos nexmark mst`` and ``clonos nexmark matrix``: many runs of queries, for figures that can be compared."""
+"""``clonos nexmark mst`` and ``clonos nexmark matrix``: many runs of queries, for comparable figures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FAILURES = click.Option(
 
 
 def _mst(query: str, **given: Any) -> int:
-    """The body of ``mst``; 1 if no rate was sustained."""
+    """The body of ``mst``. The exit code is 1 if no rate was sustained."""
     from clonos_py.nexmark.cell_runs import ThroughputSearch, pursue
 
     settings = resolved({}, given)
@@ -72,7 +72,8 @@ def _trial(trial: RateTrial) -> str:
 
 @contextmanager
 def _told(text: str) -> Iterator[Callable[[str, str], None]]:
-    """On a terminal, what was found is a line, and what is going on is seen. Quiet elsewhere."""
+    """Shows progress on a terminal: prints a line for each result, and the current activity. Prints nothing
+    otherwise."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda line, doing: None
@@ -122,7 +123,7 @@ mst = click.Command(
 
 
 def _matrix(out: Path, **given: Any) -> int:
-    """The body of ``matrix``; 1 if a run failed."""
+    """The body of ``matrix``. The exit code is 1 if a run failed."""
     from clonos_py.cli.tables import show
     from clonos_py.nexmark.cell_runs import attempted
     from clonos_py.nexmark.matrix import HEADINGS, MatrixResults
@@ -161,8 +162,8 @@ def _effort(given: dict[str, Any]) -> Effort:
 
 
 def _possible(given: dict[str, Any]) -> tuple[list[tuple[MatrixCell, Settings]], dict[str, int]]:
-    """The cells with their settings, and how many were left out for which contradiction between their settings. Raises
-    SettingError for a value that is wrong by itself."""
+    """The valid cells with their settings, and the number of cells left out by reason, a contradiction between
+    settings. Raises SettingError for a value that is invalid by itself."""
     from clonos_py.connectors import BlackholeSink
     from clonos_py.nexmark.jobs import build
     from clonos_py.nexmark.matrix import cells
@@ -185,7 +186,7 @@ def _possible(given: dict[str, Any]) -> tuple[list[tuple[MatrixCell, Settings]],
 
 
 def _common(given: dict[str, Any], effort: Effort) -> dict[str, Any]:
-    """What two runs of the same matrix have in common."""
+    """The parameters that all runs of a matrix share."""
     shown = {key: value for key, value, _ in resolved({}, given).shown() if key in _SHARED_SETTINGS}
     return {**asdict(effort), "mode": effort.mode.value, "failures": list(effort.failures), **shown}
 

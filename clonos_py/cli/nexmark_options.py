@@ -1,4 +1,4 @@
-"""What the commands of ``clonos nexmark`` have in common: which events."""
+"""Options of the Nexmark events, which the commands of ``clonos nexmark`` share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MODEL_HELP = {
 
 
 class EventsParam(click.ParamType["int | Path"]):
-    """A folder of events, or how many to make."""
+    """A folder of events, or the number of events to generate."""
 
     name = "DIR|N"
 
@@ -46,8 +46,7 @@ class EventsParam(click.ParamType["int | Path"]):
 
 
 def events_options(**defaults: object) -> list[click.Option]:
-    """Which events: those of the generator's options that are no part of a run's settings. ``defaults`` replaces
-    some of the official values."""
+    """The generator's options that are not settings of a run. ``defaults`` overrides some of the official values."""
     from clonos_py.nexmark.model import OFFICIAL, RATE_SHAPES
 
     rate = click.Option(
@@ -71,7 +70,7 @@ def _model_option(name: str, default: object, shapes: tuple[str, ...]) -> click.
 
 
 def model_of(given: Mapping[str, Any]) -> Any:
-    """The model that the options say. Raises SettingError."""
+    """The event model with the values of the options. Raises SettingError."""
     from clonos_py.nexmark.model import Model
 
     return Model(**{name: given[name] for name in _MODEL_HELP})

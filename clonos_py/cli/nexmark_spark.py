@@ -1,4 +1,5 @@
-"""``clonos nexmark generate``, ``verify`` and ``prove``: what runs on Spark, with the extra ``clonos-py[spark]``."""
+"""``clonos nexmark generate``, ``verify`` and ``prove``: commands that run on Spark and need the extra
+``clonos-py[spark]``."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def _generate(events: int, out: str, partitions: int, master: str | None, **give
 
 
 def _verify(query: str, events: int | Path, results: Path, master: str | None, **given: Any) -> int:
-    """The body of ``verify``; its exit code tells whether the results are right."""
+    """The body of ``verify``. The exit code is 0 if the results are right."""
     from clonos_py.spark.verify import verify
 
     source = events if isinstance(events, Path) else _source(events, _PARTITIONS, given)

@@ -1,4 +1,4 @@
-"""Settings as command-line options, so that every command spells them alike."""
+"""Settings as command-line options, with the same names in every command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from clonos_py.settings.resolution import resolve_here
 
 
 def setting_options(*keys: str) -> list[click.Option]:
-    """The options of these settings (all without any), in that order. An option not given is not set."""
+    """The options of these settings (all settings if ``keys`` is empty), in that order. An omitted option leaves its
+    setting unset."""
     return [_option(DEFINITIONS[key]) for key in keys or DEFINITIONS]
 
 
@@ -29,13 +30,14 @@ def _option(definition: Definition) -> click.Option:
 
 
 def resolved(job: Mapping[str, object], parameters: Mapping[str, Any]) -> Settings:
-    """The settings of a run: what the options say over environment, ``clonos.toml`` here, the job and defaults."""
+    """The settings of a run, by precedence: the options, the environment, ``clonos.toml`` in the current folder, the
+    job, the defaults."""
     given = {key: parameters[key] for key in DEFINITIONS if parameters.get(key) not in (None, ())}
     return resolve_here(job, command_line=given)
 
 
 def file_in_a_folder(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
-    """A report that cannot be written should be refused before the run, not after it."""
+    """Checks before the run that the report can be written."""
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
         raise click.BadParameter(f"{path} must be a file in a folder that exists")
     return path

@@ -1,4 +1,4 @@
-"""``clonos plan``: shows what will run without running it."""
+"""``clonos plan``: shows the physical plan of a job without running it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORMATS = ("text", "mermaid", "svg")
 
 @click.pass_context
 def plan(ctx: click.Context, /, format: str, **parameters: Any) -> None:
-    """The command's body: loads, plans, draws."""
+    """The body of the command: loads, plans and draws the job."""
     from clonos_py.cli.drawing import draw
     from clonos_py.plan.physical import plan as physical_plan
 

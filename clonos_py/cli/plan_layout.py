@@ -1,8 +1,8 @@
-"""Where the boxes, lines and labels of a drawn plan are, in pixels. Pure.
+"""The layout of a drawn plan: positions of boxes, lines and labels, in pixels. Pure.
 
-Vertices stand in columns from left to right, each one right of everything it reads from. Behind each column the lines
-run level for the width of their labels, and bend only in a gap where there are none. A line that passes a column has a
-row of its own in it. So no line crosses a box or a label.
+Vertices are placed in columns from left to right, each to the right of all its inputs. After each column, lines run
+horizontally for the width of their labels, and bend only in a gap without labels. A line that passes a column has its
+own row in it. So no line crosses a box or a label.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from clonos_py.model.plan import Edge, PhysicalPlan
 
 CHARACTER_WIDTH, LINE_HEIGHT, MARGIN = 7.3, 18, 12
 _GAP, _BEND, _LABEL_HEIGHT, _FEEDBACK_HEIGHT = 28, 60, 40, 30
-"""Between boxes of a column; for bends; of two lines of text and the line between them; of a line that leads back."""
+"""In pixels: the gap between boxes of a column, the width of bends, the height of an edge with two label lines, and the
+height of a feedback edge."""
 
 
 class Box(NamedTuple):
-    """Where a vertex is drawn."""
+    """The rectangle of a vertex."""
 
     x: float
     y: float
@@ -36,7 +37,7 @@ class Box(NamedTuple):
 
 
 class Route(NamedTuple):
-    """How an edge is drawn. ``path``: of SVG; its first label is above (x, y), its second below."""
+    """The line of an edge. ``path``: SVG path data. The first label is above (x, y), the second below."""
 
     edge: Edge
     path: str
@@ -46,7 +47,7 @@ class Route(NamedTuple):
 
 @dataclass(frozen=True)
 class DrawnPlan:
-    """A plan in its place."""
+    """A plan with its layout."""
 
     width: float
     height: float
@@ -56,7 +57,8 @@ class DrawnPlan:
 
 @dataclass(frozen=True)
 class _Column:
-    """``boxes_end``: where the widest box ends; ``labels_end``: where lines may bend again."""
+    """A column of vertices. ``boxes_end``: the right end of the widest box; ``labels_end``: where lines may bend
+    again."""
 
     x: float
     boxes_end: float
@@ -64,7 +66,8 @@ class _Column:
 
 
 def laid_out(plan: PhysicalPlan, texts: Mapping[str, Sequence[str]], labels: Mapping[int, Sequence[str]]) -> DrawnPlan:
-    """``texts``: the lines in the box of each vertex; ``labels``: those of each edge, by its id."""
+    """Computes the layout. ``texts``: the lines of text in each vertex's box; ``labels``: those of each edge, by its
+    id."""
     forward = [edge for edge in plan.edges if not edge.feedback]
     ranks = {vertex.name: _rank(plan, vertex.name) for vertex in plan.vertices}
     columns = _columns(plan, ranks, texts, labels)
@@ -84,7 +87,7 @@ def text_width(text: str) -> float:
 
 
 def _rank(plan: PhysicalPlan, vertex: str) -> int:
-    """The length of the longest path that leads to a vertex, round no loop."""
+    """The length of the longest path to a vertex, without feedback edges."""
     before = [edge.source for edge in plan.edges if edge.target == vertex and not edge.feedback]
     return max((_rank(plan, source) + 1 for source in before), default=0)
 
@@ -113,7 +116,7 @@ def _box_width(lines: Sequence[str]) -> float:
 def _rows(
     plan: PhysicalPlan, ranks: Mapping[str, int], columns: Sequence[_Column], texts: Mapping[str, Sequence[str]]
 ) -> tuple[dict[str, Box], dict[tuple[int, int], float]]:
-    """The boxes, and by column and edge the height at which an edge passes a column that is not its own."""
+    """The boxes, and by column and edge the height at which an edge passes a column between its ends."""
     boxes: dict[str, Box] = {}
     passing: dict[tuple[int, int], float] = {}
     for rank, column in enumerate(columns):
@@ -157,7 +160,7 @@ def _bend(start: tuple[float, float], end: tuple[float, float]) -> str:
 
 
 def _feedback(edge: Edge, column: _Column, boxes: Mapping[str, Box], low: float) -> Route:
-    """Leads back below all boxes, between them and the labels, with its label below the line."""
+    """The route of a feedback edge: below all boxes, rising between boxes and labels. Its label is below the line."""
     source, target = boxes[edge.source], boxes[edge.target]
     left, right = target.x - MARGIN / 2, column.boxes_end + MARGIN / 2
     path = f"M{source.right:.0f} {source.bottom - 4:.0f}H{right:.0f}V{low:.0f}H{left:.0f}V{target.bottom - 4:.0f}"

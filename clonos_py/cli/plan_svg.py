@@ -1,4 +1,4 @@
-"""A physical plan as an SVG picture: a box for each vertex, an arrow for each edge."""
+"""Renders a physical plan as an SVG picture: a box for each vertex, an arrow for each edge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STYLE = """
   .feedback { stroke-dasharray: 5 4; }
 """
 _ABOVE, _BELOW = -6, 14
-"""Of the line, in pixels: where the text of a label begins."""
+"""The vertical offset of a label's text from its line, in pixels."""
 
 
 def picture(title: str, drawn: DrawnPlan, texts: dict[str, list[str]], labels: dict[int, tuple[str, ...]]) -> str:

@@ -14,7 +14,7 @@ from clonos_py.settings.definitions import Settings
 
 @click.pass_context
 def run(ctx: click.Context, /, **parameters: Any) -> None:
-    """The command's body: loads, resolves, runs, watches."""
+    """The body of the command: loads the job, resolves settings, runs the job and shows the live view."""
     from clonos_py.runtime.launch import run_job
 
     job = job_of(ctx)

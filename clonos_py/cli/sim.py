@@ -1,4 +1,4 @@
-"""``clonos sim``: tries to make the engine's output wrong, with generated jobs, failures and schedules."""
+"""``clonos sim``: runs generated jobs under generated failures and schedules, to find wrong results."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from clonos_py.runtime.sim.campaign import Tally, explain, run_seeds
 from clonos_py.runtime.sim.generator import FAULTS, MIXED, RECOVERIES, TASKS_MAX, Range
 
 _CHUNK = 25
-"""Seeds that a process takes at once."""
+"""The number of seeds that a process runs at a time."""
 _FAILING_MAX = 20
-"""After so many failing seeds the rest would tell nothing new."""
+"""The run stops after this many failing seeds, as more would give no new information."""
 
 
 class Depth(click.ParamType[int | None]):
-    """Hops that determinants travel; -1 for full, None for any."""
+    """A sharing depth: the number of hops that determinants travel; -1 for full, None for any."""
 
     name = "N|full|mixed"
 
@@ -43,7 +43,7 @@ class Depth(click.ParamType[int | None]):
 def _sim(
     seeds: int, start: int, faults: str, depth: int | None, tasks: int, protocol: str, cycles: bool, recovery: str
 ) -> int:
-    """The command's body; its exit code tells whether a rule was broken."""
+    """The body of the command. The exit code is 1 if a rule was violated."""
     named = tuple(name.strip() for name in faults.split(",") if name.strip() not in ("", "none"))
     asked = None if recovery == MIXED else recovery
     range_ = Range(named, depth, tasks, protocol=protocol, cycles=cycles, recovery=asked)
@@ -77,7 +77,7 @@ def _run_all(start: int, seeds: int, range_: Range) -> Tally:
 
 
 def _parts(start: int, seeds: int, range_: Range) -> Generator[Tally]:
-    """On all processors, unless it is not worth it."""
+    """Runs all seeds, on several processes if there are enough chunks, and yields partial tallies."""
     chunks = [(first, min(_CHUNK, start + seeds - first)) for first in range(start, start + seeds, _CHUNK)]
     processes = min(len(os.sched_getaffinity(0)), len(chunks))
     if processes < 2:
@@ -87,17 +87,17 @@ def _parts(start: int, seeds: int, range_: Range) -> Generator[Tally]:
     spawning = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, mp_context=spawning, initializer=_end_with_the_command)
     try:
-        with held_back():  # interrupted here, or where it locks all results, a pool never ends
+        with held_back():  # a pool interrupted here, or while it locks results, never ends
             found = pool.map(run_seeds, *zip(*chunks, strict=True), itertools.repeat(range_))
         yield from found
     finally:
         for process in multiprocessing.active_children():
-            process.terminate()  # its result is not wanted any more
+            process.terminate()  # its result is not needed any more
         pool.shutdown(cancel_futures=True)
 
 
 def _end_with_the_command() -> None:
-    """A process of the pool ends when the command has ended, even if that was killed."""
+    """Makes a process of the pool exit when the command's process has ended, even if that was killed."""
 
     def watch() -> None:
         parent = multiprocessing.parent_process()
@@ -109,7 +109,7 @@ def _end_with_the_command() -> None:
 
 
 def _command(seed: int, faults: str, depth: int | None, tasks: int, protocol: str, cycles: bool, recovery: str) -> str:
-    """What replays a seed: the options that are not as they are by default."""
+    """The command line that replays a seed, with all options that are not defaults."""
     words = ["clonos sim", f"--start {seed}", "--seeds 1"]
     words += [f"--faults {faults}"] if faults != ",".join(FAULTS) else []
     words += [f"--depth {'full' if depth < 0 else depth}"] if depth is not None else []

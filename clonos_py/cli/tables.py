@@ -1,4 +1,4 @@
-"""Tables of figures on a terminal, of one width also where the output goes into a file."""
+"""Prints tables of figures, with the same width on a terminal and in a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WIDTH = 120
 
 
 def show(title: str, headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    """Prints a table. ``rows`` may measure while it is iterated."""
+    """Prints a table. ``rows`` may be computed during iteration."""
     table = Table(*headings, box=None, title=title, title_justify="left", pad_edge=False)
     for row in rows:
         table.add_row(*row)
