@@ -1,1 +1,1 @@
-"""Nexmark: an auction site's events, its queries, and an independent computation of the answers."""
+"""The Nexmark benchmark: events of an auction site, the queries, and an independent computation of their answers."""

@@ -1,4 +1,4 @@
-"""Runs of one query for figures: as fast as it goes, at a fixed rate, or in search of the highest rate it sustains."""
+"""Measured runs of one query: as fast as possible, at a fixed rate, or a search for the highest sustained rate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from clonos_py.settings.definitions import Settings
 from clonos_py.settings.kinds import KILLS
 
 _FIRST_SHARE = 0.8
-"""Of the throughput without a pace: where the search for the sustainable rate begins."""
+"""The search for the sustainable rate begins at this share of the unpaced throughput."""
 
 
 class Mode(Enum):
@@ -30,8 +30,8 @@ class Mode(Enum):
 
 @dataclass(frozen=True)
 class Effort:
-    """What each run of a matrix does. Without ``rate`` it goes as fast as it can, for ``seconds`` of steady state or
-    over so many ``events``."""
+    """The workload of each run of a matrix. Without ``rate``, it runs as fast as possible, for ``seconds`` of steady
+    state or over ``events`` events."""
 
     mode: Mode
     seconds: float = 20.0
@@ -42,8 +42,9 @@ class Effort:
 
 @dataclass(frozen=True)
 class ThroughputSearch:
-    """How the maximum sustainable throughput is searched for: trials of ``seconds``, in which the lag stays within
-    ``lag_ms``, until the maximum is known up to ``precision``; ``first`` is tried first."""
+    """Parameters of a search for the maximum sustainable throughput: each trial takes ``seconds`` and succeeds if the
+    lag stays within ``lag_ms``. The search ends when the maximum is known up to ``precision``. ``first``: the first
+    rate."""
 
     seconds: float = 20.0
     precision: float = 0.05
@@ -52,21 +53,21 @@ class ThroughputSearch:
 
 
 def with_failures(orders: Sequence[str], query: str, settings: Settings) -> Settings:
-    """The settings with the kills of a failure plan added, tasks drawn from those that the query has."""
+    """The settings with the kills of a failure plan added. Random tasks are drawn from those of the query."""
     tasks = plan(build(query, QueryRun(query, 1_000).source(settings), BlackholeSink()), settings).tasks
     return replace(settings, kills=(*settings.kills, *KILLS.parse(drawn(orders, tasks, settings.seed))))
 
 
 def at_rate(query: str, rate: float, seconds: float, settings: Settings) -> dict[str, Any]:
-    """The report of a run that offers so many events a second."""
+    """The report of a run at ``rate`` events per second."""
     return run_query(QueryRun(query, max(round(rate * seconds), 1), rate=rate), settings)
 
 
 def pursue(
     query: str, pursuit: ThroughputSearch, settings: Settings, report: Callable[[Search], None] = lambda found: None
 ) -> tuple[Search, dict[str, Any]]:
-    """Searches for the maximum sustainable throughput. Gives what was found and the report of the highest rate that was
-    sustained (of the first one if none was)."""
+    """Searches for the maximum sustainable throughput. Returns the search and the report of the highest sustained rate
+    (of the first rate if none was sustained)."""
     reports: dict[float, dict[str, Any]] = {}
 
     def attempt(rate: float) -> RateTrial:
@@ -82,7 +83,7 @@ def _guess(query: str, settings: Settings) -> float:
 
 
 def attempted(query: str, effort: Effort, settings: Settings) -> dict[str, Any]:
-    """A cell's result: ``events_per_s`` and the report behind it, or the ``error`` that ended it."""
+    """The result of a cell: ``events_per_s`` and its report, or the ``error`` that ended the run."""
     try:
         return _result(query, effort, with_failures(effort.failures, query, settings))
     except ClonosError as error:

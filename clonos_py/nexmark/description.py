@@ -1,4 +1,5 @@
-"""What events there are, in words: the options of Spark's data source, and the file beside events that were written."""
+"""A textual description of an event stream: options of the Spark data source, and the file that is stored with
+events."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ _MODEL = tuple(field.name for field in fields(Model))
 
 
 def described(source: NexmarkSource) -> dict[str, Any]:
-    """All that determines the events, and in which partitions they lie."""
+    """All parameters that determine the events and their partitions."""
     return {**{name: getattr(source, name) for name in _STREAM}, **asdict(source.model)}
 
 
 def source_of(description: Mapping[str, Any]) -> NexmarkSource:
-    """The reverse; numbers may be text, and what is not named has its default. Raises SettingError."""
+    """The source of a description. Numbers may be text; omitted parameters have their defaults. Raises SettingError."""
     unknown = [name for name in description if name not in _STREAM + _MODEL]
     if unknown:
         raise SettingError(f"there is no option {unknown[0]!r}: choose from {', '.join(_STREAM + _MODEL)}")
@@ -42,7 +43,7 @@ def source_of(description: Mapping[str, Any]) -> NexmarkSource:
 
 
 def write_description(folder: Path, source: NexmarkSource) -> None:
-    """Says that a folder's events are whole: it is written last."""
+    """Writes the description into a folder of events. It is written last, and so marks the events as complete."""
     text = msgspec.json.format(msgspec.json.encode({_FORMAT_KEY: _FORMAT, **described(source)}), indent=2)
     part = folder / f".{FILE_NAME}"
     part.write_bytes(text + b"\n")
@@ -50,7 +51,7 @@ def write_description(folder: Path, source: NexmarkSource) -> None:
 
 
 def read_description(folder: Path) -> NexmarkSource:
-    """The source whose events a folder holds. Raises SourceError if there is none."""
+    """The source whose events a folder holds. Raises SourceError if the folder has no valid description."""
     path = folder / FILE_NAME
     try:
         values = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])

@@ -1,8 +1,8 @@
 """The three kinds of Nexmark events.
 
-Prices are whole cents in an int64, as in the original: the generator and the queries stay clear of decimals on the
-hot path. Times are microseconds UTC. Sizes average 200 bytes for a person, 500 for an auction, 100 for a bid, with
-``extra`` filling each up.
+Prices are whole cents in an int64, as in the original, so that the generator and the queries use no decimals on the hot
+path. Times are microseconds UTC. Mean sizes are 200 bytes for a person, 500 for an auction and 100 for a bid; ``extra``
+pads each event to its size.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from clonos_py.model.record import Instant, Record
 
 
 class Person(Record):
-    """Somebody registers."""
+    """A person registers."""
 
     id: int
     name: str
@@ -24,7 +24,7 @@ class Person(Record):
 
 
 class Auction(Record):
-    """Somebody puts an item up for auction."""
+    """A person puts an item up for auction."""
 
     id: int
     item_name: str
@@ -39,7 +39,7 @@ class Auction(Record):
 
 
 class Bid(Record):
-    """Somebody bids for an item."""
+    """A person bids for an item."""
 
     auction: int
     bidder: int

@@ -1,6 +1,6 @@
-"""Failure plans: which tasks are to be killed when, written down once for any query.
+"""Failure plans: files that list which tasks to kill at which time, for any query.
 
-One order a line; what follows a # is a comment:
+Each line is one order; text after a # is a comment:
 
     join[0]@3s      that task, 3 s after the job is deployed
     any@10s         a task drawn by the seed, the same each time
@@ -22,7 +22,7 @@ _ANY = re.compile(r"(?:(\d+) +)?any@(\S+)")
 
 
 def read_plan(file: Path) -> list[str]:
-    """The orders of a plan. Raises SettingError for a file that cannot be read, or has none."""
+    """The orders of a plan. Raises SettingError for a file that cannot be read or has no orders."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -34,7 +34,7 @@ def read_plan(file: Path) -> list[str]:
 
 
 def drawn(orders: Sequence[str], tasks: Sequence[TaskId], seed: int) -> list[str]:
-    """The orders with a task for every ``any``, as settings write kills. Raises SettingError."""
+    """The orders as kills in the syntax of the settings, with a random task for every ``any``. Raises SettingError."""
     dice = random.Random(seed)
     return [kill for order in orders for kill in _drawn(order, tasks, dice)]
 

@@ -1,19 +1,21 @@
-"""The Nexmark event generator: event number n alone determines event n.
+"""The Nexmark event generator. Event n depends only on the number n.
 
-Of every 50 events the first is a person, the next three are auctions, the rest are bids. The distributions are those
-of the official generator: three of four auctions are by the hot seller (the first of the last hundred people), half of
-the bids are for the hot auction (the first of the last hundred) and three of four by the hot bidder (the second of the
-last hundred people); the rest goes to one of the last 100 auctions or 1000 people, or to one of the next ten that are
-not there yet. Prices are 10 ** (6 u) * 100 for uniform u. Event n happens n / event_rate seconds after the base time.
-Another ``Model`` has other numbers. As there, bidders are numbered from 2,000, though people are from 1,000: no query
-joins the two.
+Of every 50 events the first is a person, the next three are auctions, the rest are bids. The distributions are those of
+the official generator: three of four auctions are by the hot seller (the first of the last hundred people), half of the
+bids are for the hot auction (the first of the last hundred) and three of four by the hot bidder (the second of the last
+hundred people); the rest goes to one of the last 100 auctions or 1000 people, or to one of the next ten that are not
+generated yet. Prices are 10 ** (6 u) * 100 for uniform u. Event n happens n / event_rate seconds after the base time.
+Another ``Model`` changes these numbers. As in the official generator, bidder ids start at 2,000, although person ids
+start at 1,000: no query joins the two.
 
-What differs on purpose: the official event ids begin at 2, so that person 1000 and auction 1000, the hot ones at first,
-are referred to and never made; here they are, since blocks begin with whole cycles. Names of items and descriptions may
-begin or end with a blank, which the official generator cuts off: pieces of a pool are not looked at. Times are in
-microseconds, the official ones in milliseconds. And the random numbers are others, drawn by block instead of by event.
+Intended differences: the official event ids begin at 2, so person 1000 and auction 1000, the first hot ones, are
+referenced but never generated. Here they are generated, since blocks begin with whole cycles. Names of items and
+descriptions may begin or end with a blank, which the official generator strips; here they are unchecked pieces of a
+pool. Times are in microseconds, the official ones in milliseconds. The random numbers differ, since they are drawn by
+block instead of by event.
 
-Events are made in blocks of 50,000, column by column, without a Python step per event; a part of a block is a slice.
+Events are generated in blocks of 50,000, column by column, without a Python step per event. A part of a block is a
+slice.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from clonos_py.nexmark.tempo import Tempo
 from clonos_py.nexmark.words import Int64s, Uint32s, below, splitmix64, words
 
 BASE_TIME_US = 1_700_000_000_000_000
-"""The time of event 0: a full 10 seconds, on which windows begin."""
+"""The time of event 0: a multiple of 10 seconds, at which windows begin."""
 FIRST_ID = 1_000
 FIRST_BIDDER = 2 * FIRST_ID
 """The official generator adds the first id twice."""
@@ -61,8 +63,8 @@ KINDS = Events._fields
 
 @dataclass(frozen=True)
 class Generator:
-    """Makes events. Equal generators make equal events. ``event_rate``: events that share a second of event time, at
-    first if the model has a ``next_event_rate``."""
+    """Generates events. Equal generators generate equal events. ``event_rate``: events per second of event time; the
+    initial rate if the model has a ``next_event_rate``."""
 
     seed: int = 1
     event_rate: int = 500_000
@@ -74,14 +76,14 @@ class Generator:
         return Events(*(self.block_of(kind, number) for kind in range(len(KINDS))))
 
     def block_of(self, kind: int, number: int) -> pa.RecordBatch:
-        """One kind of a block's events, at no cost for the others."""
+        """The events of one kind in a block, without generating the other kinds."""
         makers: tuple[Callable[[int], pa.RecordBatch], ...] = (self._people, self._auctions, self._bids)
         order = self._places.order[kind]
         rows = makers[kind](number)
         return rows if order is None else rows.take(order)
 
     def events(self, start: int, stop: int) -> Iterator[Events]:
-        """Events [start, stop) in order, in pieces that end where blocks end."""
+        """Events [start, stop) in order, in pieces that do not cross block boundaries."""
         size = self.model.block_events
         for number in range(start // size, -(-stop // size)):
             first = number * size
@@ -92,26 +94,26 @@ class Generator:
         return Events(*(self.part_of(kind, rows, start, stop) for kind, rows in enumerate(block)))
 
     def part_of(self, kind: int, rows: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
-        """The same of one kind's rows of a block."""
+        """As ``part``, for the rows of one kind in a block."""
         if (start, stop) == (0, self.model.block_events):
             return rows
         low, high = self._places.before(kind, start), self._places.before(kind, stop)
         return rows.slice(low, high - low)
 
     def counts(self, events: int) -> tuple[int, ...]:
-        """How many people, auctions and bids are among the first ``events`` events."""
+        """The numbers of people, auctions and bids among the first ``events`` events."""
         blocks, rest = divmod(events, self.model.block_events)
         within = zip(self._places.counts(self.model.block_events), self._places.counts(rest), strict=True)
         return tuple(blocks * whole + some for whole, some in within)
 
     @property
     def out_of_order_us(self) -> int:
-        """How far an event may be behind an earlier one."""
+        """How much earlier in event time an event may be than a previous one."""
         return self.tempo.span_us(self.model.out_of_order_group - 1)
 
     @property
     def tempo(self) -> Tempo:
-        """When events happen."""
+        """The event times of events."""
         return Tempo.of(self.event_rate, self.model)
 
     @property
@@ -170,7 +172,7 @@ class Generator:
         return self.tempo.times_us(places + block * self.model.block_events) + self.base_time_us
 
     def _open_us(self, block: int, times: Int64s) -> int | Int64s:
-        """How long it takes until as many auctions as are open at a time have been made: an auction's mean duration."""
+        """The mean duration of an auction: the time in which as many auctions are generated as are open at a time."""
         model, rates = self.model, self.tempo.rates
         events = model.open_auctions * model.cycle_events
         if len(rates) == 1:
@@ -181,7 +183,7 @@ class Generator:
 
 
 def _active_person(last: Int64s, random: Uint32s, people: int) -> Int64s:
-    """One of the last ``people`` people up to ``last``, or of the next ten."""
+    """A random one of the last ``people`` people up to ``last``, or of the next ten."""
     if last[0] >= people:
         return last + 1 - people + below(random, people + _LEAD)
     active = np.minimum(last + 1, people)
@@ -189,13 +191,13 @@ def _active_person(last: Int64s, random: Uint32s, people: int) -> Int64s:
 
 
 def _open_auction(last: Int64s, random: Uint32s, auctions: int) -> Int64s:
-    """One of the last ``auctions`` auctions before ``last``, itself, or one of the next ten."""
+    """A random one of the last ``auctions`` auctions before ``last``, ``last`` itself, or one of the next ten."""
     first = np.maximum(last - auctions, 0)
     return first + below(random, last - first + 1 + _LEAD)
 
 
 def _hot(random: Uint32s, cold: float) -> npt.NDArray[np.bool_]:
-    """False with chance ``cold``. The low bits serve here, the high ones ``below``."""
+    """False with probability ``cold``. Uses the low bits of the random words; ``below`` uses the high bits."""
     chances = round(cold * _CHANCES)
     flags: npt.NDArray[np.bool_]
     if chances and _CHANCES % chances == 0:
@@ -206,7 +208,8 @@ def _hot(random: Uint32s, cold: float) -> npt.NDArray[np.bool_]:
 
 
 def _prices(random: Uint32s) -> Int64s:
-    """10 ** (6 u) * 100 in cents. Two table look-ups of 13 bits of u each and a product: the same on every machine."""
+    """Prices of 10 ** (6 u) * 100 cents. Computed by two table look-ups of 13 bits of u each and a product, so that the
+    results are the same on every machine."""
     high, low = _price_tables()
     price: npt.NDArray[np.float64] = high[random >> np.uint32(19)]
     np.multiply(price, low[random >> np.uint32(6) & np.uint32(8191)], out=price)

@@ -1,4 +1,4 @@
-"""Queries as jobs: a source in front, a sink behind."""
+"""Builds the job of a query: source, query, sink."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUERIES = (
     "q18", "q19", "q20", "q21", "q22",
 )  # fmt: skip
 CHAINS = ("rebalanced", "rebalanced_q1", "rebalanced_q2", "chain", "wide_chain", "row_function")
-"""Not Nexmark: what moving rows costs, and a call of Python for each."""
+"""Jobs that are not part of Nexmark. They measure the cost of shuffles, and of a Python call per row."""
 
 EventSource: TypeAlias = NexmarkSource | RecordedEvents
 
@@ -32,7 +32,7 @@ def unchanged(streams: Streams) -> Streams:
 def build(
     query: str, source: EventSource, sink: SinkDefinition, prepare: Callable[[Streams], Streams] = unchanged
 ) -> Job:
-    """The job of a query over what ``prepare`` makes of the events. Raises SettingError for one that there is not."""
+    """The job of a query over the events, after ``prepare``. Raises SettingError for an unknown query."""
     if query not in (*QUERIES, *CHAINS):
         raise SettingError(f"there is no Nexmark query {query!r}: choose one of {', '.join((*QUERIES, *CHAINS))}")
     transform: Callable[[Streams], Stream[Any] | Table[Any]] = getattr(_module(query), query)
@@ -44,7 +44,8 @@ def build(
 
 
 def files_of(query: str, folder: str) -> FileSink:
-    """Where a query's results are Parquet files: in a folder, or in folders by the columns that the query names."""
+    """A sink that writes a query's results as Parquet files, partitioned into folders if the query names columns for
+    that."""
     return FileSink(folder, "parquet", partition_by=getattr(_module(query), "PARTITION_BY", ()))
 
 
@@ -53,8 +54,8 @@ def _module(query: str) -> ModuleType:
 
 
 def _final(table: Table[Any], sink: SinkDefinition) -> Table[Any] | Stream[Any]:
-    """What a sink is given of an updating result: all that it becomes where it keeps the last, or keeps nothing; else
-    what it is in the end."""
+    """The output of an updating table for a sink: all changes for an upserting sink or a blackhole, otherwise the final
+    rows."""
     if sink.upserts:
         return table
     return table.changes() if isinstance(sink, BlackholeSink) else table.at_end()

@@ -1,4 +1,5 @@
-"""Which events lie where: the stream in stripes, dealt to partitions in turn, alike for sources, files and Spark."""
+"""The layout of events in partitions: the stream is cut into stripes, which are assigned to partitions round-robin.
+Sources, files and Spark share it."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ _ENOUGH_STRIPES = 4
 
 @dataclass(frozen=True)
 class Layout:
-    """``events`` in stripes, dealt to up to ``most`` partitions. Stripe s belongs to partition s % partitions.
+    """The layout of ``events`` events in at most ``most`` partitions. Stripe s belongs to partition s % partitions.
 
-    No stripe lies in two blocks, and every one begins with a person unless events are out of order.
+    A stripe never spans two blocks. It begins with a person, unless events are out of order.
     """
 
     events: int
@@ -25,7 +26,7 @@ class Layout:
 
     @cached_property
     def stripe_events(self) -> int:
-        """Small streams are cut into small stripes, so that every partition has a share."""
+        """The size of a stripe. Small streams have small stripes, so that every partition gets some."""
         block = self.model.block_events
         sizes = [block, block // 10, block // 100, self.model.cycle_events]
         whole = [size for size in sizes if size % self.model.out_of_order_group == 0]
@@ -33,25 +34,25 @@ class Layout:
 
     @cached_property
     def partitions(self) -> int:
-        """No partition is empty: it would hold back event time."""
+        """The number of partitions. No partition is empty, as it would hold back the watermark."""
         return min(self.most, -(-self.events // self.stripe_events))
 
     def event(self, partition: int, offset: int) -> int:
-        """The number of the event at an offset."""
+        """The number of the event at an offset of a partition."""
         stripe, rest = divmod(offset, self.stripe_events)
         return (stripe * self.partitions + partition) * self.stripe_events + rest
 
     def size(self, partition: int) -> int:
-        """How many events a partition has."""
+        """The number of events in a partition."""
         rounds, rest = divmod(self.events, self.stripe_events * self.partitions)
         return rounds * self.stripe_events + min(max(rest - partition * self.stripe_events, 0), self.stripe_events)
 
     def stripe_end(self, partition: int, offset: int) -> int:
-        """Where the stripe of an offset ends."""
+        """The end offset of the stripe that contains an offset."""
         return min((offset // self.stripe_events + 1) * self.stripe_events, self.size(partition))
 
     def counts(self, partition: int, offset: int) -> tuple[int, ...]:
-        """How many people, auctions and bids lie before an offset."""
+        """The numbers of people, auctions and bids before an offset."""
         whole, rest = divmod(offset, self.stripe_events)
         start = self.event(partition, offset - rest) % self.model.block_events
         places = places_of(self.model)
@@ -61,7 +62,7 @@ class Layout:
         return tuple(whole * stripe + after - before for stripe, before, after in per_kind)
 
     def stripes(self, partition: int) -> Iterator[tuple[int, int, int]]:
-        """A partition's stripes in order: number of the block, and where in it they begin and end."""
+        """A partition's stripes in order: the number of the block, and the start and end in it."""
         for offset in range(0, self.size(partition), self.stripe_events):
             block, start = divmod(self.event(partition, offset), self.model.block_events)
             yield block, start, start + self.stripe_end(partition, offset) - offset

@@ -1,7 +1,7 @@
-"""A matrix of runs: queries x parallelism x sharing depth x guarantee, each cell a run with a report of its own.
+"""A matrix of runs: queries x parallelism x sharing depth x guarantee. Each cell is a run with its own report.
 
-A folder holds ``matrix.json`` (what all cells have in common) and one JSON file per cell that was run. Who starts the
-same matrix again goes on with what is missing or has failed; more queries or values may be added.
+A folder holds ``matrix.json`` (the parameters that all cells share) and one JSON file per cell that was run. Starting
+the same matrix again runs the cells that are missing or have failed. More queries or values may be added.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEADINGS = (
 
 @dataclass(frozen=True)
 class MatrixCell:
-    """One combination, as settings write it."""
+    """One combination, in the syntax of the settings."""
 
     query: str
     parallelism: str
@@ -44,15 +44,15 @@ class MatrixCell:
 def cells(
     queries: Sequence[str], parallelisms: Sequence[str], depths: Sequence[str], guarantees: Sequence[str]
 ) -> list[MatrixCell]:
-    """All combinations, a query's together."""
+    """All combinations, grouped by query."""
     return [MatrixCell(*values) for values in itertools.product(queries, parallelisms, depths, guarantees)]
 
 
 class MatrixResults:
-    """The folder of a matrix."""
+    """The results folder of a matrix."""
 
     def __init__(self, folder: Path, common: Mapping[str, Any]) -> None:
-        """Raises SettingError if the folder cannot be made, or holds a matrix of other runs."""
+        """Raises SettingError if the folder cannot be created, or holds a matrix with other parameters."""
         self._folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ class MatrixResults:
             raise SettingError(f"--out {folder} holds a matrix of other runs: {told}; name another folder")
 
     def done(self, cell: MatrixCell) -> bool:
-        """Whether the cell was run to its end. One that failed is run again."""
+        """Whether the cell was run successfully. A failed cell is run again."""
         found = self.of(cell)
         return found is not None and "error" not in found
 
@@ -87,7 +87,7 @@ class MatrixResults:
         return found
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
-        """Whole or not at all: a run that is interrupted leaves nothing half-written."""
+        """Writes a file atomically: an interrupted run leaves no incomplete file."""
         written = self._folder / f".{name}"
         written.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         os.replace(written, self._folder / name)
@@ -102,7 +102,7 @@ class MatrixResults:
 
 
 def row(cell: MatrixCell, found: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a reader compares."""
+    """The summary row of a cell."""
     dimensions = (cell.query, cell.parallelism, cell.sharing_depth, cell.guarantee)
     if "error" in found:
         return *dimensions, *[""] * (len(HEADINGS) - len(dimensions) - 1), str(found["error"])

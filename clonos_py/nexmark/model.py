@@ -1,4 +1,4 @@
-"""What may be chosen of the events: the options of the official generator with its defaults, and CheckMate's skew."""
+"""The parameters of the events: the options of the official generator with its defaults, and CheckMate's skew."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clonos_py.model.errors import SettingError
 
 RATE_SHAPES = ("square", "sine")
 MOST_BYTES = 10_000
-"""Of one event."""
+"""The maximum mean size of an event."""
 
 _BLOCK_EVENTS = 50_000
 _BLOCK_CYCLES = 100
@@ -19,14 +19,13 @@ _SINE_STEPS = 10
 
 @dataclass(frozen=True)
 class Model:
-    """Equal models make equal events of equal seeds. The defaults are the official ones.
+    """The event model. Equal models and seeds give equal events. The defaults are the official ones.
 
-    Events come in cycles of ``person_proportion`` people, then auctions, then bids. Of ``hot_seller_ratio`` auctions
-    all but one are by the hot seller, and so on; with 1 there are none. ``skew`` replaces the three ratios by one
-    chance to be hot, as CheckMate has it. Bytes are means. With ``out_of_order_group`` n
-    events change places within each n.
-    If ``next_event_rate`` is given, event time goes from the event rate to it and back within ``rate_period_s``, in two
-    steps (``square``) or ten (``sine``).
+    Events come in cycles of ``person_proportion`` people, then auctions, then bids. Of ``hot_seller_ratio`` auctions,
+    all but one are by the hot seller, and so on; a ratio of 1 disables hot ones. ``skew`` replaces the three ratios by
+    one probability of being hot, as in CheckMate. Sizes in bytes are means. With ``out_of_order_group`` n, events are
+    permuted within groups of n. If ``next_event_rate`` is given, the rate changes from the event rate to it and back
+    within ``rate_period_s``, in two steps (``square``) or ten (``sine``).
     """
 
     person_proportion: int = 1
@@ -69,7 +68,8 @@ class Model:
 
     @property
     def block_cycles(self) -> int:
-        """Near 50,000 events, and a multiple of 100 cycles: every block begins with the first of a hundred people."""
+        """The cycles per block: about 50,000 events, and a multiple of 100 cycles, so that every block begins with the
+        first of a hundred people."""
         return max(round(_BLOCK_EVENTS / self.cycle_events / _BLOCK_CYCLES), 1) * _BLOCK_CYCLES
 
     @property
@@ -78,7 +78,7 @@ class Model:
 
     @property
     def cold_auction(self) -> float:
-        """The chance that a bid is for any auction instead of the hot one."""
+        """The probability that a bid is for a random auction instead of the hot one."""
         return self._cold(self.hot_auction_ratio)
 
     @property
@@ -104,7 +104,7 @@ class Model:
         return tuple(max(round(middle + swing * math.cos(angle)), 1) for angle in angles)
 
     def place(self, number: int) -> int:
-        """Where among the events of its group, which begins at 0, event ``number`` comes (out-of-order groups)."""
+        """The position of event ``number`` in its out-of-order group; both count from 0."""
         return number * pow(_STRIDE, -1, self.out_of_order_group) % self.out_of_order_group
 
 

@@ -1,8 +1,8 @@
-"""What every query must answer, computed without the engine: loops and dicts over Python values, one row at a time.
+"""The expected answers of the queries, computed without the engine: loops and dicts over Python values, row by row.
 
-Nothing here is shared with the engine but the generator's events. Rows are tuples in the order of the query's output
-columns; results have no order, so they are compared as multisets. Query 12 depends on processing time: only its total,
-the number of bids, is certain.
+It shares only the generator's events with the engine. Rows are tuples in the order of the query's output columns.
+Results have no order, so they are compared as multisets. Query 12 depends on processing time: only its total, the
+number of bids, is deterministic.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def expected(query: str, source: NexmarkSource) -> list[Row]:
 
 
 def difference(expected_rows: Iterable[Row], actual_rows: Iterable[Row]) -> str | None:
-    """None if both are the same multiset, else one line on how many rows are missing or too many, with one of each."""
+    """None if both are the same multiset; otherwise one line with the numbers of missing and surplus rows, and an
+    example of each."""
     wanted, found = Counter(expected_rows), Counter(actual_rows)
     missing, surplus = wanted - found, found - wanted
     if not missing and not surplus:
@@ -46,7 +47,7 @@ def difference(expected_rows: Iterable[Row], actual_rows: Iterable[Row]) -> str 
 
 
 def total_bids(source: NexmarkSource) -> int:
-    """What the counts of query 12 must add up to."""
+    """The expected sum of the counts of query 12."""
     return sum(1 for _ in _rows(source, _BID, "auction"))
 
 
@@ -218,7 +219,7 @@ def _q22(source: NexmarkSource) -> Iterator[Row]:
 
 
 def _offers(source: NexmarkSource) -> Iterator[tuple[Fields, Fields]]:
-    """Auctions with each bid that came while they were open."""
+    """Pairs of an auction and a bid made while it was open."""
     auctions = {auction["id"]: auction for auction in _fields(source, _AUCTION)}
     for bid in _fields(source, _BID):
         auction = auctions.get(bid["auction"])
@@ -227,7 +228,7 @@ def _offers(source: NexmarkSource) -> Iterator[tuple[Fields, Fields]]:
 
 
 def _winners(source: NexmarkSource) -> Iterable[tuple[Fields, Fields]]:
-    """Auctions with the highest bid for each, the earliest of equals."""
+    """Pairs of an auction and its highest bid, the earliest of equal ones."""
     winners: dict[int, tuple[Fields, Fields]] = {}
     for auction, bid in _offers(source):
         best = winners.get(auction["id"])
@@ -244,7 +245,7 @@ def _bids_by(source: NexmarkSource, key: Callable[[Fields], Row]) -> dict[Row, l
 
 
 def _levels(bids: list[Fields]) -> list[list[Fields]]:
-    """All bids, and those at each of the three levels of prices."""
+    """All bids, and the bids at each of the three price levels."""
     low, high = 10_000, 1_000_000
     return [
         bids,
@@ -255,7 +256,7 @@ def _levels(bids: list[Fields]) -> list[list[Fields]]:
 
 
 def _statistics(bids: list[Fields]) -> Iterator[int]:
-    """How many bids, bidders and auctions there are, each in all and at each level."""
+    """The numbers of bids, bidders and auctions, each in total and at each price level."""
     levels = _levels(bids)
     yield from map(len, levels)
     for what in ("bidder", "auction"):
@@ -271,7 +272,7 @@ def _day(bid: Fields) -> str:
 
 
 def _fields(source: NexmarkSource, kind: int) -> Iterator[Fields]:
-    """Whole events by the names of their columns."""
+    """Events as dicts by column name."""
     names = (PERSON, AUCTION, BID)[kind].names
     return (dict(zip(names, row, strict=True)) for row in _rows(source, kind, *names))
 

@@ -1,4 +1,5 @@
-"""Where in a block each kind of event stands, and what happened last before it: alike for all blocks of a model."""
+"""The positions of the kinds of events in a block, and the latest earlier person and auction of each. They are the same
+for all blocks of a model."""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ from clonos_py.nexmark.model import Model
 from clonos_py.nexmark.words import Int64s
 
 HOT = 100
-"""One of so many people, or auctions, is hot: the first (as a bidder the second) of the last hundred."""
+"""One of this many people or auctions is hot: the first (for bidders, the second) of the last hundred."""
 
 
 class Places(NamedTuple):
-    """Event numbers within the block by kind, and for auctions and bids the last person, for bids the last auction and
-    who is hot, as if the block were the first. ``order`` sorts a kind's rows by where they come in the stream, None if
-    they are sorted; ``turns`` is where that is."""
+    """Event numbers within the block by kind. Also the last person for auctions and bids, and the last auction, hot
+    auction and hot person for bids, numbered as in the first block. ``order`` sorts the rows of a kind by stream
+    position; None if they are sorted. ``turns`` are the sorted stream positions."""
 
     person: Int64s
     auction: Int64s
@@ -31,11 +32,11 @@ class Places(NamedTuple):
     turns: tuple[Int64s, ...]
 
     def counts(self, events: int) -> tuple[int, ...]:
-        """How many people, auctions and bids are among the first ``events`` of a block."""
+        """The numbers of people, auctions and bids among the first ``events`` events of a block."""
         return tuple(self.before(kind, events) for kind in range(len(self.turns)))
 
     def before(self, kind: int, events: int) -> int:
-        """The same of one kind."""
+        """As ``counts``, for one kind."""
         return int(self.turns[kind].searchsorted(events))
 
 
@@ -64,7 +65,7 @@ def places_of(model: Model) -> Places:
 
 
 def _numbers(model: Model, first: int, count: int) -> Int64s:
-    """The numbers of a kind that takes ``count`` places of each cycle, from ``first`` on."""
+    """The event numbers of a kind that has ``count`` positions in each cycle, from ``first`` on."""
     cycles = np.arange(model.block_cycles, dtype=np.int64) * model.cycle_events
     return np.repeat(cycles, count) + np.tile(np.arange(count) + first, model.block_cycles)
 

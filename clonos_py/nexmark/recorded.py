@@ -1,8 +1,9 @@
-"""Events that were written to files as a source of three ports: the same reads as of the generator, at a pace if asked.
+"""A source of three ports that replays recorded events from files, with the same reads as the generator, optionally
+paced.
 
-A folder has a folder of Parquet files for each kind, and ``nexmark.json``. File n of a kind is partition n of the
-layout: its rows stand in the order of the stream, so that the number of events before a place says the row in each
-file. Only files and columns that are asked for are read.
+A folder has a subfolder of Parquet files for each kind, and ``nexmark.json``. File n of a kind is partition n of the
+layout. Its rows are in stream order, so the number of events before an offset gives the row in each file. Only the
+required files and columns are read.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ _PART = re.compile(r"part-(\d+)-.*\.parquet")
 
 @dataclass(frozen=True)
 class RecordedEvents(MultiSourceDefinition):
-    """What ``clonos nexmark generate`` wrote into ``folder``, in the order in which the generator would give it.
+    """The events that ``clonos nexmark generate`` wrote into ``folder``, in the order of the generator.
 
-    ``rate``: events per second of processing time, None for as fast as possible. The files must stay as they are until
-    the job has ended. Raises SourceError where there are no events.
+    ``rate``: events per second of processing time, None for as fast as possible. The files must not change until the
+    job has ended. Raises SourceError if there are no events.
     """
 
     folder: str
@@ -46,7 +47,7 @@ class RecordedEvents(MultiSourceDefinition):
 
     @cached_property
     def origin(self) -> NexmarkSource:
-        """The source that would make the same events."""
+        """The generator source of the same events."""
         return replace(read_description(Path(self.folder)), rate=self.rate)
 
     @cached_property
@@ -55,7 +56,7 @@ class RecordedEvents(MultiSourceDefinition):
         return tuple(_parts(Path(self.folder) / kind) for kind in KINDS)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Submitting pickles: from here on all processes must see the same events and files."""
+        """Loads the description and lists the files before pickling, so that all processes of the job use the same."""
         _ = self.origin, self.files
         return self.__dict__
 
@@ -77,7 +78,7 @@ def _parts(folder: Path) -> dict[int, str]:
 
 
 class EventFiles:
-    """Reads the rows of each kind that a stripe has."""
+    """Reads the rows of each kind in a stripe."""
 
     def __init__(self, files: tuple[Mapping[int, str], ...], layout: Layout, columns: Columns) -> None:
         self._files = files
@@ -86,10 +87,10 @@ class EventFiles:
         self._open: dict[tuple[int, int], ParquetPartition] = {}
 
     def open(self, partitions: int) -> None:
-        """Files are opened when they are read."""
+        """Does nothing: files are opened when they are read."""
 
     def seek(self) -> None:
-        """A file can be read anywhere."""
+        """Does nothing: files allow random access."""
 
     def read(self, partition: int, start: int, stop: int) -> Stripe:
         before, after = self._layout.counts(partition, start), self._layout.counts(partition, stop)

@@ -1,8 +1,8 @@
-"""What a run of a query tells afterwards, for people and as JSON.
+"""The report of a query's run, as text and as JSON.
 
-``Recorder`` listens to the run; ``report`` makes plain data of what it heard: throughput in steady state (from a
-warm-up after deployment to the last progress before the sources ended), checkpoints, bytes, what the planner did, and
-how every failure healed, in milliseconds after the failure.
+``Recorder`` collects the events of the run. ``report`` turns them into plain data: throughput in steady state (from a
+warm-up after deployment to the last progress before the sources ended), checkpoints, bytes, the plan, and the recovery
+from every failure, in milliseconds after the failure.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ PERCENTS = (50, 95, 99, 99.9)
 
 
 class RateSample(NamedTuple):
-    """Events that all sources together have read until a time, and the CPU time of all task processes until then; 0
-    where tasks have no processes of their own."""
+    """The events that all sources have read until a time, and the CPU time of all task processes until then (0 if tasks
+    have no processes of their own)."""
 
     at_us: int
     events: int
@@ -32,15 +32,15 @@ class RateSample(NamedTuple):
 
 
 class Recorder:
-    """A listener that keeps what a report needs."""
+    """A listener that collects the data for a report."""
 
     def __init__(self) -> None:
         self.status = RunStatus()
         self.progress: list[tuple[int, Progress]] = []
-        """With its time."""
+        """(Time, progress)."""
         self.deployed_us = 0
         self.held_back: dict[str, list[bool]] = {}
-        """By vertex: whether a task was held back, each time that one told."""
+        """By vertex: whether a task was held back by back-pressure, for each reading."""
         self._latency: dict[int, LatencyHistogram] = {}
         self._totals: dict[int, LatencyHistogram] = {}
 
@@ -63,7 +63,8 @@ class Recorder:
                 self.held_back.setdefault(reading.task.vertex, []).append(counters.held_back)
 
     def steady_latency(self) -> LatencyHistogram:
-        """Of the markers that arrived after the warm-up; of a run too short for that, of all."""
+        """The latency of the markers that arrived after the warm-up; of all markers if the run is too short for
+        that."""
         warm = [found for second, found in self._latency.items() if second * 1_000_000 >= self.deployed_us + WARM_UP_US]
         merged = LatencyHistogram()
         for found in warm or self._latency.values():
@@ -79,7 +80,7 @@ class Recorder:
         ]
 
     def samples(self, sources: Iterable[str]) -> list[RateSample]:
-        """How much the vertices with a source had read, each time that progress was told."""
+        """The events that the vertices ``sources`` had read, at each progress event."""
         names = set(sources)
         return [
             RateSample(at_us, sum(v.rows_in for v in p.vertices if v.vertex in names), p.cpu_us)
@@ -90,7 +91,7 @@ class Recorder:
 def report(
     recorder: Recorder, plan: PhysicalPlan, settings: Mapping[str, str], latency: LatencyHistogram | None = None
 ) -> dict[str, Any]:
-    """Everything, as plain data for JSON."""
+    """The whole report, as plain data for JSON."""
     status = recorder.status
     samples = recorder.samples(vertex.name for vertex in plan.vertices if vertex.source is not None)
     return {
@@ -118,9 +119,9 @@ def report(
 
 
 def throughput(samples: Sequence[RateSample], deployed_us: int, warm_up_us: int = WARM_UP_US) -> dict[str, Any]:
-    """Events per second: in steady state, and in each second after deployment. Steady state is everything from the
-    warm-up to the last sample that still saw the sources read; a run too short for that counts as a whole, from its
-    deployment, or from its start if everything was read by then."""
+    """Events per second: in steady state, and in each second after deployment. Steady state is the time from the
+    warm-up to the last sample before reading stopped. A run too short for that counts as a whole, from its deployment,
+    or from its start if everything was read by then."""
     measured = _steady(samples, deployed_us, warm_up_us)
     return {
         "events": samples[-1].events if samples else 0,
@@ -131,8 +132,8 @@ def throughput(samples: Sequence[RateSample], deployed_us: int, warm_up_us: int 
 
 
 def cpu_us_per_event(samples: Sequence[RateSample], deployed_us: int, warm_up_us: int = WARM_UP_US) -> float | None:
-    """CPU time of all task processes in steady state; None where tasks have no processes of their own, or nothing was
-    seen read."""
+    """CPU time of all task processes per event in steady state; None if tasks have no processes of their own, or no
+    reads were measured."""
     measured = _steady(samples, deployed_us, warm_up_us)
     if not measured or measured[-1].cpu_us == measured[0].cpu_us or measured[-1].events == measured[0].events:
         return None
@@ -153,13 +154,13 @@ def _since(samples: Sequence[RateSample], deployed_us: int) -> Sequence[RateSamp
 
 
 def latencies(histogram: LatencyHistogram | None) -> dict[str, float | None]:
-    """Percentiles in milliseconds; None where no marker arrived."""
+    """Percentiles in milliseconds; None if no marker arrived."""
     found = {percent: histogram.percentile_us(percent) if histogram else None for percent in PERCENTS}
     return {f"p{percent:g}": None if us is None else us / 1000 for percent, us in found.items()}
 
 
 def lines(made: Mapping[str, Any]) -> Iterator[str]:
-    """The report in a few lines for people."""
+    """A summary of the report in a few lines of text."""
     rate, latency, checkpoints = made["throughput"], made["latency_ms"], made["checkpoints"]
     yield f"{rate['events']:,} events, {rate['steady_events_per_s']:,.0f} events/s over {rate['steady_seconds']:.1f} s"
     if latency["p50"] is not None:
@@ -180,7 +181,7 @@ def _rate(samples: Sequence[RateSample]) -> float:
 
 
 def _per_second(samples: Sequence[RateSample]) -> Iterator[float]:
-    """The rate of each second, between the first samples of neighbouring seconds."""
+    """The rate of each second, between the first samples of consecutive seconds."""
     begin = samples[0].at_us if samples else 0
     firsts = [next(group) for _, group in itertools.groupby(samples, lambda s: (s.at_us - begin) // 1_000_000)]
     yield from (_rate(pair) for pair in itertools.pairwise(firsts))

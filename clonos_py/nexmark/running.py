@@ -1,4 +1,4 @@
-"""Runs one query and reports on it: what the command line and the bench scripts share."""
+"""Runs one query and returns its report, for the command line and the bench scripts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PARTITIONS = 8
 
 
 class SinkKind(Enum):
-    """Where a query's results go."""
+    """The sink of a query's results."""
 
     FILES = "files"
     DIGEST = "digest"
@@ -36,7 +36,7 @@ class SinkKind(Enum):
 
 @dataclass(frozen=True)
 class QueryRun:
-    """A query to run: over how many events of which kind, or those of a folder, at which pace, into what."""
+    """A query run: the query, the events (generated or from a folder), the rate, and the sink."""
 
     query: str
     events: int
@@ -56,7 +56,7 @@ class QueryRun:
             )
 
     def source(self, settings: Settings) -> EventSource:
-        """The events. Every task gets as many partitions as any other, where they are made for the run."""
+        """The source of the events. Generated events have the same number of partitions for every task."""
         if self.events_from is not None:
             return RecordedEvents(str(self.events_from.absolute()), self.rate)
         return NexmarkSource(
@@ -70,7 +70,7 @@ class QueryRun:
 
 
 def run_query(order: QueryRun, settings: Settings, listener: Listener = unheard) -> dict[str, Any]:
-    """Runs to the end of the events and gives the report. Raises what the run raises."""
+    """Runs the query to the end of the events and returns the report. Raises any error of the run."""
     recorder = Recorder()
 
     def heard(at_us: int, event: Event) -> None:
@@ -92,7 +92,8 @@ def run_query(order: QueryRun, settings: Settings, listener: Listener = unheard)
 
 
 def verify(order: QueryRun, settings: Settings) -> tuple[int, str | None]:
-    """How many rows a run into files left, and in which way they differ from the independent computation, if at all."""
+    """The number of rows that a run wrote to files, and their difference from the independent computation; None if
+    there is none."""
     found = [tuple(row.values()) for row in read_results(str(order.out))]
     return len(found), difference(expected(order.query, order.source(settings).origin), found)
 

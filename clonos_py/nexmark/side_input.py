@@ -1,4 +1,4 @@
-"""The side input of query 13: 10,000 rows, the value of each its key as text."""
+"""The side input of query 13: 10,000 rows, whose value is the key as text."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""How skew shares the rows of a shuffle among tasks: by the engine's hash, and by the remainder of the key.
+"""The load of tasks under skew, if a shuffle partitions rows by the engine's hash, or by the key modulo the
+parallelism.
 
-With a skew of p an auction is with chance p by the hot seller, and a bid by the hot bidder, else by any of the last
-people (``Model.skew``; CheckMate, VII). Who is hot changes with every hundredth person: the first, as a bidder the
-second, of the last hundred. CheckMate's implementation sends key k to task k mod n. At a parallelism that divides 100
-that is one task for all hot sellers; by a hash the hot ones move from task to task, the faster the more events a second
-has. So figures under skew have to say which of both was used, and at what rate.
+With a skew of p, an auction is by the hot seller with probability p, and a bid by the hot bidder; otherwise by any of
+the last people (``Model.skew``; CheckMate, VII). The hot person changes with every hundredth person: the first of the
+last hundred, or the second as a bidder. CheckMate's implementation sends key k to task k mod n. At a parallelism that
+divides 100, all hot sellers have the same task. With a hash, the hot key moves from task to task, and faster at higher
+event rates. So figures under skew must state the partitioning and the rate.
 """
 
 from __future__ import annotations
@@ -21,46 +22,46 @@ from clonos_py.nexmark.model import Model
 from clonos_py.nexmark.words import Int64s
 
 _KEYS = {"seller": 1, "bidder": 2}
-"""By column: the kind of event that is brought together by it."""
+"""By key column: the kind of event that is partitioned by it."""
 
 
 class Busiest(NamedTuple):
-    """The rows of the busiest task, as a multiple of what each would have if all had the same: over all rows, and
-    over the rows of one window, on average."""
+    """The load of the busiest task as a multiple of the mean: over all rows, and the average over windows of rows."""
 
     overall: float
     in_a_window: float
 
 
 def by_hash(keys: Int64s, parallelism: int, key_groups: int = 128) -> Int64s:
-    """The task of each key, as the engine has it: the hash gives a key group, each task has a range of these."""
+    """The task of each key in the engine: the hash gives a key group, and each task owns a range of key groups."""
     tasks: Int64s = groups_of(hash_array(pa.array(keys)), key_groups).astype(np.int64) * parallelism // key_groups
     return tasks
 
 
 def by_remainder(keys: Int64s, parallelism: int) -> Int64s:
-    """The task of each key, as CheckMate's implementation has it."""
+    """The task of each key in CheckMate's implementation."""
     return keys % parallelism
 
 
 def sent_by_remainder(keys: Int64s, parallelism: int, key_groups: int = 128) -> Int64s:
-    """Other keys, a key of its own for each, that the hash sends where CheckMate's implementation sends these."""
+    """Replaces each key by a distinct one that the engine's hash sends to the task to which CheckMate's implementation
+    sends the original."""
     tasks = by_remainder(keys, parallelism)
-    groups = -(-tasks * key_groups // parallelism)  # the first one of each task
+    groups = -(-tasks * key_groups // parallelism)  # the first group of each task
     upper = ((2 * groups + 1) << 31) // key_groups
     return unmix((upper.astype(np.uint64) << np.uint64(32)) | (keys // parallelism).astype(np.uint64)).view(np.int64)
 
 
 def keys_of(column: str, skew: float, events: int, seed: int = 1) -> Int64s:
-    """The keys by which rows are brought together (``seller`` of auctions, ``bidder`` of bids) among the first
-    ``events`` events, in their order."""
+    """The keys (``seller`` of auctions or ``bidder`` of bids) in the first ``events`` events, in order."""
     generator, kind = Generator(seed, model=Model(skew=skew)), _KEYS[column]
     pieces = [fixed(piece[kind].column(column)) for piece in generator.events(0, events)]
     return np.concatenate(pieces)
 
 
 def busiest(tasks: Int64s, parallelism: int, windows: int) -> Busiest:
-    """``windows``: in how many windows of as many rows each the rows are looked at."""
+    """The load of the busiest task. ``windows``: the number of windows, of equal row counts, into which the rows are
+    divided."""
     counts = np.array([np.bincount(part, minlength=parallelism) for part in np.array_split(tasks, windows)])
     shares = counts.max(axis=1) * parallelism / counts.sum(axis=1)
     whole = counts.sum(axis=0)
@@ -68,8 +69,8 @@ def busiest(tasks: Int64s, parallelism: int, windows: int) -> Busiest:
 
 
 def zipf_busiest(exponent: float, keys: int, parallelism: int) -> float:
-    """The same for keys that never change, of which the k-th is k ** exponent times as rare as the first: by hash, over
-    any time, without drawing rows."""
+    """The load of the busiest task for Zipf-distributed keys, the k-th of which is k ** exponent times as rare as the
+    first. Partitioned by hash, and computed from the probabilities."""
     chances = 1.0 / np.arange(1, keys + 1) ** exponent
     tasks = by_hash(np.arange(keys, dtype=np.int64), parallelism)
     shares = np.bincount(tasks, chances, parallelism)

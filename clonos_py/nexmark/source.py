@@ -1,6 +1,6 @@
-"""The generator as a source of three ports: people, auctions, bids. Replayable from any offset, paced if asked.
+"""The generator as a source of three ports: people, auctions, bids. Replayable from any offset, and optionally paced.
 
-All columns of every event are made before any is left out: a query that needs two columns is not spared the others.
+All columns of every event are generated before any are dropped, even if a query needs only two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from clonos_py.nexmark.stripe_reader import Stripe, StripeReader
 EVENT_TIME = "date_time"
 RECORDS: tuple[type[Record] | None, ...] = (Person, Auction, Bid)
 _GOLDEN = 0.618
-"""Multiples of it lie far from each other in [0, 1)."""
+"""Its multiples modulo 1 are far apart from each other."""
 _KEPT_EACH = 2
 
 Columns = tuple[tuple[str, ...] | None, ...]
@@ -37,8 +37,8 @@ class NexmarkSource(MultiSourceDefinition):
     """Events 0 to ``events`` of a generator.
 
     ``rate``: events per second of processing time over all partitions, None for as fast as possible. The schedule
-    begins when the source is first asked for events; a task that was away catches up with it. Where the model's rate
-    has a shape, the pace has it, too, and ``rate`` is what it begins with.
+    begins when the source is first polled. A replacement catches up with it. If the model's rate has a shape, the pace
+    has the same shape and begins with ``rate``.
     """
 
     events: int
@@ -61,7 +61,7 @@ class NexmarkSource(MultiSourceDefinition):
 
     @property
     def origin(self) -> NexmarkSource:
-        """The source that makes these events: itself."""
+        """The generator source of these events: itself."""
         return self
 
     @property
@@ -74,7 +74,7 @@ class NexmarkSource(MultiSourceDefinition):
 
     @property
     def pace(self) -> Pace | None:
-        """Of each partition."""
+        """The pace of each partition; None if unpaced."""
         if self.rate is None:
             return None
         return Pace(self.generator.tempo, self.layout.partitions, self.event_rate / self.rate)
@@ -88,8 +88,9 @@ class NexmarkSource(MultiSourceDefinition):
 
 
 class GeneratedEvents:
-    """Makes blocks when they are read; where they are read bit by bit the next one some time before, each partition at
-    another place of its block: all partitions at once would delay a reader that waits for a few events."""
+    """Generates blocks when they are read. If blocks are read in small pieces, the next block is generated ahead of
+    time. Each partition does so at a different position of its block, since generating all at once would delay a reader
+    that waits for a few events."""
 
     def __init__(self, generator: Generator, layout: Layout, columns: Columns) -> None:
         self._generator = generator
@@ -100,7 +101,7 @@ class GeneratedEvents:
 
     def open(self, partitions: int) -> None:
         self._kept = partitions
-        self._block(0, last=True)  # fills the pools of text, so that the first read after a recovery need not
+        self._block(0, last=True)  # fills the text pools before the first read after a recovery
 
     def seek(self) -> None:
         self._blocks.clear()
@@ -116,7 +117,7 @@ class GeneratedEvents:
         return Stripe(rows, _checksum(events))
 
     def _block(self, number: int, last: bool) -> Events:
-        """A block, kept as long as reads are to come from it. Those of small streams are shared by all readers."""
+        """A block, cached until its last read. All readers share the blocks of small streams."""
         if self._layout.stripe_events < self._generator.model.block_events:
             return _shared_block(self._generator, number)
         block = self._blocks.pop(number, None) or self._generator.block(number)
@@ -151,7 +152,7 @@ def _projected(rows: pa.RecordBatch, columns: tuple[str, ...] | None) -> pa.Reco
 
 
 def _checksum(events: Events) -> int:
-    """Of the bids' prices and the reserves, which differ for every event, seed and range; the cost of one pass."""
+    """A checksum of prices, reserves and times, which differ by event, seed and range. It costs one pass."""
     checksum = 0
     for rows, column in ((events.bid, "price"), (events.auction, "reserve"), (events.person, "date_time")):
         values = rows.column(column)

@@ -1,4 +1,4 @@
-"""Runs of a query that are long enough for a steady state."""
+"""Runs a query long enough for a steady state."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _ENOUGH = 0.9
 
 
 def measure(query: str, seconds: float, settings: Settings, sink: SinkKind = SinkKind.BLACKHOLE) -> dict[str, Any]:
-    """The report of a run with a steady state of about so many seconds. Shorter runs before it tell how many events
-    that takes: a very short one is seldom as fast."""
+    """The report of a run with a steady state of about ``seconds``. Shorter runs determine the number of events that
+    this takes; several are needed, as a very short run is seldom as fast."""
     made = run_query(QueryRun(query, _PROBE_EVENTS, sink=sink), settings)
     for _ in range(_LONGER):
         found = made["throughput"]

@@ -1,4 +1,4 @@
-"""What a query is given: the three streams of events."""
+"""The input of a query: the three streams of events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clonos_py.nexmark.events import Auction, Bid, Person
 
 
 class Streams(NamedTuple):
-    """In the order of the source's ports."""
+    """The streams, in the order of the source's ports."""
 
     person: Stream[Person]
     auction: Stream[Auction]

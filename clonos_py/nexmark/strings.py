@@ -1,7 +1,7 @@
-"""Text columns made without a loop: windows into a pool of random text, and rows picked from small dictionaries.
+"""Generates text columns without loops: windows into a pool of random text, and rows from small dictionaries.
 
-A window costs no copy: consecutive rows are consecutive pieces of the pool, so that a column is a slice of the pool's
-bytes and an array of offsets. Where the window begins is random for each block.
+A window needs no copy. Consecutive rows are consecutive pieces of the pool, so a column is a slice of the pool's bytes
+and an array of offsets. The start of the window is random for each block.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ CITIES: Strings = pa.array(
 
 
 def letters(key: int, lengths: npt.NDArray[np.int32]) -> Strings:
-    """Texts of these lengths, of small letters."""
+    """Texts of these lengths, of lower-case letters."""
     return _window(_letter_pool(), key, lengths)
 
 
 def filling(key: int, lengths: npt.NDArray[np.int32]) -> Strings:
     """Texts of these lengths for ``extra``. The official generator draws six characters from one signed number: half of
-    the sixes count up from ``a`` to ``z``, half down from ``a`` to ``H``."""
+    these groups count up from ``a`` to ``z``, half down from ``a`` to ``H``."""
     return _window(_filling_pool(), key, lengths)
 
 
 def prose(key: int, lengths: npt.NDArray[np.int32]) -> Strings:
-    """Texts of these lengths, of small letters with a blank now and then."""
+    """Texts of these lengths, of lower-case letters with occasional blanks."""
     return _window(_prose_pool(), key, lengths)
 
 
 def pick(dictionary: Strings, random: Uint32s) -> Strings:
-    """One of the dictionary's texts for each random word, all equally likely."""
+    """A uniformly drawn text of the dictionary for each random word."""
     return dictionary.take(below(random, len(dictionary)))
 
 
 def email_addresses(random: Uint32s) -> Strings:
-    """``name@domain.com`` with names of up to 6 letters and domains of up to 4, now and then with a blank within; one
-    of 16,384."""
+    """Addresses ``name@domain.com`` out of 16,384, with names of up to 6 letters and domains of up to 4, some with a
+    blank inside."""
     return pick(_email_addresses(), random)
 
 
 def credit_cards(random: tuple[Uint32s, Uint32s, Uint32s, Uint32s]) -> Strings:
-    """Four groups of four digits."""
+    """Credit card numbers: four groups of four digits."""
     rows = len(random[0])
     text = np.full((rows, 19), ord(" "), dtype=np.uint8)
     for group, word in enumerate(random):
@@ -68,8 +68,8 @@ def credit_cards(random: tuple[Uint32s, Uint32s, Uint32s, Uint32s]) -> Strings:
 
 
 def channels_and_urls(random: Uint32s) -> tuple[Strings, Strings]:
-    """The channel that a bid came through and the page: one of four hot channels half of the time, else one of
-    10,000 whose pages mostly name the channel."""
+    """The channel and URL of bids: one of four hot channels with probability 1/2, otherwise one of 10,000 channels,
+    most of whose URLs name the channel."""
     rows = below(random, _CHANNELS)
     hot = (random & np.uint32(1)) != 0
     indices = np.where(hot, rows & 3, rows + len(_HOT_CHANNELS))
@@ -86,20 +86,20 @@ def lengths_between(random: Uint32s, low: int, high: int) -> npt.NDArray[np.int3
 
 
 def lengths_about(random: Uint32s, mean: int) -> npt.NDArray[np.int32]:
-    """Lengths that average ``mean``, each within a fifth of it; 0 for less."""
+    """Lengths with this mean, each within a fifth of it; 0 for a negative mean."""
     spread = (max(mean, 0) + 2) // 5
     return lengths_between(random, max(mean, 0) - spread, max(mean, 0) + spread)
 
 
 def fill_up(random: Uint32s, missing: Int64s) -> npt.NDArray[np.int32]:
-    """The same with a mean for each."""
+    """As ``lengths_about``, with a separate mean for each row."""
     missing = np.maximum(missing, 0)
     spread = (missing + 2) // 5
     return (missing - spread + below(random, 2 * spread)).astype(np.int32)
 
 
 def text_lengths(*columns: Strings) -> Int64s:
-    """The length of each row's ASCII texts together."""
+    """The total length of each row's ASCII texts."""
     total = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         total += np.diff(np.frombuffer(column.buffers()[1], np.int32, len(column) + 1))  # type: ignore[call-overload]
@@ -164,19 +164,19 @@ def _channel_urls() -> Strings:
 
 
 def _channel_url(path: str, number: int) -> str:
-    """Nine in ten pages of a channel name it; those of the hot ones (below 0) do not."""
+    """The URL of a channel. Nine of ten channels are named in their URL; hot ones (numbers below 0) are not."""
     named = number >= 0 and splitmix64(number + 1000) % 10
     return f"https://www.nexmark.com/{path}/item.htm?query=1{f'&channel_id={_channel_id(number)}' if named else ''}"
 
 
 def _channel_id(number: int) -> int:
-    """Java's ``Math.abs(Integer.reverse(number))``, which is negative for 1."""
+    """The value of Java's ``Math.abs(Integer.reverse(number))``, which is negative for 1."""
     reverse = int(f"{number:032b}"[::-1], 2)
     return reverse if reverse < 1 << 31 else -(1 << 31) if reverse == 1 << 31 else (1 << 32) - reverse
 
 
 def _short_texts(key: int, count: int, low: int, high: int, special: str) -> list[str]:
-    """Letters, with ``special`` in the place of one of 13; blanks at the ends are cut off."""
+    """Texts of letters, of which one in 13 is replaced by ``special``. Blanks at the ends are stripped."""
     lengths = lengths_between(words(splitmix64(key + 100), count), low, high)
     total = int(lengths.sum())
     marks = (below(words(splitmix64(key + 200), total), 13) == 0).tolist()

@@ -1,8 +1,8 @@
-"""Reads stripes of events from wherever they are, all partitions of a task in turn, at a pace if asked.
+"""Reads stripes of events from a store, from all partitions of a task in turn, optionally paced.
 
-The stream is cut into stripes; stripe s belongs to partition s % partitions, and an offset is the number of events of
-its partition before it (a paced source adds when its schedule began). Every read lies in one stripe. Partitions take
-turns, the one that is furthest behind first, so that event time advances evenly.
+The stream is cut into stripes; stripe s belongs to partition s % partitions. An offset is the number of earlier events
+in its partition (a paced source adds the start of its schedule). Every read is within one stripe. The partition that is
+furthest behind is read first, so that event time advances evenly.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from clonos_py.nexmark.schedule import Pace, SourcePosition
 
 
 class Stripe(NamedTuple):
-    """Events of one partition by kind; None for a kind of which nothing is read."""
+    """Events of one partition by kind; None for a kind without rows, or whose columns are not needed."""
 
     rows: tuple[pa.RecordBatch | None, ...]
     checksum: int
 
 
 class Store(Protocol):
-    """Where events come from. Columns are chosen when it is made."""
+    """A store of events. Its columns are chosen at creation."""
 
     def open(self, partitions: int) -> None:
-        """So many partitions will be read in turn."""
+        """Prepares for reading this many partitions in turn."""
         ...
 
     def seek(self) -> None:
-        """What comes next need not follow what was read."""
+        """The next read need not follow the last one."""
         ...
 
     def read(self, partition: int, start: int, stop: int) -> Stripe:
-        """Events [start, stop) of a partition, which lie in one stripe."""
+        """Events [start, stop) of a partition, all in one stripe."""
         ...
 
 
@@ -93,7 +93,7 @@ class StripeReader(Source):
         return SourcePosition.at(offset, paced=self._pace is not None)
 
     def _read_when_due(self, pace: Pace, partition: int, place: SourcePosition, stop: int, now: int) -> Read | Wait:
-        """As much of what lies before ``stop`` as is due, or the time when the next piece will be."""
+        """Reads the due events before ``stop``, or returns the time at which the next piece is due."""
         due_us = pace.due_us(place, stop)
         if now < due_us:
             return Wait(due_us)

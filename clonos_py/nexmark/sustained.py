@@ -1,9 +1,9 @@
 """The maximum sustainable throughput: the highest rate at which a query does not fall behind, found by bisection.
 
-A trial offers events at a fixed rate for some time. When the job cannot keep up, back-pressure reaches the sources,
-which read later and later than events are due; as latency counts from when an event was due, this lag is in it. A rate
-is sustained if the median latency of the trial's last quarter is within a limit: a job that is a share s too slow is
-s times the trial's length behind by then, so that a trial of 20 s with a limit of 0.5 s notices 2.5%.
+A trial offers events at a fixed rate for some time. If the job cannot keep up, back-pressure reaches the sources, which
+read events later and later after they are due. Latency counts from the due time, so it includes this lag. A rate is
+sustained if the median latency of the trial's last quarter is within a limit. A job that is too slow by a share s is s
+times the trial's length behind at its end. So a trial of 20 s with a limit of 0.5 s detects 2.5%.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _STRIDE = 1.5
-"""How far to go from a rate while only one side of the maximum is known."""
+"""The factor between rates while only one bound of the maximum is known."""
 _TRIALS_MAX = 16
 
 
 @dataclass(frozen=True)
 class RateTrial:
-    """One rate that was offered: the lag at the end (None: no marker arrived, so that nothing is known) and p99."""
+    """The trial of one rate, with the lag at its end (None if no marker arrived) and the p99 latency."""
 
     rate: float
     sustained: bool
     lag_ms: float | None
     p99_ms: float | None
     back_pressure: float = 0.0
-    """In which share of looks a source was held back."""
+    """The share of readings in which a source was held back by back-pressure."""
 
 
 @dataclass
 class Search:
-    """``low`` is the highest rate known to be sustained, ``high`` the lowest known not to be."""
+    """The state of a search. ``low`` is the highest rate known to be sustained, ``high`` the lowest rate known not to
+    be."""
 
     first: float
     precision: float
@@ -42,7 +43,7 @@ class Search:
 
     @property
     def done(self) -> bool:
-        """The maximum is known up to ``precision``, or cannot be found."""
+        """Whether the maximum is known up to ``precision``, or the limit of trials is reached."""
         near = self.high is not None and self.low > 0 and self.high <= self.low * (1 + self.precision)
         return near or len(self.trials) >= _TRIALS_MAX
 
@@ -77,7 +78,7 @@ def search(
 
 
 def judged(rate: float, report: Mapping[str, Any], limit_ms: float) -> RateTrial:
-    """What a trial's report says of its rate."""
+    """The result of a trial, from its report."""
     seconds = report["latency_ms_per_second"]
     last_quarter = [second["p50"] for second in seconds[-max(len(seconds) // 4, 1) :]]
     lag_ms = statistics.median(last_quarter) if last_quarter else None

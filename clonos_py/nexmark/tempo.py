@@ -1,4 +1,4 @@
-"""When events happen: at a constant rate, or at rates that follow each other in steps, over and over."""
+"""The event times of events: at a constant rate, or at a repeating sequence of rates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _SECOND_US = 1_000_000
 
 @dataclass(frozen=True)
 class Tempo:
-    """``rates``: events per second of each step, all of which last ``step_s`` seconds."""
+    """Maps event numbers to event times. ``rates``: the events per second of each step; every step lasts ``step_s``
+    seconds."""
 
     rates: tuple[int, ...]
     step_s: int = 1
@@ -27,7 +28,7 @@ class Tempo:
         return Tempo(rates, -(-model.rate_period_s // len(rates)))
 
     def times_us(self, numbers: Int64s) -> Int64s:
-        """How long after event 0 events happen. May work in place."""
+        """The times of events, relative to event 0. May overwrite ``numbers``."""
         if len(self.rates) == 1:
             np.multiply(numbers, _SECOND_US, out=numbers)
             return np.floor_divide(numbers, self.rates[0], out=numbers)
@@ -38,18 +39,18 @@ class Tempo:
         return times
 
     def span_us(self, events: int) -> int:
-        """The longest that so many events in a row may take."""
+        """The longest time that this many consecutive events may take."""
         return -(-events * _SECOND_US // min(self.rates))
 
     def due_us(self, events: float) -> float:
-        """When event number ``events`` happens, also between two."""
+        """The time of event number ``events``, which may be fractional."""
         if len(self.rates) == 1:
             return events * _SECOND_US / self.rates[0]
         rounds, rest = divmod(events, float(self._events[-1]))
         return float(rounds * self._times[-1] + np.interp(rest, self._events, self._times))
 
     def events_until(self, time_us: float) -> float:
-        """The reverse: how many events happen before a time."""
+        """The inverse of ``due_us``: the number of events before a time."""
         if len(self.rates) == 1:
             return time_us * self.rates[0] / _SECOND_US
         rounds, rest = divmod(time_us, float(self._times[-1]))
@@ -57,7 +58,7 @@ class Tempo:
 
     @cached_property
     def _events(self) -> npt.NDArray[np.int64]:
-        """How many events have happened at the beginning of each step of a round, and at its end."""
+        """The number of events at the beginning of each step of a round, and at its end."""
         return np.cumsum([0, *(rate * self.step_s for rate in self.rates)], dtype=np.int64)
 
     @cached_property

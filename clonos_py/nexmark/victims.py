@@ -1,4 +1,4 @@
-"""Which task of a query to kill, to see whether its failure shows in the results: one with state where there is one."""
+"""The task of each query to kill in tests of exactly-once results: a stateful one, if the query has any."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _VICTIMS = {
     "q19": ("top[0]", "top[1]"),
     "q20": ("join[0]", "join[1]"),
 }
-"""At parallelism 1 and at parallelism 2."""
+"""By query: the task to kill at parallelism 1, and at parallelism 2."""
 
 
 def victim(query: str, parallelism: int) -> str:
-    """The task as one writes it, such as ``join[0]``; ``parallelism`` is 1 or 2."""
+    """The name of the task to kill, such as ``join[0]``; ``parallelism`` is 1 or 2."""
     return _VICTIMS[query][parallelism - 1]

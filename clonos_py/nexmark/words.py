@@ -1,7 +1,7 @@
-"""Counter-based random words: word i of a field of a block is a function of (seed, block, field, i) and nothing else.
+"""Counter-based random words: word i of a field of a block depends only on (seed, block, field, i).
 
-So any part of the stream can be made again, in any order and in pieces of any size. A field of a block has a 64-bit
-key (splitmix64 of seed, block and field); its words are 32 bits wide, which lets the vector units make 16 at a time.
+So any part of the stream can be regenerated, in any order and in pieces of any size. A field of a block has a 64-bit
+key (splitmix64 of seed, block and field). Its words are 32 bits wide, so that vector units can compute 16 at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MASK_64 = 2**64 - 1
 
 
 def splitmix64(x: int) -> int:
-    """The finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64 bits that looks random."""
+    """The finaliser of SplitMix64 (Steele, Lea, Flood 2014): a pseudo-random bijection of 64 bits."""
     x = (x + 0x9E3779B97F4A7C15) & _MASK_64
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK_64
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK_64
@@ -27,7 +27,7 @@ def splitmix64(x: int) -> int:
 
 
 def words(key: int, count: int) -> Uint32s:
-    """The first ``count`` words under a 64-bit key."""
+    """The first ``count`` words for a 64-bit key."""
     out = np.bitwise_xor(_lanes(count), np.uint32(key & 0xFFFFFFFF))
     shifted = np.right_shift(out, np.uint32(16))
     np.bitwise_xor(out, shifted, out=out)
@@ -42,7 +42,8 @@ def words(key: int, count: int) -> Uint32s:
 
 
 def below(random: Uint32s, bound: int | Int64s) -> Int64s:
-    """Whole numbers in [0, bound), from the high bits of random words; a bound of up to 2**31, also one per word."""
+    """Integers in [0, bound), from the high bits of random words. ``bound``: at most 2**31, for all words or one per
+    word."""
     out = random.astype(np.int64)
     np.multiply(out, bound, out=out)
     np.right_shift(out, 32, out=out)

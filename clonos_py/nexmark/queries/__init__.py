@@ -1,1 +1,1 @@
-"""The Nexmark queries, one module each, with its SQL as in the official suite."""
+"""The Nexmark queries, one module each, with the SQL of the official suite."""

@@ -1,4 +1,5 @@
-"""The simplest jobs that move rows between tasks, or call Python for each. The official suite has none like them."""
+"""Minimal jobs that shuffle rows between tasks, or call a Python function per row. They are not part of the official
+suite."""
 
 from __future__ import annotations
 
@@ -20,22 +21,22 @@ class Price(Record):
 
 
 def rebalanced(events: Streams) -> Stream[PlainBid]:
-    """Query 0 with its rows handed from one task to another."""
+    """Query 0 followed by a shuffle."""
     return events.bid.select(PlainBid).rebalance()
 
 
 def rebalanced_q1(events: Streams) -> Stream[EuroBid]:
-    """The same of query 1."""
+    """Query 1 followed by a shuffle."""
     return q1(events).rebalance()
 
 
 def rebalanced_q2(events: Streams) -> Stream[Selected]:
-    """The same of query 2."""
+    """Query 2 followed by a shuffle."""
     return q2(events).rebalance()
 
 
 def chain(events: Streams) -> Stream[Price]:
-    """Five maps of narrow rows, a shuffle before each."""
+    """Five maps over narrow rows, each after a shuffle."""
     stream = events.bid.select(Price)
     for _ in range(_LENGTH):
         stream = stream.rebalance().select(Price, price=col("price") + 1)
@@ -43,7 +44,7 @@ def chain(events: Streams) -> Stream[Price]:
 
 
 def wide_chain(events: Streams) -> Stream[Bid]:
-    """The same with all columns of a bid."""
+    """Five maps over all columns of a bid, each after a shuffle."""
     stream = events.bid
     for _ in range(_LENGTH):
         stream = stream.rebalance().select(Bid, price=col("price") + 1)
@@ -51,10 +52,10 @@ def wide_chain(events: Streams) -> Stream[Bid]:
 
 
 def row_function(events: Streams) -> Stream[Price]:
-    """A Python function that is called with each bid, four columns in and out."""
+    """A Python function called for each bid, with four columns in and out."""
     return events.bid.map(in_euros)
 
 
 def in_euros(bid: Price) -> Price:
-    """Query 1 as one would write it for one bid."""
+    """Query 1 as a row function."""
     return Price(bid.auction, bid.bidder, bid.price * 908 // 1000, bid.date_time)

@@ -1,4 +1,4 @@
-"""Query 0, pass through: what it costs to do nothing.
+"""Query 0, pass through: measures the overhead of the engine.
 
 SELECT auction, bidder, price, dateTime, extra FROM bid
 """

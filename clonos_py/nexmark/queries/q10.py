@@ -4,7 +4,7 @@ CREATE TABLE nexmark_q10 (auction BIGINT, ..., dt STRING, hm STRING) PARTITIONED
 SELECT auction, bidder, price, dateTime, extra, DATE_FORMAT(dateTime, 'yyyy-MM-dd'), DATE_FORMAT(dateTime, 'HH:mm')
 FROM bid
 
-Where results go to files, these lie in folders ``dt=.../hm=...``. A folder grows with each checkpoint that completes.
+A file sink writes results to folders ``dt=.../hm=...``. A folder gets new files with each completed checkpoint.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Query 11, user sessions: how many bids does somebody make until pausing for 10 seconds?
+"""Query 11, user sessions: how many bids does a bidder make before a pause of 10 seconds?
 
 SELECT B.bidder, count(*) AS bid_count, SESSION_START(B.dateTime, INTERVAL '10' SECOND) AS starttime,
        SESSION_END(B.dateTime, INTERVAL '10' SECOND) AS endtime

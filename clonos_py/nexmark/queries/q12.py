@@ -1,10 +1,10 @@
-"""Query 12, processing-time windows: how many bids does somebody make within 10 seconds of the system's time?
+"""Query 12, processing-time windows: how many bids does a bidder make within 10 seconds of processing time?
 
 SELECT bidder, count(*) AS bid_count, window_start AS starttime, window_end AS endtime
 FROM TABLE(TUMBLE(TABLE (SELECT *, PROCTIME() AS p_time FROM bid), DESCRIPTOR(p_time), INTERVAL '10' SECOND))
 GROUP BY bidder, window_start, window_end
 
-Which window a bid falls into is chance; what must hold is the sum of all counts.
+The window of a bid is nondeterministic. Only the sum of all counts is fixed.
 """
 
 from __future__ import annotations

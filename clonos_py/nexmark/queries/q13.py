@@ -1,10 +1,10 @@
-"""Query 13, bounded side input: bids with what a file says of them.
+"""Query 13, bounded side input: bids enriched from a side input.
 
 SELECT B.auction, B.bidder, B.price, B.dateTime, S.value
 FROM (SELECT *, PROCTIME() AS p_time FROM bid) B
 JOIN side_input FOR SYSTEM_TIME AS OF B.p_time AS S ON mod(B.auction, 10000) = S.key
 
-The side input does not change, so that it does not matter when a bid meets it.
+The side input does not change, so the time of the join does not matter.
 """
 
 from __future__ import annotations

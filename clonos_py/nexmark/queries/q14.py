@@ -1,4 +1,4 @@
-"""Query 14, calculation: bids of a middling price in euros, with the kind of hour they came at and a count of letters.
+"""Query 14, calculation: bids in a price range in euros, with the time of day and a count of letters.
 
 SELECT auction, bidder, 0.908 * price AS price,
        CASE WHEN HOUR(dateTime) >= 8 AND HOUR(dateTime) <= 18 THEN 'dayTime'
@@ -6,7 +6,7 @@ SELECT auction, bidder, 0.908 * price AS price,
        dateTime, extra, count_char(extra, 'c') AS c_counts
 FROM bid WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000
 
-``count_char`` is a function of the user's.
+``count_char`` is a user-defined function.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class TimedBid(Record):
 
 @deterministic
 def count_c(column: Any) -> Any:
-    """How often the letter c is in each text, counted in the bytes of all of them at once."""
+    """The number of letters c in each text, counted in the bytes of the whole column at once."""
     bounds, letters = texts(column)
-    found = np.append(letters == ord("c"), False)  # behind the last letter an empty text may begin
+    found = np.append(letters == ord("c"), False)  # an empty text may begin after the last letter
     counts = np.add.reduceat(found, bounds[:-1], dtype=np.int64) if len(column) else bounds[:0]
     return pa.array(np.where(np.diff(bounds) > 0, counts, 0))
 

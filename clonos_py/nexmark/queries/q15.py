@@ -1,4 +1,4 @@
-"""Query 15, bidding statistics: how many bids, bidders and auctions are there a day, at which level of prices?
+"""Query 15, bidding statistics: the numbers of bids, bidders and auctions per day and price level.
 
 SELECT DATE_FORMAT(dateTime, 'yyyy-MM-dd') AS `day`, count(*) AS total_bids,
        count(*) FILTER (WHERE price < 10000) AS rank1_bids,
@@ -36,18 +36,18 @@ class DayReport(Record):
 
 
 def levels() -> dict[str, Expr]:
-    """Of prices, by name."""
+    """The price levels, by name."""
     price = col("price")
     return {"rank1": price < 10_000, "rank2": (price >= 10_000) & (price < 1_000_000), "rank3": price >= 1_000_000}
 
 
 def bids_by_level() -> dict[str, Any]:
-    """How many bids, in all and at each level."""
+    """The number of bids, in total and at each price level."""
     return {"total_bids": count()} | {f"{name}_bids": count().where(level) for name, level in levels().items()}
 
 
 def statistics() -> dict[str, Any]:
-    """How many bids, different bidders and different auctions, in all and at each level."""
+    """The numbers of bids, distinct bidders and distinct auctions, in total and at each price level."""
     found = bids_by_level()
     for what in ("bidder", "auction"):
         found[f"total_{what}s"] = col(what).count_distinct()

@@ -1,4 +1,4 @@
-"""Query 16, channel statistics: how many bids, bidders and auctions are there a day on each channel, at which prices?
+"""Query 16, channel statistics: the numbers of bids, bidders and auctions per channel, day and price level.
 
 SELECT channel, DATE_FORMAT(dateTime, 'yyyy-MM-dd') AS `day`, max(DATE_FORMAT(dateTime, 'HH:mm')) AS `minute`,
        (the counts of query 15)

@@ -1,4 +1,4 @@
-"""Query 17, auction statistics: how many bids does an auction get a day, and at which prices?
+"""Query 17, auction statistics: the number of bids and their prices per auction and day.
 
 SELECT auction, DATE_FORMAT(dateTime, 'yyyy-MM-dd') AS `day`, count(*) AS total_bids,
        count(*) FILTER (WHERE price < 10000) AS rank1_bids,
@@ -7,7 +7,7 @@ SELECT auction, DATE_FORMAT(dateTime, 'yyyy-MM-dd') AS `day`, count(*) AS total_
        min(price) AS min_price, max(price) AS max_price, avg(price) AS avg_price, sum(price) AS sum_price
 FROM bid GROUP BY auction, DATE_FORMAT(dateTime, 'yyyy-MM-dd')
 
-An average of integers is an integer there, rounded towards zero.
+In Flink SQL, an average of integers is an integer, rounded towards zero.
 """
 
 from __future__ import annotations

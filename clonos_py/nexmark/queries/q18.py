@@ -1,4 +1,4 @@
-"""Query 18, last bid: what did somebody last bid for an auction?
+"""Query 18, last bid: the last bid of each bidder for each auction.
 
 SELECT auction, bidder, price, channel, url, dateTime, extra
 FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY bidder, auction ORDER BY dateTime DESC) AS rank_number FROM bid)

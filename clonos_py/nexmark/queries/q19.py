@@ -3,7 +3,8 @@
 SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC) AS rank_number FROM bid)
 WHERE rank_number <= 10
 
-Which of two equal bids is ahead is left open there; here it is the earlier one (ORDER BY price DESC, dateTime ASC).
+The official SQL does not define the order of equal bids. Here the earlier one is first (ORDER BY price DESC, dateTime
+ASC).
 """
 
 from __future__ import annotations

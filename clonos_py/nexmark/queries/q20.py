@@ -1,10 +1,10 @@
-"""Query 20, bids with their auction: all bids for auctions of category 10, and what is known of these.
+"""Query 20, bids with their auction: all bids for auctions of category 10, with the auction's columns.
 
 SELECT auction, bidder, price, channel, url, B.dateTime, B.extra,
        itemName, description, initialBid, reserve, A.dateTime, expires, seller, category, A.extra
 FROM bid AS B INNER JOIN auction AS A ON B.auction = A.id WHERE A.category = 10
 
-A bid may come before its auction: the join keeps all of both sides.
+A bid may arrive before its auction, so the join stores all rows of both sides.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Query 21, channel id: bids with the number of their channel, as known or as their page says.
+"""Query 21, channel id: bids with the id of their channel, from a fixed list or from the URL.
 
 SELECT auction, bidder, price, channel,
        CASE WHEN lower(channel) = 'apple' THEN '0' WHEN lower(channel) = 'google' THEN '1'
@@ -7,7 +7,7 @@ SELECT auction, bidder, price, channel,
 FROM bid WHERE REGEXP_EXTRACT(url, '(&|^)channel_id=([^&]*)', 2) IS NOT NULL
       OR lower(channel) IN ('apple', 'google', 'facebook', 'baidu')
 
-A channel is one of the four or the page names it, just where channel_id is not null.
+The condition holds exactly if channel_id is not null.
 """
 
 from __future__ import annotations

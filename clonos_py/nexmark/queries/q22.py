@@ -1,4 +1,4 @@
-"""Query 22, directories of pages: in which folders lies the page that a bid came from?
+"""Query 22, URL directories: the directories in the URL of each bid.
 
 SELECT auction, bidder, price, channel,
        SPLIT_INDEX(url, '/', 3) AS dir1, SPLIT_INDEX(url, '/', 4) AS dir2, SPLIT_INDEX(url, '/', 5) AS dir3

@@ -1,9 +1,9 @@
-"""Query 3, local item suggestion: who sells in Oregon, Idaho or California in category 10, and which auctions?
+"""Query 3, local item suggestion: sellers in Oregon, Idaho or California, with their auctions in category 10.
 
 SELECT P.name, P.city, P.state, A.id FROM auction AS A INNER JOIN person AS P ON A.seller = P.id
 WHERE A.category = 10 AND (P.state = 'OR' OR P.state = 'ID' OR P.state = 'CA')
 
-A seller may register after the auction: the join keeps all of both sides.
+A seller may register after the auction, so the join stores all rows of both sides.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Query 4, average price for a category: what do auctions of a category go for, on average?
+"""Query 4, average price for a category: the average final price of the auctions in each category.
 
 SELECT Q.category AS id, AVG(Q.final) AS final
 FROM (SELECT MAX(B.price) AS final, A.category FROM auction A, bid B
@@ -6,8 +6,8 @@ FROM (SELECT MAX(B.price) AS final, A.category FROM auction A, bid B
       GROUP BY A.id, A.category) Q
 GROUP BY Q.category
 
-An average of integers is an integer there, rounded towards zero. The highest bid of an auction rises until it ends, and
-each time the average of its category changes.
+In Flink SQL, an average of integers is an integer, rounded towards zero. The highest bid of an auction rises until the
+auction ends, and each time the average of its category changes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Average(Record):
 
 
 def bids_in_time(events: Streams) -> Stream[CategoryBid]:
-    """Bids with the category of their auction."""
+    """Bids made while their auction was open, with its category."""
     auctions = events.auction.select("date_time", "expires", auction=col("id"), id=col("category"))
     bids = events.bid.select("price", "auction", bid_time=col("date_time"))
     return auctions.join(bids, on="auction", within=until("expires"), into=CategoryBid).named("join")

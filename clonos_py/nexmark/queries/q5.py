@@ -9,8 +9,9 @@ JOIN (SELECT max(CountBids.num) AS maxn, CountBids.starttime, CountBids.endtime
 ON AuctionBids.starttime = MaxBids.starttime AND AuctionBids.endtime = MaxBids.endtime
    AND AuctionBids.num >= MaxBids.maxn
 
-No count exceeds the maximum, so ">=" is "=". A result of a window that ends at t stands just before t; between two
-ends of hopping windows, which are 2 seconds apart, lie the results of one window.
+No count exceeds the maximum, so ">=" is equivalent to "=". The event time of a result is just before the end of its
+window. The ends of hopping windows are 2 seconds apart, so a tumbling window of 2 seconds holds the results of one
+hopping window.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Query 6, average selling price by seller: of each sale and the seller's ten sales before it.
+"""Query 6, average selling price by seller, over each sale and the seller's ten previous sales.
 
 SELECT Q.seller, AVG(Q.price) OVER (PARTITION BY Q.seller ORDER BY Q.dateTime ROWS BETWEEN 10 PRECEDING AND CURRENT ROW)
 FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY A.id, A.seller ORDER BY B.price DESC) AS rownum
@@ -6,9 +6,10 @@ FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY A.id, A.seller ORDER BY B.price 
             WHERE A.id = B.auction AND B.dateTime BETWEEN A.dateTime AND A.expires)
       WHERE rownum <= 1) AS Q
 
-An average of integers is an integer there, rounded towards zero; of equal bids the earliest wins. Streaming SQL engines
-cannot do it: rows of Q change. A process function can, since it knows when they do not any more: an auction's winner
-when it has expired, and a sale's place among those of its seller when no auction is open that may have an earlier one.
+In Flink SQL, an average of integers is an integer, rounded towards zero. Of equal bids, the earliest wins. Streaming
+SQL engines cannot run this query, since rows of Q change. A process function can, since it can detect when they are
+final: the winner of an auction when the auction has expired, and the position of a sale among those of its seller when
+no open auction can produce an earlier sale.
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ class LastSales(Process[Offer, AveragePrice]):
     """The sales of a seller, in the order of their bids."""
 
     best: MapState[int, Offer] = map_state()
-    """Of each auction that is open."""
+    """The best offer for each open auction."""
     sold: ListState[Offer] = list_state()
-    """Sales that an open auction may still come before."""
+    """Sales that an earlier sale, of a still open auction, may still precede."""
     prices: ListState[int] = list_state()
-    """Of the last sales."""
+    """The prices of the last sales."""
     closing = event_timer()
-    """When the last of the open auctions has expired."""
+    """Fires when the last open auction has expired."""
 
     def on_row(self, offer: Offer, ctx: Context) -> Iterator[AveragePrice]:
         yield from self._settled(offer.date_time)
@@ -74,7 +75,7 @@ class LastSales(Process[Offer, AveragePrice]):
         yield from self._settled(ctx.event_time)
 
     def _settled(self, now: int) -> Iterator[AveragePrice]:
-        """The sales whose place is certain by now."""
+        """The average prices of sales whose position is final at ``now``."""
         for sale in [offer for offer in self.best.values() if offer.expires < now]:
             self.sold.append(self.best.pop(sale.id))
         self.sold.sort(key=lambda sale: sale.date_time)

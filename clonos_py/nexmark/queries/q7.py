@@ -5,8 +5,8 @@ JOIN (SELECT MAX(price) AS maxprice, window_end AS dateTime
       FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '10' SECOND)) GROUP BY window_start, window_end) B1
 ON B.price = B1.maxprice WHERE B.dateTime BETWEEN B1.dateTime - INTERVAL '10' SECOND AND B1.dateTime
 
-A bid at the very end of a window counts for the next one only. Before bids are sent anywhere, those are left out that
-a higher one in their batch and window outdoes already: what is left is a handful, and the result the same.
+A bid exactly at the end of a window belongs to the next window only. Before the shuffle, bids are dropped if their
+batch has a higher bid in the same window. Only a few bids remain, and the result is the same.
 """
 
 from __future__ import annotations

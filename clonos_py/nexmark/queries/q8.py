@@ -1,4 +1,4 @@
-"""Query 8, monitor new users: who registered and put something up for auction within the same 10 seconds?
+"""Query 8, monitor new users: people who registered and opened an auction within the same 10 seconds.
 
 SELECT P.id, P.name, P.starttime
 FROM (SELECT id, name, window_start AS starttime, window_end AS endtime
@@ -9,7 +9,7 @@ JOIN (SELECT seller, window_start AS starttime, window_end AS endtime
       GROUP BY seller, window_start, window_end) A
 ON P.id = A.seller AND P.starttime = A.starttime AND P.endtime = A.endtime
 
-People register once, so that only the sellers have to be made distinct.
+People register once, so only the sellers must be deduplicated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Query 9, winning bids: the highest bid for each auction while it was open, the earliest of equals.
+"""Query 9, winning bids: the highest bid for each auction while it was open, the earliest of equal ones.
 
 SELECT id, itemName, description, initialBid, reserve, dateTime, expires, seller, category, extra,
        auction, bidder, price, bid_dateTime, bid_extra
