@@ -1,4 +1,4 @@
-"""Which runs there are: every combination that CheckMate evaluates, each some times."""
+"""The grid of runs: every combination that CheckMate evaluates, repeated several times."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from clonos_py.model.protocols import PROTOCOLS
 
 CYCLE = "reachability"
 KEYED = ("q3", "q8", "q12")
-"""Queries that skew can hit. Query 1 shuffles nothing; the cyclic query has no skew in the paper either."""
+"""Queries that skew affects. Query 1 has no shuffle, and the paper runs the cyclic query without skew, too."""
 QUERIES = ("q1", *KEYED, CYCLE)
 CAUSAL, ROLLBACK, NONE = "causal", "rollback", "none"
 RECOVERIES = (CAUSAL, ROLLBACK, NONE)
 BY_HASH, BY_REMAINDER = "hash", "mod"
 KEYS = (BY_HASH, BY_REMAINDER)
-"""How rows are shared among tasks: by the engine's hash of the key, or as the paper's implementation does, by the
-remainder of the key."""
+"""How rows are partitioned: by the engine's hash of the key, or by the key modulo the parallelism, as in the paper's
+implementation."""
 PARALLELISM_MAX, SKEW_MAX = 128, 100
 LOAD, LOADS_SKEWED = 80, (50, 80)
 """Percent of the maximum sustainable throughput."""
@@ -33,8 +33,8 @@ _SETTINGS: Mapping[str, Mapping[str, object]] = {
 
 @dataclass(frozen=True)
 class Variant:
-    """What has a maximum sustainable throughput of its own. ``protocol`` and ``recovery`` are both ``none`` where there
-    are no checkpoints."""
+    """A combination that has its own maximum sustainable throughput. ``protocol`` and ``recovery`` are both ``none``
+    for runs without checkpoints."""
 
     query: str
     protocol: str
@@ -43,13 +43,13 @@ class Variant:
 
     @property
     def settings(self) -> dict[str, object]:
-        """Those in which variants differ, as a command line writes them."""
+        """The settings in which variants differ, in the syntax of the command line."""
         chosen = {} if self.recovery == NONE else {"protocol": self.protocol, "checkpoint_calls": "independent"}
         return {"chaining": "off", "parallelism": self.parallelism, **chosen, **_SETTINGS[self.recovery]}
 
     @property
     def kills(self) -> bool:
-        """Whether a task is killed: without checkpoints nothing could go on."""
+        """Whether a task is killed. Without checkpoints the job could not recover."""
         return self.recovery != NONE
 
     def __str__(self) -> str:
@@ -59,8 +59,8 @@ class Variant:
 
 @dataclass(frozen=True)
 class CheckmateCell:
-    """One run. ``load``: in percent of the maximum sustainable throughput; None where a rate is given. ``skew``: the
-    percentage of events that are hot. ``keys``: how rows are shared; without skew by hash."""
+    """One run. ``load``: percent of the maximum sustainable throughput; None if a rate is given. ``skew``: the
+    percentage of hot events. ``keys``: how rows are partitioned; by hash without skew."""
 
     variant: Variant
     skew: int
@@ -70,7 +70,7 @@ class CheckmateCell:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What says which run it is, flat, for a file."""
+        """The identity of the run as a flat dict, for the results file."""
         return {**asdict(self.variant), "skew": self.skew, "load": self.load, "run": self.run, "keys": self.keys}
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class CheckmateCell:
 
 @dataclass(frozen=True)
 class Choice:
-    """What is asked for. Raises SettingError for what there is not."""
+    """The requested part of the grid. Raises SettingError for unknown values."""
 
     queries: Sequence[str] = QUERIES
     protocols: Sequence[str] = PROTOCOLS
@@ -113,7 +113,7 @@ def _check_range(what: str, given: Sequence[int], least: int, most: int) -> None
 
 
 def variants(choice: Choice) -> Iterator[Variant]:
-    """A query's together; the baseline without checkpoints first."""
+    """All variants, grouped by query and parallelism; the baseline without checkpoints is first in each group."""
     for query, parallelism in itertools.product(choice.queries, choice.parallelisms):
         if NONE in choice.recoveries:
             yield Variant(query, NONE, NONE, parallelism)
@@ -123,8 +123,8 @@ def variants(choice: Choice) -> Iterator[Variant]:
 
 
 def cells(choice: Choice, paced: bool) -> list[CheckmateCell]:
-    """All runs, a variant's together. ``paced``: at a given rate, which leaves one load. The baseline is not skewed.
-    Raises SettingError if there are none."""
+    """All runs, grouped by variant. ``paced``: runs at a given rate, for which there is only one load. The baseline is
+    run without skew only. Raises SettingError if there are no runs."""
     found = [
         CheckmateCell(variant, skew, load, run, keys)
         for variant in variants(choice)

@@ -1,7 +1,8 @@
-"""The tables and figures 7 to 13 of CheckMate as one HTML page. Pure, but for the style sheet.
+"""The tables and figures 7 to 13 of CheckMate as one HTML page. Pure, except that it reads the style sheet.
 
-Figures 7, 8 and 11 are drawn over the number of workers, 9 and 10 over time, 12 and 13 over the share of hot events: a
-plot for each query, a line for each protocol and recovery. Points are medians over the repetitions of a run.
+Figures 7, 8 and 11 are plotted over the number of workers, 9 and 10 over time, 12 and 13 over the share of hot events.
+There is a plot for each query, and a line for each protocol and recovery. Points are medians over the repetitions of a
+run.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from clonos_py.model.protocols import PROTOCOLS
 from clonos_py.observe.plots import Plot, Point, linear, logarithmic, style
 
 Lines = Mapping[TableRow, Sequence[Point]]
-"""The number of workers is that of the points where it is the horizontal axis."""
+"""The points of each line. ``parallelism`` of the row is always 0: the points or the title give the number of
+workers."""
 
 _WIDTH, _HEIGHT = 500, 180
 _WORKERS, _SECONDS, _PERCENT = " workers", " s", "%"
@@ -38,7 +40,7 @@ _WORKERS, _SECONDS, _PERCENT = " workers", " s", "%"
 
 @dataclass(frozen=True)
 class Figure:
-    """One plot. ``unit``: of the horizontal axis; ``marked``: where a task was killed."""
+    """One plot. ``unit``: that of the horizontal axis; ``marked``: the time at which a task was killed."""
 
     title: str
     unit: str
@@ -59,7 +61,7 @@ class Figure:
 
 
 def page(searches: Iterable[Line], runs: Iterable[Line], terms: Mapping[str, Any]) -> str:
-    """The whole document."""
+    """The whole HTML document."""
     searches, runs = list(searches), list(runs)
     meta = ", ".join(f"{name} {value}" for name, value in terms.items() if value not in (None, {}))
     return "\n".join(
@@ -79,7 +81,7 @@ def page(searches: Iterable[Line], runs: Iterable[Line], terms: Mapping[str, Any
 
 
 def figures(searches: Iterable[Line], runs: Iterable[Line]) -> list[Figure]:
-    """All for which there is a point, in the order of their numbers."""
+    """All figures that have at least one point, in the order of their numbers."""
     groups = Repetitions(runs)
     found = (
         *_throughputs(searches),
@@ -118,7 +120,7 @@ def _by_workers(title: str, groups: Repetitions, value: Value) -> Iterator[Figur
 
 
 def _over_time(title: str, groups: Repetitions, percentile: str) -> Iterator[Figure]:
-    """Plots for each number of workers. Of seconds since the warm-up."""
+    """Plots over seconds since the warm-up, one for each query and number of workers."""
     for query in groups.queries():
         for workers in sorted({row.parallelism for row in groups.ranks()}):
             runs = {row: groups.of(query, row) for row in groups.ranks() if row.parallelism == workers}
@@ -136,7 +138,7 @@ def _seconds(runs: Sequence[Metrics], percentile: str) -> list[Point]:
 
 
 def _by_skew(title: str, groups: Repetitions, value: Value, loads: Sequence[int]) -> Iterator[Figure]:
-    """Plots for each number of workers, load and way to share keys, also for runs at a given rate."""
+    """Plots over skew, one for each query, number of workers, load and partitioning. Includes runs at a given rate."""
     rows, skews = groups.ranks(skewed=True), groups.skews()
     workers = sorted({row.parallelism for row in rows})
     given = [load for load in groups.loads() if load is None or load in loads]
@@ -157,13 +159,13 @@ def _by_skew(title: str, groups: Repetitions, value: Value, loads: Sequence[int]
 
 
 def _median(metrics: Sequence[Metrics], value: Value) -> list[float]:
-    """One number, or none."""
+    """The median as a list of one number, or an empty list if no run has the value."""
     found = [number for each in metrics if (number := value(each)) is not None]
     return [statistics.median(found)] if found else []
 
 
 def _name(protocol: str, recovery: str) -> TableRow:
-    """What has a line of its own."""
+    """The identity of a line in a plot."""
     return TableRow(0, protocol, recovery)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from clonos_py.model.protocols import ALIGNED, INDUCED, UNCOORDINATED
 
 Figures = Mapping[tuple[int, str], Mapping[str, str]]
-"""By workers and protocol, then by query, as the paper writes them."""
+"""Values as printed in the paper, by workers and protocol, then by query."""
 
 
 def _row(*values: str) -> dict[str, str]:
@@ -32,7 +32,7 @@ INVALID: Figures = {
     (50, UNCOORDINATED): _row("1437 (0%)", "2399 (3%)", "1924 (2%)", "1446 (3%)"),
     (50, INDUCED): _row("1428 (0%)", "2517 (4%)", "1920 (3%)", "1451 (3%)"),
 }
-"""Table III: checkpoints in all, and how many of them were invalid."""
+"""Table III: the total number of checkpoints, and the share of invalid ones."""
 
 CYCLIC: Mapping[tuple[int, str], Mapping[str, str]] = {
     (5, UNCOORDINATED): {"CT": "0.01 ms", "RT": "620 ms", "IC": "1.4%"},
@@ -52,6 +52,6 @@ SAID: Mapping[str, str] = {
     "12": "COOR worst in both: an order of magnitude with every step of skew at 50% load; UNC and CIC stay low",
     "13": "all protocols alike",
 }
-"""What the text says of figures, which give no numbers."""
+"""The paper's statements about figures for which it prints no numbers."""
 
 LABELS: Mapping[str, str] = {ALIGNED: "COOR", UNCOORDINATED: "UNC", INDUCED: "CIC"}

@@ -1,12 +1,12 @@
-"""The file of finished runs: a line of JSON each, so that a run that is interrupted loses no other.
+"""The results file: one line of JSON per finished run, so that an interrupted run does not affect others.
 
     {"kind": "terms", "format": 1, "terms": {...}, "versions": {...}}        the first line: what all runs share
     {"kind": "mst", QUERY, "events_per_s": ..., "trials": [...]}             a maximum sustainable throughput
     {"kind": "run", QUERY, "skew": 0, "load": 80, "run": 1, "keys": "hash", "rate": ..., "metrics": ..., ...}
 
-QUERY stands for ``query``, ``protocol``, ``recovery`` and ``parallelism``. ``load`` is null where the rate was given.
-``rate`` is null where events were read as fast as they could be. ``metrics`` is what ``metrics.measured`` gives. A run
-or a search that failed has ``error`` instead; it is done again. Of lines for the same the last one counts.
+QUERY stands for ``query``, ``protocol``, ``recovery`` and ``parallelism``. ``load`` is null if the rate was given.
+``rate`` is null if events were read as fast as possible. ``metrics`` is the result of ``metrics.measured``. A failed
+run or search has ``error`` instead, and is repeated. Of several lines with the same identity, the last one counts.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ Line = dict[str, Any]
 
 
 class Results:
-    """The lines of a file, read once; ``keep`` adds one."""
+    """The lines of a results file, which is read once. ``keep`` appends a line."""
 
     def __init__(self, path: Path) -> None:
-        """Raises SettingError for a file that is none of this kind, or damaged before its last line."""
+        """Raises SettingError for a file that is not a results file, or is damaged before its last line."""
         self._path = path
         self.terms: Mapping[str, Any] | None = None
         self.cut_off: str | None = None
-        """What the last line was if it is no whole one, in words."""
+        """A message about the last line if it is incomplete; otherwise None."""
         self._whole_bytes = 0
         self._lines: dict[tuple[str, ...], Line] = {}
         for line in self._read():
             self._take(line)
 
     def begin(self, terms: Mapping[str, Any], versions: Mapping[str, str]) -> None:
-        """Before the first ``keep``. Removes what was cut off. Raises SettingError if the file holds runs of other
-        terms, or cannot be written."""
+        """Must be called before the first ``keep``. Removes an incomplete last line. Raises SettingError if the file
+        holds runs with other terms, or cannot be written."""
         known = terms if self.terms is None else self.terms
         differing = [key for key in sorted({*known, *terms}) if known.get(key) != terms.get(key)]
         if differing:
@@ -63,27 +63,27 @@ class Results:
     # ---- lines
 
     def throughput(self, variant: Variant) -> float | None:
-        """The maximum sustainable throughput, if it was found."""
+        """The maximum sustainable throughput; None if it was not found."""
         found = self._lines.get(("mst", *map(str, asdict(variant).values())))
         return None if found is None else found.get("events_per_s")
 
     def has(self, cell: CheckmateCell) -> bool:
-        """Whether the run was done, without an error."""
+        """Whether the run has finished without an error."""
         found = self._lines.get(("run", *map(str, cell.key.values())))
         return found is not None and "error" not in found
 
     def keep(self, kind: str, key: Mapping[str, Any], content: Mapping[str, Any]) -> None:
-        """Raises SettingError if it cannot be written."""
+        """Appends a line. Raises SettingError if the file cannot be written."""
         line = {"kind": kind, **key, **content}
         self._append(line)
         self._take(line)
 
     def searches(self) -> Iterator[Line]:
-        """The maximum sustainable throughputs that were found."""
+        """The successful searches for maximum sustainable throughputs."""
         return self._good("mst")
 
     def runs(self) -> Iterator[Line]:
-        """The runs that were done."""
+        """The successful runs."""
         return self._good("run")
 
     def _good(self, kind: str) -> Iterator[Line]:
@@ -138,7 +138,7 @@ class Results:
 
 
 def _parsed(text: bytes) -> Line | None:
-    """None for what is no whole line of a kind that there is."""
+    """The parsed line; None if it is incomplete or of an unknown kind."""
     try:
         line = json.loads(text)
     except ValueError:

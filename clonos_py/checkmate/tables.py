@@ -1,8 +1,8 @@
-"""The tables of CheckMate, and such of its figures: medians over the repetitions of a run, beside what the paper has.
-Pure.
+"""The tables of CheckMate, and tables of its figures: medians over the repetitions of a run, with the paper's values
+for comparison. Pure.
 
-A median over fewer runs than there are says so: ``85 (3 of 5)`` where two runs have no such number, a dash where none
-has one.
+A median over only some of the runs is marked: ``85 (3 of 5)`` if two runs have no such value, and a dash if no run has
+one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HEADINGS = ("workers", "protocol", "recovery")
 
 
 class TableRow(NamedTuple):
-    """A row of most tables, in the order of the tables."""
+    """The row of a table. ``place`` is its sort key."""
 
     parallelism: int
     protocol: str
@@ -44,7 +44,7 @@ class TableRow(NamedTuple):
 
 
 class Skew(NamedTuple):
-    """Percent of hot events, and how their rows are shared among tasks."""
+    """The percentage of hot events, and how rows are partitioned."""
 
     percent: int = 0
     keys: str = BY_HASH
@@ -54,7 +54,7 @@ _NO_SKEW = Skew()
 
 
 class MedianTable(NamedTuple):
-    """``said``: what the paper says of it in words."""
+    """A table of medians. ``said``: the paper's statement about it."""
 
     title: str
     headings: Sequence[str]
@@ -76,7 +76,7 @@ def _markdown(table: MedianTable) -> Iterator[str]:
 
 
 def tables(searches: Iterable[Line], runs: Iterable[Line]) -> list[MedianTable]:
-    """All for which there is anything."""
+    """All tables that have data."""
     groups = Repetitions(runs)
     return [
         *_searched(searches),
@@ -100,7 +100,7 @@ def tables(searches: Iterable[Line], runs: Iterable[Line]) -> list[MedianTable]:
 
 
 class Repetitions:
-    """Runs that differ in their repetition only."""
+    """Groups runs that differ only in their repetition."""
 
     def __init__(self, runs: Iterable[Line]) -> None:
         self._metrics: dict[tuple[str, TableRow, Skew, int | None], list[Metrics]] = {}
@@ -125,7 +125,7 @@ class Repetitions:
         return sorted({load for *_, load in self._metrics}, key=lambda load: load or 0)
 
     def of(self, query: str, rank: TableRow, skew: Skew = _NO_SKEW, load: int | None = None) -> list[Metrics]:
-        """``load`` None: whatever it is, where there is one only."""
+        """The metrics of the repetitions of a run. ``load``: None for runs of any load, if there is only one."""
         if load is not None:
             return self._metrics.get((query, rank, skew, load), [])
         wanted = (query, rank, skew)
@@ -169,7 +169,7 @@ def _expected_share(metrics: Metrics) -> float | None:
 
 
 def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], said: str = "") -> Iterator[MedianTable]:
-    """Nothing where no cell under a query says anything."""
+    """Yields the table, or no table if all cells of its queries are absent."""
     if any(cell != ABSENT for row in rows for cell in row[len(_HEADINGS) :]):
         yield MedianTable(title, headings, rows, said)
 
@@ -221,7 +221,7 @@ def _invalid(groups: Repetitions) -> Iterator[MedianTable]:
 
 
 def _snapshots(metrics: Sequence[Metrics]) -> str:
-    """In all, invalid, how many were expected to be, and forced if any were."""
+    """The number of snapshots, the share of invalid ones, the expected share, and the number of forced ones, if any."""
     if not metrics:
         return ABSENT
     forced = median(metrics, lambda m: m["checkpoints"]["forced"], "{:,.0f}")
@@ -263,7 +263,7 @@ def _searched(searches: Iterable[Line]) -> Iterator[MedianTable]:
 
 
 def _measured(groups: Repetitions) -> Iterator[MedianTable]:
-    """Also of runs with a pace: where it is less than their rate, they did not keep up."""
+    """The throughput of all runs. A paced run whose throughput is below its rate did not keep up."""
     found = {
         (query, rank): statistics.median(rates)
         for query in groups.queries()
@@ -291,7 +291,7 @@ def _throughputs(title: str, found: Throughputs, said: str = "") -> Iterator[Med
 def _skewed(
     title: str, groups: Repetitions, value: Value, loads: Sequence[int], figure: str = ""
 ) -> Iterator[MedianTable]:
-    """A table for each load, also for runs at a given rate."""
+    """One table for each load. Includes runs at a given rate."""
     queries = [query for query in groups.queries() if query in KEYED]
     for load in [found for found in groups.loads() if found is None or found in loads]:
         rows = [
