@@ -1,1 +1,1 @@
-"""What runs on PySpark: events, the batch oracle, figures of traces. Nothing outside this room imports pyspark."""
+"""The parts that run on PySpark: events, the batch oracle, analysis of traces. No other room imports pyspark."""

@@ -1,14 +1,15 @@
-"""From a trace to figures: latency, throughput, checkpoints, restarts and recoveries, what the protocol costs.
+"""Computes figures from a trace: latency, throughput, checkpoints, restarts, recoveries, and the overhead of the
+protocol.
 
-What the figures mean (CheckMate's definitions, the same for every protocol):
+The definitions are CheckMate's, and the same for every protocol:
 
-- latency: from when an event should have been created to when it reached a sink, sampled by markers;
-- checkpointing time: from trigger to durable;
-- restart: from detection to the first record that the replacement processes, replay prepared;
-- recovery: from the failure until latency is back within 10% of what it was before;
+- latency: the time from when an event was due until it reached a sink, sampled by markers;
+- checkpointing time: the time from the trigger until the checkpoint is durable;
+- restart: the time from detection until the replacement is ready to process its first record, with its replay prepared;
+- recovery: the time from the failure until latency is again within 10% of that before;
 - overhead: bytes of determinants sent per byte of rows sent.
 
-Spark reduces the trace to small tables by time, whatever its size; what is made of them is plain Python.
+Spark reduces a trace of any size to small tables by time. Plain Python computes the figures from these.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ Row = dict[str, Any]
 
 
 def analyse(spark: SparkSession, trace: Path) -> Row:
-    """Everything, as plain data for JSON. Times are in seconds since the job was deployed unless their name says
-    otherwise."""
+    """All figures of a trace, as plain data for JSON. Times are in seconds since deployment, unless their name has
+    another unit."""
     header = read_header(trace)
     loaded = tables.load(spark, trace)
     readings, markers, events = (loaded[name] for name in ("readings", "markers", "events"))
@@ -88,7 +89,8 @@ def _windows(markers: DataFrame) -> list[LatencyWindow]:
 
 
 def _latency(markers: DataFrame, failed: Sequence[Row], step_us: int) -> Row:
-    """``overall`` leaves out the warm-up, ``undisturbed`` also what came from a failure until its recovery."""
+    """Latency percentiles by scope. ``overall`` excludes the warm-up, ``undisturbed`` also the time from each failure
+    until its recovery."""
     at_us = f.col("at_us")
     warm = at_us >= _WARM_UP_S * SECOND_US
     calm = warm
@@ -124,8 +126,8 @@ def _in_ms(row: Row) -> Row:
 
 
 def _throughput(seconds: Sequence[Row]) -> Row:
-    """Events that sources read for the first time; a replay is work done again. Steady state is from the warm-up to the
-    last whole second in which they read; a run too short for that counts as a whole."""
+    """The events that sources read, without those reread in a replay. Steady state is the time from the warm-up to the
+    last whole second with reads. A run too short for that counts as a whole."""
     by_second: dict[int, list[float]] = {}
     for row in seconds:
         new, again = by_second.setdefault(row["step"], [0.0, 0.0])
@@ -168,7 +170,7 @@ def _levels(found: DataFrame, step_us: int) -> list[Row]:
 
 
 def _totals(seconds: Sequence[Row], vertices: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """What each vertex did, in the order of the plan."""
+    """The totals of each vertex, in the order of the plan."""
     return [
         {
             "vertex": vertex["name"],

@@ -1,8 +1,8 @@
-"""When latency is normal again after a failure: within 10% of what it was before (CheckMate's recovery time). Pure.
+"""Finds when latency is normal again after a failure: within 10% of that before (CheckMate's recovery time). Pure.
 
-Latency is known by windows of a quarter of a second; a window's worst counts, so that one slow channel of many is not
-averaged away. Failures that happen before the ones before them have healed are measured against what was normal before
-the first of these.
+Latency is measured in windows of a quarter of a second. The worst latency of a window counts, so that one slow channel
+of many is not averaged away. If a task fails before the job has recovered from earlier failures, normal latency is that
+before the first of these.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class LatencyWindow(NamedTuple):
 
 
 class Healing(NamedTuple):
-    """What latency was before a failure (median of the windows' worst) and at most until it was normal again, and when
-    it was; None: not known, or not within the trace."""
+    """``normal_us``: the latency before a failure (the median of the windows' worst). ``worst_us``: the highest latency
+    until it was normal again. ``recovered_us``: when it was. None: not known, or not within the trace."""
 
     normal_us: float | None
     worst_us: int | None
@@ -34,7 +34,8 @@ class Healing(NamedTuple):
 
 
 def healings(failures: Sequence[tuple[int, int | None]], windows: Sequence[LatencyWindow]) -> Iterator[Healing]:
-    """``failures`` as (failed at, first new effect), by time; ``windows`` by time."""
+    """The recovery from each failure. ``failures``: (time of failure, time of first new effect), sorted by time;
+    ``windows``: sorted by time."""
     begin_us: int | None = None
     recovered_us: int | None = None
     for failed_us, effect_us in failures:

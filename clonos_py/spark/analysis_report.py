@@ -1,6 +1,6 @@
-"""The figures of a run as one HTML page that needs nothing else: what happened in words, then in plots, then in tables.
+"""Renders the figures of a run as one self-contained HTML page: a summary, plots and tables.
 
-Failures are a red line on every plot over time, the time until latency was normal again a shaded band.
+On every plot over time, a red line marks a failure, and a shaded band the time until latency was normal again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from clonos_py.spark.analysis_words import number_text, percent_text, story, tim
 _HUES = 5
 _HALF_WIDTH = 520
 _LABELS_MAX = 6
-"""Failures that are labelled; beyond that only their lines are drawn."""
+"""The number of failures that are labelled. Of further ones only the lines are drawn."""
 _FAILURES_MAX = 50
 _SHOWN_SETTINGS = ("runtime", "parallelism", "guarantee", "sharing_depth", "checkpoint_interval")
 _DEFINITIONS = (
@@ -32,7 +32,7 @@ Figures = Mapping[str, Any]
 
 
 def page(figures: Figures) -> str:
-    """The whole document."""
+    """The whole HTML document."""
     job = escape(figures["job"])
     return "\n".join(
         [
@@ -229,7 +229,7 @@ def _label(failure: Figures) -> str:
 
 
 def _by_vertex(figures: Figures, level: str) -> dict[str, list[Point]]:
-    """The vertices that ever had any of it, the highest first; as many as there are colours."""
+    """The points of each vertex whose level was ever above 0, the highest first, up to the number of colours."""
     found: dict[str, list[Point]] = {}
     for row in figures["levels"]:
         found.setdefault(row["vertex"], []).append((row["at_s"], row[level]))
@@ -242,7 +242,7 @@ def _highest(lines: Mapping[str, Sequence[Point]]) -> float:
 
 
 def _step_s(steps: Sequence[Figures]) -> float:
-    """How far apart they are at least."""
+    """The least distance between two steps."""
     times = [step["at_s"] for step in steps]
     return min((b - a for a, b in itertools.pairwise(times)), default=1.0)
 

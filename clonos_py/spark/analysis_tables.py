@@ -1,9 +1,9 @@
-"""What Spark computes of a trace: each function takes a table of the trace and gives a small one, by time.
+"""Spark queries over a trace: each function reduces a table of the trace to a small table by time.
 
-Times are microseconds since the job was deployed, negative before. A *step* is a stretch of so many microseconds; its
-number times its length is when it begins. Counters are totals, told now and then: what a total grew by belongs evenly
-to the time between two tellings, so that steps share it by how much of that time they cover. A total that shrank began
-anew at 0.
+Times are microseconds since deployment, negative before it. A *step* is an interval of ``step_us`` microseconds; its
+number times its length is its start. Counters are totals that are reported from time to time. The growth of a total is
+spread evenly over the time between two reports, and divided among steps in proportion to the time that they cover. A
+total that has decreased was reset to 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from clonos_py.observe.trace import TABLES
 
 PERCENTS = (50.0, 95.0, 99.0, 99.9)
 _FIRST_US = 250_000
-"""So long before a process was first heard of it began to count."""
+"""A process is assumed to have started counting this long before its first report."""
 _SQL_TYPES = {
     pa.int64(): "bigint", pa.int32(): "int", pa.string(): "string", pa.bool_(): "boolean", pa.float64(): "double"
 }  # fmt: skip
@@ -32,7 +32,7 @@ _STEPS = {
 
 
 def load(spark: SparkSession, trace: Path) -> dict[str, DataFrame]:
-    """The tables of the trace by name; without rows if no part was written."""
+    """The tables of the trace by name; a table is empty if no part was written."""
     events = _table(spark, trace, "events")
     deployed = events.where("what = 'Deployed'").agg(f.min("at_us")).first()
     deployed_us = (deployed[0] if deployed else None) or 0
@@ -50,8 +50,8 @@ def _table(spark: SparkSession, trace: Path, name: str) -> DataFrame:
 def percentiles(markers: DataFrame, scopes: Mapping[str, Column]) -> DataFrame:
     """By ``scope`` and its ``number``: markers, ``max`` and the ``PERCENTS`` as ``p50``, ..., in microseconds.
 
-    A scope's column gives the number of the group to which a row belongs there, null if to none. All scopes together
-    are one pass."""
+    A scope's column is the number of the row's group in that scope; null if it has none. All scopes are computed in one
+    pass."""
     belongs = [f.struct(f.lit(name).alias("scope"), group.alias("number")) for name, group in scopes.items()]
     each = markers.select(f.explode(f.array(*belongs)).alias("in"), "latency_us", "times").where(
         "in.number IS NOT NULL"
@@ -70,12 +70,12 @@ def percentiles(markers: DataFrame, scopes: Mapping[str, Column]) -> DataFrame:
 
 
 def step_of(step_us: int) -> Column:
-    """The number of the step in which a row's ``at_us`` lies."""
+    """The number of the step that contains a row's ``at_us``."""
     return f.floor(f.col("at_us") / step_us).cast("bigint")
 
 
 def growth(readings: DataFrame, totals: Sequence[str], step_us: int) -> DataFrame:
-    """By ``step`` and ``vertex``: by how much each total grew, all processes together."""
+    """By ``step`` and ``vertex``: the growth of each total, over all processes."""
     order = Window.partitionBy("process").orderBy("at_us")
     since = f.coalesce(f.lag("at_us").over(order), f.col("at_us") - _FIRST_US)
     grown = {name: _grown(name, f.lag(name).over(order)) for name in totals}
@@ -94,8 +94,8 @@ def _grown(name: str, earlier: Column) -> Column:
 
 
 def levels(readings: DataFrame, step_us: int) -> DataFrame:
-    """By ``step`` and ``vertex``: the highest level of its tasks' queues and memory, all tasks together, and in which
-    share of the tellings one was held back."""
+    """By ``step`` and ``vertex``: the highest levels of its tasks' queues and memory, summed over tasks, and the
+    highest share of reports in which a task was held back."""
     of_process = readings.groupBy(step_of(step_us).alias("step"), "vertex", "process").agg(
         f.max("frames_queued").alias("frames_queued"),
         f.max("in_flight_bytes").alias("in_flight_bytes"),
@@ -113,8 +113,8 @@ def levels(readings: DataFrame, step_us: int) -> DataFrame:
 
 
 def failures(events: DataFrame) -> DataFrame:
-    """One row per failure: its task, when it failed and how, and when the steps of its recovery were reached, up to the
-    next failure of the same task."""
+    """One row per failure: its task, its time and cause, and the times of the steps of its recovery, up to the next
+    failure of the same task."""
     failed = f.col("what") == "TaskFailed"
     order = Window.partitionBy("vertex", "index").orderBy("at_us", f.when(failed, 0).otherwise(1))
     story = events.where("vertex IS NOT NULL").withColumn("failure", f.sum(failed.cast("int")).over(order))

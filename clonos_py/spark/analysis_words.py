@@ -1,4 +1,4 @@
-"""Figures in words: numbers with units, and what happened in a run, in a few sentences."""
+"""Figures as text: numbers with units, and a summary of a run in a few sentences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONGEST_LIST = 4
 
 
 def time_text(ms: float | None) -> str:
-    """``1234.5`` as ``1.23 s``; a dash for what is not known."""
+    """``1234.5`` as ``1.23 s``; a dash for an unknown value."""
     if ms is None:
         return "–"
     if ms >= 10 * _SECOND_MS:
@@ -37,7 +37,7 @@ def percent_text(share: float | None) -> str:
 
 
 def story(figures: Mapping[str, Any]) -> Iterator[str]:
-    """What happened, each sentence by itself."""
+    """The summary of a run, sentence by sentence."""
     failures, notes = figures["failures"], figures["notes"]
     yield from _failures(failures)
     rolled_back = [note for note in notes if note["what"] == "RolledBack"]

@@ -1,4 +1,5 @@
-"""Writes Nexmark events as Parquet: a folder of each kind, one file per partition, and what they are. Or to Kafka."""
+"""Writes Nexmark events as Parquet files, with a folder per kind, a file per partition and a description; or to
+Kafka."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from clonos_py.spark.kafka_topics import KafkaTopics
 from clonos_py.spark.session import named_errors, session, shown
 
 _ROW_GROUP_BYTES = 32 << 20
-"""Small enough that a run that resumes in the middle of one has not much to skip."""
+"""Row groups are small, so that a run that resumes in the middle of one skips little."""
 
 
 def check_target(out: str) -> Path | KafkaTopics:
-    """The folder or topics to write to. Raises SettingError where events cannot go."""
+    """The folder or topics to write to. Raises SettingError if events cannot be written there."""
     if out.startswith("kafka:"):
         return KafkaTopics.parse(out)
     if "://" in out:
@@ -31,7 +32,7 @@ def check_target(out: str) -> Path | KafkaTopics:
 
 
 def generate(source: NexmarkSource, target: Path | KafkaTopics, master: str | None = None) -> None:
-    """Partition p of every kind's files is partition p of the source, its rows in the order of the stream."""
+    """Writes the events. Partition p of each kind holds partition p of the source, in stream order."""
     if isinstance(target, KafkaTopics):
         generate_into(target, source, master)
     else:
@@ -40,7 +41,7 @@ def generate(source: NexmarkSource, target: Path | KafkaTopics, master: str | No
 
 def _generate_files(source: NexmarkSource, folder: Path, master: str | None) -> None:
     with session("nexmark generate", master) as spark:
-        from clonos_py.spark.sources import events_of  # needs pyspark, which the session has found
+        from clonos_py.spark.sources import events_of  # needs pyspark, for which the session has checked
 
         for kind in KINDS:
             events = events_of(spark, source, kind)

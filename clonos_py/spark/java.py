@@ -1,4 +1,4 @@
-"""Finds the Java that Spark needs, or says in one line what to install."""
+"""Finds a Java that Spark can use, or raises an error of one line that says what to install."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _REMEDY = (
 
 
 def java_home(environment: Mapping[str, str]) -> str:
-    """The home of a Java that Spark can use: JAVA_HOME, else that of the path, else an installed one.
+    """The home of a Java that Spark can use, from the first of: JAVA_HOME, the PATH, the usual installation folders.
 
-    Raises SparkError if there is none, with what was found instead.
+    Raises SparkError if there is none, and lists unsuitable ones.
     """
     unfit: dict[str, str] = {}
     for home in _homes(environment):
@@ -49,7 +49,7 @@ def _homes(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _unfit(home: str) -> str | None:
-    """Why a Java does not serve. Some are cut down to a few modules: Spark asks for one that those lack."""
+    """The reason why a Java is unsuitable, or None. Some installations lack a module that Spark requires."""
     java = os.path.join(home, "bin", "java")
     try:
         told = _asked(java, "-version")
@@ -70,7 +70,7 @@ def _asked(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def main() -> int:
-    """Tells where it is, or what to install: the Makefile asks."""
+    """Prints the home of Java, or what to install. The Makefile calls it."""
     try:
         sys.stdout.write(f"{java_home(os.environ)}\n")
     except SparkError as error:

@@ -1,4 +1,4 @@
-"""Writes Nexmark events to Kafka: a topic of each kind with a partition for each of the source's, rows as JSON."""
+"""Writes Nexmark events to Kafka as JSON: a topic per kind, with one partition for each partition of the source."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from clonos_py.spark.session import named_errors, session, shown
 
 
 def generate_into(topics: KafkaTopics, source: NexmarkSource, master: str | None = None) -> None:
-    """Partition p of every topic gets partition p of the source, its rows in the order of the stream, in one
-    transaction: a task that Spark repeats writes nothing twice for those who read what is committed. Raises SparkError
-    where a topic is there already or the cluster does not answer."""
+    """Writes partition p of the source to partition p of every topic, in stream order and in one transaction. So if
+    Spark repeats a task, consumers with ``read_committed`` see no duplicates. Raises SparkError if a topic exists
+    already, or the cluster does not answer."""
     create(topics, source.layout.partitions)
     with session("nexmark generate", master) as spark:
         from pyspark.sql import functions as F

@@ -1,5 +1,5 @@
-"""A Spark data source that is only written to: partition p of what ``kafka_partitions`` is given goes into partition p
-of a topic, its one column, text, as the values."""
+"""The write-only Spark data source ``kafka_partitions``. It writes partition p of a data frame to partition p of a
+topic, with its single text column as values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from clonos_py.connectors.kafka.port import KafkaFailure, Message
 from clonos_py.model.errors import SparkError
 
 _TRANSACTION_S = 900.0
-"""What brokers allow if not told otherwise."""
+"""The default maximum of brokers."""
 
 
 class KafkaPartitions(DataSource):
-    """Options are ``servers`` and ``topic``."""
+    """The data source. Its options are ``servers`` and ``topic``."""
 
     @classmethod
     def name(cls) -> str:
@@ -31,7 +31,8 @@ class KafkaPartitions(DataSource):
 
 
 class KafkaPartitionsWriter(DataSourceArrowWriter):
-    """Each task writes in one transaction: what it wrote before Spark repeated it is never committed."""
+    """Each task writes in one transaction. If Spark repeats a task, the writes of the failed try are never
+    committed."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._servers, self._topic = options["servers"], options["topic"]

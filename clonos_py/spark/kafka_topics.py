@@ -1,4 +1,4 @@
-"""The topics of Kafka that Nexmark events go to: one of each kind."""
+"""The Kafka topics of Nexmark events, one per kind."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _TARGET = re.compile(rf"{SCHEME}(?P<servers>[^/,\s]+:\d+(?:,[^/,\s]+:\d+)*)/(?P<
 
 @dataclass(frozen=True)
 class KafkaTopics:
-    """Where events go: ``PREFIX.person``, ``PREFIX.auction`` and ``PREFIX.bid`` of a cluster."""
+    """The topics ``PREFIX.person``, ``PREFIX.auction`` and ``PREFIX.bid`` of a cluster."""
 
     servers: str
     prefix: str
 
     @classmethod
     def parse(cls, out: str) -> KafkaTopics:
-        """``kafka://HOST:PORT[,HOST:PORT...]/PREFIX``. Raises SettingError."""
+        """Parses ``kafka://HOST:PORT[,HOST:PORT...]/PREFIX``. Raises SettingError."""
         found = _TARGET.fullmatch(out)
         if found is None:
             raise SettingError(f"{out} names no topics: write kafka://HOST:PORT/PREFIX, several brokers with commas")
@@ -33,13 +33,13 @@ class KafkaTopics:
         return f"{SCHEME}{self.servers}/{self.prefix}"
 
     def topic(self, kind: str) -> str:
-        """Of one kind of event."""
+        """The topic of one kind of event."""
         return f"{self.prefix}.{kind}"
 
 
 def create(topics: KafkaTopics, partitions: int) -> None:
-    """Makes the topics, with as many replicas as the cluster has by default. Raises SettingError without a client,
-    SparkError where a topic is there already or the cluster does not answer."""
+    """Creates the topics with the cluster's default replication. Raises SettingError if no client is installed,
+    SparkError if a topic exists already or the cluster does not answer."""
     wanted = [topics.topic(kind) for kind in KINDS]
     try:
         admin = ClusterAddress(topics.servers).connect().admin()

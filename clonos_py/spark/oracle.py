@@ -1,6 +1,6 @@
-"""What every Nexmark query must answer, computed by Spark: one SQL text per query, beside this module in ``nexmark/``.
+"""The expected answers of the Nexmark queries, computed by Spark: one SQL file per query in the folder ``nexmark/``.
 
-Columns are those of the official sink tables, in their order. Updating queries are given by their final state.
+Columns are those of the official sink tables, in order. The answer of an updating query is its final state.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _SIDE_INPUT = "SELECT id AS key, cast(id AS string) AS value FROM range(10000)"
 
 
 def answer(spark: SparkSession, query: str) -> DataFrame:
-    """The rows of a query over the views person, auction and bid. Raises SettingError for one that there is not."""
+    """The rows of a query over the views person, auction and bid. Raises SettingError for an unknown query."""
     return spark.sql(sql(query))
 
 
 def sql(query: str) -> str:
-    """The text of a query."""
+    """The SQL text of a query."""
     if query not in QUERIES:
         raise SettingError(f"there is no Nexmark query {query!r}: choose one of {', '.join(QUERIES)}")
     return files("clonos_py.spark").joinpath(f"nexmark/{query}.sql").read_text(encoding="utf-8")
 
 
 def view_files(spark: SparkSession, folder: Path) -> None:
-    """Makes views of events that were written to files. Raises SourceError where there are none."""
+    """Creates views of the events in files. Raises SourceError if there are none."""
     read_description(folder)
     for kind in KINDS:
         spark.read.parquet(str(folder / kind)).createOrReplaceTempView(kind)
@@ -43,7 +43,7 @@ def view_files(spark: SparkSession, folder: Path) -> None:
 
 
 def view_generated(spark: SparkSession, source: NexmarkSource) -> None:
-    """Makes views of the events of a source, made while they are read."""
+    """Creates views of the events of a source, which are generated when they are read."""
     from clonos_py.spark.sources import events_of  # needs pyspark
 
     for kind in KINDS:
@@ -52,5 +52,5 @@ def view_generated(spark: SparkSession, source: NexmarkSource) -> None:
 
 
 def _view_side_input(spark: SparkSession) -> None:
-    """What query 13 joins with: every remainder of 10,000, and its digits."""
+    """Creates the view of query 13's side input: the numbers below 10,000, with their digits as text."""
     spark.sql(_SIDE_INPUT).createOrReplaceTempView("side_input")

@@ -1,4 +1,4 @@
-"""Every query against Spark, over several seeds and parallelisms, each with no task killed and with a task killed."""
+"""Verifies queries against Spark over several seeds and parallelisms, with and without a killed task."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class ProofTrial:
 
 @dataclass(frozen=True)
 class ProofResult:
-    """``lines`` tell it; the first one stands behind the trial's name."""
+    """The result of a trial. ``lines``: its text; the first line follows the trial's name."""
 
     right: bool
     lines: tuple[str, ...]
 
 
 def trials(queries: Sequence[str], seeds: Sequence[int], parallelisms: Sequence[int]) -> Iterator[ProofTrial]:
-    """Seed by seed, since each has its events."""
+    """All trials, grouped by seed, since each seed has its own events."""
     for seed, query, parallelism, killed in itertools.product(seeds, queries, parallelisms, (False, True)):
         yield ProofTrial(query, seed, parallelism, killed)
 
@@ -55,8 +55,8 @@ def trials(queries: Sequence[str], seeds: Sequence[int], parallelisms: Sequence[
 def prove(
     wanted: Sequence[ProofTrial], source: NexmarkSource, settings: Settings, master: str | None = None
 ) -> Iterator[tuple[ProofTrial, ProofResult]]:
-    """Runs them all over events like those of ``source``, at its rate; events of a seed are written once. A run that
-    fails is a wrong one; what no run could do otherwise, such as a setting that cannot be, is raised."""
+    """Runs the trials over events like those of ``source``, at its rate. The events of a seed are written once. A run
+    that fails counts as wrong. Errors that affect every run, such as an invalid setting, are raised."""
     with ExitStack() as stack:
         stack.enter_context(session("nexmark prove", master))
         if settings.runtime is Runtime.RAY:
@@ -76,7 +76,7 @@ def _judged(trial: ProofTrial, source: NexmarkSource, events: Path, out: Path, s
         return _tried(trial, source, events, out, settings)
     except (SettingError, GraphError):
         raise
-    except Exception as error:  # noqa: BLE001 - one run in an hour of runs: the others are not lost with it
+    except Exception as error:  # noqa: BLE001 - one failed run must not end the others
         return ProofResult(False, (f"{trial.query}: failed: {type(error).__name__}: {one_line(error)}",))
 
 
@@ -92,7 +92,7 @@ def _tried(trial: ProofTrial, source: NexmarkSource, events: Path, out: Path, se
 
 
 def _kill(trial: ProofTrial, source: NexmarkSource) -> Kill:
-    """Half-way."""
+    """The kill of the trial's victim, half-way through the run."""
     operator, _, index = trial.victim.removesuffix("]").partition("[")
     seconds = source.events / source.rate if source.rate else 1.0
     return Kill(operator, int(index), round(seconds * 500_000))

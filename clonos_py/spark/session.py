@@ -1,4 +1,4 @@
-"""A Spark session: local by default, any cluster by its master. Quiet, and in UTC."""
+"""Spark sessions: local by default, or on a cluster given by its master. They print nothing, and use UTC."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _LOCAL_SETTINGS = {
     "spark.sql.shuffle.partitions": "8",
 }
 _SHORT_SETTINGS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""Java's optimizing compiler takes half of the processor time of a session of some seconds."""
+"""In a session of a few seconds, Java's optimizing compiler would take half of the processor time."""
 
 
 @contextmanager
 def session(name: str, master: str | None = None, short: bool = False) -> Iterator[SparkSession]:
-    """A session for as long as the block lasts; where one is at work already, that one. ``short``: it has seconds of
-    work, for which Java, if it is local, compiles quickly what runs slower.
+    """A session for the duration of the block, or the active session if there is one. ``short``: for some seconds of
+    work. A local Java then compiles faster, to slower code.
 
-    Raises SparkError without pyspark, without Java, and where Spark does not start.
+    Raises SparkError if pyspark or Java is missing, or if Spark does not start.
     """
     try:
         from pyspark.sql import SparkSession
@@ -64,7 +64,7 @@ def session(name: str, master: str | None = None, short: bool = False) -> Iterat
 
 
 def _end_java() -> None:
-    """The Java process ends with its input; another session starts another one."""
+    """Ends the Java process by closing its input. The next session starts a new one."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -88,13 +88,13 @@ def _configured(name: str, master: str, short: bool) -> SparkConf:
 
 
 def _context(conf: SparkConf, log: int, log_name: str) -> SparkContext:
-    """What Java writes on the way goes into a log: errors come as exceptions anyway."""
+    """Starts Spark. The output of Java goes to a log, since errors are raised as exceptions anyway."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
     os.environ["JAVA_HOME"] = java_home(os.environ)
     if conf.get("spark.master", "").startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark takes the first python3 of the path
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark uses the first python3 in the PATH
     try:
         gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
         return SparkContext(conf=conf, gateway=gateway)
@@ -114,21 +114,21 @@ def _errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
 
 @contextmanager
 def named_errors(what: str) -> Iterator[None]:
-    """Turns what Spark raises into one line."""
+    """Converts Spark's errors into a SparkError of one line."""
     try:
         yield
     except _errors() as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
         if lines and lines[0].startswith("An error occurred while calling"):
-            lines[:1] = causes[-1:]  # the first line names a method of Java only
+            lines[:1] = causes[-1:]  # the first line names only a Java method
         told = next((line for line in lines if "clonos_py.model.errors" in line), lines[0] if lines else repr(error))
         raise SparkError(f"{what}: {told.rpartition('clonos_py.model.errors.')[2]}") from error
 
 
 @contextmanager
 def shown(spark: SparkSession, what: str) -> Iterator[None]:
-    """Shows on a terminal how far the jobs of the block are; nothing in a pipe."""
+    """Shows the progress of the block's Spark jobs on a terminal. Prints nothing otherwise."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield

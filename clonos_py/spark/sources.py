@@ -1,9 +1,9 @@
-"""Spark data sources of events, made by the engine's own generators: ``nexmark`` and ``synthetic``.
+"""Spark data sources that use the engine's own generators: ``nexmark`` and ``synthetic``.
 
     register(spark)
     spark.read.format("nexmark").options(events=1_000_000, kind="bid").load()
 
-Options are those of the generator; numbers may be text. Rows are Arrow batches, no row is touched in Python.
+Options are those of the generator; numbers may be text. Rows are Arrow batches, without Python code per row.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ _BATCH_ROWS = 50_000
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the sources known to a session, by their names."""
+    """Registers the data sources in a session."""
     spark.dataSource.register(NexmarkDataSource)
     spark.dataSource.register(SyntheticDataSource)
 
 
 class NexmarkDataSource(DataSource):
-    """One kind of event: ``kind`` is person, auction or bid; the other options are those of ``description``."""
+    """The data source of one kind of event: ``kind`` is person, auction or bid. Other options are those of
+    ``description``."""
 
     @classmethod
     def name(cls) -> str:
@@ -54,7 +55,7 @@ class NexmarkDataSource(DataSource):
 
 
 class NexmarkReader(DataSourceReader):
-    """A partition of Spark is one of the layout, which is what the engine replays as one."""
+    """Reads one kind of event. Each Spark partition is a partition of the layout, as the engine's source has it."""
 
     def __init__(self, source: NexmarkSource, kind: int) -> None:
         self._source = source
@@ -70,7 +71,7 @@ class NexmarkReader(DataSourceReader):
 
 
 class SyntheticDataSource(DataSource):
-    """``workload`` names what there is; see ``clonos_py.spark.synthetic``."""
+    """The data source of a synthetic workload, chosen by ``workload``; see ``clonos_py.spark.synthetic``."""
 
     @classmethod
     def name(cls) -> str:
@@ -88,7 +89,7 @@ class SyntheticDataSource(DataSource):
 
 
 class SyntheticReader(DataSourceReader):
-    """Each partition is a range of rows."""
+    """Reads a synthetic workload. Each partition is a range of rows."""
 
     def __init__(self, synthetic: Synthetic) -> None:
         self._synthetic = synthetic
@@ -104,7 +105,7 @@ class SyntheticReader(DataSourceReader):
 
 
 def events_of(spark: SparkSession, source: NexmarkSource, kind: str) -> DataFrame:
-    """All events of a kind that a source would give, partition by partition."""
+    """All events of one kind of a source, with the same partitions."""
     spark.dataSource.register(NexmarkDataSource)
     options = {name: str(value) for name, value in described(source).items() if value is not None}
     return spark.read.format(NexmarkDataSource.name()).options(**options, kind=kind).load()
@@ -112,5 +113,5 @@ def events_of(spark: SparkSession, source: NexmarkSource, kind: str) -> DataFram
 
 @functools.lru_cache(maxsize=2)
 def _rows(generator: Generator, kind: int, block: int) -> pa.RecordBatch:
-    """Stripes of small streams share blocks."""
+    """The rows of a block, cached since stripes of small streams share blocks."""
     return generator.block_of(kind, block)

@@ -1,7 +1,8 @@
-"""Workloads that are not Nexmark, row by row a function of its number: keyed rows, and CheckMate's cyclic query.
+"""Synthetic workloads besides Nexmark, in which each row depends only on its number: keyed rows, and CheckMate's cyclic
+query.
 
-``keyed``: as CEC's experiments need them, rows of many keys, a payload to give them weight.
-``reachability``: its commands in the order of their numbers (``clonos_py/reachability/generator.py``).
+``keyed``: rows of many keys, with a payload for size, as in CEC's experiments. ``reachability``: the query's commands
+in the order of their numbers (``clonos_py/reachability/generator.py``).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _HOT_CHANCES = 1 << 16
 
 
 class Keyed(Record):
-    """A row of a key."""
+    """A row of the keyed workload."""
 
     key: int
     value: int
@@ -38,8 +39,9 @@ class Keyed(Record):
 
 @dataclass(frozen=True)
 class Synthetic:
-    """``rows`` rows of a workload. ``keys``: so many keys, or nodes. ``skew``: the chance of key 0 instead of any;
-    ``payload_bytes``: the mean length of a payload; ``event_rate``: rows that share a second of event time."""
+    """A synthetic workload of ``rows`` rows. ``keys``: the number of keys, or nodes. ``skew``: the probability of key 0
+    instead of a random key; ``payload_bytes``: the mean length of a payload; ``event_rate``: rows per second of event
+    time."""
 
     rows: int
     workload: str = "keyed"
@@ -90,7 +92,7 @@ def _commands(made: Synthetic, block: int, numbers: Int64s, times: Int64s) -> tu
 
 
 class Workload(NamedTuple):
-    """What its rows are, and how the columns of a block are made."""
+    """The schema of a workload's rows, and the function that generates the columns of a block."""
 
     schema: pa.Schema
     columns: Callable[[Synthetic, int, Int64s, Int64s], tuple[Any, ...]]
@@ -100,7 +102,7 @@ WORKLOADS = {"keyed": Workload(Keyed.schema(), _keyed), "reachability": Workload
 
 
 def synthetic_of(options: Mapping[str, Any]) -> Synthetic:
-    """From options by name; numbers may be text. Raises SettingError."""
+    """The workload with these options; numbers may be text. Raises SettingError."""
     known = [field.name for field in fields(Synthetic)]
     unknown = [name for name in options if name not in known]
     if unknown:

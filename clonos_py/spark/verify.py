@@ -1,4 +1,4 @@
-"""Compares what a query left with what Spark answers: as multisets, every digit and microsecond of every row."""
+"""Compares the results of a query with Spark's answer: as multisets of rows, exact to every digit and microsecond."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ SHOWN_ROWS = 10
 _FORMATS = (".parquet", ".jsonl", ".csv")
 _MOST_DIGITS = 38
 _TOTALS = {"q12": ("bidder", "bid_count")}
-"""Queries of whose results only the sums are certain: by what, and of what."""
+"""Queries of which only sums are deterministic: the grouping column and the summed column."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """``missing`` and ``surplus`` count rows; the first ones are given as text."""
+    """The result of a comparison. ``missing`` and ``surplus`` are numbers of rows; the first rows of each are given as
+    text."""
 
     rows: int
     missing: int
@@ -42,7 +43,7 @@ class Comparison:
         return not self.missing and not self.surplus
 
     def lines(self, query: str) -> Iterator[str]:
-        """For people."""
+        """The comparison as lines of text."""
         if self.identical:
             yield f"{query}: identical, all {self.rows:,} rows"
             return
@@ -54,7 +55,8 @@ class Comparison:
 
 
 def verify(query: str, events: NexmarkSource | Path, results: Path, master: str | None = None) -> Comparison:
-    """``events``: a folder of them, or the source that makes them. Raises SparkError without anything to compare."""
+    """Compares the results in a folder with Spark's answer. ``events``: a folder of events, or the source that
+    generates them. Raises SparkError if there are no results."""
     sql(query)
     if not results.is_dir():
         raise SparkError(f"{results} is no folder of results: give the one that clonos nexmark run wrote with --out")
@@ -69,7 +71,7 @@ def verify(query: str, events: NexmarkSource | Path, results: Path, master: str 
 
 
 def compare(expected: DataFrame, found: DataFrame) -> Comparison:
-    """In one pass over both. Raises SparkError if their columns cannot be compared."""
+    """Compares two data frames in one pass. Raises SparkError if their columns cannot be compared."""
     from pyspark.sql import functions as f
 
     expected, found = _aligned(expected, found)
@@ -95,8 +97,8 @@ def _told(row: dict[str, Any], times: int) -> str:
 
 
 def found_rows(spark: SparkSession, folder: Path, expected: DataFrame) -> DataFrame:
-    """The rows of a folder of results, also of folders within it that are named ``column=value``. Text becomes what
-    is expected. Raises SparkError for files of several formats, or of none that is known."""
+    """The rows in a folder of results, including subfolders named ``column=value``. Columns of text formats are
+    converted to the expected types later. Raises SparkError for files of several formats, or of an unknown one."""
     paths = sorted(str(path) for path in _visible(folder))
     kinds = {os.path.splitext(path)[1] for path in paths}
     if len(kinds) > 1 or not kinds <= set(_FORMATS):
@@ -133,8 +135,8 @@ def _summed(query: str, found: DataFrame) -> DataFrame:
 
 
 def _aligned(expected: DataFrame, found: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Both with the names of the expected columns, whose order counts, and with equal types. Text that is no value of
-    its column becomes null, which no expected row has."""
+    """Both data frames with equal types and the names of the expected columns; columns are matched by position. Text
+    that cannot be converted to its column's type becomes null, which no expected row has."""
     from pyspark.sql import functions as f
 
     if len(expected.columns) != len(found.columns):
@@ -150,7 +152,7 @@ def _aligned(expected: DataFrame, found: DataFrame) -> tuple[DataFrame, DataFram
 
 
 def _common(name: str, wanted: DataType, given: DataType) -> DataType:
-    """The type to compare in: no digit of either gets lost."""
+    """The type in which two columns are compared, without loss of digits of either."""
     from pyspark.sql.types import DecimalType, IntegralType, LongType, StringType
 
     numbers = (DecimalType, IntegralType)

@@ -1,2 +1,2 @@
--- Which window of processing time a bid falls into is chance: only how many bids somebody made in all is certain.
+-- The processing-time window of a bid is nondeterministic: only the total number of bids of each bidder is fixed.
 SELECT bidder, count(*) AS bid_count FROM bid GROUP BY bidder
