@@ -140,7 +140,7 @@ class MapAsyncRows(Operator):
             self._watermark = self._marks.popleft()[1]
         return self._watermark
 
-    # ---- the life of a row
+    # ---- processing of a row
 
     def _add(self, row: _Row) -> None:
         self._rows[row.note.number] = row

@@ -91,8 +91,7 @@ class DeltaJoin(Operator):
 
 
 def _summed(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Each distinct row once, with the sum of its weights (the last column). Rows whose weights add up to 0 are left
-    out."""
+    """Each distinct row once, with the sum of its weights (the last column). Rows with the sum 0 are left out."""
     groups = group(rows.columns[:-1], rows.num_rows)
     weights = np.zeros(groups.size, np.int64)
     np.add.at(weights, groups.ids, fixed(rows.column(DELTA_WEIGHT)))

@@ -24,8 +24,7 @@ from clonos_py.operators.pairs import Pairs, matchable
 
 
 class Enrich(Operator):
-    """Pairs each row with the rows of the side input that have the same keys (null equals nothing), in the order of the
-    side input.
+    """Pairs each row with the rows of the side input that have the same keys (null equals nothing), in their order.
 
     ``side`` creates the source of the side input, whose rows have the columns ``side_schema``. Raises SourceError if
     the source has no end, or has changed since the checkpoint.

@@ -1,5 +1,4 @@
-"""Handles failures of a user's function on a row or timer: the job stops with an error that names it, or a dead letter
-is emitted."""
+"""Handles failures of a user's function on a row or timer: the job stops, or a dead letter is emitted."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ _RECORD_CHARACTERS_MAX = 1_000
 
 
 class RowFailures:
-    """The failures of one operator. With ``catch`` they are collected until ``take``; otherwise the first one
-    raises."""
+    """The failures of one operator. With ``catch`` they are collected until ``take``; else the first one raises."""
 
     def __init__(self, ctx: OperatorContext, catch: bool) -> None:
         self._ctx = ctx

@@ -1,5 +1,4 @@
-"""State of top-n: the first n rows of each key in some order. A row that drops out of them never returns and is
-removed."""
+"""State of top-n: the first n rows of each key in some order. A row that drops out is removed for good."""
 
 from __future__ import annotations
 

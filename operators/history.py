@@ -50,8 +50,7 @@ class History:
         self._merge()
 
     def load(self, chunks: Iterable[Chunk]) -> None:
-        """Replaces all rows by stored ones. Segments that are already loaded are reused: a standby loads every
-        checkpoint."""
+        """Replaces all rows by stored ones. Loaded segments are reused: a standby loads every checkpoint."""
         stored = list(chunks)
         same = unchanged(self._segments, stored)
         self._index.truncate(int(self._starts[same]))
@@ -77,8 +76,7 @@ class History:
         return rows_at(self._segments, self._starts, numbers, columns)
 
     def expire(self, time: str, before: int) -> None:
-        """Removes rows whose ``time`` is earlier than ``before``, but only from segments of which they are at least
-        half."""
+        """Removes rows whose ``time`` is before ``before``, but only from segments of which they are at least half."""
         keep = np.ones(self.rows, bool)
         segments: list[Chunk] = []
         for start, segment in zip(self._starts.tolist(), self._segments, strict=False):

@@ -38,8 +38,7 @@ _FEW_ROWS = 16_384
 
 
 class _First:
-    """Selects the pairs of a batch that are among the first of their keys. ``pairs`` builds the columns that this
-    needs."""
+    """Selects the pairs of a batch that are among the first of their keys. ``pairs`` builds the needed columns."""
 
     def __init__(self, first: FirstOf, columns: JoinColumns, schema: pa.Schema) -> None:
         self._ranking, self._n = Ranking(first.keys, first.order), first.n

@@ -88,8 +88,8 @@ def starts_of(chunks: Sequence[Chunk]) -> Ints:
 def rows_at(
     chunks: Sequence[Chunk], starts: Ints, numbers: Ints, columns: Sequence[str] | None = None
 ) -> pa.RecordBatch:
-    """The rows with these numbers, in this order, from chunks that begin at ``starts``. There must be at least one
-    chunk."""
+    """The rows with these numbers, in this order, from chunks that begin at ``starts``. At least one chunk is
+    required."""
     if not len(numbers):
         return _columns(chunks[0].rows, columns).slice(0, 0)
     owners = starts.searchsorted(numbers, side="right") - 1

@@ -68,8 +68,7 @@ class KeyedRows:
         return positions[equal], numbers[equal]
 
     def take(self, numbers: Ints, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """The rows with these numbers, with all columns or the named ones. At least one row must have been appended
-        before."""
+        """The rows with these numbers, with all columns or the named ones. Requires that a row was appended before."""
         return rows_at(self._chunks, starts_of(self._chunks), numbers, columns)
 
     def distinct(self, numbers: Ints) -> Ints:

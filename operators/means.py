@@ -1,5 +1,4 @@
-"""Computes means from sums and counts: floats, or integers on request, for numbers; decimals of the same scale for
-decimals.
+"""Means from sums and counts: floats, or integers on request, for numbers; decimals of equal scale for decimals.
 
 Sums of integers are decimals with scale 0 here (``columns.reduction.wide_sums``), which do not overflow.
 """

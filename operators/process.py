@@ -66,7 +66,7 @@ _WAITING = ("rows", "right_rows")
 
 
 class _Before(NamedTuple):
-    """The state before a call of user code, for a rollback: the encoded cell of its key, and the number of results by
+    """The state before a call of user code, for a rollback: its key's encoded cell, and the number of results by
     port."""
 
     state: bytes

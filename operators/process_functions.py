@@ -66,8 +66,7 @@ class Process(KeyedFunction, Generic[In, Out]):
     """Base class of process functions of one input, called row by row, with state and timers per key."""
 
     def on_row(self, row: In, ctx: Context, /) -> Iterable[Out] | Out | None:
-        """Processes a row. Returns None, one record, or any number of records. Timer methods do the same without a
-        row."""
+        """Processes a row. Returns None, one record, or any number of records. Timer methods do so without a row."""
         raise NotImplementedError
 
 

@@ -1,5 +1,4 @@
-"""The rows of one input of a process function: buffers them if they wait for event time, and decodes them with key and
-time."""
+"""The rows of one input of a process function: buffers them until the watermark, and decodes them with key and time."""
 
 from __future__ import annotations
 

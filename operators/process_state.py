@@ -35,8 +35,7 @@ _IMMUTABLE = (type(None), bool, int, float, str, bytes, Decimal, date, timedelta
 
 
 class Cell:
-    """The state of one key: values by attribute, the event times at which those with a ttl were written, timers by
-    name."""
+    """The state of one key: values by attribute, event times of writing for those with a ttl, timers by name."""
 
     __slots__ = ("group", "key", "stored", "timers", "values", "written")
 
@@ -230,13 +229,13 @@ def state(default: T, *, ttl: str | int | None = None) -> T:
 
 
 def map_state(*, ttl: str | int | None = None) -> dict[Any, Any]:
-    """Declares a mapping per key. It is empty at first, and again when ``ttl`` (event time) has passed since it was
-    first used."""
+    """Declares a mapping per key, empty at first, and again when ``ttl`` (event time) has passed since it was first
+    used."""
     return state({}, ttl=ttl)
 
 
 def list_state(*, ttl: str | int | None = None) -> list[Any]:
-    """Declares a list per key. It is empty at first, and again when ``ttl`` (event time) has passed since it was first
+    """Declares a list per key, empty at first, and again when ``ttl`` (event time) has passed since it was first
     used."""
     return state([], ttl=ttl)
 

@@ -27,8 +27,7 @@ Kind = Literal["map", "flat_map", "filter"]
 
 
 def misfit_of(error: FieldError, result: Any, kind: str) -> FieldError:
-    """The error for a result that does not fit its schema. It suggests ``flat_map`` if ``map`` returned several
-    rows."""
+    """The error for a result that does not fit its schema; suggests ``flat_map`` if ``map`` returned several rows."""
     if kind != "map" or not isinstance(result, list | tuple | Iterator):
         return error
     what = type(result).__name__

@@ -61,8 +61,7 @@ class SlidingMerges:
         return [part for part in parts if part is not None]
 
     def _end_of_block(self, block: int, start: int) -> pa.RecordBatch | None:
-        """Merges the panes from ``start`` to the end of the block, backwards, and caches all shorter ends on the
-        way."""
+        """Merges the panes from ``start`` to the end of the block, backwards. Caches all shorter ends."""
         known: pa.RecordBatch | None = None
         for pane in reversed(range(start, block + self._clock.size, self._clock.pane)):
             if pane in self._ends:

@@ -1,5 +1,4 @@
-"""Encodes the changes of a table as output: as upserts, as a changelog with the kind of each change, or as deltas for
-another table.
+"""Encodes the changes of a table: as upserts, as a changelog with kinds, or as deltas for another table.
 
 Deltas carry a weight: 1 for an inserted row, -1 for a deleted row. If the next operator identifies rows by the table's
 keys, a later row replaces an earlier one. Then an earlier row must be deleted explicitly only if a column in
@@ -38,8 +37,7 @@ class TableOutput:
         """The schema of the table's rows."""
         self.mode = mode
         self.compares = mode == "deltas" or kind is not None
-        """Whether it needs the previous rows. Otherwise all rows that may have changed are emitted without
-        comparison."""
+        """Whether it needs the previous rows. Otherwise it emits all rows that may have changed, uncompared."""
         self._moved_by = None if moved_by is None else tuple(moved_by)
         self._shows_deletions = kind is not None
         self._kind = kind if kind in schema.names else None

@@ -1,5 +1,4 @@
-"""Top-n per key, as a table that every batch updates. With n = 1: the last row, the highest bid, the first of many
-duplicates.
+"""Top-n per key, as a table that every batch updates. With n = 1: the last row, the highest bid, the first duplicate.
 
 The state holds the current first n rows: a row that drops out never returns. A row of the table is identified by its
 key and, if there may be several, its rank. The modes are those of ``tables``.

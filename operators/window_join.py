@@ -95,8 +95,8 @@ class WindowJoin(Operator):
             self._pane(side, start).fresh.append(piece)
 
     def on_watermark(self, watermark: int) -> int:
-        """Fires due windows. The event time of a pair is the last moment of its window, so the watermark also holds for
-        pairs."""
+        """Fires due windows. Pairs have the time of the last moment of their window, so the watermark holds for
+        them."""
         if watermark == MAX_TIME or self._times[0] is not None:
             self._fire(watermark)
         return watermark
@@ -105,7 +105,7 @@ class WindowJoin(Operator):
         self._fire(at)
 
     def snapshot(self) -> OperatorState:
-        """The state: a table of panes per side, and in ``values`` the time up to which the windows of each chunk have
+        """The state: a table of panes per side, and in ``values`` the time up to which each chunk's windows have
         fired."""
         tables: dict[str, list[Chunk]] = {}
         values: dict[str, int | list[int]] = {"fired": self._fired}
@@ -126,7 +126,7 @@ class WindowJoin(Operator):
                         self._pane(side, start).stored.append(_Stored(chunk, fired))
 
     def _event_times(self, rows: pa.RecordBatch, side: int) -> Ints:
-        """The times of rows. Processing time never decreases here, even if the clock is set back: closed windows stay
+        """The times of rows. Processing time never decreases, even if the clock is set back: closed windows stay
         closed."""
         time = self._times[side]
         if time is None:

@@ -1,5 +1,4 @@
-"""Top-n per key in tumbling and hopping event-time windows. Results are emitted when the watermark reaches a window's
-end.
+"""Top-n per key in tumbling and hopping event-time windows, emitted when the watermark reaches a window's end.
 
 The state holds the first n rows of each key in each open window. A row that belongs to several windows is stored once
 for each. Rows whose windows have closed are late: they are dropped and counted as ``late_rows``. ``WindowTopCombine``
