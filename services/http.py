@@ -53,8 +53,7 @@ class HttpClient(Protocol):
     """The client that sends requests, implemented outside the core."""
 
     def send(self, request: Request) -> dict[str, Any]:
-        """Sends a request. Returns the answer as ``{"status": int, "headers": {lower-case name: value}, "content":
-        bytes}``.
+        """Sends a request. Returns ``{"status": int, "headers": {lower-case name: value}, "content": bytes}``.
 
         Raises ServiceError if there is no answer.
         """

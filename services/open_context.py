@@ -16,8 +16,7 @@ _OF_ROWS = ("key", "event_time", "watermark", "frame")
 
 
 class OpenContext:
-    """``operator``: the name of the operator. ``index``: the index of this task among its ``parallelism`` tasks, from
-    0."""
+    """``operator``: the name of the operator. ``index``: that of this task among its ``parallelism`` tasks, from 0."""
 
     def __init__(self, ctx: OperatorContext) -> None:
         self.operator: str = ctx.operator

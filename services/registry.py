@@ -26,8 +26,7 @@ class ServiceRegistry:
         self._opened = ExitStack()
 
     def client(self, name: str) -> Any:
-        """The client, opened if necessary: an HttpClient for ``"http"``, otherwise the function that the service
-        yielded.
+        """The client, opened if necessary: an HttpClient for ``"http"``, else the function that the service yielded.
 
         Raises ServiceError if there is no such service or it cannot be opened; the next call tries again.
         """
