@@ -9,8 +9,7 @@ from clonos_py.model.calls import Answered, ServiceCall
 
 
 class Calls:
-    """The calls that have no answer yet, in the order in which they began. A replay registers calls but does not start
-    them."""
+    """The calls that have no answer yet, in order. A replay registers calls but does not start them."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, int], ServiceCall] = {}

@@ -224,8 +224,7 @@ class Chain:
 
     @property
     def event_time(self) -> int:
-        """The event time that the task has reached: the lowest watermark of operators that assign event time, else that
-        of the input."""
+        """The event time reached: the lowest watermark of operators that assign event time, else that of the input."""
         return min((self._watermarks[number] for number in self.assigners), default=self.watermark)
 
     def name_of(self, number: int) -> str:

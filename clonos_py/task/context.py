@@ -60,8 +60,7 @@ class TaskContext:
         self._random: random.Random | None = None
 
     def open_epoch(self) -> None:
-        """Begins an epoch: the next random number draws a new seed, and the next request for the time reads the
-        clock."""
+        """Begins an epoch: the next random number draws a new seed, the next time request reads the clock."""
         self._random = None
         self.gate.forget_time()
 

@@ -57,7 +57,7 @@ class Inputs:
 
     def restart(self, index: int, next_seq: int, ended: bool) -> None:
         """The channel's sender has restarted and renumbers its frames from ``next_seq``. ``ended``: whether the channel
-        had already ended at its restart point."""
+        had already ended at the sender's restart point."""
         channel = self._channels[index]
         channel.queue.clear()
         channel.progress = InputProgress(next_seq, ended=ended)
@@ -88,7 +88,7 @@ class Inputs:
         return InputOrder(index, 1) if frames == 1 else FrameBatch(index, frames)
 
     def _mergeable(self, index: int, rows_max: int | None) -> int:
-        """How many queued frames can be taken together, at least 1: only data frames, within the limits of frames and
+        """How many queued frames can be taken together, at least 1: data frames within the limits of frames and
         rows."""
         if not self._merge_rows[index]:
             return 1  # not even frames without rows: the sender's window may be a single frame

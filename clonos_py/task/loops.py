@@ -79,8 +79,7 @@ class LoopMember:
             self._inputs.end(index)
 
     def counts(self, number: int, at_rest: bool, epoch: int, cut: Sequence[int]) -> LoopCounts:
-        """The progress report of this task. ``at_rest``: the task runs, and no rows are being processed or wait to be
-        cut."""
+        """The progress report of this task. ``at_rest``: it runs, and no rows are being processed or wait to be cut."""
         progress = self._inputs.progress
         passive = at_rest and all(progress[index].ended for index in self._entries)
         return LoopCounts(number, passive, epoch, cut, [channel.next_seq for channel in progress])

@@ -136,7 +136,7 @@ class TaskMachine:
         self._may_produce = True
         self._take_state(TakeState(0, {}, None))
 
-    # ---- what the link says
+    # ---- input from the link
 
     def offer(self, item: ToTask) -> None:
         """Takes an item from the link. Raises ProtocolError if the item is not valid in this state."""
@@ -264,7 +264,7 @@ class TaskMachine:
     def _may_take(self) -> bool:
         return self._may_produce and not self._shared.full
 
-    # ---- replaying: the log says what comes next
+    # ---- replaying: the log determines the next event
 
     def _replay_event(self, now_us: int) -> bool:
         expected = self._gate.peek()
@@ -318,8 +318,7 @@ class TaskMachine:
 
     @property
     def _rows_at_once(self) -> int | None:
-        """The most rows of several frames that may be taken together; None if there is no limit, or none is known
-        yet."""
+        """The most rows of several frames to take together; None if there is no limit, or none is known yet."""
         return self._throughput.rows_within(READ_US) if self._throughput.known else None
 
     def _forced(self, arrival: InputOrder | FrameBatch) -> Trigger | None:
@@ -347,7 +346,7 @@ class TaskMachine:
         self._throughput.took(sum(read.row_count for read in reads), now_us)
         return True
 
-    # ---- what events do, live and replayed alike
+    # ---- effects of events, live and replayed
 
     def _perform(self, determinant: Determinant) -> None:
         self._last.add(type(determinant))
@@ -500,7 +499,7 @@ class TaskMachine:
         if self._landmarks:
             self._landmarks.epoch()
 
-    # ---- for the driver, and for who looks on
+    # ---- for the driver and for observers
 
     def notify(self, wake: Callable[[], None]) -> None:
         """Registers ``wake``, which any thread may call when the source has new data; a step then polls it."""

@@ -144,7 +144,7 @@ class Outputs:
     # ---- the size of frames
 
     def _frame_rows_at(self, output: int, progress: TaskProgress | None) -> int:
-        """A channel's frame size after a restore. Adaptive frames begin with one row, as the time per row is unknown at
+        """A channel's frame size after a restore. Adaptive frames begin with one row: the time per row is unknown at
         first."""
         if not self._adaptive[output]:
             return self._edge_rows[output]

@@ -56,8 +56,7 @@ class _Run:
         return self.next_seq >= self.wish.stop
 
     def step(self) -> list[Frame]:
-        """Replays a few events of the log, up to the first that cuts frames for this channel, and returns these
-        frames."""
+        """Replays a few logged events, up to the first that cuts frames for this channel, and returns these frames."""
         for _ in range(_EVENTS_PER_STEP):
             if frames := self._event():
                 return frames

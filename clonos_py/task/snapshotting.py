@@ -23,8 +23,7 @@ _landmark_states: msgspec.msgpack.Decoder[tuple[list[tuple[int, int]], TaskProgr
 
 
 class Snapshotting:
-    """Collects the state of all parts of a task, and restores it. No output rows are pending when a snapshot is
-    taken."""
+    """Collects the state of all parts of a task, and restores it. A snapshot is taken with no pending output rows."""
 
     def __init__(
         self,

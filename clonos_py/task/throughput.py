@@ -10,7 +10,7 @@ from __future__ import annotations
 READ_US = 50_000
 """A read holds rows for about this much processing time."""
 _KEPT = 0.5
-"""The weight of all earlier samples beside a new one."""
+"""The weight of all earlier samples, relative to a new one."""
 
 
 class Throughput:

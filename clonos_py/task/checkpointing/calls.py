@@ -19,8 +19,7 @@ class CheckpointCalls:
         self._calls.append(call)
 
     def next(self, epoch: int) -> Trigger | Abort | None:
-        """The first queued call that has an effect in this epoch. Calls without an effect are dropped and not
-        logged."""
+        """The first queued call that has an effect in this epoch. Calls without one are dropped, not logged."""
         while self._calls:
             call = self._calls.popleft()
             if call.checkpoint > epoch and call.checkpoint not in self.aborted:

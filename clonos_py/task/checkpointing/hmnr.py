@@ -1,5 +1,4 @@
-"""The HMNR algorithm: decides when frames force a task to take a snapshot first (communication-induced checkpoints;
-E10).
+"""HMNR (communication-induced checkpoints; E10): decides when frames force a task to take a snapshot first.
 
 Helary, Mostefaoui, Netzer and Raynal: *Communication-based prevention of useless checkpoints in distributed
 computations*, Distributed Computing 13 (2000). Processes are tasks, messages are frames. A checkpoint of a task is

@@ -28,8 +28,7 @@ _decoded = lru_cache(maxsize=_KNOWN_MAX)(HmnrStamp.decode)
 
 
 class InducedSnapshots(OwnSnapshots):
-    """Takes triggered and forced snapshots. A stamp that was taken before has no effect; most frames repeat the
-    previous stamp."""
+    """Takes triggered and forced snapshots. A stamp that was taken before has no effect; most frames repeat one."""
 
     forces = True
 
@@ -46,11 +45,10 @@ class InducedSnapshots(OwnSnapshots):
         """The stamps that were taken."""
         self._stamp: tuple[HmnrStamp, bytes] | None = None
 
-    # ---- of a running task
+    # ---- in a running task
 
     def called(self, call: TriggerCall | AbortCall) -> None:
-        """Takes a call of the coordinator. An abort marks epochs as used: the task restarted from before these
-        checkpoints."""
+        """Takes a call of the coordinator. An abort marks epochs as used: the task restarted before them."""
         if isinstance(call, TriggerCall):
             self._called = call.checkpoint
         else:
@@ -75,7 +73,7 @@ class InducedSnapshots(OwnSnapshots):
         protocol have no stamp; all snapshots of this protocol come after them."""
         return list(dict.fromkeys(f.stamp for f in frames if f.stamp and f.stamp not in self._known))
 
-    # ---- what events do
+    # ---- effects of events
 
     def took(self, frames: Sequence[Frame]) -> None:
         new = self._new(frames)

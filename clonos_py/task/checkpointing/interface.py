@@ -34,7 +34,7 @@ class TaskCheckpointing(ABC):
         self._inputs, self._plan, self._task = inputs, plan, task
         self._calls = CheckpointCalls()
 
-    # ---- of a running task: what is answered here is logged
+    # ---- in a running task; the answers are logged
 
     def due(self, now_us: int, epoch: int) -> Trigger | Abort | None:
         """The trigger or abort to perform now, from the coordinator or from the task's own clock; None if there is
@@ -43,15 +43,14 @@ class TaskCheckpointing(ABC):
 
     @property
     def wake_us(self) -> int | None:
-        """The time at which ``due`` must be called again for the task's own clock; None if the protocol uses no
-        clock."""
+        """When ``due`` must be called again because of the task's own clock; None if the protocol uses no clock."""
         return None
 
     def before(self, frames: Sequence[Frame], epoch: int) -> Trigger | None:
         """The snapshot that must be taken before these frames; None if none is needed."""
         return None
 
-    # ---- what events do, live and replayed alike
+    # ---- effects of events, live and replayed
 
     def called(self, call: TriggerCall | AbortCall) -> None:
         """Takes a trigger or abort from the coordinator."""
