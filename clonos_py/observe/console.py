@@ -187,8 +187,7 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
 
 def duration_text(duration_us: int) -> str:
-    """``14000`` as ``14 ms``, in the largest unit in which the value is at least 10. Negative durations are shown as
-    0."""
+    """``14000`` as ``14 ms``, in the largest unit in which the value is at least 10. Negative ones are shown as 0."""
     for unit_us, unit in ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s")):
         if duration_us >= 10 * unit_us:
             return f"{duration_us / unit_us:,.0f} {unit}"

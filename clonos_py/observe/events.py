@@ -85,8 +85,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailed:
-    """A task failed. The time of the event is that of the failure, as far as is known (exactly for a requested
-    kill)."""
+    """A task failed. The event's time is that of the failure, as far as known (exact for a requested kill)."""
 
     task: TaskId
     how: str
@@ -103,8 +102,7 @@ class Detected:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Latency is back to that before the failure. The event's time is when it became normal; the event itself is sent
-    later."""
+    """Latency is back to that before the failure. The event's time is when it became normal; it is sent later."""
 
     task: TaskId
 

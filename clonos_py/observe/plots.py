@@ -1,5 +1,4 @@
-"""Plots as inline SVG, without scripts. Colours come from the page's style sheet (``style``), for light and dark
-themes."""
+"""Plots as inline SVG, without scripts. Colours come from the style sheet (``style``), for light and dark themes."""
 
 from __future__ import annotations
 
