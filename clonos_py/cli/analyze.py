@@ -1,5 +1,4 @@
-"""``clonos analyze``: figures and a report of a run from its trace, or of an evaluation of checkpoint protocols from
-its results file."""
+"""``clonos analyze``: figures and a report of a run from its trace, or of a protocol evaluation from its results."""
 
 from __future__ import annotations
 

@@ -39,8 +39,7 @@ class JobCommand(click.Command):
         return [*params, *(_option(spec, ctx.obj) for spec in ctx.obj.parameters.values())]
 
     def _file_among(self, ctx: click.Context, args: list[str]) -> str | None:
-        """The job file that the command line names, which may also contain options of the job; None if it names
-        none."""
+        """The job file that the command line names, even if it has options of the job; None if it names none."""
         parser = self.make_parser(ctx)
         parser.ignore_unknown_options = True
         try:
@@ -52,8 +51,7 @@ class JobCommand(click.Command):
 
 
 def _option(spec: Parameter, jobs: JobFile) -> click.Option:
-    """The option of a job parameter. Raises GraphError if it has the name of a setting, since the two would be
-    ambiguous."""
+    """The option of a job parameter. Raises GraphError if the name is that of a setting, as both would conflict."""
     if spec.name in _RESERVED:
         raise GraphError(f"{jobs.path.name}: parameter {spec.name!r} has the name of an option of clonos; rename it")
     option = "--" + spec.name.replace("_", "-")

@@ -1,5 +1,4 @@
-"""``clonos nexmark``: runs a Nexmark query, optionally with kills, and prints a report. ``demo`` shows that no rows are
-lost."""
+"""``clonos nexmark``: runs a Nexmark query, optionally with kills, and reports. ``demo`` shows that no row is lost."""
 
 from __future__ import annotations
 

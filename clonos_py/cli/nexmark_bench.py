@@ -72,8 +72,7 @@ def _trial(trial: RateTrial) -> str:
 
 @contextmanager
 def _told(text: str) -> Iterator[Callable[[str, str], None]]:
-    """Shows progress on a terminal: prints a line for each result, and the current activity. Prints nothing
-    otherwise."""
+    """Shows progress on a terminal: a line for each result, and the current activity. Silent otherwise."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda line, doing: None

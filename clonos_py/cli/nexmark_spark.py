@@ -1,5 +1,4 @@
-"""``clonos nexmark generate``, ``verify`` and ``prove``: commands that run on Spark and need the extra
-``clonos-py[spark]``."""
+"""``clonos nexmark generate``, ``verify`` and ``prove``: commands on Spark, which need ``clonos-py[spark]``."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ from clonos_py.settings.resolution import resolve_here
 
 
 def setting_options(*keys: str) -> list[click.Option]:
-    """The options of these settings (all settings if ``keys`` is empty), in that order. An omitted option leaves its
-    setting unset."""
+    """The options of these settings (all if ``keys`` is empty), in order. Omitted options leave settings unset."""
     return [_option(DEFINITIONS[key]) for key in keys or DEFINITIONS]
 
 
@@ -30,8 +29,7 @@ def _option(definition: Definition) -> click.Option:
 
 
 def resolved(job: Mapping[str, object], parameters: Mapping[str, Any]) -> Settings:
-    """The settings of a run, by precedence: the options, the environment, ``clonos.toml`` in the current folder, the
-    job, the defaults."""
+    """The settings of a run, by precedence: options, environment, ``clonos.toml`` here, the job, defaults."""
     given = {key: parameters[key] for key in DEFINITIONS if parameters.get(key) not in (None, ())}
     return resolve_here(job, command_line=given)
 

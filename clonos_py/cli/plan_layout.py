@@ -57,8 +57,7 @@ class DrawnPlan:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column of vertices. ``boxes_end``: the right end of the widest box; ``labels_end``: where lines may bend
-    again."""
+    """A column of vertices. ``boxes_end``: the end of its widest box; ``labels_end``: where lines may bend again."""
 
     x: float
     boxes_end: float
@@ -66,8 +65,7 @@ class _Column:
 
 
 def laid_out(plan: PhysicalPlan, texts: Mapping[str, Sequence[str]], labels: Mapping[int, Sequence[str]]) -> DrawnPlan:
-    """Computes the layout. ``texts``: the lines of text in each vertex's box; ``labels``: those of each edge, by its
-    id."""
+    """Computes the layout. ``texts``: the lines in each vertex's box; ``labels``: those of each edge, by its id."""
     forward = [edge for edge in plan.edges if not edge.feedback]
     ranks = {vertex.name: _rank(plan, vertex.name) for vertex in plan.vertices}
     columns = _columns(plan, ranks, texts, labels)
