@@ -1,5 +1,4 @@
-"""Computes figures from a trace: latency, throughput, checkpoints, restarts, recoveries, and the overhead of the
-protocol.
+"""Computes figures from a trace: latency, throughput, checkpoints, restarts, recoveries, protocol overhead.
 
 The definitions are CheckMate's, and the same for every protocol:
 

@@ -1,5 +1,4 @@
-"""Writes Nexmark events as Parquet files, with a folder per kind, a file per partition and a description; or to
-Kafka."""
+"""Writes Nexmark events as Parquet (a folder per kind, a file per partition, and a description), or to Kafka."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Synthetic workloads besides Nexmark, in which each row depends only on its number: keyed rows, and CheckMate's cyclic
-query.
+"""Synthetic workloads, in which each row depends only on its number: keyed rows, and CheckMate's cyclic query.
 
 ``keyed``: rows of many keys, with a payload for size, as in CEC's experiments. ``reachability``: the query's commands
 in the order of their numbers (``clonos_py/reachability/generator.py``).

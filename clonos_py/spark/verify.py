@@ -29,8 +29,7 @@ _TOTALS = {"q12": ("bidder", "bid_count")}
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of a comparison. ``missing`` and ``surplus`` are numbers of rows; the first rows of each are given as
-    text."""
+    """The result of a comparison. ``missing`` and ``surplus`` count rows; the first rows of each are given as text."""
 
     rows: int
     missing: int
