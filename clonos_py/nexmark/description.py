@@ -1,5 +1,4 @@
-"""A textual description of an event stream: options of the Spark data source, and the file that is stored with
-events."""
+"""A description of an event stream: options of the Spark data source, and the file that is stored with events."""
 
 from __future__ import annotations
 

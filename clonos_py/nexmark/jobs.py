@@ -44,8 +44,7 @@ def build(
 
 
 def files_of(query: str, folder: str) -> FileSink:
-    """A sink that writes a query's results as Parquet files, partitioned into folders if the query names columns for
-    that."""
+    """A sink that writes results as Parquet files, partitioned into folders if the query names columns for that."""
     return FileSink(folder, "parquet", partition_by=getattr(_module(query), "PARTITION_BY", ()))
 
 
@@ -54,8 +53,7 @@ def _module(query: str) -> ModuleType:
 
 
 def _final(table: Table[Any], sink: SinkDefinition) -> Table[Any] | Stream[Any]:
-    """The output of an updating table for a sink: all changes for an upserting sink or a blackhole, otherwise the final
-    rows."""
+    """The output of an updating table: all changes for an upserting sink or a blackhole, otherwise the final rows."""
     if sink.upserts:
         return table
     return table.changes() if isinstance(sink, BlackholeSink) else table.at_end()

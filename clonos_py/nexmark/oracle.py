@@ -31,8 +31,7 @@ def expected(query: str, source: NexmarkSource) -> list[Row]:
 
 
 def difference(expected_rows: Iterable[Row], actual_rows: Iterable[Row]) -> str | None:
-    """None if both are the same multiset; otherwise one line with the numbers of missing and surplus rows, and an
-    example of each."""
+    """None if both are the same multiset; otherwise a line that counts missing and surplus rows, with examples."""
     wanted, found = Counter(expected_rows), Counter(actual_rows)
     missing, surplus = wanted - found, found - wanted
     if not missing and not surplus:

@@ -1,5 +1,4 @@
-"""A source of three ports that replays recorded events from files, with the same reads as the generator, optionally
-paced.
+"""A source of three ports that replays events from files, with the same reads as the generator, optionally paced.
 
 A folder has a subfolder of Parquet files for each kind, and ``nexmark.json``. File n of a kind is partition n of the
 layout. Its rows are in stream order, so the number of events before an offset gives the row in each file. Only the

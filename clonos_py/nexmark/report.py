@@ -63,8 +63,7 @@ class Recorder:
                 self.held_back.setdefault(reading.task.vertex, []).append(counters.held_back)
 
     def steady_latency(self) -> LatencyHistogram:
-        """The latency of the markers that arrived after the warm-up; of all markers if the run is too short for
-        that."""
+        """The latency of the markers that arrived after the warm-up; of all if the run is too short."""
         warm = [found for second, found in self._latency.items() if second * 1_000_000 >= self.deployed_us + WARM_UP_US]
         merged = LatencyHistogram()
         for found in warm or self._latency.values():

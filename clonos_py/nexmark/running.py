@@ -92,8 +92,7 @@ def run_query(order: QueryRun, settings: Settings, listener: Listener = unheard)
 
 
 def verify(order: QueryRun, settings: Settings) -> tuple[int, str | None]:
-    """The number of rows that a run wrote to files, and their difference from the independent computation; None if
-    there is none."""
+    """The number of rows in the run's files, and their difference from the independent computation, or None."""
     found = [tuple(row.values()) for row in read_results(str(order.out))]
     return len(found), difference(expected(order.query, order.source(settings).origin), found)
 

@@ -40,8 +40,7 @@ class SourcePosition(NamedTuple):
         return SourcePosition(offset & MOST_EVENTS, offset >> _EVENT_BITS) if paced else SourcePosition(offset)
 
     def begun(self, now_us: int) -> SourcePosition:
-        """The position with a schedule. The schedule begins at the next tenth of a second, unless it has begun
-        already."""
+        """The position with a schedule, which begins at the next tenth of a second unless it has begun already."""
         return self if self.began else SourcePosition(self.events, -((_YEAR_2020_US - now_us) // _TENTH_US))
 
     @property

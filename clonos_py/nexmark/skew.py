@@ -1,5 +1,4 @@
-"""The load of tasks under skew, if a shuffle partitions rows by the engine's hash, or by the key modulo the
-parallelism.
+"""The load of tasks under skew, if rows are partitioned by the engine's hash, or by key modulo parallelism.
 
 With a skew of p, an auction is by the hot seller with probability p, and a bid by the hot bidder; otherwise by any of
 the last people (``Model.skew``; CheckMate, VII). The hot person changes with every hundredth person: the first of the
@@ -44,8 +43,7 @@ def by_remainder(keys: Int64s, parallelism: int) -> Int64s:
 
 
 def sent_by_remainder(keys: Int64s, parallelism: int, key_groups: int = 128) -> Int64s:
-    """Replaces each key by a distinct one that the engine's hash sends to the task to which CheckMate's implementation
-    sends the original."""
+    """Replaces keys by distinct ones that the engine's hash sends to the tasks of CheckMate's implementation."""
     tasks = by_remainder(keys, parallelism)
     groups = -(-tasks * key_groups // parallelism)  # the first group of each task
     upper = ((2 * groups + 1) << 31) // key_groups
@@ -60,8 +58,7 @@ def keys_of(column: str, skew: float, events: int, seed: int = 1) -> Int64s:
 
 
 def busiest(tasks: Int64s, parallelism: int, windows: int) -> Busiest:
-    """The load of the busiest task. ``windows``: the number of windows, of equal row counts, into which the rows are
-    divided."""
+    """The load of the busiest task. ``windows``: the number of windows, of equal size, that divide the rows."""
     counts = np.array([np.bincount(part, minlength=parallelism) for part in np.array_split(tasks, windows)])
     shares = counts.max(axis=1) * parallelism / counts.sum(axis=1)
     whole = counts.sum(axis=0)

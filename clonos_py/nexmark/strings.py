@@ -52,8 +52,8 @@ def pick(dictionary: Strings, random: Uint32s) -> Strings:
 
 
 def email_addresses(random: Uint32s) -> Strings:
-    """Addresses ``name@domain.com`` out of 16,384, with names of up to 6 letters and domains of up to 4, some with a
-    blank inside."""
+    """Random ones of 16,384 addresses ``name@domain.com``, with names of up to 6 letters and domains of up to 4, some
+    with a blank inside."""
     return pick(_email_addresses(), random)
 
 

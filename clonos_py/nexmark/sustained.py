@@ -32,8 +32,7 @@ class RateTrial:
 
 @dataclass
 class Search:
-    """The state of a search. ``low`` is the highest rate known to be sustained, ``high`` the lowest rate known not to
-    be."""
+    """The state of a search. ``low``: the highest rate known to be sustained; ``high``: the lowest known not to be."""
 
     first: float
     precision: float

@@ -16,8 +16,7 @@ _SECOND_US = 1_000_000
 
 @dataclass(frozen=True)
 class Tempo:
-    """Maps event numbers to event times. ``rates``: the events per second of each step; every step lasts ``step_s``
-    seconds."""
+    """Maps event numbers to event times. ``rates``: events per second by step; a step lasts ``step_s`` seconds."""
 
     rates: tuple[int, ...]
     step_s: int = 1

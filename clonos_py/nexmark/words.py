@@ -42,8 +42,7 @@ def words(key: int, count: int) -> Uint32s:
 
 
 def below(random: Uint32s, bound: int | Int64s) -> Int64s:
-    """Integers in [0, bound), from the high bits of random words. ``bound``: at most 2**31, for all words or one per
-    word."""
+    """Integers in [0, bound), from the high bits of random words. ``bound``: at most 2**31, common or per word."""
     out = random.astype(np.int64)
     np.multiply(out, bound, out=out)
     np.right_shift(out, 32, out=out)

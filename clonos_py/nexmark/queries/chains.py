@@ -1,5 +1,4 @@
-"""Minimal jobs that shuffle rows between tasks, or call a Python function per row. They are not part of the official
-suite."""
+"""Minimal jobs that shuffle rows between tasks, or call a Python function per row. Not in the official suite."""
 
 from __future__ import annotations
 
