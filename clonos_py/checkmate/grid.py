@@ -18,8 +18,7 @@ CAUSAL, ROLLBACK, NONE = "causal", "rollback", "none"
 RECOVERIES = (CAUSAL, ROLLBACK, NONE)
 BY_HASH, BY_REMAINDER = "hash", "mod"
 KEYS = (BY_HASH, BY_REMAINDER)
-"""How rows are partitioned: by the engine's hash of the key, or by the key modulo the parallelism, as in the paper's
-implementation."""
+"""How rows are partitioned: by the engine's hash of the key, or by key modulo parallelism, as the paper does."""
 PARALLELISM_MAX, SKEW_MAX = 128, 100
 LOAD, LOADS_SKEWED = 80, (50, 80)
 """Percent of the maximum sustainable throughput."""

@@ -31,8 +31,7 @@ from clonos_py.model.protocols import PROTOCOLS
 from clonos_py.observe.plots import Plot, Point, linear, logarithmic, style
 
 Lines = Mapping[TableRow, Sequence[Point]]
-"""The points of each line. ``parallelism`` of the row is always 0: the points or the title give the number of
-workers."""
+"""The points of each line. ``parallelism`` of the row is 0: the points or the title give the number of workers."""
 
 _WIDTH, _HEIGHT = 500, 180
 _WORKERS, _SECONDS, _PERCENT = " workers", " s", "%"

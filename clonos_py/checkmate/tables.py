@@ -1,5 +1,4 @@
-"""The tables of CheckMate, and tables of its figures: medians over the repetitions of a run, with the paper's values
-for comparison. Pure.
+"""CheckMate's tables, and its figures as tables: medians over a run's repetitions, beside the paper's values. Pure.
 
 A median over only some of the runs is marked: ``85 (3 of 5)`` if two runs have no such value, and a dash if no run has
 one.
