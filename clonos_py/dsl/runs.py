@@ -52,8 +52,8 @@ class JobHandle(Protocol):
         ...
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """Takes a last checkpoint, commits it and ends the run. Rows that sinks had received before the call are visible
-        then, and the next run with these checkpoints goes on from there. If the checkpoint takes longer than
+        """Takes a last checkpoint, commits it and ends the run. Rows that sinks had received before the call are
+        visible then, and the next run with these checkpoints goes on from there. If the checkpoint takes longer than
         ``timeout_s``, the run is interrupted as by Ctrl-C: the last complete checkpoint stays intact.
 
         Returns whether the last checkpoint was taken, or the run had ended before. Raises the ClonosError that ended
