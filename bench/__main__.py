@@ -1,8 +1,9 @@
-"""``python -m clonos_py.bench``: prints the figures of this machine, all of them or those of one script.
+"""``python -m clonos_py.bench``: measures this machine and prints the figures, of all scripts or of one.
 
-``digests`` and ``soak`` give no figures: they compare what the queries answer on every driver, and what jobs have
-written after hundreds of failures. They, ``memory`` and ``state``, which take gigabytes, ``peers``, which installs
-other engines, ``kafka``, which starts brokers, ``checkmate``, which takes days, and ``prices`` are run by name only.
+Some scripts run only when their name is given. ``digests`` and ``soak`` print no figures: ``digests`` compares the
+results of the queries on every driver, and ``soak`` checks the output of jobs after hundreds of failures. ``memory``
+and ``state`` need gigabytes, ``peers`` installs other engines, ``kafka`` starts brokers, and ``checkmate`` takes days.
+``prices`` fits the costs of the simulated cluster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The loss of Ray itself under a running job: its head, or the raylet of the driver's node, gets a SIGKILL.
+"""Kills Ray itself under a running job: the head, or the raylet of the driver's node, gets a SIGKILL.
 
-The run is over then, so each has a cluster of its own and is a command of its own. It must end by itself, with exit
-code 1 and one line; on another cluster the next run with the same checkpoints must go on, and all results be right.
+A run cannot survive this. So each run is a separate command on a separate cluster. The run must end by itself, with
+exit code 1 and one line of output. The next run starts on another cluster from the same checkpoints. It must continue
+the job, and all results must be right.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from clonos_py.bench.witnesses import witnesses
 def job(server: str, folder: str, total: int, rate: float) -> Job:
     return witnesses(server, folder, total, rate)
 """
-"""A file of the package itself would not travel to the workers."""
+"""The job as a separate file: Ray does not ship a file of the package itself to the workers."""
 _START_S_MAX, _END_S_MAX = 120.0, 30.0
 _LINE = re.compile(
     r"error: [^\n]* is gone, and the job with it: checkpoint \d+ is complete; [^\n]* --checkpoints [^\n]*\n"
@@ -35,14 +36,15 @@ _LINE = re.compile(
 
 
 class Blackout(Enum):
-    """What dies. The value is the program's name."""
+    """Which process of Ray is killed. The value is the program's name."""
 
     HEAD = "gcs_server"
     RAYLET = "raylet"
 
 
 def black_out(blackout: Blackout, seconds: float) -> str | None:
-    """A run of the two witnesses that lasts so long without the blackout, and the next. What is wrong, or None."""
+    """Runs the two-witness job, kills Ray under it, and runs it again to the end. ``seconds``: how long the job lasts
+    without a failure. Returns what is wrong, or None."""
     from deploy.start_raylets import raylets  # beside the package, in a checkout
 
     total = int(seconds * _RATE) * witnesses.PARTITIONS
@@ -72,7 +74,7 @@ def _started(server: str, folder: str, total: int, address: str) -> subprocess.P
 
 
 def _ended(process: subprocess.Popen[str], patience_s: float = _END_S_MAX) -> tuple[int | None, str]:
-    """Exit code and output; no code if it had to be killed."""
+    """Waits for the end and returns exit code and output. The code is None if the process had to be killed."""
     try:
         output, _ = process.communicate(timeout=patience_s)
     except subprocess.TimeoutExpired:

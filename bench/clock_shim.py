@@ -1,7 +1,8 @@
-"""Steps of one process's time of day: a small library, compiled here and loaded into processes ahead of libc.
+"""Steps the time of day of a single process, by a small C library that is preloaded ahead of libc.
 
-What the Python interpreter asks of the time of day gets an offset that stands in a file with the process's number; no
-other clock changes, and no other library of the process: waits of theirs that end at a time of day would be mistaken.
+The library is compiled here. It adds an offset to the time of day that the Python interpreter reads. The offset is in a
+file that is named after the process id. Other clocks do not change. Neither does the time of day that other libraries
+of the process read: their waits until a time of day would end at the wrong moment.
 """
 
 from __future__ import annotations
@@ -106,13 +107,13 @@ time_t time(time_t *now) {
 
 
 class ClockSteps:
-    """Steps the clocks of processes that were started while it was ``loaded``."""
+    """Steps the clocks of processes that were started while the library was ``loaded``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def step(self, pid: int, seconds: float) -> None:
-        """From within 20 ms on the process's time of day differs from the true one by so much."""
+        """Sets the time of day of a process to the true one plus ``seconds``. Takes effect within 20 ms."""
         written = self._folder / f".{pid}"
         written.write_bytes(struct.pack("=q", int(seconds * 1e9)))
         os.replace(written, self._folder / str(pid))
@@ -120,8 +121,8 @@ class ClockSteps:
 
 @contextmanager
 def loaded() -> Iterator[ClockSteps | None]:
-    """Has all processes that are started meanwhile load the library. None where there is no compiler, or where the
-    interpreter itself waits by the time of day."""
+    """Within the block every started process loads the library. Yields None if there is no C compiler, or if the
+    interpreter's own waits use the time of day."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or not sysconfig.get_config_var("HAVE_SEM_CLOCKWAIT"):
         yield None

@@ -1,8 +1,9 @@
-"""What causal logging sends: bytes of determinants per record and per frame, for every sharing depth, on a deep graph.
+"""Counts the bytes of determinants that causal logging sends, per row and per frame, at depth 1, 2 and full.
 
-All tasks run in this process, on the wall clock. Compared are the logs as they are sent with a plain encoding, in
-which every determinant is an array of its own, arrivals one by one. ``again`` is the share of log bytes that their
-receiver had got before over another path, ``of all`` the share of the logs in everything that is sent.
+All tasks of a deep graph run in this process, on the wall clock. The logs as they are sent are compared with a plain
+encoding, in which every determinant, and every single arrival of a frame, is a separate array. ``again`` is the share
+of log bytes that the receiver already had from another connection. ``of all`` is the share of log bytes in all bytes
+that are sent.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _DEPTHS = ("1", "2", "full")
 
 @dataclass
 class DeterminantTally:
-    """Of everything that was sent between tasks."""
+    """Totals of everything that was sent between tasks."""
 
     frames: int = 0
     rows: int = 0
@@ -55,7 +56,7 @@ class DeterminantTally:
     _held: set[tuple[int, int, int]] = field(default_factory=set)
 
     def count(self, receiver: int, wish: SendFrame, data_bytes: int) -> None:
-        """One frame to a process."""
+        """Counts one frame that is sent to the process ``receiver``."""
         header = wish.header
         self.frames += 1
         self.rows += header.rows
@@ -66,7 +67,7 @@ class DeterminantTally:
 
     def _count_segment(self, receiver: int, segment: LogSegment) -> None:
         key = segment.task, segment.start
-        if key not in self._plain:  # a task is the first to send its own log, and sends it in order
+        if key not in self._plain:  # a task sends its own log first, and in order, so the codec can decode it
             codec = self._codecs.setdefault(segment.task, LogCodec())
             envelope = len(msgspec.msgpack.encode(segment)) - len(segment.payload)
             self._plain[key] = envelope + sum(plain_bytes(determinant) for determinant in codec.load(segment))
@@ -77,14 +78,14 @@ class DeterminantTally:
 
 
 def plain_bytes(determinant: Determinant) -> int:
-    """Of one array for each event."""
+    """The size of a determinant in the plain encoding: one array for each event."""
     if isinstance(determinant, Arrivals):
         return determinant.count * len(msgspec.msgpack.encode(Arrivals(determinant.channel, 1)))
     return len(msgspec.msgpack.encode(determinant))
 
 
 class CountedConnections:
-    """The connections of a process, on which every frame is counted when it is sent."""
+    """The connections of a process. Every frame is counted when it is sent."""
 
     def __init__(self, inner: DataConnections, count: Callable[[SendFrame], None]) -> None:
         self._inner, self._count = inner, count
@@ -96,7 +97,7 @@ class CountedConnections:
 
 
 def measure(query: str, events: int, settings: Settings) -> DeterminantTally:
-    """One run of a query to its end."""
+    """Runs a query to its end and returns the totals."""
     planned = plan(build(query, QueryRun(query, events).source(settings), BlackholeSink()), settings)
     clock, store, tally, codec = RealTime(), MemoryStore(planned.job), DeterminantTally(), PassThrough()
 
@@ -118,7 +119,7 @@ def measure(query: str, events: int, settings: Settings) -> DeterminantTally:
 
 
 def rows(queries: tuple[str, ...], events: int, given: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """A line of the table for each depth of each query."""
+    """One line of the table for each query and sharing depth."""
     for query in queries:
         for depth in _DEPTHS:
             settings = resolved({"parallelism": 4, "standbys": 0}, {**given, "sharing_depth": depth})

@@ -1,8 +1,9 @@
-"""Whether every query answers alike on every driver, at every parallelism, with and without a kill.
+"""Checks that every query gives the same results on every driver, at every parallelism, with and without a kill.
 
-Each run writes into files. Its rows must be those of the independent computation, and, sorted, the same bytes as in any
-other run. A kill counts only if it cost something: frames at stake, rows replayed, or events read a second time. Query
-12 depends on processing time: its counts must add up to the number of bids.
+Each run writes into files. Its rows must equal those of an independent computation. When they are sorted, they must be
+the same bytes as in every other run of the query. A kill counts only if it had an effect: unacknowledged frames were at
+stake, rows were replayed, or events were read a second time. Query 12 depends on processing time, so only the sum of
+its counts is checked: it must be the number of bids.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ from clonos_py.settings.resolution import resolve
 
 PARALLELISMS = (1, 2)
 PACED = NexmarkSource(events=6_400, rate=2_000, event_rate=150, partitions=2)
-"""Three seconds, so that a kill has a middle to land in."""
+"""Lasts about three seconds, so that a task can be killed in the middle of the run."""
 UNPACED = NexmarkSource(events=6_400, event_rate=150)
 KILL_TIME = "2.6s"
 CHECKPOINT_INTERVAL = "1s"
 
 _STANDBYS_PER_PROCESS = 4
-"""On Ray half of the time of a run is the start of its processes."""
+"""Standbys share processes, since on Ray half of the time of a run goes into starting processes."""
 
 
 @dataclass(frozen=True)
 class DigestCase:
-    """One run of a query. In the simulator the seed decides who is killed."""
+    """One run of a query. In the simulator the seed decides which tasks are killed."""
 
     query: str
     parallelism: int
@@ -64,7 +65,7 @@ class DigestCase:
 
 @dataclass(frozen=True)
 class DigestFinding:
-    """What a run left: ``digest`` of its sorted rows (none where chance has a part in them), and what is wrong."""
+    """The result of a run: ``digest`` of its sorted rows (None if they are not deterministic), and what is wrong."""
 
     rows: int
     digest: str | None
@@ -90,7 +91,7 @@ def wrong_answers(query: str, rows: Sequence[tuple[Any, ...]]) -> str | None:
 
 
 def _run(case: DigestCase, folder: str) -> str | None:
-    """Runs into a folder; what was wrong with the failures, if anything."""
+    """Runs a case into a folder. Returns what was wrong with its failures, or None."""
     if case.killed and case.runtime is Runtime.SIM:
         return _simulate_kills(case, folder)
     given: dict[str, Any] = {
@@ -125,13 +126,13 @@ def wrong_failures(case: DigestCase, events: Sequence[Event]) -> str | None:
 
 
 def _read_twice(events: Sequence[Event]) -> int:
-    """How many events were read again, by all source tasks together."""
+    """How many events the source tasks together read more than once."""
     last = next(event for event in reversed(events) if isinstance(event, Progress))
     return sum(vertex.rows_in for vertex in last.vertices if vertex.vertex == SOURCE) - UNPACED.events
 
 
 def _simulate_kills(case: DigestCase, folder: str) -> str | None:
-    """Two kills, at moments within the length that the run has without them."""
+    """Simulates the case with two kills. A run without kills shows how long a run lasts, so that both fall into it."""
     with tempfile.TemporaryDirectory(prefix="clonos-digests-") as calm_folder:
         calm = simulate_plan(plan(_job(case, calm_folder), parallelism=case.parallelism), seed=1, kills=0)
     job = plan(_job(case, folder), parallelism=case.parallelism)
@@ -142,21 +143,21 @@ def _simulate_kills(case: DigestCase, folder: str) -> str | None:
 
 
 def cases(queries: Sequence[str], runtimes: Sequence[Runtime]) -> Iterator[DigestCase]:
-    """Query by query, all that there is to compare."""
+    """All runs to compare, query by query."""
     for query in queries:
         for runtime, parallelism, killed in itertools.product(runtimes, PARALLELISMS, (False, True)):
             yield DigestCase(query, parallelism, runtime, killed)
 
 
 def verdict(finding: DigestFinding, first: DigestFinding) -> str:
-    """In words, compared with the first run of the same query."""
+    """The result in words, compared with the first run of the same query."""
     if finding.wrong is None and finding.digest != first.digest:
         return f"DIFFERENT from the first run, {first.digest}"
     return "identical" if finding.wrong is None else f"WRONG: {finding.wrong}"
 
 
 def run(queries: tuple[str, ...], runtimes: tuple[str, ...]) -> None:
-    """Runs and prints a line for each; exits with 1 if any is not as it must be."""
+    """Runs all cases and prints a line for each. Exits with 1 if the result of any case is wrong or different."""
     wanted = [Runtime(name) for name in runtimes or [runtime.value for runtime in Runtime]]
     firsts: dict[str, DigestFinding] = {}
     verdicts = []

@@ -1,5 +1,5 @@
-"""Failures of real processes: SIGKILL to tasks, standbys and the coordinator, SIGSTOP, steps of a clock, the loss of a
-node, and what brokers suffer."""
+"""Injects failures into real processes: SIGKILL to tasks, standbys and the coordinator, SIGSTOP, steps of a clock, the
+loss of a node, and failures of brokers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.names import NAMESPACE
 
 SLEEP_S = 3.0
-"""A stopped task wakes up after so long: it has been replaced by then."""
+"""How long a task is stopped. By then it has been replaced, so it continues as a zombie."""
 _ANSWER_S = 20.0
-"""A coordinator that has been replaced may never answer."""
+"""How long to wait for an answer of the coordinator: one that has been replaced may never answer."""
 
 
 class InjectedFault(Enum):
-    """What is done to a running job."""
+    """The kinds of failures that are injected into a running job."""
 
     TASK = "task killed"
     STANDBY = "standby killed"
@@ -67,7 +67,7 @@ _DRAWN = {
 }
 _STANDSTILL_S = (1.0, 6.0)
 _CLOCK_STEP_S = 3_600.0
-"""At most, forwards or back."""
+"""The largest step of a clock, forwards or backwards."""
 _TO_TASKS = frozenset(_DRAWN) - {
     InjectedFault.STANDBY,
     InjectedFault.COORDINATOR,
@@ -76,14 +76,14 @@ _TO_TASKS = frozenset(_DRAWN) - {
     *OF_BROKERS,
 }
 _START_S_MAX = 10.0
-"""So long a fault waits for the process that it is for."""
+"""How long a fault waits for its victim to start."""
 _MOMENT_S = 0.06
-"""Within it a failure has been noticed, and the recovery has begun."""
+"""How long after a kill the failure has been detected and the recovery has begun."""
 
 
 @dataclass
 class Done:
-    """What was done, and how many SIGKILLs that took."""
+    """How often each fault was injected, and how many SIGKILLs were sent."""
 
     faults: Counter[InjectedFault] = field(default_factory=Counter)
     kills: int = 0
@@ -91,22 +91,22 @@ class Done:
 
 @dataclass
 class FaultInjector:
-    """Does things to the running job ``job``. What is not there, or has just died, is let alone. ``clocks``: None where
-    they cannot be stepped. ``brokers``: those that the job reads and writes, None where there are none."""
+    """Injects faults into the running job ``job``. A fault is skipped if its victim does not exist or has just died.
+    ``clocks``: None if clocks cannot be stepped. ``brokers``: the brokers that the job uses, or None."""
 
     job: str
     lose_node: Callable[[], None] | None = None
     clocks: ClockSteps | None = None
     brokers: Brokers | None = None
     random: random.Random = field(default_factory=random.Random)
-    """How long and how far."""
+    """Draws durations and the sizes of clock steps."""
     done: Done = field(default_factory=Done)
     harmed: list[Moment] = field(default_factory=list)
-    """Which tasks may have failed since."""
+    """When which task was harmed: its later failures have a known cause."""
     standstills: list[Standstill] = field(default_factory=list)
 
     def do(self, fault: InjectedFault, victims: Sequence[str]) -> None:
-        """``victims``: tasks, the first of which is meant; those that are to die besides come next."""
+        """Injects one fault. ``victims``: the task that the fault is for, then further tasks that fail with it."""
         first = victims[0]
         if fault in _TO_TASKS:
             self.harmed += [Moment(time.monotonic(), task) for task in victims]
@@ -166,7 +166,7 @@ class FaultInjector:
         return places
 
     def pids(self, tasks: Sequence[str]) -> list[int]:
-        """The process of each. Raises LookupError."""
+        """The process ids of the active tasks. Raises LookupError if a task has no process."""
         places = self._places()
         found = [[p.pid for p in places if str(p.task) == task and p.active] for task in tasks]
         return [pids[0] for pids in found]
@@ -183,7 +183,7 @@ class FaultInjector:
         self._kill_pids([import_ray().get(self._coordinator().pid.remote(), timeout=_ANSWER_S)])
 
     def _stand_still(self) -> None:
-        """Until it is awake again: what happens meanwhile has no other cause."""
+        """Stops the coordinator and wakes it. Returns only then, so that no other fault is injected meanwhile."""
         pid = import_ray().get(self._coordinator().pid.remote(), timeout=_ANSWER_S)
         stopped_s = time.monotonic()
         os.kill(pid, signal.SIGSTOP)
@@ -194,8 +194,8 @@ class FaultInjector:
         self.standstills.append(Standstill(stopped_s, time.monotonic()))
 
     def awaited(self, task: str, active: bool = True, gone: Sequence[int] = ()) -> list[int]:
-        """The process that is the task, or those that stand by for it, without those in ``gone``; as soon as there is
-        one. Raises LookupError."""
+        """Waits for a process of the task that is not in ``gone`` and returns its id. ``active``: whether it is the
+        active task or a standby. Raises LookupError if none starts in time."""
         deadline = time.monotonic() + _START_S_MAX
         while time.monotonic() < deadline:
             places = [place for place in self._places() if str(place.task) == task and place.active == active]
@@ -221,7 +221,7 @@ def _wake(pid: int) -> None:
 def drawn(
     tasks: Sequence[str], random_: random.Random, without: Collection[InjectedFault] = ()
 ) -> Iterator[tuple[InjectedFault, list[str]]]:
-    """Faults without end, each with its victims."""
+    """An endless sequence of random faults, each with its victims. Faults in ``without`` are left out."""
     weighted = {fault: weight for fault, weight in _DRAWN.items() if fault not in without}
     faults, weights = list(weighted), list(weighted.values())
     while True:

@@ -1,6 +1,6 @@
-"""How fast events are made: all columns of all kinds, by one thread on one core.
+"""Measures how fast events are generated: all columns of all kinds, by one thread on one core.
 
-Whatever runs on the other cores takes its share of memory bandwidth and clock: the median of several turns is given.
+Programs on the other cores use memory bandwidth and lower the clock rate, so the median of several turns is printed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MODELS = {
 
 
 class Made(NamedTuple):
-    """In one turn. ``seconds`` are of CPU."""
+    """What one turn generated. ``seconds``: CPU time of the thread."""
 
     events: int
     seconds: float
@@ -35,7 +35,7 @@ class Made(NamedTuple):
 
 
 def made(generator: Generator, start: int, events: int) -> Made:
-    """Makes ``events`` events from the one numbered ``start``. They are counted, not assumed."""
+    """Generates ``events`` events, from number ``start`` on. The result counts the rows that were really made."""
     column_bytes = count = 0
     began = time.thread_time()
     for block in generator.events(start, start + events):
@@ -46,7 +46,7 @@ def made(generator: Generator, start: int, events: int) -> Made:
 
 
 def rows(events: int, turns: int) -> Iterator[tuple[str, ...]]:
-    """A line of the table for each model. The first turn warms up, each goes on where the last one ended."""
+    """One line of the table for each model. The first turn is a warm-up. Each turn continues where the last ended."""
     for name, model in _MODELS.items():
         generator = Generator(model=model)
         found = [made(generator, turn * events, events) for turn in range(turns + 1)][1:]

@@ -1,6 +1,6 @@
-"""Latency at half load: each query runs at half of what it processes unpaced, measured right before it.
+"""Measures latency at half load: each query runs at half of its unpaced throughput, which is measured right before.
 
-Latency counts from when an event should have been made, so a source that falls behind is not forgiven.
+Latency counts from the time at which an event was due, so a source that falls behind makes it worse.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNPACED_S = 8.0
 
 
 def rows(queries: tuple[str, ...], seconds: float, settings: Settings) -> Iterator[tuple[str, ...]]:
-    """A line of the table for each query."""
+    """One line of the table for each query."""
     for query in queries:
         most = measure(query, _UNPACED_S, settings)["throughput"]["steady_events_per_s"]
         made = run_query(QueryRun(query, int(most / 2 * seconds), rate=most / 2), settings)

@@ -1,10 +1,12 @@
-"""Whether memory stays bounded while retained frames go to disk, and what that costs.
+"""Checks that memory stays bounded while retained frames are spilled to disk, and measures what spilling costs.
 
-Rows are handed from task to task at such a pace that what is retained grows by half of what the disk takes, measured
-before. Checkpoints are far apart, the budget of each task is small; the memory of every task's process is read from the
-system four times a second. It is bounded if it grows no more once the first frames are on disk: the second half of the
-run is compared with the first. The same is then run with all frames in memory and no budget to speak of, with
-checkpoints as often as it takes to fit.
+The job passes rows from task to task. Its rate is chosen so that the retained bytes grow at half of the write bandwidth
+of the disk, which is measured first. Checkpoints are far apart, and the in-flight budget of each task is small. The
+memory of every task process is read from the system four times a second. It is bounded if it stops growing once the
+first frames are on disk: the peak of the second half of the run is compared with that of the first.
+
+The reference is a run with all frames in memory: its budget is practically unlimited, and its checkpoints are frequent
+enough that the frames fit.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ _PROBE_EVENTS = 5_000_000
 _FRAME_BYTES = 4 << 20
 _SAMPLE_S = 0.25
 _MEMORY_SHARE = 0.25
-"""Of the free memory, for the frames of the run that keeps them there."""
+"""The share of the free memory that retained frames may take in the run that keeps them in memory."""
 _SPILLING: dict[str, Any] = {"spill": "spill-threshold", "in_flight_budget": "64MiB", "spill_threshold": "32MiB"}
 
 
 def disk_bytes_per_s(folder: Path, size: int) -> float:
-    """How fast frames are written there for good."""
+    """The rate at which frames are written to files in ``folder``, including the fsync."""
     frame = pa.py_buffer(os.urandom(_FRAME_BYTES))
     shelf = FileShelf(folder)
     began = time.perf_counter()
@@ -50,12 +52,12 @@ def disk_bytes_per_s(folder: Path, size: int) -> float:
 
 
 class MemorySampler:
-    """Samples the memory of all task processes that come up on this machine while the block lasts, in a thread."""
+    """Samples the memory of all task processes that start on this machine during the block, in a thread."""
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, dict[int, int]]] = []
         self._others = frozenset(dict(resident_bytes()))
-        """Of a run before, whose memory takes its time to be given back."""
+        """Processes of an earlier run, which take a while to release their memory. They are left out."""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
@@ -73,7 +75,7 @@ class MemorySampler:
             self._samples.append((time.monotonic(), found))
 
     def peaks(self) -> tuple[int, int]:
-        """Of the largest process: in the first half of the time in which there was any, and in the second."""
+        """The peak bytes of the largest process, in the first and in the second half of the time with processes."""
         running = [(at, found) for at, found in self._samples if found]
         if not running:
             return 0, 0
@@ -88,7 +90,7 @@ def _free_bytes() -> int:
 
 
 def rows(seconds: float, disk_bytes: int, given: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """A line for each place where frames may live."""
+    """One line of the table for each place of retained frames: memory, then disk."""
     base: dict[str, Any] = {"parallelism": 2, "standbys": 0, "checkpoint_interval": "60s"}
     with tempfile.TemporaryDirectory(prefix="clonos-disk-") as folder:
         bandwidth = disk_bytes_per_s(Path(folder), disk_bytes)

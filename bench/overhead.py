@@ -1,9 +1,9 @@
-"""What fault tolerance costs, in CPU seconds per event of all task processes together, in steady state.
+"""Measures the cost of fault tolerance: CPU time per event of all task processes together, in steady state.
 
-The settings of a query are run in turn, many times, so that whatever else the machine does hits all alike; of each turn
-the ratio counts, and of the ratios the median. 1.00 would be for free. Steady state matters: memory that a process
-touches for the first time costs more than the protocol, and retained frames live in recycled memory only after the
-first checkpoints.
+The settings of a query are run in turns, many times, so that other load on the machine affects all of them alike. Each
+turn gives a ratio, and the result is the median of the ratios. A ratio of 1.00 means no cost. Only steady state counts:
+the first touch of memory costs more than the protocol, and retained frames use recycled memory only after the first
+checkpoints.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RUNS: dict[str, dict[str, Any]] = {
     **{protocol: {"protocol": protocol} for protocol in PROTOCOLS},
 }
 _Pair: TypeAlias = tuple[str, str]
-"""What is measured, and against what."""
+"""The run that is measured, and the run that it is compared with."""
 _LOG, _SHORT_LOG = ("sharing depth full", "sharing depth 0"), ("sharing depth 1", "sharing depth 0")
 _GUARANTEE, _REGENERATING = ("sharing depth full", "at-most-once"), ("regenerate", "at-most-once")
 _ALONE = tuple((protocol, ALIGNED) for protocol in (UNCOORDINATED, INDUCED))
@@ -57,7 +57,7 @@ def cost(query: str, events: int, settings: Settings) -> float:
 
 
 def compare(query: str, seconds: float, turns: int, runs: dict[str, Settings]) -> list[dict[str, float]]:
-    """The costs of all runs, turn by turn, each of about so many seconds. Who begins alternates."""
+    """The costs of all runs, turn by turn. Each run lasts about ``seconds``. Every other turn reverses the order."""
     names = list(runs)
     probe = run_query(QueryRun(query, _PROBE_EVENTS), runs[names[0]])
     events = int(probe["throughput"]["steady_events_per_s"] * seconds)
@@ -66,7 +66,7 @@ def compare(query: str, seconds: float, turns: int, runs: dict[str, Settings]) -
 
 
 def rows(comparisons: Comparisons, seconds: float, turns: int, given: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """A line of the table for each comparison."""
+    """One line of the table for each comparison."""
     for query, pairs in comparisons.items():
         fixed = {"parallelism": 2, "standbys": 0, "checkpoint_interval": "2s"}
         wanted = {name for pair in pairs for name in pair}
@@ -80,7 +80,8 @@ def rows(comparisons: Comparisons, seconds: float, turns: int, given: dict[str, 
 
 
 def chosen(queries: Sequence[str], against: str | None) -> Comparisons:
-    """Those of these queries, or of all, with this run, or with any. Raises BadParameter where there is none."""
+    """The comparisons to make. ``queries``: only these, or all if empty. ``against``: only comparisons with this run,
+    or with any if None. Raises BadParameter for a query that has no such comparison."""
     known = {query: [p for p in pairs if against in (None, p[1])] for query, pairs in _COMPARISONS.items()}
     known = {query: pairs for query, pairs in known.items() if pairs}
     if unknown := [query for query in queries if query not in known]:

@@ -1,4 +1,4 @@
-"""Sources of rows at a pace, for jobs that are watched while they run."""
+"""A source that gives rows at a fixed rate, for jobs that are observed while they run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from clonos_py.model.operators import End, Read, Source, Wait
 
 
 class PacedSource(Source):
-    """Each of ``partitions`` gives ``total`` rows, the next one every ``1 / rate`` seconds, at most ``most`` at once
-    of those that are due. After ``seek`` its schedule begins again, with the row that is next being due."""
+    """Each of ``partitions`` partitions gives ``total`` rows, one every ``1 / rate`` seconds. One read takes at most
+    ``most`` of the rows that are due. After ``seek`` the schedule is set so that it continues at the current row."""
 
     def __init__(self, total: int, rate: float, partitions: int = 1, most: int | None = None) -> None:
         self._total, self._interval_us = total, 1e6 / rate
@@ -49,11 +49,11 @@ class PacedSource(Source):
         return Read(partition, start, stop, (self.rows(partition, start, stop),), last=stop == self._total)
 
     def due_rows(self, elapsed_us: float) -> int:
-        """How many rows of a partition are due, so long after its schedule has begun."""
+        """How many rows of a partition are due ``elapsed_us`` after the begin of its schedule."""
         return int(elapsed_us / self._interval_us)
 
     def due_us(self, row: int) -> float:
-        """When a row of the schedule that has begun is due."""
+        """The time at which a row of the current schedule is due, in microseconds."""
         return (self._origin_us or 0.0) + (row + 1) * self._interval_us
 
     def rows(self, partition: int, start: int, stop: int) -> pa.RecordBatch:

@@ -1,12 +1,13 @@
-"""What work costs on Ray: where the prices of the simulated cluster come from (E12).
+"""Fits the prices of the simulated cluster, that is, the CPU time for each kind of work, to runs on Ray (E12).
 
-Every vertex of every run gives one equation: the processor time that its tasks used in a second is what they did in it,
-each kind of work times its price. Prices are the least squares of the relative errors, and none is below zero. So as
-to tell the kinds apart, runs differ in query, parallelism and rate.
+Every vertex of every run gives one equation: the CPU time that its tasks used per second equals the sum over all kinds
+of work of amount times price. The prices minimize the squares of the relative errors, and none is negative. Runs differ
+in query, parallelism and rate, so that the kinds of work can be told apart.
 
-A source is taken to read once for each frame. Processes count frames and bytes that they send, not those that arrive.
-Where a vertex sends to several, each gets an equal part of the frames, and of the bytes as much as of the rows. What
-Ray's own processes, the coordinator and standbys use is not seen here; the simulated background has it besides.
+Some amounts are estimates. A source is assumed to read once for each frame. Processes count the frames and bytes that
+they send, not those that arrive. If a vertex sends to several vertices, each is assumed to get an equal share of the
+frames, and a share of the bytes in proportion to its rows. The CPU time of Ray's own processes, the coordinator and
+standbys is not measured here; the background price of the simulation includes it.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ _QUERIES, _PARALLELISMS, _RATES = ("q1", "q3", "q12"), (1, 2, 4), (200_000, 800_
 _RECOVERIES = (ROLLBACK, CAUSAL)
 _SECONDS = 8.0
 _LEAST_S = 1.5
-"""Of a vertex that was seen for a shorter time nothing is known."""
+"""A task that was observed for a shorter time is left out."""
 _LEAST_CPU = 20_000.0
-"""Microseconds per second; errors are relative to this and the time that was used."""
+"""Microseconds per second. Errors are relative to the CPU time plus this, so that idle vertices do not dominate."""
 
 _PRICES: Mapping[str, float] = {
     "background, us/s of a task": BACKGROUND * 1e6,
@@ -53,13 +54,13 @@ _PRICES: Mapping[str, float] = {
     "compute, a row": WORK["compute"].row,
     "keep, a row": WORK["keep"].row,
 }
-"""In microseconds, those that a run is simulated with. At low rates a process is woken for each frame that comes, for
-each that it sends, and when that is acknowledged."""
+"""The prices of the simulation, in microseconds. At low rates a process wakes up for each frame that arrives, for each
+frame that it sends, and for each acknowledgement."""
 
 
 @dataclass(frozen=True)
 class VertexWork:
-    """What the tasks of a vertex did per second, by price, and the microseconds of processor time that it took."""
+    """The work of all tasks of a vertex per second: amounts by price, and the CPU time in microseconds."""
 
     vertex: str
     done: Mapping[str, float]
@@ -67,7 +68,7 @@ class VertexWork:
 
 
 class _Rates(NamedTuple):
-    """Per second, of one task, or of all tasks of a vertex together."""
+    """Rates per second of one task, or of all tasks of a vertex together."""
 
     rows_in: float
     rows_out: float
@@ -78,7 +79,7 @@ class _Rates(NamedTuple):
 
 
 def works(events: Sequence[tuple[int, Event]], plan: PhysicalPlan) -> Iterator[VertexWork]:
-    """Of each vertex in steady state, from what a listener got."""
+    """The work of each vertex in steady state, computed from the events of a listener."""
     rates = {vertex: _Rates(*map(sum, zip(*tasks, strict=True))) for vertex, tasks in _steady(events).items()}
     for vertex in plan.vertices:
         own = rates.get(vertex.name)
@@ -102,7 +103,7 @@ def works(events: Sequence[tuple[int, Event]], plan: PhysicalPlan) -> Iterator[V
 
 
 def fitted(found: Sequence[VertexWork]) -> dict[str, float]:
-    """By price, in microseconds. One that would be below zero is left out."""
+    """The fitted prices in microseconds. A price that would be negative is set to 0."""
     amounts = np.array([[work.done.get(name, 0.0) for name in _PRICES] for work in found])
     cpu_us = np.array([work.cpu_us for work in found])
     weights = 1 / (cpu_us + _LEAST_CPU)
@@ -117,12 +118,12 @@ def fitted(found: Sequence[VertexWork]) -> dict[str, float]:
 
 
 def explained(work: VertexWork, prices: Mapping[str, float]) -> float:
-    """The microseconds that it would take at these prices, over those that it took."""
+    """The ratio of the CPU time at these prices to the CPU time that was measured."""
     return sum(prices[name] * amount for name, amount in work.done.items()) / work.cpu_us
 
 
 def _steady(events: Sequence[tuple[int, Event]]) -> dict[str, list[_Rates]]:
-    """By vertex: of each of its tasks."""
+    """The rates of each task, by vertex."""
     begin_us = min(at_us for at_us, event in events if isinstance(event, Deployed)) + WARM_UP_US
     readings: dict[TaskId, list[tuple[int, ProcessCounters]]] = {}
     for _, event in events:
@@ -149,7 +150,7 @@ def _steady(events: Sequence[tuple[int, Event]]) -> dict[str, list[_Rates]]:
 
 
 def _arriving(vertex: str, plan: PhysicalPlan, rates: Mapping[str, _Rates]) -> tuple[float, float, float]:
-    """Frames, KiB of rows and KiB of determinants per second."""
+    """What arrives at a vertex per second: frames, KiB of rows and KiB of determinants."""
     frames = kib = log_kib = 0.0
     for source in {edge.source for edge in plan.edges if edge.target == vertex} & rates.keys():
         targets = {edge.target for edge in plan.edges if edge.source == source}

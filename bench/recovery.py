@@ -1,4 +1,4 @@
-"""How long a killed task is missed: query 3 at half of its measured maximum, kills spread evenly over the interval."""
+"""Measures recovery times: query 3 at half of its maximum rate, kills spread evenly over the checkpoint interval."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _STEPS = {
 
 
 def kill_times_s(kills: int, interval_s: float) -> list[float]:
-    """One kill per run: after two intervals, at evenly spread places of the third."""
+    """The time of the kill in each run. Kills are spread evenly over the third checkpoint interval."""
     return [interval_s * (2 + (kill + 0.5) / kills) for kill in range(kills)]
 
 
 def rows(kills: int, pace: int, given: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """A line of the table for each operator that is killed."""
+    """One line of the table for each operator that is killed."""
     for operator in _OPERATORS:
         failures, rollbacks = [], 0
         interval_s = resolved({}, given).checkpoint_interval_us / 1e6

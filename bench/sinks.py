@@ -1,11 +1,11 @@
-"""How soon a row can be read from the output, for each delivery of a sink: from its creation in the source until
-another process has read it.
+"""Measures how soon a row can be read from the output, for each delivery of a sink: from the creation of the row in the
+source until another process has read it.
 
     numbers (paced) --rebalance--> stamp (a random number each) --rebalance--> sink
 
-Transactional rows wait for the checkpoint that covers them. Causal ones wait for their determinants to be on disk. The
-idempotent sink replaces rows by key in a database, as users' own sinks do, which is exactly-once only for values that
-do not change when they are computed again.
+Transactional rows wait for the checkpoint that covers them. Causal rows wait until their determinants are on disk. The
+idempotent sink replaces rows by key in a database, as users' own sinks do. That is exactly-once only for values that do
+not change when they are computed again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from clonos_py.model.operators import OperatorContext, Output, Sink, Source
 from clonos_py.runtime.launch import run_job
 
 _PAUSE_S = 0.0005
-"""Between two looks at the output."""
+"""The pause between two reads of the output."""
 _PATIENCE_S = 120.0
 
 
@@ -66,7 +66,7 @@ class _PacedNumbers(SourceDefinition):
 
 
 class _DatabaseSink(SinkDefinition):
-    """Replaces rows by their id."""
+    """Writes rows to a SQLite table, replacing rows with the same id."""
 
     delivery = Delivery.IDEMPOTENT
 
@@ -109,7 +109,7 @@ def stamp(number: SinkRow, ctx: Context) -> Stamped:
 
 
 def observe(folder: str, delivery: Delivery, total: int) -> list[float]:
-    """Reads rows as they become visible; the milliseconds since the creation of each."""
+    """Reads ``total`` rows as they become visible. Returns the latency of each in milliseconds."""
     look = _database_rows(folder) if delivery is Delivery.IDEMPOTENT else _file_rows(folder)
     latencies_ms: list[float] = []
     deadline = time.monotonic() + _PATIENCE_S
@@ -122,7 +122,7 @@ def observe(folder: str, delivery: Delivery, total: int) -> list[float]:
 
 
 def _file_rows(folder: str) -> Iterator[list[int]]:
-    """When those rows were created that have become visible since the last look."""
+    """The creation times of rows that have become visible since the previous read of the files."""
     read: dict[Path, int] = {}
     while True:
         found: list[int] = []
@@ -137,7 +137,7 @@ def _file_rows(folder: str) -> Iterator[list[int]]:
 
 
 def _database_rows(folder: str) -> Iterator[list[int]]:
-    """Of rows that come in the order of their ids, from each of the tasks."""
+    """The creation times of rows that have become visible in the database. Each task writes in the order of ids."""
     seen: set[int] = set()
     database: sqlite3.Connection | None = None
     while True:
@@ -162,14 +162,14 @@ def measure(delivery: Delivery, seconds: float, rate: int, given: Mapping[str, A
         rows = job.source(_PacedNumbers(total, rate)).rebalance().map(stamp).rebalance()
         rows.sink(_SINKS[delivery](folder)).named("out")
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            pool.submit(observe, folder, delivery, 0).result()  # it takes a while to come up
+            pool.submit(observe, folder, delivery, 0).result()  # starts the process, which takes a while
             seen = pool.submit(observe, folder, delivery, total)
             run_job(job, settings, lambda at_us, event: None)
             return seen.result()
 
 
 def rows(seconds: float, rate: int, deliveries: Sequence[Delivery], given: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """A line of the table for each delivery."""
+    """One line of the table for each delivery."""
     for delivery in deliveries:
         latencies_ms = measure(delivery, seconds, rate, given)
         shares = np.percentile(latencies_ms, [50, 95, 99, 100])

@@ -1,15 +1,20 @@
-"""Hundreds of failures of running jobs, and whether anything they wrote is wrong.
+"""Injects hundreds of failures into running jobs and checks that everything they wrote is right.
 
-The jobs run one after the other on real actors over several nodes, again and again until so many SIGKILLs were sent:
-the two witnesses, and queries 3, 5 and 8. A seed decides what is done to whom and when: tasks die, alone, two at once,
-one while another recovers, the same one again; standbys die; tasks hang and wake up as zombies; the coordinator dies,
-alone and with a task; it is stopped for seconds, which must replace no task; the clock of a task is set forwards or
-back. In a third of the runs standbys share processes. Once in each turn over the jobs a whole node is lost, and a new
-one takes its place. A turn ends with a run whose Ray is killed (``blackouts``). What a soak writes goes into a
-temporary folder of its own, where nothing may be left at the end.
+The jobs are the two-witness job and queries 3, 5 and 8. They run one after the other on Ray actors over several nodes,
+in turns, until the wanted number of SIGKILLs was sent. A seed decides the faults, their victims and their times:
 
-With ``--kafka`` the witnesses and query 8 go from topic to topic, over one broker or three. Brokers die and come back,
-stand still, and their connections are cut, some while a commit is answered.
+- tasks are killed: alone, two at once, one while another recovers, the same task again; standbys are killed;
+- tasks are stopped, and continue as zombies;
+- the coordinator is killed, alone or with a task;
+- the coordinator is stopped for seconds, which must not replace any task;
+- the clock of a task is set forwards or backwards.
+
+In a third of the runs standbys share processes. Once in each turn a whole node is lost, and a new node replaces it. A
+turn ends with a run whose Ray is killed (``blackouts``). A soak writes everything into its own temporary folder, which
+must be empty at the end.
+
+With ``--kafka`` the two-witness job and query 8 read and write topics, with one broker or three. Brokers are killed and
+restarted, or stopped for seconds. Their connections are cut, some while the broker answers a commit.
 """
 
 from __future__ import annotations
@@ -54,17 +59,17 @@ JOBS = ("witnesses", "q3", "q5", "q8")
 KAFKA_JOBS = tuple(f"{job}:{library}" for job in ("witnesses", "q8") for library in LIBRARIES)
 SECONDS = 40.0
 PAUSE_S = (0.8, 2.2)
-"""Between two faults."""
+"""The pause between two faults, from and to."""
 _SETTINGS = {"parallelism": 2, "checkpoint_interval": "1s"}
 _RATE = 2_000
 _WITNESS_RATE = 100.0
-"""Of each partition."""
+"""Rows per second of each partition."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A job to be harmed: how it is made, who can be hit, what is wrong with its results, and what begins once it is
-    there."""
+    """A job under test. ``tasks``: the possible victims. ``wrong``: says what is wrong with the results, or None.
+    ``begin``: called when the job is deployed."""
 
     job: Job
     tasks: tuple[str, ...]
@@ -74,7 +79,7 @@ class Subject:
 
 @dataclass
 class SoakFinding:
-    """What a run showed. ``wrong``: None if every result is right and no rollback was needed."""
+    """The result of a run. ``wrong``: None if every result is right and no rollback was needed."""
 
     name: str
     done: Done
@@ -83,7 +88,7 @@ class SoakFinding:
 
 
 class Harasser:
-    """Listens to a run, and harms the job from its deployment to its end."""
+    """Listens to a run, and injects faults into the job from its deployment to its end."""
 
     def __init__(
         self,
@@ -121,7 +126,7 @@ class Harasser:
 
 
 def subject(name: str, folder: str, seconds: float, server: str) -> Subject:
-    """The job of this name, which lasts so long without failures."""
+    """The job of this name. ``seconds``: how long it lasts without failures."""
     if name == "witnesses":
         total = _witnesses_in(seconds)
         job = witnesses.witnesses(server, folder, total, _WITNESS_RATE)
@@ -160,8 +165,8 @@ def soak(
     clocks: ClockSteps | None = None,
     most: int | None = None,
 ) -> SoakFinding:
-    """One run of one job, in which ``most`` faults happen at most. With ``lose_node`` that is what happens in the
-    middle, besides everything else. Without ``clocks`` no clock is stepped."""
+    """Runs one job and injects at most ``most`` faults. ``lose_node`` is one of them, the fifth, if given. Without
+    ``clocks`` no clock is stepped."""
     random_ = random.Random(f"{seed} {name}")
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="clonos-soak-"))
@@ -194,12 +199,12 @@ def soak(
 
 
 def leftovers(folder: Path) -> list[str]:
-    """What runs have left in their folder, which is gone if that is nothing."""
+    """The names of files that runs have left in their folder. The folder is removed if it is empty."""
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
 def run(jobs: tuple[str, ...], kafka: bool, kills: int, seconds: float, seed: int, nodes: int) -> None:
-    """Runs, prints a line for each run, and a last one; exits with 1 if anything was wrong."""
+    """Prints a line for each run, and a summary. Exits with 1 if anything was wrong."""
     total, wrong, runs, began = Done(), 0, 0, time.monotonic()
     names, lost = jobs or (KAFKA_JOBS if kafka else JOBS), Counter[str]()
     with own_folder() as folder, loaded() as clocks, cluster(nodes) as raylets:
@@ -248,7 +253,7 @@ def verdict(wrong: str | None) -> str:
 
 @contextmanager
 def own_folder() -> Iterator[Path]:
-    """The temporary folder of this process, and of all that it starts, but for Ray's own files."""
+    """Creates a temporary folder for this process and all processes that it starts. Ray's own files stay elsewhere."""
     outside, given = tempfile.gettempdir(), {name: os.environ.get(name) for name in ("TMPDIR", "RAY_TMPDIR")}
     folder = tempfile.mkdtemp(prefix="clonos-soak-")
     os.environ.update(TMPDIR=folder, RAY_TMPDIR=given["RAY_TMPDIR"] or outside)
@@ -259,13 +264,13 @@ def own_folder() -> Iterator[Path]:
         tempfile.tempdir = outside
         for name, value in given.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
-        with suppress(OSError):  # files that were left there stay, to be looked at
+        with suppress(OSError):  # a folder that is not empty stays, so that its files can be inspected
             os.rmdir(folder)
 
 
 @contextmanager
 def cluster(nodes: int) -> Iterator[Any]:
-    """Several nodes on this machine, None for Ray's own single one."""
+    """Starts Ray: a cluster of several nodes on this machine, or Ray's usual single node, for which it yields None."""
     from clonos_py.runtime.ray.cluster import connected
 
     with ExitStack() as stack:

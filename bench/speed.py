@@ -1,4 +1,4 @@
-"""Throughput of every query: all events with all columns are made, the results go into a blackhole (or a digest)."""
+"""Measures the throughput of every query: events have all columns, results go into a blackhole (or a digest)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from clonos_py.observe.console import bytes_text
 from clonos_py.settings.definitions import Settings
 
 _ALL = (*QUERIES, "row_function", "q0/digest", "rebalanced/digest")
-"""A query into a blackhole, or into the sink after the slash: a digest has to touch every byte of the rows."""
+"""Queries with a blackhole sink, or with the sink after the slash. A digest sink reads every byte of the rows."""
 
 
 def rows(queries: tuple[str, ...], seconds: float, settings: Settings) -> Iterator[tuple[str, ...]]:
-    """A line of the table for each query."""
+    """One line of the table for each query."""
     for query in queries:
         name, _, into = query.partition("/")
         sink = SinkKind(into) if into else SinkKind.BLACKHOLE

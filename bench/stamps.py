@@ -1,9 +1,9 @@
-"""What the stamps of communication-induced checkpoints cost (E10): bytes per frame, for many simulated workers.
+"""Measures the stamps of communication-induced checkpoints (E10): bytes per frame, for many simulated workers.
 
-The state machine and the stamps are those that ship, time is virtual, and a frame is taken as soon as it is cut. All
-tasks take snapshots by clocks of their own, and more where the protocol forces them. Compared are the stamps as they
-travel, as differences on each connection, with a msgpack array of the same clock, truth values and counts on every
-frame, which is what CheckMate's implementation sends.
+State machine and stamps are the real ones. Time is virtual, and a frame is taken as soon as it is cut. All tasks take
+snapshots by their own clocks, and further ones where the protocol forces them. The stamps as they are sent (differences
+to the previous stamp of the connection) are compared with a msgpack array of the same clock, booleans and counts on
+every frame, as CheckMate's implementation sends it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from clonos_py.task.checkpointing.hmnr import Hmnr
 
 ROWS_PER_FRAME = (1, 64, 4_096)
 ROW_BYTES = 100
-"""Of a bid, by the official generator."""
+"""The size of a bid of the official generator."""
 
 
 class Traffic(NamedTuple):
-    """Checkpoints of all tasks. Bytes of the stamps of the frames that were measured: as they travel, as msgpack of the
-    vectors, and whole."""
+    """Totals of a simulation: local and forced checkpoints of all tasks, and bytes of the stamps of measured frames, as
+    they are sent (``travelled``), as msgpack of the vectors (``plain``), and without differences (``whole``)."""
 
     local: int
     forced: int
@@ -36,14 +36,14 @@ class Traffic(NamedTuple):
     whole: int
 
     def overhead(self, rows: int, plain: bool = False) -> float:
-        """All bytes over those of the rows, with so many of them in a frame."""
+        """The ratio of all bytes to the bytes of the rows, with ``rows`` rows in a frame."""
         return 1 + (self.plain if plain else self.travelled) / self.frames / (rows * ROW_BYTES)
 
 
 def traffic(workers: int, frames_per_s: float, seconds: float, cyclic: bool = False, seed: int = 1) -> Traffic:
-    """Three tasks of each of so many workers, all-to-all between them twice, and, if ``cyclic``, from the last to the
-    first. Each channel has its own phase, each task takes a checkpoint every 5 s +-20%. Measured are the channels to
-    one task in eight, after the first interval."""
+    """Simulates three vertices with one task on each worker. Two all-to-all shuffles join them, and a third leads from
+    the last vertex to the first if ``cyclic``. Each channel sends at a random phase. Each task takes a checkpoint every
+    5 s +-20%. Only the channels to every eighth task are measured, after the first 5 s."""
     draw = random.Random(seed)
     tasks = 3 * workers
     machines = [Hmnr(task, tasks) for task in range(tasks)]
@@ -83,7 +83,7 @@ def traffic(workers: int, frames_per_s: float, seconds: float, cyclic: bool = Fa
 
 
 def as_msgpack(stamp: HmnrStamp) -> bytes:
-    """Lists of truth values and of numbers, as the reference implementation sends them."""
+    """The stamp as lists of booleans and numbers in msgpack, as the reference implementation sends it."""
     tasks = range(len(stamp.checkpoints))
     greater, taken = ([bool(bits >> task & 1) for task in tasks] for bits in (stamp.greater, stamp.taken))
     return msgspec.msgpack.encode([stamp.clock, greater, taken, list(stamp.checkpoints)])

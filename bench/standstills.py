@@ -1,4 +1,4 @@
-"""Whether a coordinator that stood still has replaced a task to which nothing was done. No I/O, no clock."""
+"""Finds tasks that a stopped coordinator has replaced although no fault was injected into them. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 _AFTER_S = 0.8
-"""So long after it woke up a failure counts as caused by the standstill: nothing else is done in that time."""
+"""A failure until so long after the wake-up counts as caused by the standstill: no other fault is injected then."""
 _BEFORE_S = 20.0
-"""A process that was harmed so long before may fail now, and its failure be noticed late."""
+"""A fault until so long before the standstill may still cause a failure, whose detection may be late."""
 
 
 class Moment(NamedTuple):
-    """Something that happened to a task; an empty name means every task."""
+    """The time of an event at a task. An empty name means every task."""
 
     at_s: float
     task: str
 
 
 class Standstill(NamedTuple):
-    """When the coordinator was stopped, and when it was woken."""
+    """The times at which the coordinator was stopped and woken."""
 
     stopped_s: float
     woken_s: float
 
 
 def caused(standstills: Sequence[Standstill], harmed: Collection[Moment], failed: Collection[Moment]) -> list[str]:
-    """The tasks that failed because of a standstill, in words."""
+    """Describes each task that failed because of a standstill: during or shortly after one, and without a fault."""
     return [
         f"{failure.task} was replaced since the coordinator stood still for {still.woken_s - still.stopped_s:.1f} s"
         for still in standstills

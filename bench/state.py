@@ -1,10 +1,11 @@
-"""How much memory a stored row takes, and whether that stays so while state grows: by default the join of all people
-and auctions that there have ever been (q3), and the winning bids of all auctions (q9).
+"""Measures the memory of a row of state, and whether it stays the same while state grows.
 
-At each checkpoint the rows in all snapshots are counted, and the memory of all task processes is read. What a job takes
-before it has any state, and for frames that it retains, is there at an early checkpoint as at a late one: the memory of
-a row is what grows from one checkpoint to another, by row that came. It is flat if the second half of the run needs as
-much for each as the first.
+By default the queries are the join of all people and auctions so far (q3), and the winning bids of all auctions (q9).
+
+At each checkpoint the rows in all snapshots are counted, and the memory of all task processes is read. The memory of a
+row is the growth of memory between two checkpoints divided by the growth of rows. So memory that a job needs without
+state, and for retained frames, does not count: it is there at early and late checkpoints alike. Memory per row is flat
+if it is the same in the second half of the run as in the first.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from clonos_py.settings.definitions import Settings
 
 _DEFAULT = ("q3", "q9")
 _FIRST_SHARE = 0.2
-"""Of the checkpoints, in which memory is touched for the first time: they are left out."""
+"""The share of checkpoints at the start that is left out: there, memory is touched for the first time."""
 
 
 class StateSample(NamedTuple):
-    """At a checkpoint: rows in snapshots, their bytes there, and the bytes of all task processes."""
+    """Figures at a checkpoint: rows in snapshots, their bytes there, and the memory of all task processes in bytes."""
 
     rows: int
     stored_bytes: int
@@ -45,14 +46,14 @@ class StateSample(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """Between two samples, for each row that came."""
+    """The growth between two samples, in bytes per new row."""
 
     stored_bytes: float
     resident_bytes: float
 
 
 def growth(first: StateSample, last: StateSample) -> Growth:
-    """Raises SettingError if no rows came between."""
+    """The growth from one sample to another. Raises SettingError if there are no new rows between them."""
     rows = last.rows - first.rows
     if rows <= 0:
         raise SettingError("state did not grow: run longer, with --events")
@@ -60,7 +61,7 @@ def growth(first: StateSample, last: StateSample) -> Growth:
 
 
 def halves(samples: Sequence[StateSample]) -> tuple[Growth, Growth]:
-    """Of a run without its beginning. Raises SettingError if there are too few checkpoints to tell."""
+    """The growth in both halves of a run without its start. Raises SettingError if there are too few checkpoints."""
     steady = samples[int(len(samples) * _FIRST_SHARE) :]
     if len(steady) < 3:
         raise SettingError(f"{len(samples)} checkpoints tell nothing: run longer, with --events")
@@ -69,7 +70,7 @@ def halves(samples: Sequence[StateSample]) -> tuple[Growth, Growth]:
 
 
 def stored(manifest: Manifest) -> tuple[int, int]:
-    """Rows and bytes of all tables of all operators."""
+    """Rows and bytes of all tables of all operators in a checkpoint."""
     tables = [t for task in manifest.tasks for handle in task.operators.values() for t in handle.tables.values()]
     chunks = [chunk for table in tables for chunk in table]
     return sum(chunk.rows for chunk in chunks), sum(chunk.size_bytes for chunk in chunks)
@@ -77,7 +78,7 @@ def stored(manifest: Manifest) -> tuple[int, int]:
 
 @dataclass
 class Sampler:
-    """Listens to a run whose checkpoints are in ``store``."""
+    """Listens to a run whose checkpoints are in ``store``, and takes a sample at each."""
 
     store: CheckpointStore
     samples: list[StateSample]
@@ -88,7 +89,7 @@ class Sampler:
 
 
 def rows(queries: Sequence[str], events: int, rate: int, settings: Settings) -> Iterator[tuple[str, ...]]:
-    """A line for each query."""
+    """One line of the table for each query."""
     from clonos_py.runtime.launch import run_job
 
     for query in queries:

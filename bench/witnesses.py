@@ -1,6 +1,8 @@
-"""The two-witness job in the public DSL: every record gets a random number, a time and an HTTP answer that the server
-never gives twice, and flows over two different paths, one through a keyed shuffle, into two file sinks, mostly a causal
-one and a transactional one. Had a recovery changed anything that was visible already, they would disagree."""
+"""The two-witness job: two sinks of one nondeterministic job, whose rows must agree after any recovery.
+
+Every record gets a random number, a time and an HTTP answer that the server never gives twice. It then flows over two
+paths, one of them through a keyed shuffle, into two file sinks, mostly a causal one and a transactional one. If a
+recovery changed a value that was visible already, the two sinks would disagree."""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ from clonos_py.model.operators import Source
 
 PARTITIONS = 2
 TASKS = ("numbers[0]", "numbers[1]", "enrich[0]", "enrich[1]", "left[0]", "left[1]", "rank[0]", "rank[1]")
-"""At parallelism 2."""
+"""All tasks at parallelism 2."""
 FIRST_TASKS = TASKS[::2]
-"""One of each operator."""
+"""One task of each operator."""
 KEYS = 13
 
 
@@ -57,7 +59,7 @@ class Numbers(PacedSource):
 
 
 class PacedNumbers(SourceDefinition):
-    """``total`` numbers, ``rate`` a second and partition. ``unpaced``: a file; once it exists, all rows are due."""
+    """Gives ``total`` numbers, ``rate`` a second in each partition. ``unpaced``: once this file exists, all are due."""
 
     def __init__(self, total: int, rate: float, unpaced: str = "") -> None:
         self.schemas = (Number.schema(),)
@@ -78,14 +80,15 @@ class Rank(Process[Enriched, RankedNumber]):
 
 
 def witnesses(server: str, folder: str, total: int, rate: float, causal: bool = True, unpaced: str = "") -> Job:
-    """``causal``: whether one of the two sinks is; else both are transactional. ``unpaced``: see ``PacedNumbers``."""
+    """The job with file sinks. ``causal``: one sink is causal and one transactional, else both are transactional.
+    ``unpaced``: see ``PacedNumbers``."""
     left = FileSink(f"{folder}/left", format="jsonl", delivery="causal" if causal else "transactional")
     right = FileSink(f"{folder}/right", format="jsonl")
     return witnesses_between(PacedNumbers(total, rate, unpaced), left, right, server)
 
 
 def witnesses_between(source: SourceDefinition, left: SinkDefinition, right: SinkDefinition, server: str) -> Job:
-    """The job with another source and other sinks. ``server``: the address of an ``oracle``."""
+    """The job with a given source and given sinks. ``server``: the address of an ``oracle``."""
 
     def enrich(number: Number, ctx: Context) -> Enriched:
         answer = int(ctx.http.get(f"{server}/{number.id}", timeout="5s").text)
@@ -100,13 +103,13 @@ def witnesses_between(source: SourceDefinition, left: SinkDefinition, right: Sin
 
 
 def wrong(folder: str, total: int) -> str | None:
-    """What the witnesses disagree on; None if nothing is missing, doubled or different."""
+    """What the two sinks disagree on. None if no row is missing, duplicate or different."""
     left, right = (list(read_results(f"{folder}/{name}")) for name in ("left", "right"))
     return disagreement(left, right, total)
 
 
 def disagreement(left: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], total: int) -> str | None:
-    """See ``wrong``, of these rows."""
+    """As ``wrong``, for the given rows of the two sinks."""
     for name, rows in (("left", left), ("right", right)):
         if sorted(row["id"] for row in rows) != list(range(total)):
             return f"{name} has {len(rows)} records, {len({row['id'] for row in rows})} different ones, of {total}"
@@ -140,16 +143,16 @@ class Oracle(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def handle(self) -> None:
-        with contextlib.suppress(ConnectionError):  # its client was killed
+        with contextlib.suppress(ConnectionError):  # the client was killed
             super().handle()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Not to the terminal."""
+        """Logs nothing."""
 
 
 @contextlib.contextmanager
 def oracle(handler: type[Oracle] = Oracle) -> Iterator[str]:
-    """A server of answers; gives its address."""
+    """Runs an HTTP server that answers every request with a new number. Yields its address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

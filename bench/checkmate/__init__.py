@@ -1,7 +1,10 @@
 """``python -m clonos_py.bench checkmate``: the evaluation of CheckMate (Siachamis et al., ICDE 2024, sections VI, VII).
 
 Queries 1, 3, 8 and 12 of Nexmark and the cyclic reachability query run under each checkpoint protocol, with causal
-recovery and with rollback, at a share of the maximum sustainable throughput that the same combination has. A task is
-killed on the way. ``grid`` says which runs there are, ``jobs`` what runs, ``metrics`` what is read off a run,
-``results`` is the file of the finished runs, ``tables`` lays them beside the figures of the paper (``paper``).
+recovery and with rollback. The rate of a run is a share of the maximum sustainable throughput of the same combination.
+One task is killed during the run.
+
+``jobs`` builds the jobs, ``metrics`` computes the figures of a run, and ``running`` carries out the runs. The list of
+runs, the file of results and the tables beside the figures of the paper are in ``clonos_py.checkmate`` (``grid``,
+``results``, ``tables``, ``paper``).
 """

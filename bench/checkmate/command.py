@@ -1,4 +1,4 @@
-"""``python -m clonos_py.bench checkmate``: runs what is missing in the file of results, and prints the tables."""
+"""``python -m clonos_py.bench checkmate``: makes the runs that the file of results lacks, and prints the tables."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _SETTINGS = (
 )  # fmt: skip
 _CLUSTER = ("machines", "processors", "rows_per_row")
 _SEARCH_TRIALS = 8
-"""So many a search takes, about."""
+"""About how many trials a search takes."""
 _START_S = 15.0
-"""Starting and ending a run, until one has shown how long that takes."""
+"""The estimate for starting and ending a run."""
 
 
 def run(out: Path, **given: Any) -> int:
-    """The command's body; 1 if a run failed."""
+    """Carries out the command. Returns the exit code: 1 if a run failed, else 0."""
     choice = Choice(
         given["queries"],
         given["protocols"],
@@ -52,7 +52,7 @@ def run(out: Path, **given: Any) -> int:
     )
     work = MissingRuns(cells(choice, not terms.searched), terms, Results(out))
     for variant in dict.fromkeys(cell.variant for cell in work.cells):
-        terms.settings(variant)  # a contradiction is said before anything runs
+        terms.settings(variant)  # contradicting settings raise before anything runs
     work.results.begin(terms.plain, versions())
     failed = _perform(work)
     click.echo(markdown(tables(work.results.searches(), work.results.runs())))
@@ -71,7 +71,7 @@ def _cluster(settings: Mapping[str, Any], given: Mapping[str, int]) -> ClusterTe
 
 
 def _perform(work: MissingRuns) -> int:
-    """All that is missing; how many runs failed."""
+    """Makes all missing runs. Returns how many failed."""
     if work.results.cut_off:
         click.echo(work.results.cut_off, err=True)
     missing = work.missing
@@ -97,7 +97,8 @@ def _tell(line: str) -> None:
 
 
 class Forecast:
-    """How long the rest takes: as much longer than it is meant to take as what was done."""
+    """Estimates the remaining time: the planned time of the remaining runs, scaled by the ratio of real to planned time
+    of the finished runs."""
 
     def __init__(self, work: MissingRuns) -> None:
         self._terms = work.terms

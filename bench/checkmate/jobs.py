@@ -1,4 +1,4 @@
-"""What runs: the job of a query at a rate, and the task of it that is killed."""
+"""Builds the job of a query at a rate, and names the task that is killed."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from clonos_py.reachability.source import CommandSource
 from clonos_py.settings.definitions import Settings
 
 VICTIMS = {"q1": "select[0]", "q3": "join[0]", "q8": "join[0]", "q12": "counts[0]", CYCLE: "join[0]"}
-"""Where there is state, the task that has it."""
+"""The task that is killed, by query: a stateful one if there is any."""
 NODES_MIN = 1_000_000
-"""The paper's number. Where there are more commands there are as many nodes as commands, so that paths stay few."""
+"""The number of graph nodes in the paper. With more commands there are as many nodes as commands, to keep paths few."""
 _PARTITIONS = 8
 _WINDOW_US = 10_000_000
 
 
 class RunningCount(Record):
-    """How many bids a bidder has made in a window so far."""
+    """The number of bids that a bidder has made in a window so far."""
 
     bidder: int
     window: int
@@ -39,9 +39,9 @@ class RunningCount(Record):
 
 
 def job_of(query: str, events: int, rate: float | None, settings: Settings, skew: int = 0, keys: str = BY_HASH) -> Job:
-    """The job over so many events, at ``rate`` events per second or (None) as fast as it goes, into a blackhole. Of
-    ``skew`` percent of the events the key is hot; with 0 all are uniform. ``keys``: by what rows are shared among
-    tasks. Event time passes as fast as real time."""
+    """The job of a query over ``events`` events, with a blackhole sink. ``rate``: events per second; None: as fast as
+    possible. ``skew``: percent of events with a hot key; 0: keys are uniform. ``keys``: how keys are assigned to tasks,
+    by hash or by remainder. Event time advances as fast as real time."""
     event_rate: dict[str, Any] = {} if rate is None else {"event_rate": max(round(rate), 1)}
     if query == CYCLE:
         commands = Reachability(events, max(NODES_MIN, events), **event_rate)
@@ -54,7 +54,8 @@ def job_of(query: str, events: int, rate: float | None, settings: Settings, skew
 
 
 def _by_remainder(streams: Streams, parallelism: int, groups: int) -> Streams:
-    """The keys of people are others, which the hash shares as the paper's implementation shares the first ones."""
+    """Replaces the ids of people by others, whose hashes assign rows to tasks as the paper's implementation does: by
+    the remainder of the original id."""
 
     def other(keys: pa.Int64Array) -> pa.Int64Array:
         return pa.array(sent_by_remainder(keys.to_numpy(), parallelism, groups), pa.int64())
@@ -67,9 +68,9 @@ def _by_remainder(streams: Streams, parallelism: int, groups: int) -> Streams:
 
 
 def running_counts(source: EventSource, prepare: Callable[[Streams], Streams] = unchanged) -> Job:
-    """Query 12 as the paper has it: every bid gives the count of its bidder and window as it is then. A query that
-    waits for its windows to end says nothing about latency meanwhile. Windows are of event time, which is real time
-    here; counts of windows that are over stay."""
+    """Query 12 as in the paper: every bid emits the current count of its bidder and window. A query that emits only at
+    the end of windows would give no latencies in between. Windows are of event time, which advances as real time here.
+    Counts of past windows stay in state."""
     job = Job("nexmark-q12-running")
     events = prepare(Streams(*job.source(source, event_time=EVENT_TIME, out_of_order=source.out_of_order_us)))
     windows = events.bid.key_by("bidder", window=col("date_time").cast(int) // _WINDOW_US)

@@ -1,30 +1,32 @@
-"""What is read off one run, each number by one definition. Pure: from the events that a listener got.
+"""Computes the metrics of one run from the events that a listener received. Each metric has one definition. No I/O.
 
 ============================ =========================================================================================
 ``throughput_events_per_s``  events that the sources read per second, from the end of the warm-up to the end of the run
-``latency_ms``               of markers that reached a sink in that time, from when their event was due; percentiles
-``latency_undisturbed_ms``   the same until the kill; without one until the end
-``latency_ms_per_second``    the same by second since the end of the warm-up (figures 9 and 10)
-``checkpointing_ms``         from the trigger until durable, mean until the kill: coordinated, all snapshots; else each
-                             snapshot alone, those left out that no trigger asked for
-``adoption_ms``              from the (first) trigger until the manifest is written, mean until the kill
-``checkpoints``              snapshots that were adopted in the time, how many of them were forced, and manifests
+``latency_ms``               percentiles of the latency of markers that reached a sink in that time, from when their
+                             event was due
+``latency_undisturbed_ms``   the same until the kill, or until the end if there is no kill
+``latency_ms_per_second``    the same for each second since the end of the warm-up (figures 9 and 10)
+``checkpointing_ms``         mean time from the trigger until durable, before the kill: of all snapshots if they are
+                             coordinated, else of each snapshot alone that a trigger asked for
+``adoption_ms``              mean time from the (first) trigger until the manifest is written, before the kill
+``checkpoints``              snapshots that were adopted in that time, how many of them were forced, and manifests
 ``failure.at_s``             when the task was killed, since the end of the warm-up
-``failure.detected_ms``      from the kill until the coordinator knew of it
-``failure.restart_ms``       from then until the last task that restarted has sent a frame or written a row. Causal: one
-                             that its predecessor had not, so that the replay is part of it
-``failure.recovery_ms``      from the kill until latency is normal: the worst of four quarters of a second in a row is
-                             within 10% (and 2 ms) of what it was before, or no worse than at times without a failure
+``failure.detected_ms``      from the kill until the coordinator detected the failure
+``failure.restart_ms``       from the detection until the last restarted task has sent a frame or written a row. With
+                             causal recovery, one that its predecessor had not, so that the replay is included
+``failure.recovery_ms``      from the kill until latency is normal: in four consecutive quarters of a second the worst
+                             latency is within 10% (and 2 ms) of what it was before, or no worse than at times without
+                             a failure
 ``failure.invalid``          snapshots that were durable at the failure and ahead of the recovery line
-``failure.expected``         the same as ``invalid``, worked out from nothing but the times at which snapshots became
-                             durable (E13); None where tasks do not take them alone and go back
+``failure.expected``         the same as ``invalid``, computed only from the times at which snapshots became durable
+                             (E13); None unless tasks take snapshots alone and roll back
 ``failure.durable``          snapshots that were durable at the failure, since the job began
-``bytes``                    sent between tasks in the time: rows, stamps of the protocol, determinants
-``overhead``                 all bytes per byte of rows: 1.0 is none. The few messages to and from the coordinator are
-                             left out: they do not grow with the data
+``bytes``                    sent between tasks in that time: rows, stamps of the protocol, determinants
+``overhead``                 all bytes per byte of rows: 1.0 means no overhead. The few messages to and from the
+                             coordinator are left out: they do not grow with the data
 ============================ =========================================================================================
 
-What cannot be said is None: no failure happened, latency was not normal before the end.
+A metric that cannot be determined is None, for example if no failure happened or latency never became normal.
 """
 
 from __future__ import annotations
@@ -57,19 +59,19 @@ _BEFORE_US = 5 * _SECOND_US
 
 E = TypeVar("E")
 Timed = Sequence[tuple[int, Event]]
-"""Events with the time at which the listener got them, in order."""
+"""Events in order, each with the time at which the listener received it, in microseconds."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """The part of a run that is measured: ``seconds`` after ``warm_up_s`` after the job was deployed."""
+    """The part of a run that is measured: it begins ``warm_up_s`` after the deployment and lasts ``seconds``."""
 
     warm_up_s: float
     seconds: float
 
 
 def measured(events: Timed, plan: PhysicalPlan, span: Span) -> dict[str, Any]:
-    """Everything, as plain data for JSON."""
+    """All metrics of a run as plain data for JSON."""
     sources = {vertex.name for vertex in plan.vertices if vertex.source is not None}
     begin_us = min(_of(events, Deployed), key=_at, default=(0, None))[0] + round(span.warm_up_s * _SECOND_US)
     end_us = begin_us + round(span.seconds * _SECOND_US)
@@ -107,7 +109,7 @@ def _at(timed: tuple[int, object]) -> int:
 
 
 def _rate(events: Timed, sources: Collection[str]) -> float | None:
-    """Up to where the sources were last seen to have read: a run that is through early has not become slower."""
+    """Events per second until the last time at which the sources had read more. A run that ends early is not slower."""
     read = [
         (at_us, sum(vertex.rows_in for vertex in progress.vertices if vertex.vertex in sources))
         for at_us, progress in _of(events, Progress)
@@ -135,7 +137,7 @@ def _bytes(events: Timed) -> dict[str, int]:
 # ---- latency
 
 Markers = Sequence[tuple[int, LatencyHistogram]]
-"""Those that processes reported at a time."""
+"""The new latencies that a process has reported, each with the time of the report in microseconds."""
 
 
 def _markers(events: Timed) -> Iterator[tuple[int, LatencyHistogram]]:
@@ -174,7 +176,7 @@ def _by_second(markers: Markers, begin_us: int, end_us: int) -> Iterator[dict[st
 
 
 def _mean(means: Sequence[tuple[int, float]]) -> dict[str, float] | None:
-    """Of durations in milliseconds, from how many there are in each part, and their mean."""
+    """The total count and mean of durations in milliseconds, from the count and mean of each part."""
     count = sum(count for count, _ in means)
     if not count:
         return None
@@ -214,7 +216,7 @@ def _failure(events: Timed, plan: PhysicalPlan, begin_us: int, failed_us: int, m
 
 
 def _expected(events: Timed, plan: PhysicalPlan, victim: TaskId, failed_us: int) -> int:
-    """Of the task that failed and of those that it reaches: they go back."""
+    """Computes ``failure.expected`` over the failed task and all tasks downstream of it, which roll back with it."""
     times: dict[TaskId, list[int]] = {task: [] for task in (victim, *plan.hops[victim])}
     for at_us, event in _of(events, SnapshotDurable):
         if at_us <= failed_us and event.task in times:
@@ -227,7 +229,7 @@ def _ms(since_us: int | None, until_us: int | None) -> float | None:
 
 
 def _normal_us(markers: Markers, failed_us: int, restarted_us: int | None) -> int | None:
-    """When the first of the good windows began."""
+    """When latency was normal again: the start of the first of enough good windows in a row, after the restart."""
     if restarted_us is None:
         return None
     worst = _worst_by_window(markers)
@@ -243,7 +245,7 @@ def _normal_us(markers: Markers, failed_us: int, restarted_us: int | None) -> in
 
 
 def _worst_by_window(markers: Markers) -> Mapping[int, int]:
-    """The worst latency by the beginning of the window in which it was reported, in order."""
+    """The worst latency of each window, by the start of the window, in order."""
     found: dict[int, int] = {}
     for at_us, histogram in sorted(markers, key=_at):
         window_us = at_us // _WINDOW_US * _WINDOW_US

@@ -1,4 +1,4 @@
-"""Carries out the runs that are missing: first the search for a variant's rate, then its runs at a share of it."""
+"""Carries out missing runs: first the search for the maximum rate of a variant, then its runs at a share of that."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from clonos_py.observe.events import Event, Listener
 from clonos_py.settings.definitions import Settings
 
 _KILL_SHARE, _KILL_SHARE_CYCLE = 18 / 60, 48 / 60
-"""When of the measured time a task is killed."""
+"""After which share of the measured time a task is killed."""
 _UNPACED_EVENTS = {CYCLE: 200_000}
 _UNPACED_EVENTS_NEXMARK = 3_000_000
 _FIRST_SHARE = 0.8
@@ -33,10 +33,10 @@ _PACKAGES = ("clonos-py", "ray", "pyarrow", "numpy")
 
 @dataclass(frozen=True)
 class RunTerms:
-    """What all runs of a file share. ``given``: settings, as the command line writes them. ``rate``: events per second;
-    None: the share of the maximum that a cell says, found in trials of ``trial_s``. ``cluster``: where runs are
-    simulated. ``unpaced``: so many events, which are read as fast as they can be, and nothing is killed; without it
-    runs last as long as the seconds say."""
+    """The terms that all runs of a results file share. ``given``: settings as on the command line. ``rate``: events per
+    second; None: the share that a cell asks for of the maximum, which is searched in trials of ``trial_s``.
+    ``cluster``: the simulated cluster, or None for Ray. ``unpaced``: the number of events for runs that read as fast as
+    possible and in which no task is killed; None: runs last ``warm_up_s`` plus ``seconds``."""
 
     warm_up_s: float
     seconds: float
@@ -53,24 +53,25 @@ class RunTerms:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """As JSON gives it back."""
+        """The terms as plain data, in the form in which they are read back from JSON."""
         given = {key: list(value) if isinstance(value, tuple) else value for key, value in self.given.items()}
         return {**asdict(self), "given": given}
 
     def events(self, rate: float | None) -> float:
-        """How many a run has that reads so many per second, or (None) as fast as it can."""
+        """The number of events of a run at ``rate`` events per second. None: of a run without a fixed rate."""
         if rate is None:
             assert self.unpaced is not None
             return self.unpaced
         return rate * (self.warm_up_s + self.seconds)
 
     def settings(self, variant: Variant, **more: Any) -> Settings:
-        """Of a run. What makes the variant what it is stands above all else. Raises SettingError."""
+        """The settings of a run. Those of the variant take precedence over the given ones, and ``more`` over both.
+        Raises SettingError."""
         standbys = {} if "standbys" in self.given else _STANDBYS
         return resolved(standbys, {**self.given, **variant.settings, **more})
 
     def kill(self, variant: Variant) -> str:
-        """The failure on order, which is timed from the deployment on."""
+        """The kill setting of a run. The time of the kill counts from the deployment."""
         share = _KILL_SHARE_CYCLE if variant.query == CYCLE else _KILL_SHARE
         return f"{VICTIMS[variant.query]}@{round((self.warm_up_s + share * self.seconds) * 1e6)}us"
 
@@ -84,7 +85,7 @@ class RunTerms:
         skew: int = 0,
         keys: str = BY_HASH,
     ) -> PhysicalPlan:
-        """The query over so many events, see ``jobs.job_of``. Raises the ClonosError that ended the job."""
+        """Runs a query over ``events`` events (see ``jobs.job_of``). Raises the ClonosError that ended the job."""
         weight = self.cluster.rows_per_row if self.cluster else 1
         slower = None if rate is None else rate / weight
         job = job_of(query, max(round(events / weight), 1), slower, settings, skew, keys)
@@ -103,8 +104,8 @@ def versions() -> dict[str, str]:
 
 
 def run_cell(cell: CheckmateCell, rate: float | None, terms: RunTerms) -> dict[str, Any]:
-    """The run at so many events per second, as the file has it; None: without a pace, see ``RunTerms``. Repetitions
-    have other seeds, which decide when tasks take snapshots. Raises ClonosError."""
+    """Makes a run and returns its entry for the results file. ``rate``: events per second; None: as fast as possible
+    (see ``RunTerms``). The seed of each repetition decides when tasks take snapshots. Raises ClonosError."""
     variant = cell.variant
     kills = {"kills": (terms.kill(variant),)} if variant.kills and rate is not None else {}
     seed = terms.settings(variant).seed + cell.run - 1
@@ -125,7 +126,8 @@ def run_cell(cell: CheckmateCell, rate: float | None, terms: RunTerms) -> dict[s
 
 
 def search_rate(variant: Variant, terms: RunTerms, told: Callable[[str], None]) -> dict[str, Any]:
-    """What the file has of a search. Raises ClonosError."""
+    """Searches for the maximum sustainable throughput of a variant. Returns the entry for the results file. Raises
+    ClonosError."""
     settings = terms.settings(variant)
 
     def attempt(rate: float) -> RateTrial:
@@ -158,13 +160,13 @@ def _report(variant: Variant, events: float, rate: float | None, settings: Setti
 
 @dataclass
 class MissingRuns:
-    """The runs of ``cells`` that ``results`` does not have, and the searches that they need."""
+    """The runs of ``cells`` that ``results`` lacks, and the searches that these runs need."""
 
     cells: list[CheckmateCell]
     terms: RunTerms
     results: Results
     _in_vain: dict[Variant, ClonosError] = field(default_factory=dict)
-    """Searches that have failed are not made again for each of their runs."""
+    """Searches that have failed, with their errors. They are not repeated for each run of the variant."""
 
     @property
     def missing(self) -> list[CheckmateCell]:
@@ -172,14 +174,15 @@ class MissingRuns:
 
     @property
     def searches(self) -> list[Variant]:
-        """Those still to be made."""
+        """The variants whose maximum rate is still to be searched."""
         if not self.terms.searched:
             return []
         wanted = dict.fromkeys(cell.variant for cell in self.missing)
         return [variant for variant in wanted if self.results.throughput(variant) is None]
 
     def perform(self, cell: CheckmateCell, told: Callable[[str], None]) -> str:
-        """Searches if need be, runs, keeps both, and says in a line what came out. An error of the job is kept, too."""
+        """Makes the search if needed, and the run. Stores both results, or the error that ended the job. Returns a line
+        that describes the outcome."""
         try:
             rate = self._rate(cell, told)
             found = run_cell(cell, rate, self.terms)
@@ -210,7 +213,7 @@ class MissingRuns:
 
 
 def outcome(found: Mapping[str, Any]) -> str:
-    """A run in a few words."""
+    """The outcome of a run in a few words."""
     metrics = found["metrics"]
     rate = metrics["throughput_events_per_s"] if found["rate"] is None else found["rate"]
     said = ["too short to tell its throughput" if rate is None else f"{rate:,.0f} events/s"]

@@ -1,4 +1,4 @@
-"""Runs of the evaluation on a simulated cluster, in virtual time: more workers than there are processors here (E12)."""
+"""Makes runs of the evaluation on a simulated cluster in virtual time, with more workers than processors here (E12)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from clonos_py.settings.definitions import Settings
 
 @dataclass(frozen=True)
 class ClusterTerms:
-    """``machines`` None: one for each worker, that is, for the tasks of one index. ``rows_per_row``: each simulated row
-    stands for so many, so that high rates can be simulated; whatever is counted in rows or bytes is divided by it.
+    """The size of the simulated cluster. ``machines``: None means one for each worker, that is, one for all tasks with
+    the same index. ``rows_per_row``: how many real rows each simulated row stands for, so that high rates can be
+    simulated. Quantities in rows or bytes are divided by it.
     """
 
     machines: int | None = None
@@ -28,7 +29,7 @@ class ClusterTerms:
     rows_per_row: int = 1
 
     def run(self, job: Job, settings: Settings, listener: Listener) -> PhysicalPlan:
-        """Raises the ClonosError that ended the job."""
+        """Runs a job on the simulated cluster. Raises the ClonosError that ended the job."""
         budget = self._weighed(settings.in_flight_budget_bytes)
         physical = self._scaled(plan(job, settings))
         cluster = CostedCluster(
@@ -37,11 +38,11 @@ class ClusterTerms:
         return run(physical, replace(settings, in_flight_budget_bytes=budget), listener, cluster).plan
 
     def _weighed(self, rows: int) -> int:
-        """As many simulated rows, or bytes of them; 0 stays 0."""
+        """Divides a number of rows, or of bytes, by ``rows_per_row``. The result is at least 1, but 0 stays 0."""
         return max(rows // self.rows_per_row, min(rows, 1))
 
     def _scaled(self, physical: PhysicalPlan) -> PhysicalPlan:
-        """With frames, and reads, of as many simulated rows as stand for those of the plan."""
+        """The plan with the sizes of frames and reads divided by ``rows_per_row``."""
         edges = tuple(
             replace(edge, frame_rows=self._weighed(edge.frame_rows), merge_rows=self._weighed(edge.merge_rows))
             for edge in physical.edges
@@ -59,7 +60,7 @@ class ClusterTerms:
         )
 
     def weighed(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """What ``metrics.measured`` has read off a run, of the rows that the simulated ones stand for."""
+        """The metrics of ``metrics.measured``, converted from simulated rows to the rows that they stand for."""
         rate, sent = metrics["throughput_events_per_s"], metrics["bytes"]
         weighed = {**sent, "rows": sent["rows"] * self.rows_per_row}
         return {

@@ -1,1 +1,1 @@
-"""Real brokers, what can be done to them, and jobs from topic to topic."""
+"""Real Kafka brokers, failures to inject into them, and jobs that read and write topics."""

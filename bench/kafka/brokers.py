@@ -1,4 +1,4 @@
-"""What brokers suffer while a job runs."""
+"""Injects failures into brokers while a job runs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _STANDSTILL_S = (1.0, 6.0)
 
 @dataclass
 class Brokers:
-    """Does things to one broker of a cluster with proxies, and waits until it is well again."""
+    """Injects failures into the brokers of a cluster with proxies. Kills and stops wait until the broker runs again."""
 
     cluster: BrokerCluster
     random: random.Random
 
     def kill(self) -> None:
-        """One, which is back after some seconds."""
+        """Kills a random broker, restarts it after some seconds, and waits until it accepts connections."""
         node = self.random.choice(self.cluster.nodes)
         node.kill()
         time.sleep(self.random.uniform(*_AWAY_S))
@@ -28,13 +28,13 @@ class Brokers:
         node.wait()
 
     def stand_still(self) -> None:
-        """One is stopped for some seconds."""
+        """Stops a random broker (SIGSTOP) for some seconds."""
         node = self.random.choice(self.cluster.nodes)
         with node.stopped():
             time.sleep(self.random.uniform(*_STANDSTILL_S))
 
     def cut(self) -> None:
-        """All connections, and some answers to commits."""
+        """For each broker, cuts either all its connections or its answers to the next one to three commits."""
         for node in self.cluster.nodes:
             assert node.proxy is not None
             if self.random.random() < 0.5:

@@ -1,6 +1,6 @@
-"""Runs in Bytewax's own environment: all rows from one topic to another.
+"""Copies all rows from one topic to another with Bytewax. Runs in the environment of Bytewax.
 
-``python bytewax_job.py BOOTSTRAP INDEX ADDRESS...``: one of several processes, each of which has an address.
+``python bytewax_job.py BOOTSTRAP INDEX ADDRESS...``: runs process ``INDEX`` of those at the addresses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Real Kafka clusters: one node or three, with or without passwords, on ports of this machine."""
+"""Starts real Kafka clusters on this machine: one node or three, with or without passwords or TLS."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ super.users=User:{admin};User:ANONYMOUS
 
 @dataclass
 class BrokerNode:
-    """One broker, which is a controller, too. ``proxy``: what clients are told to connect to, if there is one."""
+    """One broker, which is also a controller. ``proxy``: the proxy whose address the broker advertises, if any."""
 
     folder: Path
     port: int
@@ -63,7 +63,7 @@ class BrokerNode:
 
     @property
     def address(self) -> str:
-        """For clients."""
+        """The address for clients: that of the proxy, if there is one."""
         return f"127.0.0.1:{self.port}" if self.proxy is None else self.proxy.address
 
     @property
@@ -86,7 +86,7 @@ class BrokerNode:
             )
 
     def wait(self) -> None:
-        """Until it answers."""
+        """Waits until the broker accepts connections. Raises AssertionError if it ends, or does not in time."""
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             assert self._process is not None
@@ -99,13 +99,13 @@ class BrokerNode:
         raise AssertionError(f"the broker does not answer: see {self.folder / 'broker.log'}")
 
     def send(self, number: signal.Signals) -> None:
-        """A signal, unless it is dead."""
+        """Sends a signal to the broker, unless it has ended."""
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, number)
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Stands still within the block."""
+        """Stops the broker (SIGSTOP) within the block."""
         self.send(signal.SIGSTOP)
         try:
             yield
@@ -113,7 +113,7 @@ class BrokerNode:
             self.send(signal.SIGCONT)
 
     def kill(self) -> None:
-        """It may be dead already."""
+        """Kills the broker, unless it has ended, and waits for its end."""
         self.send(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
@@ -121,7 +121,7 @@ class BrokerNode:
 
 @dataclass
 class BrokerCluster:
-    """``bootstrap``: where clients begin."""
+    """A running cluster. ``bootstrap``: the value of Kafka's ``bootstrap.servers`` for clients."""
 
     nodes: Sequence[BrokerNode]
 
@@ -139,12 +139,12 @@ def cluster(
     with_tls: bool = False,
     **settings: object,
 ) -> Iterator[BrokerCluster]:
-    """Running brokers. With three each topic has three replicas, two of which must have a record.
+    """Runs brokers within the block. With three nodes each topic has three replicas, two of which must be in sync.
 
-    ``users``: names and passwords; nothing is allowed to them but what ACLs say, and the user ``admin``, who must be
-    among them, may do all. ``with_proxies``: clients, and other brokers, connect through a proxy of each broker.
-    ``with_tls``: to clients and to each other brokers talk TLS; the settings must say where certificates are.
-    ``settings``: of the brokers, with underscores for dots.
+    ``users``: names and passwords. Users may do only what ACLs allow. The user ``admin`` must be among them and may do
+    everything. ``with_proxies``: clients and other brokers connect through a proxy in front of each broker.
+    ``with_tls``: brokers use TLS with clients and with each other; ``settings`` must name the certificates.
+    ``settings``: further settings of the brokers, with underscores instead of dots.
     """
     with ExitStack() as stack:
         ports = free_ports(2 * nodes)
@@ -167,7 +167,7 @@ def _formatted(
     users: Mapping[str, str] | None,
     settings: Mapping[str, object],
 ) -> list[BrokerNode]:
-    """``ports``: of the brokers, then of their controllers."""
+    """Writes the settings of all nodes and formats their storage. ``ports``: first of brokers, then of controllers."""
     nodes = len(proxies)
     voters = ",".join(f"{number + 1}@127.0.0.1:{ports[nodes + number]}" for number in range(nodes))
     made = []

@@ -1,9 +1,11 @@
-"""``python -m clonos_py.bench kafka``: from topic to topic, with a real broker on the same machine.
+"""``python -m clonos_py.bench kafka``: measures jobs from topic to topic, with a real broker on the same machine.
 
-Throughput is what a consumer of what is committed finds: messages by the time between the first and the last that were
-written. Each engine has two tasks or processes, one for each core of a small machine. Latency is from the making of a
-message by its producer until a consumer has read the result, at a pace, in processes of their own. A task is killed in
-the middle: the gap is the longest time without a new row.
+Throughput is the number of committed messages divided by the time between the first and the last write, as a consumer
+of the output sees them. Each engine has two tasks or processes, one for each core of a small machine.
+
+Latency is the time from the creation of a message until a consumer has read its result. Messages are produced at a
+fixed rate; producer and consumer are separate processes. A task is killed half-way. The gap is the longest time
+without a new row.
 """
 
 from __future__ import annotations
@@ -47,18 +49,18 @@ DELIVERIES = ("causal", "transactional", "idempotent")
 QUIX = "3.28.1"
 _PEERS = {"quix": ("quixstreams", QUIX), "bytewax": ("bytewax[kafka]", BYTEWAX)}
 _BY_ARRIVAL = {"message.timestamp.type": "LogAppendTime"}
-"""Messages have the time at which the broker got them. Quix Streams gives them that of its input otherwise."""
+"""Makes the broker set the timestamps of messages on arrival. Otherwise Quix Streams copies those of its input."""
 _PARALLELISM = 2
-"""Of what is measured for throughput, also of other engines."""
+"""The parallelism of throughput runs, and the number of processes of other engines."""
 _TOGETHER_MS = 3_000
-"""Processes that start within this time share the partitions from the first message on."""
+"""How long the broker waits for further consumers, so that all processes share the partitions from the beginning."""
 _BATCHES_PER_S = 100
 _CONSUMED_S = 60.0
-"""For what is left to consume when the job has ended."""
+"""How long the consumer may take for the remaining rows after the job has ended."""
 
 
 def job(bootstrap: str, library: Library, delivery: Any, arrow: bool, **source: Any) -> Job:
-    """All rows, through a filter that lets them pass."""
+    """A job that copies rows from one topic to another, through a filter that all rows pass."""
     form: Any = "arrow" if arrow else "json"
     made = Job("topic-to-topic")
     rows = made.source(KafkaSource("in", Row, bootstrap=bootstrap, client=library, format=form, **source))
@@ -70,7 +72,7 @@ def job(bootstrap: str, library: Library, delivery: Any, arrow: bool, **source: 
 
 @contextmanager
 def broker(together_ms: int = 0) -> Iterator[BrokerCluster]:
-    """``together_ms``: how long the first consumer of a group waits for others."""
+    """Runs a broker with the two topics. ``together_ms``: how long the first consumer of a group waits for others."""
     with (
         tempfile.TemporaryDirectory(prefix="clonos-kafka-") as folder,
         cluster(Path(folder), group_initial_rebalance_delay_ms=together_ms) as found,
@@ -81,13 +83,13 @@ def broker(together_ms: int = 0) -> Iterator[BrokerCluster]:
 
 
 def carry_out(job: Job, folder: str, heard: Callable[[Event], None] = lambda event: None, **settings: Any) -> None:
-    """``heard`` is called with what happens."""
+    """Runs a job to its end. ``heard`` is called with each event of the run."""
     given = {"parallelism": 1, "checkpoint_interval": "10s", "checkpoints": folder, **settings}
     run_job(job, resolve(given), lambda at_us, event: heard(event))
 
 
 def throughput(library: Library, delivery: str, rows: int, arrow: bool) -> float:
-    """Rows a second."""
+    """Measures the throughput of this engine in rows per second. Raises ClonosError if rows are missing or doubled."""
     with broker() as found, tempfile.TemporaryDirectory() as folder:
         fill(found.bootstrap, "in", rows, arrow)
         carry_out(job(found.bootstrap, library, delivery, arrow, stop="latest"), folder, parallelism=_PARALLELISM)
@@ -98,7 +100,8 @@ def throughput(library: Library, delivery: str, rows: int, arrow: bool) -> float
 
 
 def throughput_of_peer(peer: str, rows: int, root: Path) -> float:
-    """Messages a second of another engine, JSON, exactly-once where it has that."""
+    """Measures the throughput of another engine in messages per second, with JSON, and exactly-once if it supports
+    that. Raises ClonosError if messages are missing."""
     package, version = _PEERS[peer]
     environment = Environment((root / peer).absolute(), (f"{package}=={version}",))
     environment.make(lambda text: click.echo(text, err=True))
@@ -127,7 +130,7 @@ def _ended(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 _stops: list[Any] = []
-"""In a process that consumes: an event that is set when there is nothing more to wait for."""
+"""In the process of a consumer: one event. When it is set, the consumer ends even if rows are missing."""
 
 
 def _listen_to(stop: Any) -> None:
@@ -135,7 +138,7 @@ def _listen_to(stop: Any) -> None:
 
 
 def produce(bootstrap: str, rows: int, rate: int) -> None:
-    """In a process of its own: at a pace."""
+    """Produces messages at a fixed rate. Runs in a separate process."""
     writer = ClusterAddress(bootstrap).connect().writer()
     batch, began = rate // _BATCHES_PER_S, time.monotonic()
     for number, start in enumerate(range(0, rows, batch)):
@@ -147,7 +150,8 @@ def produce(bootstrap: str, rows: int, rate: int) -> None:
 
 
 def consume(bootstrap: str, rows: int) -> tuple[list[float], list[tuple[float, int]]]:
-    """In a process of its own: the latency of each row in ms, and how many came when (seconds)."""
+    """Consumes the output. Returns the latency of each row in ms, and the time (seconds) and number of rows of each
+    fetched batch. Runs in a separate process."""
     reader = ClusterAddress(bootstrap).connect().reader(Fields())
     reader.assign({TopicPartition("out", number): 0 for number in range(PARTITIONS)})
     latencies_ms: list[float] = []
@@ -164,8 +168,8 @@ def consume(bootstrap: str, rows: int) -> tuple[list[float], list[tuple[float, i
 
 @dataclass
 class Latency:
-    """``gap_ms``: the longest time without a new row after a task was killed. ``memory_bytes``: the most that a process
-    of the task had for itself."""
+    """The figures of a latency run. ``gap_ms``: the longest time without a new row. ``memory_bytes``: the peak memory
+    of the largest task process."""
 
     median_ms: float
     p95_ms: float
@@ -177,7 +181,7 @@ class Latency:
 
 @dataclass
 class _Listener:
-    """Calls ``begin`` when the job is there. ``killed``: whether a task was."""
+    """Calls ``begin`` when the job is deployed. ``killed``: whether a task has failed."""
 
     begin: Callable[[], object]
     memory_bytes: int = 0
@@ -196,7 +200,8 @@ class _Listener:
 
 
 def latency(library: Library, delivery: str, rate: int, seconds: int) -> Latency:
-    """The second quarter of the rows, which come after the job is there; behind the half of them a task is killed."""
+    """Measures one run. Latencies are of the second quarter of the rows: the job is warm, and no task has been killed.
+    A task is killed after 60% of ``seconds``. The gap is that after the first quarter."""
     rows = rate * seconds
     stop = {("in", partition): rows // PARTITIONS for partition in range(PARTITIONS)}
     kill = f"source-kafka[0]@{seconds * 3 // 5}s"
@@ -219,7 +224,7 @@ def latency(library: Library, delivery: str, rate: int, seconds: int) -> Latency
 
 @contextmanager
 def _beside() -> Iterator[ProcessPoolExecutor]:
-    """Processes for a producer and a consumer. A consumer does not outlast the block."""
+    """Two processes, for a producer and a consumer. At the end of the block the consumer is stopped."""
     spawning = multiprocessing.get_context("spawn")
     stop = spawning.Event()
     with ProcessPoolExecutor(2, spawning, _listen_to, (stop,)) as pool:
@@ -230,7 +235,7 @@ def _beside() -> Iterator[ProcessPoolExecutor]:
 
 
 def _size(found: BrokerCluster, of: str) -> int:
-    """Bytes on disk of the topics whose names have this in them."""
+    """The bytes on disk of all topics whose names contain ``of``."""
     folders = [folder for node in found.nodes for folder in (node.folder / "logs").glob(f"*{of}*")]
     return sum(file.stat().st_size for folder in folders for file in folder.glob("*.log"))
 
@@ -241,7 +246,7 @@ def _size(found: BrokerCluster, of: str) -> int:
 def _rates(
     sizes: Mapping[tuple[Library, str, bool], int], peers: Sequence[str], scale: float, repeat: int, root: Path
 ) -> Mapping[tuple[str, ...], list[float]]:
-    """In turn, so that a slow minute of the machine does not hit one only."""
+    """Measures all throughputs in turns, so that a slow minute of the machine does not affect only one of them."""
     rates: dict[tuple[str, ...], list[float]] = {}
     for _ in range(repeat):
         for (library, delivery, arrow), rows in sizes.items():
@@ -293,7 +298,7 @@ def _shown(of: Latency) -> tuple[float, ...]:
 
 
 def _spread(values: Sequence[float]) -> str:
-    """The median, then the least and the most."""
+    """The median, and in brackets the minimum and maximum."""
     digits = 0 if min(values) > 10 else 1
     return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f}-{max(values):,.{digits}f})"
 

@@ -1,4 +1,4 @@
-"""The jars of Kafka, fetched once from Maven Central by Spark's own means."""
+"""Fetches the jars of Kafka from Maven Central, once, with ``spark-submit --packages``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _PROJECT = Path(__file__).parents[3]
 
 
 def java() -> str:
-    """The command."""
+    """The path of the ``java`` command."""
     return str(Path(_java_home()) / "bin" / "java")
 
 
 def fetched_once(name: str, fetch: Callable[[Path], None]) -> Path:
-    """A folder of this checkout in which ``fetch`` has left its files. Tests that run beside wait until the first has
-    fetched them."""
+    """Calls ``fetch`` with a folder of this checkout, unless that was done before, and returns the folder. A lock makes
+    concurrent tests wait for the first one."""
     folder = _PROJECT / ".tools" / name
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -35,19 +35,19 @@ def fetched_once(name: str, fetch: Callable[[Path], None]) -> Path:
 
 
 def classpath() -> str:
-    """Of the broker and its tools. Without jars the tests that ask for them fail."""
+    """The Java class path of the broker and its tools. Fetches the jars, and fails if that is not possible."""
     folder = fetched_once(f"kafka-{VERSION}", _fetch)
-    (scala,) = _spark().glob("jars/scala-library-*.jar")  # Spark takes it for granted, and does not fetch it
+    (scala,) = _spark().glob("jars/scala-library-*.jar")  # Spark includes it, and so does not fetch it
     return f"{folder}/jars/*:{scala}"
 
 
 def _java_home() -> str:
-    found: str = import_module("clonos_py.spark.java").java_home(os.environ)  # bench knows no Spark but for this
+    found: str = import_module("clonos_py.spark.java").java_home(os.environ)  # the only use of Spark's room in bench
     return found
 
 
 def _spark() -> Path:
-    """Where PySpark is installed."""
+    """The folder in which PySpark is installed."""
     found = find_spec("pyspark")
     assert found is not None
     assert found.origin is not None, "this needs clonos-py[spark]"

@@ -26,11 +26,11 @@ DELIVERIES: tuple[JournaledDelivery, ...] = ("causal", "transactional")
 _KINDS: tuple[tuple[str, type[Record]], ...] = (("person", Person), ("auction", Auction))
 _EVENT_RATE = 150
 _OUT_OF_ORDER = "2s"
-"""Behind the messages of the same partition; those of the other come at the same time."""
+"""How far a message may be out of order within its partition. Both topics are written in the same order of time."""
 
 
 def messages(source: NexmarkSource) -> list[Message]:
-    """Of both topics, in the order of event time."""
+    """The messages of both topics, in the order of event time."""
     by_kind = []
     for number, (topic, record) in enumerate(_KINDS):
         maker, made = MessageMaker(MessageLayout(topic, "json"), record.schema()), []
@@ -67,8 +67,8 @@ def new_users(
     delivery: JournaledDelivery,
     nodes: int = 1,
 ) -> Iterator[JobOverTopics]:
-    """``rate``: messages a second."""
-    events = int(seconds * rate * 50 / 4)  # of 50 events one is a person, and three are auctions
+    """Runs a cluster, a producer and watchers for the job within the block. ``rate``: messages per second."""
+    events = int(seconds * rate * 50 / 4)  # of 50 events one is a person and three are auctions
     source = NexmarkSource(events=events, event_rate=_EVENT_RATE)
     written = messages(source)
     with traffic(folder, nodes, [topic for topic, _ in _KINDS], ["new"], written, rate) as over:

@@ -1,4 +1,4 @@
-"""A proxy in front of a broker that cuts connections: all at once, or one while a commit is answered."""
+"""A proxy in front of a broker that cuts connections: all at once, or a single one before the answer to a commit."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from contextlib import contextmanager
 from clonos_py.runtime.transport.ports import free_ports
 
 _END_TRANSACTION = 26
-"""The number of the request in Kafka's protocol that commits, or aborts."""
+"""The key of Kafka's EndTxn request, which commits or aborts a transaction."""
 _SIZE = struct.Struct(">i")
 _KEY = struct.Struct(">h")
 _PIECE_BYTES = 64 << 10
 
 
 class CuttingProxy:
-    """Passes on what clients and one broker say to each other. Its methods may be called by any thread."""
+    """Forwards requests and answers between clients and one broker. Its methods may be called from any thread."""
 
     def __init__(self, port: int, broker_port: int) -> None:
         self.port, self._broker_port = port, broker_port
         self.cut_answers = 0
-        """How many answers to the next ends of transactions are cut off: the broker carries them out, and the client
-        is not told."""
+        """How many of the next EndTxn requests get no answer: the broker carries them out, and the connection is cut
+        before the client receives the answer."""
         self._loop = asyncio.new_event_loop()
         self._open: set[asyncio.StreamWriter] = set()
 
@@ -43,7 +43,7 @@ class CuttingProxy:
     # ---- the thread
 
     def run(self, ready: threading.Event) -> None:
-        """Until ``stop``."""
+        """Runs the event loop of the proxy in the calling thread, until ``stop``."""
         asyncio.set_event_loop(self._loop)
         server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", self.port))
         ready.set()
@@ -76,7 +76,7 @@ class CuttingProxy:
     async def _requests(
         self, reader: asyncio.StreamReader, broker: asyncio.StreamWriter, doomed: asyncio.Event
     ) -> None:
-        """One request after the other: each begins with its size and its number."""
+        """Forwards requests one by one. Each begins with its size and its API key."""
         while True:
             size = await reader.readexactly(_SIZE.size)
             body = await reader.readexactly(_SIZE.unpack(size)[0])
@@ -94,7 +94,7 @@ class CuttingProxy:
 
 @contextmanager
 def proxied(broker_port: int) -> Iterator[CuttingProxy]:
-    """A proxy at a port of its own, running. The broker need not run yet."""
+    """Runs a proxy on a free port within the block. The broker need not run yet."""
     proxy = CuttingProxy(free_ports(1)[0], broker_port)
     ready = threading.Event()
     thread = threading.Thread(target=proxy.run, args=(ready,), name="kafka proxy", daemon=True)

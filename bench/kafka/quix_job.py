@@ -1,6 +1,6 @@
-"""Runs in Quix Streams' own environment: all rows from one topic to another, exactly-once.
+"""Copies all rows from one topic to another with Quix Streams, exactly-once. Runs in the environment of Quix Streams.
 
-``python quix_job.py BOOTSTRAP INDEX ADDRESS...``: one of several processes, which share the partitions.
+``python quix_job.py BOOTSTRAP INDEX ADDRESS...``: runs one of several processes, which share the partitions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Topics for measurements: how they are filled, and what a consumer of what is committed finds."""
+"""Fills topics for measurements, and counts the committed rows of a topic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from clonos_py.connectors.kafka.port import Fields, Message, Place, TopicPartiti
 PARTITIONS = 2
 MESSAGE_BYTES = 100
 ARROW_ROWS = 1_000
-"""Of a message that is a batch."""
+"""Rows of a message that is an Arrow batch."""
 _BATCH = 10_000
 _QUIET_S = 3.0
 
@@ -30,7 +30,7 @@ class Row(Record):
 
 
 def create_topics(bootstrap: str, *topics: str, settings: Mapping[str, str] = {}) -> None:
-    """With so many partitions each."""
+    """Creates topics with ``PARTITIONS`` partitions each."""
     admin = ClusterAddress(bootstrap).connect().admin()
     for topic in topics:
         admin.create(topic, PARTITIONS, settings)
@@ -38,14 +38,14 @@ def create_topics(bootstrap: str, *topics: str, settings: Mapping[str, str] = {}
 
 
 def json_rows(start: int, stop: int) -> list[bytes]:
-    """Of so many bytes each."""
+    """Rows with ids [start, stop) as JSON messages of ``MESSAGE_BYTES`` bytes each, created now."""
     now_us = time.time_ns() // 1_000
     rows = [b'{"id": %d, "created": %d, "text": "%%s"}' % (number, now_us) for number in range(start, stop)]
     return [row % (b"x" * (MESSAGE_BYTES - len(row) + 2)) for row in rows]
 
 
 def fill(bootstrap: str, topic: str, rows: int, arrow: bool) -> None:
-    """``arrow``: in messages that are batches; else one message each, as JSON."""
+    """Writes ``rows`` rows to a topic. ``arrow``: as Arrow batches of many rows, else one JSON message per row."""
     writer = ClusterAddress(bootstrap).connect().writer()
     for number, values in enumerate(_values(rows, arrow)):
         writer.write([Message(topic, value, partition=(number + n) % PARTITIONS) for n, value in enumerate(values)])
@@ -70,14 +70,14 @@ def _values(rows: int, arrow: bool) -> Iterator[list[bytes]]:
 
 @dataclass
 class Seen:
-    """Rows of a topic, and the time between the first and the last message."""
+    """The number of rows of a topic, and the seconds between the first and the last message."""
 
     rows: int
     seconds: float
 
 
 def seen(bootstrap: str, topic: str, arrow: bool) -> Seen:
-    """All that is committed. ``arrow``: messages are batches."""
+    """Counts all committed rows of a topic. ``arrow``: messages are Arrow batches."""
     client = ClusterAddress(bootstrap).connect()
     admin, reader = client.admin(), client.reader(Fields(timestamps=True))
     partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]

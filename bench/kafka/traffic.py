@@ -1,4 +1,4 @@
-"""What goes on beside a job from topic to topic: a producer at a pace, consumers that watch throughout."""
+"""Runs a producer and consumers beside a job from topic to topic: input at a fixed rate, watchers of the output."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Library = Literal["confluent-kafka", "kafka-python"]
 LIBRARIES: tuple[Library, ...] = ("confluent-kafka", "kafka-python")
 _BATCHES_PER_S = 10
 _QUIET_S = 2.0
-"""After so long without a row nothing more is expected."""
+"""After the end of the job a watcher ends when no row has arrived for so long."""
 _READ_S_MAX = 60.0
 _LOOK_S = 0.05
 
 
 @contextmanager
 def going_on(run: Callable[[threading.Event], None]) -> Iterator[None]:
-    """``run`` is at work while the block is, and until it ends by itself after the block has set its event. What it
-    raises interrupts the main thread at once, and is raised behind the block."""
+    """Runs ``run`` in a thread during the block. At the end of the block its event is set, and the block waits for its
+    return. An exception in ``run`` interrupts the main thread at once, and is raised at the end of the block."""
     stop = threading.Event()
     problems: list[Exception] = []
 
@@ -54,8 +54,8 @@ def going_on(run: Callable[[threading.Event], None]) -> Iterator[None]:
 
 @dataclass
 class Producer:
-    """Writes messages at a pace, so many a second, once ``begin`` is set. ``grow``: partitions of the topics before the
-    second half."""
+    """Writes messages once ``begin`` is set, at a fixed ``rate`` per second. ``grow``: topics and the number of
+    partitions to which they are raised before the second half of the messages."""
 
     bootstrap: str
     messages: Sequence[Message]
@@ -78,18 +78,18 @@ class Producer:
                 writer.flush()
                 writer.close()
                 self._grow(client)
-                writer = client.writer()  # the one before does not know of the new partitions
+                writer = client.writer()  # the old writer does not see the new partitions
             writer.write(self.messages[start : start + size])
             time.sleep(1 / _BATCHES_PER_S)
         flushed = False
-        while not flushed and not stop.is_set():  # brokers may be away
+        while not flushed and not stop.is_set():  # brokers may be down
             with suppress(KafkaFailure):
                 writer.flush()
                 flushed = True
         writer.close()
 
     def _grow(self, client: Client) -> None:
-        """Until the cluster tells of them."""
+        """Adds the partitions, and waits until the cluster reports them."""
         admin = client.admin()
         for topic, partitions in self.grow.items():
             admin.add_partitions(topic, partitions)
@@ -100,7 +100,7 @@ class Producer:
 
 @dataclass
 class Watcher:
-    """Reads what is committed in a topic, as it comes. What it has seen cannot be taken back."""
+    """Reads the committed rows of a topic as they arrive. It keeps every row, so later retractions show."""
 
     bootstrap: str
     topic: str
@@ -132,8 +132,8 @@ class Watcher:
 
 @dataclass
 class WatchedTopics:
-    """``begin`` starts the producer. ``seen``: what the watchers have of each topic by now. ``rows`` waits for them,
-    after the job."""
+    """A running producer with watchers. ``begin`` starts the producer. ``seen``: the rows of each output topic so far.
+    ``rows`` stops producer and watchers after the job, and returns all rows of each topic."""
 
     brokers: BrokerCluster
     begin: Callable[[], None]
@@ -143,8 +143,8 @@ class WatchedTopics:
 
 @dataclass
 class JobOverTopics:
-    """A job from topic to topic. ``begin`` starts the producer, once the job is there. ``wrong`` waits for the
-    watchers, and says what is wrong with the results; ``complete`` whether as many rows were seen as there can be."""
+    """A job from topic to topic. ``begin`` starts the producer; call it when the job is deployed. ``wrong`` waits for
+    the watchers and says what is wrong with the results, or None. ``complete``: whether all expected rows were seen."""
 
     job: Job
     brokers: BrokerCluster
@@ -163,8 +163,8 @@ def traffic(
     rate: float,
     grow: Mapping[str, int] | None = None,
 ) -> Iterator[WatchedTopics]:
-    """Over a cluster of its own, behind proxies. ``messages`` go into the inputs, and the outputs are watched.
-    ``grow``: see ``Producer``."""
+    """Runs a separate cluster behind proxies within the block, with a producer of ``messages`` and a watcher of each
+    output topic. ``grow``: see ``Producer``."""
     with ExitStack() as outer:
         brokers = outer.enter_context(cluster(folder, nodes, with_proxies=True))
         create_topics(brokers.bootstrap, *inputs, *outputs)

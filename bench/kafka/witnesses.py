@@ -1,4 +1,4 @@
-"""The two witnesses from topic to topic."""
+"""The two-witness job from topic to topic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Replay = Literal["read", "logged"]
 
 
 def job(bootstrap: str, server: str, library: Library, total: int | None, replay: Replay = "read") -> Job:
-    """One sink is causal, the other transactional. ``total``: of numbers, with which it ends; None: it is endless.
+    """The job with one causal and one transactional sink. ``total``: how many numbers it reads; None: it never ends.
     ``replay``: see ``KafkaSource``."""
     stop = None if total is None else {("numbers", n): total // PARTITIONS for n in range(PARTITIONS)}
     source = KafkaSource(
@@ -39,8 +39,8 @@ def kafka_witnesses(
     grown_to: int | None = None,
     replay: Replay = "read",
 ) -> Iterator[JobOverTopics]:
-    """``rate``: numbers a second in each partition. ``grown_to``: partitions of the second half of the numbers; the job
-    is endless then."""
+    """Runs a cluster, a producer and watchers for the job within the block. ``rate``: numbers per second of each
+    partition. ``grown_to``: the number of partitions for the second half of the numbers; the job never ends then."""
 
     def partition(n: int) -> int:
         return n % (grown_to if grown_to and n >= total // 2 else PARTITIONS)

@@ -1,20 +1,27 @@
-"""The Nexmark queries on other engines, on this machine, over the same files: Flink SQL, PyFlink, Bytewax.
+"""Runs the Nexmark queries on other engines (Flink SQL, PyFlink, Bytewax), on this machine, over the same files.
 
-The others live in environments of their own under ``.peers`` and are never dependencies of the package. What runs there
-(``flink_job.py``, ``bytewax_job.py``) imports nothing from here.
+The other engines are installed in separate environments under ``.peers``. They are never dependencies of the package.
+The scripts that run there (``flink_job.py``, ``bytewax_job.py``) import nothing from the package.
 
-The same for all are: this machine, the parallelism, the Parquet files that are read (a file of each kind for each task,
-events in order of time), results that go nowhere (q10: into files), a checkpoint every 5 s to a local folder, and what
-counts. The clock starts with the first event that was seen read, so that starting, planning and deploying are left out;
-then a warm-up of 10 s (half of a run that is over before), in which the JVM compiles; at most 40 s count. Processes are
-restarted for each run, ours but for Ray itself, after the files were read once, so that the system has them in
-memory if they fit; engines take turns, the median of the runs counts. A query that reads no bids has four times as long
-a stream. Events are those of all kinds in the stretch of the stream that was read, also where a query skips a kind, for
-every engine.
+All engines run under the same terms:
 
-Flink is a session cluster with one TaskManager of 8 GB and a slot for each task, G1, objects reused, and the official
-benchmark's mini-batches (2 s, 50,000 rows) and split distinct aggregates. State is on the heap; where it grows with the
-stream (q3, q4, q9, q18, q19, q20) it is in RocksDB with incremental checkpoints. Its ``count_char`` and the look-up in
-the side input of q13 are Java functions. Times are read as ``TIMESTAMP(3)``, the official type, so that it computes in
-milliseconds. Bytewax has a process for each task and snapshots every 5 s.
+- The machine and the parallelism are the same.
+- They read the same Parquet files: for each task one file of each kind, with events in order of time.
+- Results are discarded (q10 writes files).
+- A checkpoint is taken every 5 s, to a local folder.
+- The clock starts when the first event is seen to be read, so starting, planning and deploying do not count. A warm-up
+  follows, in which the JVM compiles: 10 s, or half of the run if the run is shorter than 20 s. At most 40 s after it
+  count.
+- All processes are restarted for each run, except Ray itself. Before a run all files are read once, so that the page
+  cache of the system holds them if they fit.
+- Engines take turns. The median of an engine's runs counts.
+- A query that reads no bids gets a stream that is four times as long.
+- The number of events is that of all kinds in the part of the stream that was read, for every engine, even if the
+  query skips a kind.
+
+Flink is a session cluster with one TaskManager of 8 GB and a slot for each task. It uses G1 and object reuse, and the
+mini-batches (2 s, 50,000 rows) and split distinct aggregates of the official benchmark. State is on the heap, or in
+RocksDB with incremental checkpoints if it grows with the stream (q3, q4, q9, q18, q19, q20). ``count_char`` and the
+look-up in the side input of q13 are Java functions. Times are read as ``TIMESTAMP(3)``, the official type, so Flink
+computes in milliseconds. Bytewax runs one process for each task and takes a snapshot every 5 s.
 """

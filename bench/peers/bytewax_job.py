@@ -1,9 +1,10 @@
-"""Runs in Bytewax's own environment: one process of a dataflow.
+"""Runs one process of a Bytewax dataflow, in the environment of Bytewax.
 
-``python bytewax_job.py ORDER PROCESS``: a file of JSON with ``query``, ``events`` (the folder), ``addresses`` (of all
-processes), ``checkpoint_s``, ``seconds`` (how long to read at most), ``late_s`` (how far an event may be behind),
-``recovery`` (a folder for snapshots), ``out`` (a folder) and ``results`` (whether to write results there). Each process
-writes to ``out/PROCESS.jsonl`` what it has read until when, as ``[time in us, file, rows]``.
+``python bytewax_job.py ORDER PROCESS``: ``PROCESS`` is the number of the process. ``ORDER`` is a JSON file with
+``query``, ``events`` (the folder), ``addresses`` (of all processes), ``checkpoint_s``, ``seconds`` (how long to read at
+most), ``late_s`` (how far an event may be behind), ``recovery`` (a folder for snapshots), ``out`` (a folder) and
+``results`` (whether to write results there). Each process appends its progress to ``out/PROCESS.jsonl``, as
+``[time in us, file, rows read]``.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class EventFile(StatefulSourcePartition):  # type: ignore[misc]
 
 
 class ReplayedFiles(FixedPartitionedSource):  # type: ignore[misc]
-    """The files of one kind."""
+    """A source of the files of one kind of events."""
 
     def __init__(self, folder: Path, columns: list[str], told: TextIO, until_s: float) -> None:
         self._folder, self._columns, self._told, self._until_s = folder, columns, told, until_s
@@ -81,7 +82,7 @@ class ReplayedFiles(FixedPartitionedSource):  # type: ignore[misc]
 
 
 class DroppedOrWritten(DynamicSink):  # type: ignore[misc]
-    """Drops what it gets, or writes it as lines of JSON."""
+    """A sink that drops results, or writes them as lines of JSON."""
 
     def __init__(self, lines: TextIO | None) -> None:
         self._lines = lines
@@ -91,7 +92,7 @@ class DroppedOrWritten(DynamicSink):  # type: ignore[misc]
 
 
 class ResultLines(StatelessSinkPartition):  # type: ignore[misc]
-    """Of one worker."""
+    """The part of the sink that belongs to one worker."""
 
     def __init__(self, lines: TextIO | None) -> None:
         self._lines = lines
@@ -117,7 +118,7 @@ class Flow:
         self.flow = Dataflow(order["query"])
 
     def build(self) -> Dataflow:
-        """The query between its files and its sink."""
+        """Returns the whole dataflow: files, query, sink."""
         op.output("out", getattr(self, f"_{self._order['query']}")(), DroppedOrWritten(self._lines))
         return self.flow
 
@@ -160,7 +161,8 @@ def _moment(row: tuple[Any, ...]) -> datetime:
 
 
 def suggestions(state: Any, row: Any) -> tuple[Any, Iterator[Any] | list[Any]]:
-    """A person or the number of an auction joins what is known of a seller: the person, or auctions that wait."""
+    """Query 3's join for one seller. ``row``: the person (a tuple) or the number of an auction. The state holds the
+    person, or the auctions that wait for the person."""
     person, waiting = state or (None, [])
     if isinstance(row, tuple):
         return (row, []), [(*row, auction) for auction in waiting]
@@ -170,7 +172,7 @@ def suggestions(state: Any, row: Any) -> tuple[Any, Iterator[Any] | list[Any]]:
 
 
 def new_seller(pair: Any) -> tuple[Any, ...]:
-    """Query 8's row: whose window begins at a multiple of ten seconds."""
+    """A result row of query 8. The window begins at the last multiple of ten seconds."""
     _, (_, (person, _)) = pair
     moment = _moment(person)
     begin = moment.replace(second=moment.second // 10 * 10, microsecond=0)

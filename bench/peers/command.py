@@ -1,4 +1,4 @@
-"""``python -m clonos_py.bench peers``: makes environments and events where they are missing, measures and prints."""
+"""``python -m clonos_py.bench peers``: creates missing environments and event files, measures engines and prints."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _EVENTS, _SMALL = 100_000_000, 100_000
 
 
 def engines(root: Path) -> dict[str, Engine]:
-    """By the names of the command line; the first is compared with the others."""
+    """All engines by their names on the command line. The first one is compared with each of the others."""
     flink = environment.flink(root)
     return {
         "clonos": Clonos(),
@@ -43,7 +43,7 @@ def engines(root: Path) -> dict[str, Engine]:
 
 
 def told(line: str) -> None:
-    """Progress, for people only."""
+    """Prints progress, only if stderr is a terminal."""
     if sys.stderr.isatty():
         click.echo(line, err=True)
 
@@ -59,7 +59,7 @@ def run(
     report: Path | None,
     **terms: Any,
 ) -> None:
-    """Measures or verifies, and prints."""
+    """Measures the engines or verifies their results, and prints."""
     check(queries)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: cores or terms["parallelism"]])
@@ -112,7 +112,7 @@ def _verify(chosen: list[Engine], queries: tuple[str, ...], dataset: Dataset, te
 
 
 def about(dataset: Dataset, turns: int, terms: Terms) -> dict[str, Any]:
-    """What the figures depend on."""
+    """Everything that the figures depend on: events, terms, machine, versions, settings of Flink."""
     flink = {**table_settings(dataset, terms.parallelism), **cluster_settings("q0", terms, Path("/run"))}
     return {
         "events": described(dataset.source),

@@ -1,6 +1,7 @@
-"""Bytewax: a process of one worker for each parallel task, since workers of one process share the interpreter lock.
+"""Runs queries on Bytewax: one process with one worker for each parallel task.
 
-Snapshots are written every epoch, which lasts as long as the time between checkpoints.
+Workers of the same process would share the interpreter lock. Snapshots are written at the end of every epoch, and an
+epoch is as long as the checkpoint interval.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _JOB = Path(__file__).parent / "bytewax_job.py"
 
 @dataclass(frozen=True)
 class Bytewax:
-    """Python dataflows on a Rust engine."""
+    """The Bytewax engine: Python dataflows on a Rust runtime."""
 
     environment: Environment
     name: str = "Bytewax"
@@ -43,7 +44,7 @@ class Bytewax:
         return steady(list(merged(told, query, dataset)), terms.warm_up_s)
 
     def flow(self, query: str, dataset: Dataset, terms: Terms, out: Path, results: bool) -> None:
-        """Runs a query; what it wrote is in ``out``."""
+        """Runs a query. Its progress reports and results are written to ``out``. Raises SettingError if it fails."""
         recovery = out / "recovery"
         recovery.mkdir()
         make = [str(self.environment.python), "-m", "bytewax.recovery", str(recovery), str(terms.parallelism)]
@@ -77,7 +78,8 @@ class Bytewax:
 
 
 def merged(told: Iterable[tuple[int, str, int]], query: str, dataset: Dataset) -> Iterator[RateSample]:
-    """What all processes together had read whenever one of them told; each file's number grows."""
+    """A sample of the events that all processes together have read, for each progress report of a process. The rows
+    read of a file only grow."""
     latest: dict[str, int] = {}
     for at_us, file, rows in sorted(map(_ordered, told)):
         latest[file] = rows

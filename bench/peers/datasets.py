@@ -1,11 +1,11 @@
-"""The files that all engines read: the generator's events as Parquet, a folder for each kind, a file for each task.
+"""Writes the files that all engines read: generated events as Parquet, a folder for each kind, a file for each task.
 
-Every file spans the whole time of the stream, in event-time order, and holds every n-th stripe of it: an engine whose
-tasks read one file of a kind each sees event time advance evenly. Times are timestamps of microseconds, so that no
-engine has to compute them.
+Every file spans the whole time of the stream in event-time order, and holds every n-th stripe of it. So event time
+advances evenly in an engine whose tasks read one file of each kind. Times are timestamps of microseconds, so that no
+engine has to convert them.
 
-Queries about people and auctions only would be over before an engine is warm: for them there is a longer stream of
-which the bids were not written.
+A query that reads people and auctions only would end before the warm-up is over. For such queries there is a longer
+stream whose bids are not written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from clonos_py.nexmark.generator import KINDS, SCHEMAS
 from clonos_py.nexmark.source import NexmarkSource
 
 CYCLE_ROWS = {"person": 1, "auction": 3, "bid": 46}
-"""Of every 50 events."""
+"""How many of every 50 events are of each kind."""
 SIDE_INPUT_ROWS = 10_000
 _TIMES = ("date_time", "expires")
 _GROUP_ROWS = 500_000
@@ -34,13 +34,13 @@ _PART = 1 << 24
 
 
 def file_schema(schema: pa.Schema) -> pa.Schema:
-    """With times as timestamps."""
+    """The schema with times as timestamps of microseconds."""
     return pa.schema([f.with_type(pa.timestamp("us")) if f.name in _TIMES else f for f in schema])
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Events of a generator in a folder, of the kinds named."""
+    """A folder with the events of a generator, of the kinds in ``kinds``."""
 
     folder: Path
     source: NexmarkSource
@@ -51,11 +51,11 @@ class Dataset:
         return self.folder / "side_input.csv"
 
     def events_of(self, rows: dict[str, int]) -> int:
-        """How many events were read, if so many rows of these kinds were."""
+        """The number of events of all kinds in the part of the stream that contains so many rows of these kinds."""
         return sum(rows.values()) * sum(CYCLE_ROWS.values()) // sum(CYCLE_ROWS[kind] for kind in rows)
 
     def write(self, told: Callable[[str], None]) -> None:
-        """Writes what is not there yet, and tells after each stripe how many events are there."""
+        """Writes the files unless they exist. Calls ``told`` after each stripe with the number of events so far."""
         if self._is_there():
             return
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -68,8 +68,8 @@ class Dataset:
         write_description(self.folder, self.source)
 
     def read(self) -> int:
-        """Reads all files, so that the system has them in memory if they fit: engines are compared, not what ran
-        before them. Gives the number of bytes."""
+        """Reads all files, so that the page cache of the system holds them if they fit. Then no engine depends on what
+        ran before it. Returns the number of bytes."""
         size = 0
         for path in sorted(self.folder.rglob("*.parquet")):
             with path.open("rb", buffering=0) as file:
@@ -103,7 +103,7 @@ class Dataset:
 
 
 class _GroupedFile:
-    """Cuts row groups of one size from pieces of any."""
+    """A Parquet file whose row groups have at least 500,000 rows each, except the last, for batches of any size."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._schema = schema

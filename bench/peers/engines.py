@@ -1,4 +1,4 @@
-"""What every engine is to the comparison: a name, the queries it can do, and one run of a query over files."""
+"""The interface of an engine in the comparison: its name, the queries that it supports, and a run of a query."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from clonos_py.bench.peers.rates import Rate
 
 @dataclass(frozen=True)
 class Terms:
-    """What is the same for all: tasks of each operator, time between checkpoints, and what of a run is measured.
+    """The terms that are the same for all engines: tasks of each operator, checkpoint interval, and measured time.
 
-    ``seconds``: a run that has not read everything by then (after the warm-up) is ended.
+    ``seconds``: the longest time that is measured after the warm-up. A run that still reads then is ended.
     """
 
     parallelism: int = 2
@@ -23,12 +23,12 @@ class Terms:
     seconds: float = 40.0
 
     def over(self, read_s: float) -> bool:
-        """Whether a run that has been reading for so long has been measured."""
+        """Whether the measurement of a run is complete after ``read_s`` seconds of reading."""
         return read_s >= self.warm_up_s + self.seconds
 
 
 class Engine(Protocol):
-    """Runs queries."""
+    """An engine that runs queries over the files of a dataset."""
 
     @property
     def name(self) -> str: ...
@@ -37,9 +37,9 @@ class Engine(Protocol):
     def queries(self) -> tuple[str, ...]: ...
 
     def prepare(self, told: Callable[[str], None]) -> None:
-        """Installs what is missing."""
+        """Installs the engine if it is missing."""
         ...
 
     def run(self, query: str, dataset: Dataset, terms: Terms) -> Rate:
-        """One run. Raises SettingError where the engine does not run it."""
+        """Runs a query once and returns its rate. Raises SettingError if the engine cannot run it."""
         ...

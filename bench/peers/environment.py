@@ -1,7 +1,7 @@
-"""Makes the environments of the other engines, with ``uv``, ``mvn`` and ``javac``, once, under one folder.
+"""Creates the environments of the other engines, with ``uv``, ``mvn`` and ``javac``, once, under one folder.
 
-Nothing of it is in the lock of the package. A marker with the versions is written last: what is half made, or of other
-versions, is made again.
+None of these packages is in the lock file of this package. A marker file with the versions is written last. An
+environment without it, or with other versions, is created again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ JARS = (
     f"org.apache.hadoop:hadoop-client-api:{HADOOP}",
     f"org.apache.hadoop:hadoop-client-runtime:{HADOOP}",
 )
-"""What reading Parquet needs and Flink does not bring."""
+"""Jars that Flink needs to read Parquet and does not include."""
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 _JAVA = Path(__file__).parent / "java"
 _NEEDED_BY = {"uv": "the Makefile fetches it into .tools/bin", "mvn": "install Maven", "javac": "install a JDK 17"}
@@ -31,7 +31,7 @@ _NEEDED_BY = {"uv": "the Makefile fetches it into .tools/bin", "mvn": "install M
 
 @dataclass(frozen=True)
 class Environment:
-    """One engine's packages in a folder."""
+    """The environment of one engine in a folder: Python packages and jars."""
 
     folder: Path
     packages: tuple[str, ...]
@@ -46,7 +46,8 @@ class Environment:
         return self.folder / "lib" / f"python{PYTHON}" / "site-packages" / "pyflink"
 
     def make(self, told: Callable[[str], None]) -> None:
-        """Installs what is not there. Raises SettingError with the remedy where a tool is missing or fails."""
+        """Installs the environment unless it is complete. Raises SettingError with the remedy if a tool is missing or
+        fails."""
         marker, wanted = self.folder / "ready", repr((self.packages, self.jars, _sources()))
         if marker.exists() and marker.read_text() == wanted:
             return
@@ -72,12 +73,12 @@ class Environment:
 
 
 def flink(root: Path) -> Environment:
-    """Flink, which runs PyFlink, too."""
+    """The environment of Flink and PyFlink."""
     return Environment((root / "flink").absolute(), (f"apache-flink=={FLINK}",), JARS)
 
 
 def bytewax(root: Path) -> Environment:
-    """Bytewax, and what reads Parquet there."""
+    """The environment of Bytewax, with pyarrow to read Parquet."""
     return Environment((root / "bytewax").absolute(), (f"bytewax=={BYTEWAX}", f"pyarrow=={PYARROW}"))
 
 

@@ -1,9 +1,9 @@
-"""Flink SQL, and PyFlink with Python functions, on a session cluster of this machine.
+"""Runs queries on Flink SQL, and on PyFlink with Python functions, in a session cluster on this machine.
 
-``settings`` are those of the official nexmark (mini-batches, split distinct aggregates) and what else makes Flink fast
-where all state fits into memory: objects reused, G1, state on the heap. Queries whose state grows with the stream have
-it in RocksDB with incremental checkpoints, as the official benchmark has it for all: on the heap every checkpoint would
-write everything.
+The settings are those of the official Nexmark benchmark (mini-batches, split distinct aggregates), and further ones
+that make Flink fast if all state fits into memory: object reuse, G1, state on the heap. Queries whose state grows with
+the stream keep it in RocksDB with incremental checkpoints, as the official benchmark does for all queries: on the heap
+every checkpoint would write all state.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ from clonos_py.model.errors import SettingError
 from clonos_py.nexmark.report import RateSample
 
 LATE = "'0.001' SECOND"
-"""A watermark says that nothing as early as itself will come: events of one millisecond stay together."""
+"""The delay of watermarks. In Flink an event at the watermark is late; 1 ms keeps events of a millisecond together."""
 _JOB = Path(__file__).parent / "flink_job.py"
 _WORKERS = "_python_worker_execution_mode"
-"""Left alone, PyFlink may call Python functions in the process that has submitted the job, which ends at once."""
+"""Selects worker processes for Python functions. By default PyFlink may call them in the process that has submitted the
+job, and that process ends at once."""
 _POLL_S = 0.5
 _ENDED = ("FINISHED", "CANCELED", "FAILED")
 _COUNTER = re.compile(r"Source__(\w+?)(?:\[\d+\]|_\d+_)?\.numRecords(?:In|Out)")
 
 
 def table_settings(dataset: Dataset, parallelism: int) -> dict[str, str]:
-    """What concerns queries, wherever they run."""
+    """Settings of queries, which hold for every kind of execution."""
     return {
         "parallelism.default": str(parallelism),
         "pipeline.global-job-parameters": f"side_input:{dataset.side_input.absolute()}",
@@ -53,7 +54,7 @@ def table_settings(dataset: Dataset, parallelism: int) -> dict[str, str]:
 
 
 def cluster_settings(query: str, terms: Terms, folder: Path) -> dict[str, str]:
-    """What concerns processes, state and checkpoints."""
+    """Settings of processes, state and checkpoints."""
     on_heap = not queries.keeps_everything(query)
     return {
         "env.java.opts.taskmanager": "-XX:+UseG1GC",
@@ -80,7 +81,7 @@ def cluster_settings(query: str, terms: Terms, folder: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Flink:
-    """``python_functions``: what a query computes for each row is computed by Python functions."""
+    """Flink SQL. With ``python_functions`` the scalar functions of a query are Python functions (PyFlink)."""
 
     environment: Environment
     python_functions: bool = False
@@ -109,7 +110,7 @@ class Flink:
             return steady(samples, terms.warm_up_s, checkpoints)
 
     def collect(self, names: tuple[str, ...], dataset: Dataset, late: str, parallelism: int, out: Path) -> None:
-        """Runs queries to their end and leaves each one's result as ``out/NAME.parquet``."""
+        """Runs queries to their end and writes the result of each to ``out/NAME.parquet``."""
         order = {
             "config": {**table_settings(dataset, parallelism), "python.executable": str(self.environment.python)},
             "statements": queries.statements(dataset, late),
@@ -150,7 +151,7 @@ class Flink:
 
 
 def read_samples(running: FlinkCluster, job: str, dataset: Dataset, query: str, terms: Terms) -> Iterator[RateSample]:
-    """How many events the sources of a job have read, until the job ends or has been measured."""
+    """Samples of the events that the sources of a job have read, until the job ends or its measurement is complete."""
     began: float | None = None
     while True:
         found = running.get(f"/jobs/{job}")
@@ -169,7 +170,7 @@ def read_samples(running: FlinkCluster, job: str, dataset: Dataset, query: str, 
 def source_rows(
     running: FlinkCluster, job: str, vertices: list[dict[str, Any]], kinds: tuple[str, ...]
 ) -> dict[str, int]:
-    """How many rows of each kind the sources have given out."""
+    """How many rows of each kind the sources have read."""
     found = dict.fromkeys(kinds, 0)
     for vertex in vertices:
         path = f"/jobs/{job}/vertices/{vertex['id']}/subtasks/metrics"
@@ -183,13 +184,13 @@ def source_rows(
 
 
 def root_cause(running: FlinkCluster, job: str) -> str:
-    """The first line of what made a job fail."""
+    """The message of the innermost exception that made a job fail."""
     found = running.get(f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"]
     causes = [line for line in found[0]["stacktrace"].splitlines() if not line.startswith("\t")] if found else []
     return causes[-1] if causes else "it does not say why"
 
 
 def counted_kind(metric: str, kinds: tuple[str, ...]) -> str | None:
-    """The kind of events whose source operator counts its rows with a metric: what it has read, or given out."""
+    """The kind of events of the source operator that a metric belongs to, if it counts rows read or emitted."""
     found = _COUNTER.fullmatch(metric)
     return found[1] if found and found[1] in kinds else None

@@ -1,6 +1,6 @@
-"""A Flink session cluster on this machine: one JobManager and one TaskManager with a slot for each parallel task.
+"""Starts a Flink session cluster on this machine: one JobManager, and one TaskManager with a slot for each task.
 
-Both are started for one run and ended after it, so that no run finds another's warm code or garbage.
+Both are started for one run and ended after it, so that no run starts with compiled code or garbage of another.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _REASON_BYTES = 500
 
 @dataclass(frozen=True)
 class FlinkCluster:
-    """One that runs. ``log``: the folder of its logs."""
+    """A running session cluster. ``log``: the folder of its logs."""
 
     rest_port: int
     log: Path
 
     def get(self, path: str) -> Any:
-        """What its REST interface answers."""
+        """The decoded JSON answer of the REST interface."""
         with urllib.request.urlopen(f"http://localhost:{self.rest_port}{path}", timeout=10) as answer:
             return json.load(answer)
 
     def cancel(self, job: str) -> None:
-        """Ends a job. For one that has ended by itself Flink answers 409, and all is well: its state, which is three
-        seconds old at times, still said that it ran. Raises SettingError where Flink refuses."""
+        """Cancels a job. Flink answers 409 if the job has already ended. That is no error: the state that Flink reports
+        can be three seconds old. Raises SettingError if Flink refuses for another reason."""
         request = urllib.request.Request(f"http://localhost:{self.rest_port}/jobs/{job}?mode=cancel", method="PATCH")
         try:
             urllib.request.urlopen(request, timeout=10).close()
@@ -54,7 +54,7 @@ class FlinkCluster:
 
 @contextmanager
 def cluster(environment: Environment, folder: Path, settings: Mapping[str, str]) -> Iterator[FlinkCluster]:
-    """A cluster with these settings in addition to those that Flink comes with; its files are in ``folder``."""
+    """Runs a cluster within the block. ``settings`` are its configuration. Its files are in ``folder``."""
     conf, log = folder / "conf", folder / "log"
     conf.mkdir(parents=True)
     log.mkdir()
@@ -113,7 +113,7 @@ def _wait_for_slots(running: FlinkCluster, processes: list[subprocess.Popen[byte
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process that was started here, and all that it has started."""
+    """Ends a process of the cluster and all processes that it has started."""
     for kind in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is None:
             os.killpg(process.pid, kind)

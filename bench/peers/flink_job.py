@@ -1,11 +1,11 @@
-"""Runs in Flink's own environment: gives a cluster a query, or collects what queries answer.
+"""Submits a query to a Flink cluster, or collects the results of queries, in the environment of Flink.
 
-``python flink_job.py ORDER``: a file of JSON with ``config``, ``statements`` (what has to be there first),
+``python flink_job.py ORDER``: ``ORDER`` is a JSON file with ``config``, ``statements`` (SQL to run first),
 ``python_functions`` and
 
-- ``query`` and ``sink`` (options of a table): the job is submitted, its id is printed;
-- or ``collect`` (queries by name) and ``out``: each is run here to the end of its input, and its result written to
-  ``out/NAME.parquet``.
+- either ``query`` and ``sink`` (options of a table): the job is submitted, and its id is printed;
+- or ``collect`` (queries by name) and ``out``: each query runs in this process to the end of its input, and its result
+  is written to ``out/NAME.parquet``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyflink.table.udf import udf  # pyright: ignore[reportMissingImports]
 
 
 def main(order: dict[str, Any]) -> None:
-    """Carries out an order."""
+    """Carries out the order: sets up the tables, then submits or collects."""
     config = Configuration()
     for key, value in order["config"].items():
         config.set_string(key, value)
@@ -49,7 +49,7 @@ def main(order: dict[str, Any]) -> None:
 
 
 def descriptor(sink: dict[str, Any]) -> Any:
-    """A table with the columns of what is inserted."""
+    """The descriptor of a sink table, which takes its columns from the query."""
     builder = TableDescriptor.for_connector(sink["connector"])
     if "format" in sink:
         builder.format(sink["format"])
@@ -61,13 +61,13 @@ def descriptor(sink: dict[str, Any]) -> Any:
 
 
 def collect(tables: Any, query: str, path: Path) -> None:
-    """Writes a result as it is in the end, after all updates."""
+    """Writes the final result of a query, after all updates."""
     rows = pyarrow.Table.from_pandas(tables.sql_query(query).to_pandas(), preserve_index=False)
     parquet.write_table(rows, path)
 
 
 def add_python_functions(tables: Any) -> None:
-    """The functions of the queries that call Python for each row."""
+    """Registers the Python functions that the queries of PyFlink call for each row."""
 
     @udf(result_type=DataTypes.DECIMAL(23, 3))  # type: ignore[untyped-decorator]
     def py_euros(price: int) -> Decimal:

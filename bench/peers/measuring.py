@@ -1,4 +1,4 @@
-"""The table: every engine runs every query it can, in turns, and the median of its runs counts."""
+"""Measures the table: every engine runs every query that it supports, in turns, and the median of its runs counts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from clonos_py.bench.peers.rates import RateComparison
 from clonos_py.nexmark.source import NexmarkSource
 
 _LONGER = 4
-"""So many times as many events are there for queries that read no bids: they read a 12th of the rows."""
+"""How much longer the stream is for queries that read no bids, since they read only a 12th of the rows."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One to be made: the ``turn``-th of its engine and query."""
+    """A planned run: the ``turn``-th run of its engine and query."""
 
     query: str
     engine: Engine
@@ -26,7 +26,7 @@ class Run:
 
 
 def schedule(queries: Sequence[str], engines: Sequence[Engine], turns: int) -> Iterator[Run]:
-    """Query by query; within a turn engines follow each other, and who begins alternates."""
+    """The order of runs: query by query, turn by turn, all engines in each turn. Every other turn reverses them."""
     for query in queries:
         able = [engine for engine in engines if query in engine.queries]
         for turn in range(turns):
@@ -41,7 +41,7 @@ def datasets(root: Path, events: int, parallelism: int, seed: int) -> tuple[Data
 
 
 def dataset_of(query: str, whole: Dataset, longer: Dataset) -> Dataset:
-    """What a query reads."""
+    """The dataset that a query reads."""
     return whole if "bid" in kinds_read(query) else longer
 
 
@@ -52,7 +52,7 @@ def measured(
     terms: Terms,
     told: Callable[[str], None],
 ) -> Iterator[RateComparison]:
-    """Makes all runs, and gives after each what there is. A run that fails is told, and leaves its place empty."""
+    """Makes all runs and yields the comparison so far after each. A failed run is reported to ``told`` and left out."""
     made = RateComparison(tuple(engine.name for engine in engines), {run.query: {} for run in runs})
     for number, run in enumerate(runs, 1):
         about = f"{number}/{len(runs)} {run.query} {run.engine.name}"
@@ -61,7 +61,7 @@ def measured(
         try:
             dataset.read()
             rate = run.engine.run(run.query, dataset, terms)
-        except Exception as error:  # noqa: BLE001 - one run in hours of runs: the others are not lost with it
+        except Exception as error:  # noqa: BLE001 - one failed run must not lose the hours of other runs
             made.failures.append(f"{run.query} {run.engine.name}: {type(error).__name__}: {error}")
             told(made.failures[-1])
         else:

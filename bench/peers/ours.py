@@ -1,4 +1,4 @@
-"""This engine: sharing depth full, a standby for each task, reading the files that the others read."""
+"""Runs queries on this engine: full sharing depth, a standby for each task, the same files as the other engines."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from clonos_py.nexmark.recorded import RecordedEvents
 from clonos_py.nexmark.report import Recorder
 
 _WRITING = ("q10",)
-"""Queries whose point is what they write."""
+"""Queries that are about writing files."""
 
 
 @dataclass(frozen=True)
 class Clonos:
-    """On Ray."""
+    """This engine, on Ray."""
 
     name: str = "clonos"
     queries: tuple[str, ...] = QUERIES
 
     def prepare(self, told: Callable[[str], None]) -> None:
-        """It is here."""
+        """Does nothing: this engine is installed."""
 
     def run(self, query: str, dataset: Dataset, terms: Terms) -> Rate:
         from clonos_py.runtime.launch import run_job

@@ -1,4 +1,4 @@
-"""The queries in Flink SQL, one file each in ``sql/``, what each reads and where its results go."""
+"""The Nexmark queries in Flink SQL (one file each in ``sql/``), the kinds of events they read, and their sinks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from clonos_py.model.errors import SettingError
 
 _SQL = Path(__file__).parent / "sql"
 QUERIES = tuple(f"q{number}" for number in range(23) if number != 6)
-"""No q6: Flink SQL cannot say it (an OVER window over the updating result of a join)."""
+"""All queries that Flink SQL can express: q6 is an OVER window over the updating result of a join."""
 PYTHON_QUERIES = ("q1", "q2", "q3", "q14")
-"""Also with Python functions in PyFlink."""
+"""Queries that also run with Python functions in PyFlink."""
 BYTEWAX_QUERIES = ("q1", "q2", "q3", "q8")
 _READ = {
     "q3": ("person", "auction"),
@@ -29,31 +29,32 @@ _PYTHON = {
 
 
 def kinds_read(query: str) -> tuple[str, ...]:
-    """The kinds of events that a query needs."""
+    """The kinds of events that a query reads."""
     return _READ.get(query, ("bid",))
 
 
 def keeps_everything(query: str) -> bool:
-    """Whether state grows with the stream."""
+    """Whether the state of a query grows with the stream."""
     return query in _UNBOUNDED
 
 
 def check(queries: tuple[str, ...]) -> None:
-    """Raises SettingError for a query that there is not."""
+    """Raises SettingError for a query that does not exist."""
     unknown = [query for query in queries if query not in QUERIES]
     if unknown:
         raise SettingError(f"{unknown[0]} is not compared: choose of {', '.join(QUERIES)}")
 
 
 def statements(dataset: Dataset, late: str) -> list[str]:
-    """The tables of a dataset's files and the functions, one statement each. ``late``: an interval without its name."""
+    """The statements that create the tables and functions. ``late``: the delay of watermarks, as a SQL interval without
+    the word INTERVAL."""
     text = (_SQL / "events.sql").read_text().format(events=dataset.folder.absolute().as_uri(), late=late)
     lines = (line for line in text.splitlines() if not line.startswith("--"))
     return [statement.strip() for statement in "\n".join(lines).split(";") if statement.strip()]
 
 
 def select(query: str, python: bool = False) -> str:
-    """A query; with Python functions in place of what SQL computes, if asked."""
+    """The SQL of a query. ``python``: with Python functions in place of SQL expressions."""
     text = (_SQL / f"{query}.sql").read_text()
     for sql, function in _PYTHON[query] if python else ():
         if sql not in text:
@@ -63,7 +64,7 @@ def select(query: str, python: bool = False) -> str:
 
 
 def sink(query: str, folder: Path) -> dict[str, Any]:
-    """Where results go: nowhere, but for query 10, which is about writing files."""
+    """The sink of a query: a blackhole, or files for query 10, which is about writing files."""
     if query != "q10":
         return {"connector": "blackhole"}
     options = {

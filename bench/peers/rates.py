@@ -1,8 +1,9 @@
-"""From samples of what an engine has read to its rate in steady state, alike for all engines; and ratios of rates.
+"""Computes rates in steady state from samples of the events read, in the same way for all engines, and their ratios.
 
-The clock of a run starts when the first event was seen read: starting processes, planning and deploying are left out.
-Then a warm-up is left out, in which the JVM compiles and memory is touched for the first time: so many seconds, but at
-most half of a run that reads everything before. The rest, up to the last sample that still saw events read, counts.
+The clock of a run starts when the first event is seen to be read. So starting processes, planning and deploying do not
+count. Neither does the warm-up that follows, in which the JVM compiles and memory is touched for the first time. It
+lasts a given number of seconds, but at most half of the run. The time from its end to the last sample with new events
+counts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from clonos_py.nexmark.report import RateSample
 
 @dataclass(frozen=True)
 class Rate:
-    """What a run came to in steady state, over how many seconds; ``checkpoints``: how many were complete."""
+    """The rate of a run in steady state. ``seconds``: the time that counts. ``checkpoints``: how many completed."""
 
     events_per_s: float
     seconds: float
@@ -27,7 +28,7 @@ class Rate:
 
 
 def steady(samples: Sequence[RateSample], warm_up_s: float, checkpoints: int = 0) -> Rate:
-    """The rate of a run. Raises ValueError for one that read nothing between two samples."""
+    """The rate of a run. Raises ValueError if no two samples show that events were read."""
     reading = [a for a, b in itertools.pairwise(samples) if b.events > a.events]
     ends = [b for a, b in itertools.pairwise(samples) if b.events > a.events]
     if not reading:
@@ -42,37 +43,37 @@ def steady(samples: Sequence[RateSample], warm_up_s: float, checkpoints: int = 0
 
 
 def median(rates: Iterable[Rate]) -> Rate:
-    """The run in the middle by its rate (the lower one of two)."""
+    """The run with the median rate (the lower of the two middle ones)."""
     ordered = sorted(rates, key=lambda rate: rate.events_per_s)
     return ordered[(len(ordered) - 1) // 2]
 
 
 def geometric_mean(ratios: Iterable[float]) -> float:
-    """Of ratios, in which twice and half cancel each other; NaN of none."""
+    """The geometric mean, in which twice and half cancel out. NaN if there are no ratios."""
     logarithms = [math.log(ratio) for ratio in ratios]
     return math.exp(statistics.fmean(logarithms)) if logarithms else math.nan
 
 
 @dataclass(frozen=True)
 class RateComparison:
-    """All runs of all engines: ``runs[query][engine]``, the first engine against each of the others."""
+    """All runs of all engines (``runs[query][engine]``), to compare the first engine with each of the others."""
 
     engines: tuple[str, ...]
     runs: dict[str, dict[str, list[Rate]]]
     failures: list[str] = field(default_factory=list)
 
     def middle(self, query: str, engine: str) -> Rate | None:
-        """The median of an engine's runs of a query; None where it has none."""
+        """The median of an engine's runs of a query, or None if there is no run."""
         rates = self.runs[query].get(engine)
         return median(rates) if rates else None
 
     def ratio(self, query: str, other: str) -> float | None:
-        """How many times as many events the first engine reads in a second."""
+        """The rate of the first engine divided by that of another. None if one of them has no run."""
         ours, theirs = self.middle(query, self.engines[0]), self.middle(query, other)
         return ours.events_per_s / theirs.events_per_s if ours and theirs else None
 
     def ratios(self, other: str) -> dict[str, float]:
-        """By query, where both have run."""
+        """The ratios by query, for queries that both engines have run."""
         found = {query: self.ratio(query, other) for query in self.runs}
         return {query: ratio for query, ratio in found.items() if ratio is not None}
 
@@ -81,7 +82,7 @@ class RateComparison:
         return "query", f"{self.engines[0]}, M events/s", *others
 
     def line(self, query: str) -> tuple[str, ...]:
-        """A line of the table."""
+        """The line of a query in the table."""
         cells = [_millions(self.middle(query, self.engines[0]))]
         for other in self.engines[1:]:
             ratio = self.ratio(query, other)
@@ -98,7 +99,7 @@ class RateComparison:
         )
 
     def plain(self) -> dict[str, Any]:
-        """Everything, as plain data for JSON."""
+        """All rates, failures and ratios as plain data for JSON."""
         return {
             "queries": {
                 query: {engine: [asdict(rate) for rate in rates] for engine, rates in engines.items()}

@@ -1,7 +1,7 @@
-"""Whether Flink answers what the oracle answers: a second, independent opinion on both, over a small stream.
+"""Compares the results of Flink and Bytewax with the oracle's, over a small stream: an independent check of both sides.
 
-The stream is slow, so that no time is lost where Flink computes in milliseconds, and equal bids are rare. Query 12 is
-left out: its windows are of processing time.
+The event rate of the stream is low, so Flink's milliseconds lose no precision, and equal bids are rare. Query 12 is
+left out, since its windows are of processing time.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from clonos_py.nexmark.source import NexmarkSource
 
 EVENT_RATE = 1_000
 LATE = "'30' MINUTE"
-"""More than a small stream lasts: a task that reads both files one after the other finds nothing late."""
+"""Longer than a small stream, so that no event is late even if a task reads its files one after the other."""
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 ANSWERED = tuple(query for query in QUERIES if query != "q12")
 
 
 def small(root: Path, events: int, parallelism: int, seed: int) -> Dataset:
-    """A stream that is soon compared."""
+    """A small dataset, whose results are quick to compare."""
     return Dataset(
         root / "small-events", NexmarkSource(events, event_rate=EVENT_RATE, seed=seed, partitions=parallelism)
     )
 
 
 class AnswerComparison(NamedTuple):
-    """Whether a query's rows are the oracle's, in one line."""
+    """The result of comparing one query with the oracle. ``line``: the result in words."""
 
     line: str
     same: bool
@@ -47,7 +47,7 @@ class AnswerComparison(NamedTuple):
 def verdicts(
     engine: Engine, queries: tuple[str, ...], dataset: Dataset, terms: Terms, out: Path
 ) -> Iterator[AnswerComparison]:
-    """Of queries that an engine can run."""
+    """Runs ``queries``, which the engine must support, and compares each with the oracle."""
     match engine:
         case Flink():
             engine.collect(queries, dataset, LATE, terms.parallelism, out)
@@ -62,18 +62,18 @@ def verdicts(
 
 
 def bytewax_rows(folder: Path) -> list[Row]:
-    """What all processes wrote."""
+    """The result rows of all processes."""
     rows = (json.loads(line) for path in sorted(folder.glob("results-*.jsonl")) for line in path.open())
     return [tuple(_value(value) for value in row) for row in rows]
 
 
 def flink_rows(path: Path) -> list[Row]:
-    """Rows as the oracle has them: times in microseconds."""
+    """The result rows in the form of the oracle's: times in microseconds."""
     return [tuple(_value(value) for value in row.values()) for row in pq.read_table(path).to_pylist()]
 
 
 def verdict(query: str, rows: list[Row], dataset: Dataset) -> AnswerComparison:
-    """Compares with the oracle."""
+    """Compares the rows of a query with the oracle's."""
     wrong = difference(expected(query, dataset.source), rows)
     said = "as the oracle has them" if wrong is None else f"but not the oracle's: {wrong}"
     return AnswerComparison(f"{query}: {len(rows)} rows, {said}", wrong is None)

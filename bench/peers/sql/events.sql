@@ -1,5 +1,5 @@
--- The events as they lie in files. Times are timestamps in microseconds there; whoever computes needs milliseconds.
--- {events}: the folder; {late}: the interval that an event may be behind an earlier one.
+-- The event files as tables. Files have timestamps in microseconds; event time in Flink needs milliseconds.
+-- {events}: the folder; {late}: the delay of watermarks, that is, how far an event may be out of order.
 CREATE TABLE person (
     id BIGINT, name STRING, email_address STRING, credit_card STRING, city STRING, state STRING,
     date_time TIMESTAMP(3), extra STRING,

@@ -1,6 +1,6 @@
 """Adds to each bid the rate of its currency from an HTTP server, its owner from a database, and the time.
 
-What was answered is not kept: after a failure other answers are written for the same bids.
+The answers are not logged: after a failure the same bids may be written with other answers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Matches payments with orders, and raises an alert for an order that is not paid within 15 minutes.
 
-Bytewax's timers are of the system's clock. What has timeouts in event time is a window: a session of each order, whose
-rows come in the order of their times.
+Bytewax's timers use the system clock. Only windows have timeouts in event time, so each order is a session window,
+whose rows arrive in order of time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def moment(row: Order | Payment) -> datetime:
 
 
 class Settlement(windowing.WindowLogic):  # type: ignore[misc]
-    """The order and what was paid for it, whichever comes first."""
+    """Collects an order and its payments. Either may come first."""
 
     def __init__(self, resumed: Settlement | None) -> None:
         self.order: Order | None = resumed.order if resumed else None
