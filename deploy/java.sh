@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sees to the Java that Spark needs: installs the system's package where that is allowed, else says what to install.
-# All that needs no Spark works without, so that this never fails.
+# Provides the Java that Spark needs: installs the package of the system if it may, else prints what to install.
+# This never fails, since everything except Spark works without Java.
 set -euo pipefail
 
 found() { python -m clonos_py.spark.java > /dev/null 2>&1; }

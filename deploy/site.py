@@ -1,4 +1,4 @@
-"""A hook of MkDocs: documents of the root and source files that pages link to become pages of the site, too.
+"""A hook of MkDocs that adds pages to the site: documents of the root, and source files that pages link to.
 
 On GitHub the same links lead to the files themselves.
 """
@@ -43,7 +43,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def place(path: Path) -> str:
-    """Where a file of the repository is in the site."""
+    """The path in the site of a file of the repository."""
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS).as_posix()
     name = path.relative_to(ROOT).as_posix()

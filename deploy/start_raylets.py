@@ -1,10 +1,10 @@
-"""Runs a Ray cluster of several nodes on this machine, as if they were machines of their own, until interrupted.
+"""Runs a Ray cluster of several nodes on this machine, as if they were separate machines, until interrupted.
 
     python deploy/start_raylets.py --nodes 3      prints the address to give to --address, then waits
 
 Workers inherit the environment that a job's processes need (``clonos_py.runtime.ray.cluster``), so they start
-without a runtime environment. Processes on different nodes talk TCP, as they would across machines. Ray's token
-authentication is on; a token is made if there is none, and whoever joins sets RAY_AUTH_MODE=token.
+without a runtime environment. Processes on different nodes use TCP, as they would across machines. Ray's token
+authentication is on. A token is created if there is none. A program that joins must set RAY_AUTH_MODE=token.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _STOP_S_MAX = 2.0
 
 
 class RayletError(Exception):
-    """A raylet did not start; the message is Ray's own."""
+    """A raylet did not start. The message is that of Ray."""
 
 
 class Raylets:
-    """Nodes of a cluster. The first is its head, which Ray cannot do without."""
+    """The nodes of a running cluster. The first one is the head, without which the cluster cannot run."""
 
     def __init__(self, port: int, folder: Path) -> None:
         self.address = f"{_HOST}:{port}"
@@ -47,7 +47,7 @@ class Raylets:
 
     @property
     def head_pid(self) -> int:
-        """The process that has started Ray's own on the head."""
+        """The id of the process that has started Ray's processes on the head."""
         return self._nodes[0].pid
 
     def add(self) -> None:
@@ -57,7 +57,7 @@ class Raylets:
         self._nodes.append(_start(where, self._folder / f"{number}.log"))
 
     def lose(self) -> None:
-        """The node that came last dies with all its processes at once, as by a power cut."""
+        """Kills all processes of the newest node at once, as in a power cut."""
         node = self._nodes[-1]
         os.killpg(node.pid, signal.SIGKILL)
         node.wait()
@@ -68,7 +68,7 @@ class Raylets:
 
 @contextmanager
 def raylets(nodes: int, port: int | None = None) -> Iterator[Raylets]:
-    """A cluster of ``nodes`` raylets for as long as the context lasts."""
+    """Runs a cluster of ``nodes`` raylets within the block."""
     if port is not None:
         _check_port(port)
     _make_token()
@@ -83,8 +83,8 @@ def raylets(nodes: int, port: int | None = None) -> Iterator[Raylets]:
 
 
 def _head(folder: Path, port: int | None) -> Raylets:
-    """A cluster of its head. A free port may be taken by another program before Ray listens there: then the next one is
-    tried."""
+    """Starts a cluster with its head only. Without ``port`` up to three free ports are tried, since another program may
+    take one before Ray listens there."""
     for last in (False, False, True):
         cluster = Raylets(free_ports(1)[0] if port is None else port, folder)
         try:
@@ -98,8 +98,8 @@ def _head(folder: Path, port: int | None) -> Raylets:
 
 
 def _start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """Starts one node and waits until it has joined: two that start at once may choose the same sockets. It gets a
-    process group of its own, so that stopping it leaves nothing and hurts nobody else."""
+    """Starts one node and waits until it has joined, since two nodes that start at once may choose the same sockets.
+    The node gets its own process group, so that stopping it ends all its processes and no others."""
     options = [
         "--block",
         "--disable-usage-stats",
@@ -122,7 +122,7 @@ def _start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """All at once, and all that they started."""
+    """Ends all these nodes at once, with all processes that they have started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in processes:
             with suppress(ProcessLookupError):
@@ -134,7 +134,7 @@ def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _make_token() -> None:
-    """Ray keeps one token per user; this makes it if there is none, and shows it to nobody."""
+    """Creates the token of this user, which Ray stores once per user, if there is none. The token is not printed."""
     subprocess.run([_RAY, "get-auth-token", "--generate"], env=_environment(), capture_output=True, check=True)
 
 
@@ -143,7 +143,7 @@ def _environment() -> dict[str, str]:
 
 
 def _check_port(port: int) -> None:
-    """Ray itself would say this in many lines, after a while. Raises RayletError if nobody can listen there."""
+    """Raises RayletError if the port cannot be used. Ray itself would report this late and in many lines."""
     try:
         with socket.create_server((_HOST, port)):
             pass

@@ -27,7 +27,7 @@ def main(uv: str, folder: str, *versions: str) -> None:
 
 
 def packages(folder: Path) -> Iterator[Path]:
-    """The wheel and the sdist. Raises SystemExit unless there is one of each."""
+    """The wheel and the sdist of a folder. Raises SystemExit unless there is one of each."""
     for pattern in ("*.whl", "*.tar.gz"):
         found = list(folder.glob(pattern))
         if len(found) != 1:
@@ -36,7 +36,7 @@ def packages(folder: Path) -> Iterator[Path]:
 
 
 def tried(uv: str, package: Path, version: str, clean: Path) -> str:
-    """Raises SystemExit if the job gives anything but its words."""
+    """Installs a package into a clean environment and runs a job there. Raises SystemExit if its results are wrong."""
     python = clean / "venv" / "bin" / "python"
     run(uv, "venv", "--quiet", "--python", version, str(clean / "venv"))
     run(uv, "pip", "install", "--quiet", "--python", str(python), str(package.absolute()))
