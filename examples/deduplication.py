@@ -1,6 +1,6 @@
-"""Lets each event through once, though its sender repeats what was not acknowledged in time.
+"""Lets each event pass once, although its sender repeats events that were not acknowledged in time.
 
-The ids of an hour are kept, no longer: state does not grow with the stream.
+Ids are kept for an hour only, so state does not grow with the stream.
 
     clonos run examples/deduplication.py --runtime local --out distinct
 """

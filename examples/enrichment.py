@@ -1,7 +1,7 @@
 """Adds to each bid the rate of its currency from an HTTP server, its owner from a database, and the time.
 
-None of the three is deterministic. When a task dies, its replacement is told the answers that its predecessor got, so
-that what was already written and what is written from then on fit together.
+None of the three is deterministic. When a task fails, its replacement gets the answers of its predecessor from the log.
+So rows that are written after the failure fit those that were written before.
 
     python examples/rates_server.py --port 8765 &
     clonos run examples/enrichment.py --runtime local --rates http://127.0.0.1:8765 --out /tmp/enriched

@@ -1,7 +1,7 @@
-"""Makes features of trips for a model, by Polars: a function of data frames.
+"""Computes features of trips for a model with Polars, by a function of data frames.
 
-Rows come in batches as they arrive, so a feature may depend on its own row only. What depends on other rows is an
-aggregate, a window or a process.
+Rows come in batches as they arrive, so a feature may depend only on its own row. Values that depend on other rows need
+an aggregate, a window or a process.
 
     clonos run examples/features.py --runtime local --out features
 """

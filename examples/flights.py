@@ -1,4 +1,4 @@
-"""Counts the flights that land in each quarter of an hour. The airport writes times as people read them.
+"""Counts the flights that land in each quarter of an hour. The airport writes times as text, such as 31/01/2026 09:30.
 
 clonos run examples/flights.py --runtime local --out /tmp/landings
 """

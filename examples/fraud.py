@@ -1,6 +1,6 @@
 """Raises an alert when a large payment follows a tiny one on the same account within a minute.
 
-Whoever steals a card first tries it with a few cents. The test of this job is in tests/examples.
+A thief first tries a stolen card with a few cents. The test of this job is in tests/examples.
 
     clonos run examples/fraud.py --runtime local
 """

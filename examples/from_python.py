@@ -1,4 +1,4 @@
-"""Looks at the rows of a job, runs it and watches it, from a script: no command is needed.
+"""Previews the rows of a job, runs it and watches it, from a script without the ``clonos`` command.
 
 python examples/from_python.py
 """

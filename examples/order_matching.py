@@ -1,8 +1,7 @@
 """Matches buy and sell orders by price, then by arrival, as an exchange does.
 
-Orders come in through two gateways. Which of two orders was first decides who trades with whom, and nothing but chance
-decides which was first: so the order of arrival is what must not change when the matching task dies and another takes
-over. Trades that were published stay true.
+Orders arrive through two gateways. The order of arrival decides which orders trade with each other, and it depends on
+chance alone. So it must not change when the matching task fails and a standby takes over. Published trades stay valid.
 
     clonos run examples/order_matching.py --runtime local --kill 'matching[0]@500ms' --out /tmp/trades
 """
@@ -28,7 +27,7 @@ class Order(Record):
 
 
 class Resting(Record):
-    """An order in the book: what is left of it, and its place in the queue."""
+    """An order in the book: its remaining quantity, and its place in the queue."""
 
     id: int
     price: Money
@@ -46,7 +45,7 @@ class Trade(Record):
 
 
 class Match(Process[Order, Trade]):
-    """The order book of one symbol. A new order trades at the prices of the orders that waited for it."""
+    """The order book of one symbol. A new order trades at the prices of the waiting orders."""
 
     arrivals: int = state(0)
     buys: MapState[int, Resting] = map_state()

@@ -1,7 +1,7 @@
 """Matches payments with orders, and raises an alert for an order that is not paid within 15 minutes.
 
-Orders and payments come from two places, and either may be first. Both are keyed by the order, so that one function has
-the state of an order and its timer. The test of this job is in tests/examples.
+Orders and payments come from two sources, and either may be first. Both are keyed by the order, so that one function
+holds the state and the timer of an order. The test of this job is in tests/examples.
 
     clonos run examples/orders_and_payments.py --runtime local
 """

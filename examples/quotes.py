@@ -1,8 +1,8 @@
 """Asks an HTTP server for the price of every order, many at once, and a slower second opinion for large ones.
 
-Each answer takes the time of a round trip. A function that waits for it handles one row at a time; this one is an
-`async def`, so up to 50 orders are on their way at once. When its task dies, requests that were answered are not made
-again, and those that were pending are, under the same idempotency key.
+Each answer takes a round trip. A plain function that waits for it handles one row at a time. This one is an
+`async def`, so up to 50 orders wait for answers at once. When its task fails, answered
+requests are not sent again. Pending requests are sent again, with the same idempotency key.
 
     python examples/rates_server.py --port 8765 &
     clonos run examples/quotes.py --runtime local --rates http://127.0.0.1:8765 --out /tmp/quotes

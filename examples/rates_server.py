@@ -39,7 +39,7 @@ class Rates(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing per request."""
+        """Logs nothing for a request."""
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""Scores payments with a model: how likely is it that a payment is not the owner's?
+"""Scores payments with a model: how likely is it that a payment is not by the owner of the account?
 
-Each task loads the model when it opens, and so does its replacement. What the model compares a payment with, the mean
-of the account so far, is keyed state. On a cluster every node needs the file of the model.
+Each task loads the model when it opens, and so does its replacement. The model compares a payment with the mean of the
+account so far, which is keyed state. On a cluster every node needs the file of the model.
 
     clonos run examples/scoring.py --runtime local --out scores
 """

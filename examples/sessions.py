@@ -1,7 +1,7 @@
 """Counts the pages of each visit to a site: a session ends when its user has been away for five minutes.
 
-Phones send pages late that were seen without a connection. Those that come after their session was counted are a stream
-of their own.
+Phones without a connection send their pages late. Pages that arrive after their session was counted form a separate
+stream.
 
     clonos run examples/sessions.py --runtime local --out sessions
 """

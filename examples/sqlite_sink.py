@@ -1,4 +1,4 @@
-"""A sink of one's own: rows into tables of SQLite, exactly once, whatever fails.
+"""A user-defined sink: writes rows into tables of SQLite, exactly once after any failure.
 
 clonos run examples/sqlite_sink.py --runtime local --database orders.sqlite
 clonos run examples/sqlite_sink.py --parallelism 2 --database orders-on-ray.sqlite

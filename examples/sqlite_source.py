@@ -1,4 +1,4 @@
-"""A source of one's own: the rows of a table of SQLite, in the order in which they were added.
+"""A user-defined source: reads the rows of a table of SQLite, in the order in which they were added.
 
 clonos run examples/sqlite_source.py --runtime local --database orders.sqlite --out counted
 """

@@ -1,6 +1,6 @@
 """Keeps the volume of each symbol in a table of SQLite, always up to date.
 
-A row replaces the one before it of its symbol. So rows are visible at once, and rows that are written again after a
+A row replaces the previous row of its symbol. So rows can be visible at once, and rows that are written again after a
 failure change nothing. ``sqlite_sink.py`` has a sink for rows without a key.
 
     clonos run examples/sqlite_upserts.py --runtime local --database volumes.sqlite
