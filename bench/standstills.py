@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 _AFTER_S = 0.8
-"""A failure until so long after the wake-up counts as caused by the standstill: no other fault is injected then."""
+"""A failure within this time after the wake-up counts as caused by the standstill: no other fault is injected then."""
 _BEFORE_S = 20.0
-"""A fault until so long before the standstill may still cause a failure, whose detection may be late."""
+"""A fault within this time before the standstill may still cause a failure, since its detection may be late."""
 
 
 class Moment(NamedTuple):

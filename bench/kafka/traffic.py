@@ -22,7 +22,7 @@ Library = Literal["confluent-kafka", "kafka-python"]
 LIBRARIES: tuple[Library, ...] = ("confluent-kafka", "kafka-python")
 _BATCHES_PER_S = 10
 _QUIET_S = 2.0
-"""After the end of the job a watcher ends when no row has arrived for so long."""
+"""After the end of the job a watcher ends when no row has arrived for this time."""
 _READ_S_MAX = 60.0
 _LOOK_S = 0.05
 
