@@ -97,7 +97,7 @@ class JobMachine:
         self._starts = Starts(self._context)
         self._unreachable = Unreachable(self._context)
         self._takeover = Takeover(self._context, self._protocol)
-        self._loops = LoopEnds(self._context, self._protocol, lambda: self._trigger(final=False))
+        self._loops = LoopEnds(self._context, self._protocol, self._trigger)
         self._early: list[ToCoordinator | JobEvent] = []
         self._drained: set[int] = set()
         """Processes whose tasks have read all of their input."""
@@ -325,7 +325,7 @@ class JobMachine:
         self._enter(JobCause.ROUND_OVER)
         self._protocol.begin()
         if self._protocol.wanted:
-            self._trigger(final=False)
+            self._trigger()
         self._advance_loops()
         self._maybe_final()
 
@@ -389,11 +389,15 @@ class JobMachine:
     def _takes_checkpoints(self) -> bool:
         return self.state is JobState.RUNNING and self._final is None
 
-    def _trigger(self, final: bool) -> bool:
+    @property
+    def _can_trigger(self) -> bool:
+        return self._takes_checkpoints and not self._protocol.pending
+
+    def _trigger(self) -> bool:
         """Triggers a checkpoint if the job can take one now. Returns whether it could."""
-        possible = self._takes_checkpoints and not self._protocol.pending
+        possible = self._can_trigger
         if possible:
-            self._protocol.trigger(final)
+            self._protocol.trigger(final=False)
         return possible
 
     def _on_snapshotted(self, message: messages.Snapshotted) -> None:
@@ -442,7 +446,7 @@ class JobMachine:
 
     def _on_request_checkpoint(self, message: messages.RequestCheckpoint) -> None:
         if self._protocol.request(self._fleet.processes[message.process].task):
-            self._trigger(final=False)
+            self._trigger()
 
     def _on_spill_failed(self, message: messages.FramesNotSpilled) -> None:
         self._context.report(SpillFailed(self._fleet.processes[message.process].task, message.reason))
@@ -469,8 +473,10 @@ class JobMachine:
             self._loops.advance(frozenset(t for t, number in self.owners.items() if number in self._drained))
 
     def _maybe_final(self) -> None:
-        if self._final is None and (self._stopping or self._all_drained):
-            self._trigger(final=True)
+        if self._can_trigger and self._stopping:
+            self._protocol.trigger_stop()
+        elif self._can_trigger and self._all_drained:
+            self._protocol.trigger(final=True)
 
     @property
     def _all_drained(self) -> bool:

@@ -82,8 +82,11 @@ class JobCheckpointing(ABC):
 
     @abstractmethod
     def trigger(self, final: bool) -> None:
-        """Triggers a checkpoint; no other may be pending. ``final``: the job ends with it, because all tasks are at the
-        end of their input or the user stops the job."""
+        """Triggers a checkpoint; no other may be pending. ``final``: all tasks are at the end of their input."""
+
+    def trigger_stop(self) -> None:
+        """Triggers the checkpoint with which a stopped job ends, or what it still lacks; no other may be pending."""
+        self.trigger(final=True)
 
     def request(self, task: TaskId) -> bool:
         """Called when the retained frames of ``task`` take half of their budget. Returns whether to trigger a

@@ -68,8 +68,8 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         )
         self._calls: dict[TaskId, tuple[int, int]] = {}
         """By task: the number of the newest call, and its time on the driver's clock."""
-        self._final_calls: dict[TaskId, int] = {}
-        """By task: the number of its first call for the checkpoint that ends the job. The job ends once the restart
+        self._stop_calls: dict[TaskId, int] = {}
+        """By task: the number of its first call since the user has stopped the job. The job ends once the restart
         point of each task is at that call or later."""
         self._gathered: list[tuple[int, TaskHandle]] = []
         """Durable snapshots that no manifest names, each with the process that has taken it; the newest last."""
@@ -129,11 +129,16 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         that had ended before, all are called once more, because a manifest ends the job."""
         self.wanted = False
         tasks = self._context.plan.tasks
-        due = [t for t in tasks if not final or not self._last_counts(t)] or tasks
-        self._call(due)
-        if final:
-            for task in due:
-                self._final_calls.setdefault(task, self._calls[task][0])
+        self._call([t for t in tasks if not final or not self._finished(t)] or tasks)
+
+    def trigger_stop(self) -> None:
+        """Calls the tasks that have no restart point since the stop. A recovery line passes the first calls only when
+        later snapshots are durable."""
+        self.wanted = False
+        lacking = [task for task in self._context.plan.tasks if not self._passed_stop(task)]
+        self._call(lacking)
+        for task in lacking:
+            self._stop_calls.setdefault(task, self._calls[task][0])
 
     def request(self, task: TaskId) -> bool:
         """Calls the receivers of ``task``: their new restart points let it truncate its retained frames."""
@@ -143,10 +148,10 @@ class UncoordinatedCheckpoints(JobCheckpointing):
             self.wanted = True  # all tasks are called as soon as the round is over
         return False
 
-    def _last_counts(self, task: TaskId) -> bool:
-        """Whether the snapshot with which the job ends is the restart point of a task."""
-        called = self._final_calls.get(task)
-        return self._finished(task) or (called is not None and self.safe_epoch(task) >= called)
+    def _passed_stop(self, task: TaskId) -> bool:
+        """Whether the restart point of a task is at its first call since the stop or later."""
+        called = self._stop_calls.get(task)
+        return called is not None and self.safe_epoch(task) >= called
 
     def _finished(self, task: TaskId) -> bool:
         """Whether the restart point of a task is after its last event."""
@@ -230,7 +235,8 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         manifest = writing.manifest
         self._report_completed(writing)
         self.announce(manifest, writing.tasks)
-        return Adopted(all(map(self._last_counts, context.plan.tasks)), writing.tasks)
+        tasks = context.plan.tasks
+        return Adopted(all(map(self._finished, tasks)) or all(map(self._passed_stop, tasks)), writing.tasks)
 
     def _report_completed(self, writing: _Writing) -> None:
         context, manifest = self._context, writing.manifest

@@ -114,7 +114,7 @@ def test_an_empty_loop_takes_a_checkpoint_before_it_ends() -> None:
 
 def test_a_checkpoint_of_before_the_answers_does_not_do() -> None:
     stage = Loop()
-    stage.machine._trigger(final=False)
+    stage.machine._trigger()
     stage.drained(FEED)
     stage.counted(epoch=1)
     told = stage.completed(1)
@@ -125,7 +125,7 @@ def test_a_checkpoint_of_before_the_answers_does_not_do() -> None:
 
 def test_one_that_is_under_way_is_waited_for() -> None:
     stage = Loop()
-    stage.machine._trigger(final=False)
+    stage.machine._trigger()
     stage.drained(FEED)
     assert not sent(stage.counted(), TriggerCheckpoint)
     assert sent(stage.completed(1), EndLoop)
