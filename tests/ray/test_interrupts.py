@@ -33,7 +33,7 @@ def job(out: str) -> Job:
     rows.map(slow).named("slow").sink(FileSink(out, format="csv")).named("out")
     return job
 """
-END_S_MAX, GONE_S_MAX = 2.0, 10.0
+END_S_MAX, GONE_S_MAX = 5.0, 10.0
 
 
 def running() -> set[int]:
