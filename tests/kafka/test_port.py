@@ -6,9 +6,12 @@ import gc
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from clonos_py.connectors.kafka.port import (
     Client,
@@ -284,6 +287,32 @@ def test_topics_are_described(client: Client, topic: str) -> None:
     settings = admin.settings(f"{topic}-compacted")
     assert (settings["cleanup.policy"], settings["retention.ms"]) == ("compact", "-1")
     assert admin.settings(topic)["cleanup.policy"] == "delete"
+    admin.close()
+
+
+def test_offsets_are_listed_once_a_new_partition_has_a_leader(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker answers so for a moment only, too short to be met for sure: the first two answers are made here."""
+    admin = CLIENTS["confluent-kafka"](ClusterConnection(bootstrap)).admin()
+    library: Any = admin._client  # type: ignore[attr-defined]
+    codes = [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE]
+
+    class Answers:
+        def list_offsets(self, asked: Any, **more: Any) -> Any:
+            if not codes:
+                return library.list_offsets(asked, **more)
+            answer: Future[Any] = Future()
+            answer.set_exception(KafkaException(KafkaError(codes.pop())))
+            return dict.fromkeys(asked, answer)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(library, name)
+
+    monkeypatch.setattr(admin, "_client", Answers())
+    partition = TopicPartition(topic, 0)
+    assert admin.offsets([partition], Place.LATEST) == {partition: 0}
+    monkeypatch.undo()
     admin.close()
 
 

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -44,10 +44,20 @@ from clonos_py.connectors.kafka.port import (
 from clonos_py.connectors.kafka.timing import ANSWER_S, HOLD_MS, LINGER_MS, RETRY_MS, TRANSACTION_S
 from clonos_py.model.errors import one_line
 
+T = TypeVar("T")
+
 _FETCHED = 10_000
 """The limit of messages per fetch."""
 _BUFFERED_KIB = 16 << 10
 _LOOK_S = 0.02
+_LEADER_CHANGES = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
+"""What a broker answers about a partition that has just been created or moved, until the cluster's metadata agree. The
+library retries then when it reads and writes, but not when it lists offsets."""
 _CLAIMS, _CLAIM_S = 4, 0.1
 """How often and how long to try to claim a transactional id. The broker refuses until it has ended the transaction that
 an earlier attempt has left open, which takes some milliseconds. The library retries after half a second, or gives up; a
@@ -97,6 +107,18 @@ def failure(error: KafkaError, partition: TopicPartition | None = None) -> Kafka
     else:
         kind = Failure.REFUSED
     return KafkaFailure(kind, one_line(f"{error.str()} [{error.code()} {error.name()}]"), partition)
+
+
+def _with_a_leader(request: Callable[[], T]) -> T:
+    """Repeats a request while a partition has no known leader. Raises KafkaException."""
+    until = time.monotonic() + ANSWER_S
+    while True:
+        try:
+            return request()
+        except KafkaException as problem:
+            if problem.args[0].code() not in _LEADER_CHANGES or time.monotonic() > until:
+                raise
+        time.sleep(_LOOK_S)
 
 
 class _Notes:
@@ -437,16 +459,20 @@ class _FastAdmin:
         spec: Any = OffsetSpec
         places = {Place.EARLIEST: spec.earliest(), Place.LATEST: spec.latest()}
         at = places[place] if isinstance(place, Place) else spec.for_timestamp(place)
-        with self._failures():
+
+        def listed() -> dict[TopicPartition, int]:
             asked = self._client.list_offsets(
                 {Assigned(*partition): at for partition in partitions},
                 isolation_level=IsolationLevel.READ_COMMITTED,
                 request_timeout=ANSWER_S,
             )
-            found = {
+            return {
                 TopicPartition(assigned.topic, assigned.partition): answer.result().offset
                 for assigned, answer in asked.items()
             }
+
+        with self._failures():
+            found = _with_a_leader(listed)
         behind = [partition for partition, offset in found.items() if offset < 0]
         return {**found, **(self.offsets(behind, Place.LATEST) if behind else {})}
 
