@@ -55,9 +55,9 @@ class DeterminantTally:
     _codecs: dict[int, LogCodec] = field(default_factory=dict)
     _held: set[tuple[int, int, int]] = field(default_factory=set)
 
-    def count(self, receiver: int, wish: SendFrame, data_bytes: int) -> None:
+    def count(self, receiver: int, request: SendFrame, data_bytes: int) -> None:
         """Counts one frame that is sent to the process ``receiver``."""
-        header = wish.header
+        header = request.header
         self.frames += 1
         self.rows += header.rows
         self.data_bytes += data_bytes
@@ -91,9 +91,9 @@ class CountedConnections:
         self._inner, self._count = inner, count
         self.connect, self.disconnect, self.send_ack = inner.connect, inner.disconnect, inner.send_ack
 
-    def send_frame(self, wish: SendFrame) -> None:
-        self._count(wish)
-        self._inner.send_frame(wish)
+    def send_frame(self, request: SendFrame) -> None:
+        self._count(request)
+        self._inner.send_frame(request)
 
 
 def measure(query: str, events: int, settings: Settings) -> DeterminantTally:
@@ -101,10 +101,12 @@ def measure(query: str, events: int, settings: Settings) -> DeterminantTally:
     planned = plan(build(query, QueryRun(query, events).source(settings), BlackholeSink()), settings)
     clock, store, tally, codec = RealTime(), MemoryStore(planned.job), DeterminantTally(), PassThrough()
 
-    def count(wish: SendFrame) -> None:
-        connection = world.network.connections.get(wish.connection)
+    def count(request: SendFrame) -> None:
+        connection = world.network.connections.get(request.connection)
         if connection is not None:
-            tally.count(connection.receiver.number, wish, codec.size_bytes(wish.body) if wish.body is not None else 0)
+            tally.count(
+                connection.receiver.number, request, codec.size_bytes(request.body) if request.body is not None else 0
+            )
 
     world = World(
         planned,

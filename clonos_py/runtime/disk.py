@@ -69,16 +69,18 @@ class Snapshots:
             return self._known.logs
         return {stored.location: logs_in(self._store.read_chunks([stored])[stored.location])}
 
-    def persist(self, wish: Persist) -> Persisted | PersistFailed:
+    def persist(self, request: Persist) -> Persisted | PersistFailed:
         """Writes a snapshot. The caller fills in the time, since there is no clock here. A task that persists does not
         load any more, so what earlier loads have read is released."""
         self._known = _Known()
         try:
-            return Persisted(self._store.write(wish.snapshot, wish.attempt), 0.0)
+            return Persisted(self._store.write(request.snapshot, request.attempt), 0.0)
         except CheckpointError as problem:
-            return PersistFailed(wish.snapshot.checkpoint, str(problem))
+            return PersistFailed(request.snapshot.checkpoint, str(problem))
         except Exception as problem:  # noqa: BLE001 - the coordinator waits for the snapshot
-            return PersistFailed(wish.snapshot.checkpoint, f"the snapshot of {wish.snapshot.task}: {_named(problem)}")
+            return PersistFailed(
+                request.snapshot.checkpoint, f"the snapshot of {request.snapshot.task}: {_named(problem)}"
+            )
 
 
 def write_manifest(manifest: Manifest, store: SnapshotStore) -> ManifestWritten | ManifestFailed:

@@ -69,14 +69,14 @@ class Threads:
         assert self._loop is not None
         self._loop.put(event)
 
-    def start(self, wish: StartProcess) -> None:
-        number, task = wish.process, wish.task
-        if wish.reuse is not None:
-            before = self._forget(wish.reuse)
+    def start(self, request: StartProcess) -> None:
+        number, task = request.process, request.task
+        if request.reuse is not None:
+            before = self._drop(request.reuse)
             assert before is not None
             assert before.end(patience_s=5.0)
             before.wait()
-        seat = self._placement.place(number, task, ["node 0", "node 1"], wish.shares)
+        seat = self._placement.place(number, task, ["node 0", "node 1"], request.shares)
         process = ProcessRuntime(self._deployment, number, task, seat.node, "127.0.0.1", self.put, seat.host_process)
         self._processes[number], self.roster[number] = process, task
         process.start()
@@ -89,16 +89,16 @@ class Threads:
 
     def dismiss(self, number: int) -> None:
         self.send(number, Stop("its home is a task's now"))
-        self._forget(number)
+        self._drop(number)
 
     def kill(self, number: int) -> None:
         for sharing in self._placement.sharing(number):
-            if process := self._forget(sharing):
+            if process := self._drop(sharing):
                 process.abandon()
             if sharing != number:
                 self.put(ProcessDied(sharing, "its home was ended"))
 
-    def _forget(self, number: int) -> ProcessRuntime | None:
+    def _drop(self, number: int) -> ProcessRuntime | None:
         self.roster.pop(number, None)
         self._placement.leave(number)
         return self._processes.pop(number, None)

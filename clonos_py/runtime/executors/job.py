@@ -49,7 +49,7 @@ class JobPorts(Protocol):
         """The run's clock, which is never set."""
         ...
 
-    def start(self, wish: StartProcess) -> None:
+    def start(self, request: StartProcess) -> None:
         """Starts a process. It reports itself with ``Started``."""
         ...
 

@@ -76,9 +76,9 @@ class StorageExecutor:
                 committing.loaded(event.operators.get(name, ()))
         return event
 
-    def _persist(self, wish: Persist) -> LinkEvent:
+    def _persist(self, request: Persist) -> LinkEvent:
         started_us = self._now_us()
-        event = self.snapshots.persist(wish)
+        event = self.snapshots.persist(request)
         took_ms = (self._now_us() - started_us) / 1_000
         return replace(event, persist_ms=took_ms) if isinstance(event, Persisted) else event
 

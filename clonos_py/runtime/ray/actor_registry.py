@@ -54,18 +54,20 @@ class ActorRegistry:
         self._members: dict[int, tuple[TaskId, int]] = {}
         self._host_processes: dict[int, _Host] = {}
 
-    def make(self, wish: ProcessRequest, coordinator: Any, term: int) -> Any:
+    def make(self, request: ProcessRequest, coordinator: Any, term: int) -> Any:
         """Starts a new process and returns its actor."""
-        host_process = self._host_processes.get(wish.host_process) or self._open(wish, coordinator, term)
-        self._members[wish.number] = wish.task, wish.host_process
-        host_process.actor.start_process.remote(self._packed[wish.task.vertex], wish.number, wish.task, wish.reuse)
+        host_process = self._host_processes.get(request.host_process) or self._open(request, coordinator, term)
+        self._members[request.number] = request.task, request.host_process
+        host_process.actor.start_process.remote(
+            self._packed[request.task.vertex], request.number, request.task, request.reuse
+        )
         return host_process.actor
 
-    def _open(self, wish: ProcessRequest, coordinator: Any, term: int) -> _Host:
-        options = {"scheduling_strategy": on_node(wish.node), **self._options}
-        told = wish.host_process if self._shared else 0
+    def _open(self, request: ProcessRequest, coordinator: Any, term: int) -> _Host:
+        options = {"scheduling_strategy": on_node(request.node), **self._options}
+        told = request.host_process if self._shared else 0
         actor = self._class.options(**options).remote(told, coordinator, term)
-        host_process = self._host_processes[wish.host_process] = _Host(actor, actor.__ray_ready__.remote())
+        host_process = self._host_processes[request.host_process] = _Host(actor, actor.__ray_ready__.remote())
         return host_process
 
     def members(self) -> dict[int, RegisteredProcess]:

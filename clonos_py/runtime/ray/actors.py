@@ -69,7 +69,7 @@ class CoordinatorUpdate(NamedTuple):
     ``gives_way``: another run takes over, so this coordinator gets no successor."""
 
     news: CoordinatorNews
-    wishes: Sequence[ProcessRequest]
+    requests: Sequence[ProcessRequest]
     dismissed: Sequence[int]
     gives_way: bool
 
@@ -92,7 +92,7 @@ class CoordinatorActor:
         self._inboxes: dict[int, InOrder[ToCoordinator]] = {}
         self._lock = threading.Lock()
         self._news = CoordinatorNews()
-        self._wishes: list[ProcessRequest] = []
+        self._requests: list[ProcessRequest] = []
         self._dismissed: list[int] = []
         self._gives_way = False
         self._fresh = threading.Event()
@@ -114,7 +114,7 @@ class CoordinatorActor:
         kept, clock = self._order.checkpoints_kept, self._order.deployment.clock.here()
         self._loop = JobLoop(machine, store, listeners, kept, turn.kills, turn.deployed_us, roster, clock)
         self._platform = RayPlatform(
-            self._wish,
+            self._request_process,
             self._dismiss,
             self._loop.put,
             turn.term,
@@ -151,11 +151,11 @@ class CoordinatorActor:
         assert self._platform is not None
         self._platform.introduce(number, pid, node)
 
-    def gone(self, number: int) -> None:
+    def already_left(self, number: int) -> None:
         """A process that was taken over had already left, because the lost coordinator had dismissed it."""
         self._ready.wait()
         assert self._platform is not None
-        self._platform.gone(number)
+        self._platform.already_left(number)
 
     def join(self, number: int, actor: Any) -> None:
         """The driver has created a requested process."""
@@ -188,8 +188,8 @@ class CoordinatorActor:
         with self._lock:
             if not self._over:
                 self._fresh.clear()
-            bulletin = CoordinatorUpdate(self._news, self._wishes, self._dismissed, self._gives_way)
-            self._news, self._wishes, self._dismissed = CoordinatorNews(), [], []
+            bulletin = CoordinatorUpdate(self._news, self._requests, self._dismissed, self._gives_way)
+            self._news, self._requests, self._dismissed = CoordinatorNews(), [], []
         return bulletin
 
     def printed(self, number: int, lines: str) -> bool:
@@ -224,9 +224,9 @@ class CoordinatorActor:
         self._fresh.set()
         self._loop.put(Interrupt(EndJob("ClusterError", taken_over(self._order.deployment.plan.job))))
 
-    def _wish(self, wish: ProcessRequest) -> None:
+    def _request_process(self, request: ProcessRequest) -> None:
         with self._lock:
-            self._wishes.append(wish)
+            self._requests.append(request)
         self._fresh.set()
 
     def _dismiss(self, number: int) -> None:

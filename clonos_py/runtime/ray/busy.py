@@ -34,7 +34,7 @@ class Busy:
         self._last_seen_us[number] = now_us
         self._looks.pop(number, None)
 
-    def forget(self, number: int) -> None:
+    def drop(self, number: int) -> None:
         self._last_seen_us.pop(number, None)
         self._looks.pop(number, None)
 

@@ -79,35 +79,35 @@ class Channels:
     def close(self) -> None:
         self._endpoint.close()
 
-    def send_frame(self, wish: SendFrame) -> None:
-        body = wish.body
-        self._endpoint.send(wish.connection, encode_header(wish.header), (body,) if body is not None else ())
+    def send_frame(self, request: SendFrame) -> None:
+        body = request.body
+        self._endpoint.send(request.connection, encode_header(request.header), (body,) if body is not None else ())
 
-    def send_ack(self, wish: SendAck) -> None:
-        self._endpoint.send(wish.connection, encode_ack(wish.acknowledgement))
+    def send_ack(self, request: SendAck) -> None:
+        self._endpoint.send(request.connection, encode_ack(request.acknowledgement))
 
     def disconnect(self, connection: int) -> None:
-        self._forget(connection)
+        self._drop_connection(connection)
         self._endpoint.close_connection(connection)
 
-    def connect(self, wish: Connect) -> None:
+    def connect(self, request: Connect) -> None:
         """Opens a connection. Cancels an earlier connection or attempt for the same input."""
         for connection, inbound in list(self._inbound.items()):
-            if inbound.input == wish.input:
+            if inbound.input == request.input:
                 self.disconnect(connection)
-        self._retries = [retry for retry in self._retries if retry[2].input != wish.input]
+        self._retries = [retry for retry in self._retries if retry[2].input != request.input]
         heapq.heapify(self._retries)
-        remote = Address.parse(wish.address).node != self._node
-        connection = self._endpoint.connect(wish.address, encode_hello(wish.hello))
+        remote = Address.parse(request.address).node != self._node
+        connection = self._endpoint.connect(request.address, encode_hello(request.hello))
         self._inbound[connection] = _Inbound(
-            wish.input,
-            wish.hello,
-            self._edges[wish.input],
+            request.input,
+            request.hello,
+            self._edges[request.input],
             remote,
-            self._sampled[wish.input],
+            self._sampled[request.input],
         )
 
-    def _forget(self, connection: int) -> None:
+    def _drop_connection(self, connection: int) -> None:
         self._inbound.pop(connection, None)
         self._outbound.discard(connection)
 
@@ -158,7 +158,7 @@ class Channels:
     def _lost(self, connection: int, reason: str) -> Lost | None:
         inbound = self._inbound.get(connection)
         known = inbound is not None or connection in self._outbound
-        self._forget(connection)
+        self._drop_connection(connection)
         if inbound is None or inbound.open:
             return Lost(connection, reason=reason) if known else None
         self._failures += 1

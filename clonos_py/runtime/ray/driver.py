@@ -156,8 +156,8 @@ class Driver:
 
     def _take(self, bulletin: CoordinatorUpdate, coordinator: Any) -> None:
         self._gives_way = bulletin.gives_way
-        for wish in bulletin.wishes:
-            coordinator.join.remote(wish.number, self._actors.make(wish, coordinator, self._term))
+        for request in bulletin.requests:
+            coordinator.join.remote(request.number, self._actors.make(request, coordinator, self._term))
         self._actors.dismiss(bulletin.dismissed)  # last: a new process may replace a dismissed one
         for lines in bulletin.news.printed:
             terminal().write(lines)

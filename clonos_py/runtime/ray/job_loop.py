@@ -137,7 +137,7 @@ class JobLoop:
     def _react(self, event: ToCoordinator | JobEvent, executor: JobExecutor) -> None:
         process = getattr(event, "process", None)
         if isinstance(event, ProcessDied):
-            self._known.forget(event.process)
+            self._known.drop(event.process)
         elif process in self._known.tasks:
             self._known.busy.seen(process, self._clock.now_us())
             if isinstance(event, Pong):

@@ -25,7 +25,7 @@ _STORAGE_S_MAX = 60.0
 class Platform(Protocol):
     """Starts and ends processes, and sends them messages in order. It puts deaths into the loop as events."""
 
-    def start(self, wish: StartProcess) -> None:
+    def start(self, request: StartProcess) -> None:
         """Starts a process. If it cannot begin in the place of ``reuse``, its death is reported."""
         ...
 
@@ -83,11 +83,11 @@ class PlatformPorts:
 
     # ---- processes
 
-    def start(self, wish: StartProcess) -> None:
-        self._known.tasks[wish.process] = wish.task
-        if wish.reuse is not None:
-            self._known.forget(wish.reuse)
-        self._start(self._restarts.on_start(wish, self.now_us()))
+    def start(self, request: StartProcess) -> None:
+        self._known.tasks[request.process] = request.task
+        if request.reuse is not None:
+            self._known.drop(request.reuse)
+        self._start(self._restarts.on_start(request, self.now_us()))
 
     def send(self, number: int, message: ToProcess) -> None:
         if isinstance(message, Promote):
@@ -96,11 +96,11 @@ class PlatformPorts:
 
     def dismiss(self, number: int) -> None:
         self._platform.dismiss(number)
-        self._known.forget(number)
+        self._known.drop(number)
 
     def kill(self, number: int) -> None:
         self._platform.kill(number)
-        self._known.forget(number)
+        self._known.drop(number)
 
     @property
     def due_us(self) -> int | None:
@@ -111,10 +111,10 @@ class PlatformPorts:
         """Starts the processes that have waited long enough, even if a recovery goes on."""
         self._start(self._restarts.on_time(self.now_us()))
 
-    def _start(self, wishes: Sequence[StartProcess]) -> None:
-        for wish in wishes:
-            if wish.process in self._known.tasks:
-                self._platform.start(wish)
+    def _start(self, requests: Sequence[StartProcess]) -> None:
+        for request in requests:
+            if request.process in self._known.tasks:
+                self._platform.start(request)
 
     # ---- checkpoint storage
 

@@ -30,7 +30,7 @@ class KnownProcesses:
         self.owners[task] = number
         return task
 
-    def forget(self, number: int) -> None:
+    def drop(self, number: int) -> None:
         """Drops a process that has ended or is about to. Messages that it still sends do not count any more."""
         self.tasks.pop(number, None)
-        self.busy.forget(number)
+        self.busy.drop(number)

@@ -28,12 +28,12 @@ from clonos_py.runtime.ray.remote_cpu import RemoteCpuTimes
 
 
 class RayPlatform:
-    """The ``Platform`` on Ray. The driver creates processes as ``wish`` requests, and passes them on with ``join``;
-    until then messages to them wait. Any thread may call any method."""
+    """The ``Platform`` on Ray. The driver creates processes as ``request_process`` requests, and passes them on with
+    ``join``; until then messages to them wait. Any thread may call any method."""
 
     def __init__(
         self,
-        wish: Callable[[ProcessRequest], None],
+        request_process: Callable[[ProcessRequest], None],
         dismissed: Callable[[int], None],
         notify: Callable[[EndedByFunction | ProcessDied | StatusReport], None],
         term: int,
@@ -43,13 +43,13 @@ class RayPlatform:
         """``dismissed`` takes the processes that the driver need not keep any longer. ``notify`` takes deaths, and
         status reports for processes that are not up yet. ``scratch``: the folder with crash notes of processes."""
         self._ray = import_ray()
-        self._wish, self._dismissed, self._notify, self._term = wish, dismissed, notify, term
+        self._request_process, self._dismissed, self._notify, self._term = request_process, dismissed, notify, term
         self._scratch = scratch
         context = self._ray.get_runtime_context()
         self._node, self._me = context.get_node_id(), context.current_actor
         self._placement = Placement(standbys_per_process)
         self._lock = threading.RLock()
-        self._undertaker = ThreadPoolExecutor(1, "deaths")
+        self._death_executor = ThreadPoolExecutor(1, "deaths")
         self._tasks: dict[int, TaskId] = {}
         self._host_processes: dict[int, int] = {}
         self._waiting: dict[int, list[ToProcess]] = {}
@@ -62,19 +62,19 @@ class RayPlatform:
         self._handles: dict[int, ProcessHandle] = {}
         """Handles of the processes on this node."""
         self._crashed: set[int] = set()
-        """Processes that an ordered failure has killed, perhaps not gone yet."""
+        """Processes that an ordered failure has killed, which may not have ended yet."""
         self._remote_cpu = RemoteCpuTimes()
 
     # ---- processes come
 
-    def start(self, wish: StartProcess) -> None:
-        if wish.reuse is not None:
-            self._begin_in_place(wish.process, wish.task, wish.reuse)
+    def start(self, request: StartProcess) -> None:
+        if request.reuse is not None:
+            self._begin_in_place(request.process, request.task, request.reuse)
             return
         nodes = [node["NodeID"] for node in self._ray.nodes() if node["Alive"]]
         with self._lock:
-            seat = self._placement.place(wish.process, wish.task, nodes, wish.shares)
-            self._await(wish.process, wish.task, seat)
+            seat = self._placement.place(request.process, request.task, nodes, request.shares)
+            self._await(request.process, request.task, seat)
 
     def _begin_in_place(self, number: int, task: TaskId, reuse: int) -> None:
         """Replaces a process within its host process. The request comes before the dismissal, so that the host process
@@ -91,7 +91,7 @@ class RayPlatform:
 
     def _await(self, number: int, task: TaskId, seat: Seat, reuse: int | None = None) -> None:
         self._tasks[number], self._host_processes[number], self._waiting[number] = task, seat.host_process, []
-        self._wish(ProcessRequest(number, task, seat.node, seat.host_process, reuse))
+        self._request_process(ProcessRequest(number, task, seat.node, seat.host_process, reuse))
 
     def join(self, number: int, actor: Any) -> None:
         """The driver has created the process."""
@@ -167,7 +167,7 @@ class RayPlatform:
             if self._tasks.pop(number, None) is not None and number not in self._waiting:
                 self._release(number)
 
-    def gone(self, number: int) -> None:
+    def already_left(self, number: int) -> None:
         """A process had left before this coordinator took it over."""
         with self._lock:
             if number in self._tasks:
@@ -182,7 +182,7 @@ class RayPlatform:
             if host_process is None:
                 return
             actor = self._actors.pop(host_process, None)
-            others = [other for other in self._forget(host_process) if other != number]
+            others = [other for other in self._drop_host_process(host_process) if other != number]
         if actor is not None:
             self._ray.kill(actor)
         for other in others:
@@ -218,18 +218,18 @@ class RayPlatform:
         """A callback for the end of a host process. A thread of Ray calls it, which must not wait for a thread that is
         calling Ray: so another thread does the work."""
 
-        def tell(future: Any) -> None:
-            self._undertaker.submit(self._bury, host_process, future.exception())
+        def submit_end(future: Any) -> None:
+            self._death_executor.submit(self._on_host_process_ended, host_process, future.exception())
 
-        return tell
+        return submit_end
 
-    def _bury(self, host_process: int, problem: BaseException | None) -> None:
+    def _on_host_process_ended(self, host_process: int, problem: BaseException | None) -> None:
         with self._lock:
             self._actors.pop(host_process, None)
             place = next(
                 (self.places[number] for number in self._in_host_process(host_process) if number in self.places), None
             )
-            dead = self._forget(host_process)
+            dead = self._drop_host_process(host_process)
         if problem is not None and place is not None and dead:
             self._read_crash_notes(*place)
         reason = _cause(problem)
@@ -247,7 +247,7 @@ class RayPlatform:
 
     def _read_elsewhere(self, future: Any) -> None:
         if future.exception() is None:  # else the node is gone, too
-            self._undertaker.submit(self._report_crash, future.result())
+            self._death_executor.submit(self._report_crash, future.result())
 
     def _report_crash(self, error: UserCodeError | None) -> None:
         if error is not None:
@@ -256,7 +256,7 @@ class RayPlatform:
     def _in_host_process(self, host_process: int) -> list[int]:
         return sorted(number for number, where in self._host_processes.items() if where == host_process)
 
-    def _forget(self, host_process: int) -> list[int]:
+    def _drop_host_process(self, host_process: int) -> list[int]:
         """Drops a host process that is gone. Returns its processes, without those that had been dismissed."""
         dead = []
         for number in self._in_host_process(host_process):

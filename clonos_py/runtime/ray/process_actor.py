@@ -140,7 +140,7 @@ class ProcessActor:
             self._changed.notify_all()
             for hosted in all_hosted:
                 if hosted.over:
-                    coordinator.gone.remote(hosted.number)
+                    coordinator.already_left.remote(hosted.number)
                 elif hosted.process is None:
                     self._send_to_coordinator(hosted, messages.StatusReport(hosted.number))
                 else:

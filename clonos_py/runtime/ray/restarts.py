@@ -30,13 +30,13 @@ class Restarts:
         """When waiting processes start at the latest; None if none waits."""
         return self._until_us if self._waiting else None
 
-    def on_start(self, wish: StartProcess, now_us: int) -> list[StartProcess]:
-        needed = wish.task in self._healing and wish.task not in self._promoted
+    def on_start(self, request: StartProcess, now_us: int) -> list[StartProcess]:
+        needed = request.task in self._healing and request.task not in self._promoted
         if needed or not self._healing:
-            return [wish]
+            return [request]
         if not self._waiting:
             self._until_us = now_us + PATIENCE_US
-        self._waiting.append(wish)
+        self._waiting.append(request)
         return []
 
     def on_promoted(self, task: TaskId) -> None:
@@ -47,22 +47,22 @@ class Restarts:
             case TaskLost(task):
                 self._healing.add(task)
                 self._promoted.discard(task)
-                return self._release(lambda wish: wish.task == task)
+                return self._release(lambda request: request.task == task)
             case FirstNewEffect(task):
                 self._healing.discard(task)
             case RolledBack():
                 self._healing.clear()
             case _:
                 return []
-        return [] if self._healing else self._release(lambda wish: True)
+        return [] if self._healing else self._release(lambda request: True)
 
     def on_time(self, now_us: int) -> list[StartProcess]:
         if self._waiting and self._until_us <= now_us:
             self._healing.clear()
-            return self._release(lambda wish: True)
+            return self._release(lambda request: True)
         return []
 
     def _release(self, chosen: Callable[[StartProcess], bool]) -> list[StartProcess]:
-        released = [wish for wish in self._waiting if chosen(wish)]
-        self._waiting = [wish for wish in self._waiting if not chosen(wish)]
+        released = [request for request in self._waiting if chosen(request)]
+        self._waiting = [request for request in self._waiting if not chosen(request)]
         return released

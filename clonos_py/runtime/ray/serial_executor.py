@@ -22,7 +22,7 @@ class SerialExecutor:
         self._name = name
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._wishes: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Submits ``work``, which is done after all earlier work."""
@@ -31,7 +31,7 @@ class SerialExecutor:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
-        self._wishes.put((work, done))
+        self._queue.put((work, done))
         return done
 
     def do(self, work: Callable[[], T]) -> T:
@@ -40,19 +40,19 @@ class SerialExecutor:
 
     def stop(self, wait_s: float = 0.0) -> None:
         """Ends the thread after all earlier work; waits for that up to ``wait_s``. No work may be submitted later."""
-        self._wishes.put(None)
+        self._queue.put(None)
         if self._thread is not None and wait_s:
             self._thread.join(wait_s)
 
     def _run(self) -> None:
         self._begin()
-        while (wish := self._wishes.get()) is not None:
-            work, done = wish
+        while (item := self._queue.get()) is not None:
+            work, done = item
             try:
                 done.set_result(work())
             except BaseException as problem:  # noqa: BLE001 - it is raised where the result is waited for
                 done.set_exception(problem)
-            del wish, work, done
+            del item, work, done
 
     def _begin(self) -> None:
         """Called in the thread before any work."""

@@ -126,7 +126,7 @@ class HarshWorld:
 
     def _fence(self, number: int) -> None:
         if number in self._hanging.hung():
-            self.world.coordination.forget(number)
+            self.world.coordination.drop(number)
             self._hanging.becomes_zombie(number)
         else:
             self.world.end_process(number)

@@ -159,30 +159,30 @@ class Coordination:
 
     # ---- processes
 
-    def start(self, wish: StartProcess) -> None:
-        number, task = wish.process, wish.task
+    def start(self, request: StartProcess) -> None:
+        number, task = request.process, request.task
         self._roster[number] = task
         self._starting.add(number)
-        start = partial(self._start_wanted, wish)
-        if wish.reuse is None:
-            self._host_processes[number] = self._placement.place(number, task, ("",), wish.shares).host_process
+        start = partial(self._start_wanted, request)
+        if request.reuse is None:
+            self._host_processes[number] = self._placement.place(number, task, ("",), request.shares).host_process
             self._actions.after("start", ("start", number), start)
         else:
-            self._takes_place(number, task, wish.reuse)
-            begin = partial(self._dispatcher.host, wish.reuse, start)
-            self._actions.after("control", (wish.reuse, "from coordinator"), begin)
+            self._takes_place(number, task, request.reuse)
+            begin = partial(self._dispatcher.host, request.reuse, start)
+            self._actions.after("control", (request.reuse, "from coordinator"), begin)
 
     def _takes_place(self, number: int, task: TaskId, reuse: int) -> None:
         """Replaces a process within its host process. The former one does not belong to the job any more."""
         self._host_processes[number] = self._host_processes[reuse]
         self._placement.take_place(number, task, reuse)
-        self.forget(reuse)
+        self.drop(reuse)
 
-    def _start_wanted(self, wish: StartProcess) -> None:
+    def _start_wanted(self, request: StartProcess) -> None:
         """Starts a process, unless it was killed before that or its host process has died."""
-        number = wish.process
+        number = request.process
         if number in self._roster and self._host_processes[number] not in self._gone_host_processes:
-            self._start_process(wish)
+            self._start_process(request)
         elif number in self._starting:
             self._starting.discard(number)
             self.notice_death(number, "its process died")
@@ -207,13 +207,13 @@ class Coordination:
         self.send(number, Stop("its process has become another task's"))
 
     def kill(self, number: int) -> None:
-        self.forget(number)
+        self.drop(number)
         self._placement.leave(number)
         self._starting.discard(number)
         self._fence(number)
         self.end_host_process(number, "its process was ended", self._fence)
 
-    def forget(self, number: int) -> None:
+    def drop(self, number: int) -> None:
         """Drops a process from the roster of the job."""
         self._roster.pop(number, None)
 

@@ -29,25 +29,25 @@ class Network:
         self._processes, self._actions, self._dispatcher = processes, actions, dispatcher
         self.connections: dict[int, WorldConnection] = {}
 
-    def establish(self, process: LocalProcess, wish: Connect) -> None:
+    def establish(self, process: LocalProcess, request: Connect) -> None:
         """Connects ``process`` now with the process that it requests, or refuses the connection."""
         if not process.alive:
             return
-        sender = self._processes.get(int(wish.address))
+        sender = self._processes.get(int(request.address))
         if sender is None:
-            self.refuse(process, wish, "refused")
+            self.refuse(process, request, "refused")
             return
         connection = self._actions.new_number()
         self.connections[connection] = WorldConnection(process, sender)
         process.connections.add(connection)
         sender.connections.add(connection)
-        self.transmit(process, connection, Subscribed(connection, wish.hello))
-        self._dispatcher.link(process.number, Connected(wish.input, connection, wish.hello))
+        self.transmit(process, connection, Subscribed(connection, request.hello))
+        self._dispatcher.link(process.number, Connected(request.input, connection, request.hello))
 
-    def refuse(self, process: LocalProcess, wish: Connect, reason: str) -> None:
+    def refuse(self, process: LocalProcess, request: Connect, reason: str) -> None:
         """Refuses a connection. ``process`` gets ``Lost`` after a while."""
-        lost = Lost(-1, wish.input, wish.hello, reason)
-        self._later("retry", (process.number, "connect", wish.input), process.number, lost)
+        lost = Lost(-1, request.input, request.hello, reason)
+        self._later("retry", (process.number, "connect", request.input), process.number, lost)
 
     def transmit(self, process: LocalProcess, connection: int, event: LinkEvent) -> None:
         """Sends ``event`` from ``process`` to the other end."""
@@ -91,17 +91,17 @@ class LocalConnections:
     def __init__(self, network: Network, actions: Actions, process: LocalProcess) -> None:
         self._network, self._actions, self._process = network, actions, process
 
-    def connect(self, wish: Connect) -> None:
-        establish = partial(self._network.establish, self._process, wish)
-        self._actions.after("network", (self._process.number, "connect", wish.input), establish)
+    def connect(self, request: Connect) -> None:
+        establish = partial(self._network.establish, self._process, request)
+        self._actions.after("network", (self._process.number, "connect", request.input), establish)
 
     def disconnect(self, connection: int) -> None:
         self._network.close(connection, self._process)
 
-    def send_frame(self, wish: SendFrame) -> None:
-        arrived = Arrived(wish.connection, wish.header, wish.header.frame(wish.body))
-        self._network.transmit(self._process, wish.connection, arrived)
+    def send_frame(self, request: SendFrame) -> None:
+        arrived = Arrived(request.connection, request.header, request.header.frame(request.body))
+        self._network.transmit(self._process, request.connection, arrived)
 
-    def send_ack(self, wish: SendAck) -> None:
-        acknowledged = Acknowledged(wish.connection, wish.acknowledgement)
-        self._network.transmit(self._process, wish.connection, acknowledged)
+    def send_ack(self, request: SendAck) -> None:
+        acknowledged = Acknowledged(request.connection, request.acknowledgement)
+        self._network.transmit(self._process, request.connection, acknowledged)

@@ -150,18 +150,18 @@ class World:
 
     # ---- processes
 
-    def _start(self, wish: StartProcess) -> None:
-        number = wish.process
-        if wish.reuse is not None:
-            self.end_process(wish.reuse)
+    def _start(self, request: StartProcess) -> None:
+        number = request.process
+        if request.reuse is not None:
+            self.end_process(request.reuse)
         try:
-            process = self._assembled(number, wish.task)
+            process = self._assembled(number, request.task)
         except ClonosError as problem:
             self.end(EndJob(type(problem).__name__, str(problem), problem.traceback))
             return
         self.processes[number] = process
         started = partial(self.coordination.started, number)
-        if wish.reuse is None:
+        if request.reuse is None:
             self._layers.starting(process, self.coordination.host_process(number) == number, started)
         else:
             started()

@@ -39,7 +39,7 @@ def test_who_answers_or_is_gone_is_not_looked_at() -> None:
     busy = Busy(SECOND_US)
     busy.seen(1, 900_000)
     busy.seen(2, 0)
-    busy.forget(2)
+    busy.drop(2)
     assert looks(busy, {1: [0], 2: [0]}) == [[]]
     assert Busy(0).at_work(SECOND_US, lambda number: 0) == []
 

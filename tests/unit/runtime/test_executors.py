@@ -153,7 +153,7 @@ def test_the_simulator_overrides_no_private_method() -> None:
 
 def test_an_override_would_be_found() -> None:
     class Bent(World):
-        def _start(self, wish: StartProcess) -> None:
+        def _start(self, request: StartProcess) -> None:
             pass
 
     assert overridden(Bent) == {"_start"}

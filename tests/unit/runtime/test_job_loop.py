@@ -41,9 +41,9 @@ class Cast:
         self.dead: list[int] = []
         self._tasks: dict[int, TaskId] = {}
 
-    def start(self, wish: StartProcess) -> None:
-        self._tasks[wish.process] = wish.task
-        self.loop.put(Started(wish.process, f"host:{wish.process}"))
+    def start(self, request: StartProcess) -> None:
+        self._tasks[request.process] = request.task
+        self.loop.put(Started(request.process, f"host:{request.process}"))
 
     def send(self, number: int, message: ToProcess) -> None:
         if number in self.dead:
