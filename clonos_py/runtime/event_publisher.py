@@ -119,7 +119,7 @@ class EventPublisher:
             for warning in self._times.warnings(counters.event_times, now_us):
                 self._listener(now_us - self.began_us, warning)
 
-    def await_coordinator(self, now_us: int, waited_us: int, seen: str) -> None:
+    def coordinator_awaited(self, now_us: int, waited_us: int, seen: str) -> None:
         """Publishes that the platform has not started the coordinator yet."""
         self._listener(now_us - self.began_us, CoordinatorAwaited(waited_us=waited_us, seen=seen))
 

@@ -63,7 +63,7 @@ class Threads:
         """What the former coordinator has not heard is lost."""
         self._loop = loop
         for process in list(self._processes.values()):
-            process.say_started()
+            process.report_started()
 
     def put(self, event: Any) -> None:
         assert self._loop is not None

@@ -51,13 +51,13 @@ class ActorRegistry:
         self._class = self._ray.remote(ProcessActor)
         self._options = {"max_concurrency": concurrency(standbys_per_process), **cluster.actor_options()}
         self._shared = standbys_per_process > 1
-        self._members: dict[int, tuple[TaskId, int]] = {}
+        self._processes: dict[int, tuple[TaskId, int]] = {}
         self._host_processes: dict[int, _Host] = {}
 
-    def make(self, request: ProcessRequest, coordinator: Any, term: int) -> Any:
+    def create(self, request: ProcessRequest, coordinator: Any, term: int) -> Any:
         """Starts a new process and returns its actor."""
         host_process = self._host_processes.get(request.host_process) or self._open(request, coordinator, term)
-        self._members[request.number] = request.task, request.host_process
+        self._processes[request.number] = request.task, request.host_process
         host_process.actor.start_process.remote(
             self._packed[request.task.vertex], request.number, request.task, request.reuse
         )
@@ -65,12 +65,12 @@ class ActorRegistry:
 
     def _open(self, request: ProcessRequest, coordinator: Any, term: int) -> _Host:
         options = {"scheduling_strategy": on_node(request.node), **self._options}
-        told = request.host_process if self._shared else 0
-        actor = self._class.options(**options).remote(told, coordinator, term)
+        reported_number = request.host_process if self._shared else 0
+        actor = self._class.options(**options).remote(reported_number, coordinator, term)
         host_process = self._host_processes[request.host_process] = _Host(actor, actor.__ray_ready__.remote())
         return host_process
 
-    def members(self) -> dict[int, RegisteredProcess]:
+    def processes(self) -> dict[int, RegisteredProcess]:
         """All processes by number."""
         pending = [host_process.ready for host_process in self._host_processes.values()]
         done, _ = self._ray.wait(pending, num_returns=len(pending), timeout=0) if pending else ([], [])
@@ -81,16 +81,16 @@ class ActorRegistry:
                 host_process,
                 self._host_processes[host_process].ready in done,
             )
-            for number, (task, host_process) in self._members.items()
+            for number, (task, host_process) in self._processes.items()
         }
 
     def dismiss(self, numbers: Collection[int]) -> None:
         """Drops processes that have ended or are about to. Ray ends an actor that has no references."""
         for number in numbers:
-            self._members.pop(number, None)
-        inhabited = {host_process for _, host_process in self._members.values()}
+            self._processes.pop(number, None)
+        used = {host_process for _, host_process in self._processes.values()}
         self._host_processes = {
-            number: host_process for number, host_process in self._host_processes.items() if number in inhabited
+            number: host_process for number, host_process in self._host_processes.items() if number in used
         }
 
     def end_without_ray(self) -> list[Any]:
@@ -102,7 +102,7 @@ class ActorRegistry:
         """Kills all actors that are left."""
         for host_process in self._host_processes.values():
             self._ray.kill(host_process.actor)
-        self._members.clear()
+        self._processes.clear()
         self._host_processes.clear()
 
 

@@ -33,8 +33,8 @@ from clonos_py.runtime.ray.process import Deployment
 from clonos_py.runtime.ray.shipping import unpack
 
 COORDINATOR_THREADS = 8
-"""One thread runs the job, one answers ``news``, the others take messages."""
-_NEWS_S_MAX = 0.25
+"""One thread runs the job, one answers ``next_update``, the others take messages."""
+_UPDATE_WAIT_S_MAX = 0.25
 _PRINTED_CHARACTERS_MAX = 1 << 20
 """The printed characters that may wait for the driver. More are refused until the driver has fetched these."""
 
@@ -57,7 +57,7 @@ class CoordinatorStart(NamedTuple):
     be running."""
 
     term: int
-    members: Mapping[int, RegisteredProcess]
+    processes: Mapping[int, RegisteredProcess]
     kills: Sequence[tuple[int, TaskId]]
     """Failures that ``--kill`` ordered, as (microseconds after deployment, task)."""
     deployed_us: int | None
@@ -86,9 +86,9 @@ class ProcessPlace(NamedTuple):
 class CoordinatorActor:
     """The coordinator of a job. ``run`` lasts as long as the job."""
 
-    def __init__(self, packed_order: bytes, turn: CoordinatorStart) -> None:
-        self._order: JobSpec = unpack(packed_order)
-        self._turn = turn
+    def __init__(self, packed_spec: bytes, start: CoordinatorStart) -> None:
+        self._spec: JobSpec = unpack(packed_spec)
+        self._start = start
         self._inboxes: dict[int, InOrder[ToCoordinator]] = {}
         self._lock = threading.Lock()
         self._news = CoordinatorNews()
@@ -96,8 +96,8 @@ class CoordinatorActor:
         self._dismissed: list[int] = []
         self._gives_way = False
         self._fresh = threading.Event()
-        self._over = False
-        """The job has ended: calls of ``news`` wait no longer."""
+        self._ended = False
+        """The job has ended: calls of ``next_update`` wait no longer."""
         self._ready = threading.Event()
         self._loop: JobLoop | None = None
         self._platform: RayPlatform | None = None
@@ -105,45 +105,45 @@ class CoordinatorActor:
     def run(self) -> EndJob | None:
         """Runs the job, and returns how it ended; None if it was interrupted."""
         try:
-            store = self._order.deployment.open_store()
+            store = self._spec.deployment.open_store()
             machine = self._machine(store)
         except ClonosError as problem:
             return EndJob(type(problem).__name__, str(problem))
-        turn, listeners = self._turn, JobListeners(self._report, self._crashed, self._count)
-        roster = {number: member.task for number, member in turn.members.items()} if turn.term else None
-        kept, clock = self._order.checkpoints_kept, self._order.deployment.clock.here()
-        self._loop = JobLoop(machine, store, listeners, kept, turn.kills, turn.deployed_us, roster, clock)
+        start, listeners = self._start, JobListeners(self._report, self._crashed, self._count)
+        roster = {number: process.task for number, process in start.processes.items()} if start.term else None
+        kept, clock = self._spec.checkpoints_kept, self._spec.deployment.clock.here()
+        self._loop = JobLoop(machine, store, listeners, kept, start.kills, start.deployed_us, roster, clock)
         self._platform = RayPlatform(
             self._request_process,
             self._dismiss,
             self._loop.put,
-            turn.term,
-            self._order.standbys_per_process,
-            self._order.deployment.scratch,
+            start.term,
+            self._spec.standbys_per_process,
+            self._spec.deployment.scratch,
         )
-        self._platform.adopt(turn.members)
+        self._platform.adopt(start.processes)
         self._ready.set()
         try:
             return self._loop.run(self._platform)
         finally:
-            self._over = True
+            self._ended = True
             self._fresh.set()
 
     def _machine(self, store: SnapshotStore) -> JobMachine:
         """Opens the generation, then reads the last checkpoint: from then on it stays the last one, even if a lost
         coordinator still writes (D11)."""
-        order, generation = self._order, store.open_generation()
-        return JobMachine(order.deployment.plan, order.policy, store.latest(), generation, order.code_digest)
+        spec, generation = self._spec, store.open_generation()
+        return JobMachine(spec.deployment.plan, spec.policy, store.latest(), generation, spec.code_digest)
 
-    def deliver(self, number: int, order: int, message: bytes) -> None:
-        """Takes a message of a process. ``order``: the number of the message, from 0."""
+    def deliver(self, number: int, sequence: int, message: bytes) -> None:
+        """Takes a message of a process. ``sequence``: the number of the message, from 0."""
         self._ready.wait()
         assert self._loop is not None
         assert self._platform is not None
         self._platform.seen(number)
         with self._lock:
             inbox = self._inboxes.setdefault(number, InOrder(self._loop.put))
-        inbox.take(order, messages.decode_to_coordinator(message))
+        inbox.take(sequence, messages.decode_to_coordinator(message))
 
     def introduce(self, number: int, pid: int, node: str) -> None:
         """Takes the place of a process."""
@@ -182,15 +182,15 @@ class CoordinatorActor:
             if number in self._platform.places
         ]
 
-    def news(self) -> CoordinatorUpdate:
+    def next_update(self) -> CoordinatorUpdate:
         """Returns what happened since the last call; waits a moment if nothing did."""
-        self._fresh.wait(_NEWS_S_MAX)
+        self._fresh.wait(_UPDATE_WAIT_S_MAX)
         with self._lock:
-            if not self._over:
+            if not self._ended:
                 self._fresh.clear()
-            bulletin = CoordinatorUpdate(self._news, self._requests, self._dismissed, self._gives_way)
+            update = CoordinatorUpdate(self._news, self._requests, self._dismissed, self._gives_way)
             self._news, self._requests, self._dismissed = CoordinatorNews(), [], []
-        return bulletin
+        return update
 
     def printed(self, number: int, lines: str) -> bool:
         """Takes lines of a process's print sink, for the terminal of the run. False if there is no room now: the
@@ -222,7 +222,7 @@ class CoordinatorActor:
         assert self._loop is not None
         self._gives_way = True
         self._fresh.set()
-        self._loop.put(Interrupt(EndJob("ClusterError", taken_over(self._order.deployment.plan.job))))
+        self._loop.put(Interrupt(EndJob("ClusterError", taken_over(self._spec.deployment.plan.job))))
 
     def _request_process(self, request: ProcessRequest) -> None:
         with self._lock:

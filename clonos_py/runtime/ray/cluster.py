@@ -32,7 +32,7 @@ PREPARED_RESOURCE = "clonos_environment"
 """A node with this resource starts its workers with WORKER_ENVIRONMENT."""
 _OBJECT_STORE_BYTES = 80 << 20
 """About Ray's minimum: no data passes through its object store."""
-_QUIET = {
+_RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed|worker processes have been started|Raylet is terminated"
@@ -44,7 +44,7 @@ coordinator reports deaths itself, and one process for each task is intended."""
 
 
 _ANSWER_S_MAX = 5.0
-_FAREWELL_S = 1.0
+_DISCONNECT_S_MAX = 1.0
 """Without a head Ray takes seconds to end its connection."""
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HTTP2_HEADER_BYTES = 9
@@ -87,7 +87,7 @@ def connected(address: str | None) -> Iterator[Cluster]:
     try:
         yield Cluster(_prepared(ray))
     except ClusterLostError:
-        patience_s = _FAREWELL_S
+        patience_s = _DISCONNECT_S_MAX
         raise
     except KeyboardInterrupt:
         patience_s = 0.0
@@ -104,7 +104,7 @@ def machines() -> set[str]:
 
 def import_ray() -> ModuleType:
     """Imports Ray with its messages suppressed. Raises ClusterError if it is not installed."""
-    for name, value in _QUIET.items():
+    for name, value in _RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     try:
@@ -151,7 +151,7 @@ def _check_reachable(address: str) -> None:
     if not answers:
         raise ClusterError(
             f"the port of {address} is taken by a program that is not Ray: give the address that `ray start --head` "
-            "has told, or leave it out"
+            "has printed, or leave it out"
         )
 
 

@@ -30,11 +30,11 @@ from clonos_py.runtime.ray.start_patience import StartPatience
 from clonos_py.runtime.ray.worker_signs import signs_of
 from clonos_py.runtime.stop_switch import StopSwitch
 
-_LOSSES_IN_VAIN_MAX = 3
+_FAILED_STARTS_MAX = 3
 """How many coordinators in a row may die before they have deployed the job or taken it over. After more, the driver
 assumes another cause and gives up."""
 
-_LOOK_S = 1.0
+_CHECK_INTERVAL_S = 1.0
 """The interval of checks whether Ray is still there, and whether the node is starting the coordinator."""
 _END_S = 1.0
 """The time that calls get to reach their processes."""
@@ -46,19 +46,19 @@ class Driver:
     def __init__(
         self,
         job: str,
-        order: JobSpec,
+        spec: JobSpec,
         actors: ActorRegistry,
         publisher: EventPublisher,
         outage: Outage,
         stop: StopSwitch,
     ) -> None:
-        self._job, self._order, self._actors, self._publisher, self._outage = job, order, actors, publisher, outage
+        self._job, self._spec, self._actors, self._publisher, self._outage = job, spec, actors, publisher, outage
         self._stop = stop
         self._ray = import_ray()
-        self._packed_order = pack(order)
+        self._packed_spec = pack(spec)
         self._term = 0
         self._deployed_us: int | None = None
-        self._losses_in_vain = 0
+        self._failed_starts = 0
         self._interrupted = False
         self._gives_way = False
 
@@ -66,7 +66,7 @@ class Driver:
         """Runs the job, and returns how it ended; None if it was interrupted. Raises ClusterError."""
         try:
             for self._term in itertools.count():
-                coordinator = self._make()
+                coordinator = self._start_coordinator()
                 try:
                     self._await_start(coordinator)
                     with self._stop.connected(coordinator.stop.remote):
@@ -79,7 +79,7 @@ class Driver:
                 finally:
                     self._ray.kill(coordinator)
                 self._outage.settle()
-                self._check_use(problem)
+                self._check_restart(problem)
         except self._ray.exceptions.RayError:
             self._outage.settle()
             raise
@@ -87,52 +87,52 @@ class Driver:
             self._actors.close()
         raise AssertionError("the count has no end")
 
-    def _make(self) -> Any:
+    def _start_coordinator(self) -> Any:
         """Creates the coordinator on the driver's node: the run ends with that node in any case."""
-        turn = CoordinatorStart(self._term, self._actors.members(), self._publisher.kills_left, self._deployed_us)
+        start = CoordinatorStart(self._term, self._actors.processes(), self._publisher.kills_left, self._deployed_us)
         actor = self._ray.remote(CoordinatorActor).options(
             name=self._job,
             namespace=NAMESPACE,
             max_concurrency=COORDINATOR_THREADS,
             scheduling_strategy=on_node(self._ray.get_runtime_context().get_node_id()),
-            **self._order.cluster.actor_options(),
+            **self._spec.cluster.actor_options(),
         )
         try:
-            return actor.remote(self._packed_order, turn)
+            return actor.remote(self._packed_spec, start)
         except ValueError as error:
             raise taken(self._job) from error
 
-    def _check_use(self, problem: Exception) -> None:
-        """Called when the coordinator was lost. Raises ClusterError if another would be of no use."""
+    def _check_restart(self, problem: Exception) -> None:
+        """Called when the coordinator was lost. Raises ClusterError if another would not help."""
         if self._gives_way:
             raise ClusterError(taken_over(self._job)) from problem
-        self._losses_in_vain += 1
-        if self._losses_in_vain > _LOSSES_IN_VAIN_MAX or not is_free(self._job):
+        self._failed_starts += 1
+        if self._failed_starts > _FAILED_STARTS_MAX or not is_free(self._job):
             raise ClusterError(
-                f"the coordinator of {self._job!r} died {self._losses_in_vain} times in vain: run it again, it resumes "
-                "from its last checkpoint"
+                f"the coordinator of {self._job!r} died {self._failed_starts} times in a row: run the job again; it "
+                "resumes from its last checkpoint"
             ) from problem
 
     def _await_start(self, coordinator: Any) -> None:
         ready, node = coordinator.__ray_ready__.remote(), self._ray.get_runtime_context().get_node_id()
-        patience = StartPatience(self._order.policy.start_timeout_us, self._now_us())
-        while not self._ray.wait([ready], timeout=_LOOK_S)[0]:
+        patience = StartPatience(self._spec.policy.start_timeout_us, self._now_us())
+        while not self._ray.wait([ready], timeout=_CHECK_INTERVAL_S)[0]:
             self._outage.check()
             patience.look(signs_of(node), self._now_us())
-            if patience.over:
-                raise ClusterError(patience.complaint(self._job))
+            if patience.has_expired:
+                raise ClusterError(patience.error_message(self._job))
             if patience.reports():
-                self._publisher.await_coordinator(self._now_us(), patience.waited_us, patience.seen)
+                self._publisher.coordinator_awaited(self._now_us(), patience.waited_us, patience.seen)
 
     def _listen(self, coordinator: Any) -> EndJob | None:
-        """Creates requested processes and publishes news until the job has ended."""
+        """Creates requested processes and publishes events until the job has ended."""
         done = coordinator.run.remote()
         if self._interrupted:
             coordinator.interrupt.remote()
         while True:
             try:
                 finished, _ = self._ray.wait([done], timeout=0)
-                self._take(self._news(coordinator), coordinator)
+                self._take(self._fetch_update(coordinator), coordinator)
                 if finished:
                     end: EndJob | None = self._ray.get(done)
                     return end
@@ -140,33 +140,33 @@ class Driver:
                 self._interrupted = True
                 coordinator.interrupt.remote()
 
-    def _news(self, coordinator: Any) -> CoordinatorUpdate:
+    def _fetch_update(self, coordinator: Any) -> CoordinatorUpdate:
         """Fetches the coordinator's update. Raises ClusterLostError."""
         self._outage.check()
-        coming = coordinator.news.remote()
-        while not self._ray.wait([coming], timeout=_LOOK_S)[0]:
+        coming = coordinator.next_update.remote()
+        while not self._ray.wait([coming], timeout=_CHECK_INTERVAL_S)[0]:
             self._outage.check()
-        bulletin: CoordinatorUpdate = self._ray.get(coming)
-        return bulletin
+        update: CoordinatorUpdate = self._ray.get(coming)
+        return update
 
     def _end_without_ray(self, coordinator: Any) -> None:
         """Ends all actors. Nothing else would: without a head, Ray does not notice that the driver is gone."""
         coming = [coordinator.die.remote(), *self._actors.end_without_ray()]
         self._ray.wait(coming, num_returns=len(coming), timeout=_END_S)
 
-    def _take(self, bulletin: CoordinatorUpdate, coordinator: Any) -> None:
-        self._gives_way = bulletin.gives_way
-        for request in bulletin.requests:
-            coordinator.join.remote(request.number, self._actors.make(request, coordinator, self._term))
-        self._actors.dismiss(bulletin.dismissed)  # last: a new process may replace a dismissed one
-        for lines in bulletin.news.printed:
+    def _take(self, update: CoordinatorUpdate, coordinator: Any) -> None:
+        self._gives_way = update.gives_way
+        for request in update.requests:
+            coordinator.join.remote(request.number, self._actors.create(request, coordinator, self._term))
+        self._actors.dismiss(update.dismissed)  # last: a new process may replace a dismissed one
+        for lines in update.news.printed:
             terminal().write(lines)
-        for at_us, event in bulletin.news.events:
+        for at_us, event in update.news.events:
             if isinstance(event, Deployed):
                 self._deployed_us = at_us
             if isinstance(event, Deployed | CoordinatorReplaced):
-                self._losses_in_vain = 0
-        self._publisher.publish(bulletin.news, self._now_us())
+                self._failed_starts = 0
+        self._publisher.publish(update.news, self._now_us())
 
     def _now_us(self) -> int:
-        return self._order.deployment.clock.now_us()
+        return self._spec.deployment.clock.now_us()

@@ -107,22 +107,22 @@ class RayPlatform:
         if waiting is None:
             self._ray.kill(actor)
 
-    def adopt(self, members: Mapping[int, RegisteredProcess]) -> None:
+    def adopt(self, processes: Mapping[int, RegisteredProcess]) -> None:
         """Takes over the processes of a lost coordinator. Those that have died are reported like any death. For those
         whose host process is not up yet, this method answers the status request."""
         with self._lock:
-            host_processes = {member.host_process: member.actor for member in members.values()}
-            for number, member in members.items():
+            host_processes = {process.host_process: process.actor for process in processes.values()}
+            for number, process in processes.items():
                 self._tasks[number], self._host_processes[number], self._sent[number] = (
-                    TaskId(*member.task),
-                    member.host_process,
+                    TaskId(*process.task),
+                    process.host_process,
                     0,
                 )
             for host_process, actor in host_processes.items():
                 actor.adopt.remote(self._me, self._term, self._in_host_process(host_process))
                 self._watch(host_process, actor)
-            for number, member in sorted(members.items()):
-                if not member.up:
+            for number, process in sorted(processes.items()):
+                if not process.up:
                     self._notify(StatusReport(number))
 
     def _watch(self, host_process: int, actor: Any) -> None:

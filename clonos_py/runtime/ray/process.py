@@ -189,9 +189,9 @@ class ProcessRuntime:
         task_thread = self._threads[1].ident
         assert task_thread is not None
         self._watch = HangWatch(task_thread, self._function_timeout_us, self._hangs)
-        self.say_started()
+        self.report_started()
 
-    def say_started(self) -> None:
+    def report_started(self) -> None:
         """Sends the coordinator the address at which peers reach this process."""
         self._started()
 

@@ -32,7 +32,7 @@ from clonos_py.runtime.ray.shipping import unpack
 
 _PROCESS_THREADS = 8
 """One thread runs ``watch``, two may still run calls of a former coordinator, the others deliver messages."""
-_GUEST_THREADS = 2
+_THREADS_PER_FURTHER_PROCESS = 2
 """Additional threads for each further process: messages may wait in them until the process is up."""
 _END_S_MAX = 5.0
 """The time that a process gets to end a step or a write when another begins in its place."""
@@ -42,19 +42,19 @@ _RECOVERY_S = 5.0
 
 def concurrency(standbys_per_process: int) -> int:
     """The number of calls that an actor must be able to serve at once."""
-    return _PROCESS_THREADS + _GUEST_THREADS * (standbys_per_process - 1)
+    return _PROCESS_THREADS + _THREADS_PER_FURTHER_PROCESS * (standbys_per_process - 1)
 
 
 class HostedProcess:
-    """One process in its host process. ``process`` is None before it is up, and again when it is ``over``."""
+    """One process in its host process. ``process`` is None before it is up, and again when it is ``ended``."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.process: ProcessRuntime | None = None
-        self.over = False
-        self.obey()
+        self.ended = False
+        self.begin_numbering()
 
-    def obey(self) -> None:
+    def begin_numbering(self) -> None:
         """Begins with a new coordinator: both sides number their messages from 0."""
         self.in_order: InOrder[ToProcess] = InOrder(self._deliver)
         self.messages_sent = 0
@@ -117,13 +117,13 @@ class ProcessActor:
             process.start()
             process.wait()
             del process
-        self._change(hosted, None, over=True)
+        self._change(hosted, None, ended=True)
         time.sleep(_RECOVERY_S)
         gc.collect()
 
-    def _change(self, hosted: HostedProcess, process: ProcessRuntime | None, over: bool = False) -> None:
+    def _change(self, hosted: HostedProcess, process: ProcessRuntime | None, ended: bool = False) -> None:
         with self._changed:
-            hosted.process, hosted.over = process, over
+            hosted.process, hosted.ended = process, ended
             self._changed.notify_all()
 
     # ---- the coordinator
@@ -136,15 +136,15 @@ class ProcessActor:
             self._coordinator, self._term = coordinator, term
             all_hosted = [self._hosted.setdefault(number, HostedProcess(number)) for number in numbers]
             for hosted in self._hosted.values():
-                hosted.obey()
+                hosted.begin_numbering()
             self._changed.notify_all()
             for hosted in all_hosted:
-                if hosted.over:
+                if hosted.ended:
                     coordinator.already_left.remote(hosted.number)
                 elif hosted.process is None:
                     self._send_to_coordinator(hosted, messages.StatusReport(hosted.number))
                 else:
-                    hosted.process.say_started()
+                    hosted.process.report_started()
         for hosted in all_hosted:
             self._introduce(hosted)
 
@@ -152,29 +152,29 @@ class ProcessActor:
         """Returns when all processes here have ended, or another coordinator has adopted them. If the call fails, Ray
         has seen the actor die, about 10 ms ago."""
         with self._changed:
-            self._changed.wait_for(lambda: self._over or self._term > term)
+            self._changed.wait_for(lambda: self._ended or self._term > term)
 
     @property
-    def _over(self) -> bool:
-        return bool(self._hosted) and all(hosted.over for hosted in self._hosted.values())
+    def _ended(self) -> bool:
+        return bool(self._hosted) and all(hosted.ended for hosted in self._hosted.values())
 
-    def deliver(self, term: int, number: int, order: int, message: bytes) -> None:
-        """Takes a message of the coordinator to a process. ``order``: the number of the message, from 0."""
+    def deliver(self, term: int, number: int, sequence: int, message: bytes) -> None:
+        """Takes a message of the coordinator to a process. ``sequence``: the number of the message, from 0."""
         with self._changed:
             self._changed.wait_for(lambda: self._may_deliver(term, number))
             hosted = self._hosted[number]
-            if self._term == term and not hosted.over:
+            if self._term == term and not hosted.ended:
                 decoded = messages.decode_to_process(message)
                 if isinstance(decoded, Promote):
                     self._task = number
-                hosted.in_order.take(order, decoded)
+                hosted.in_order.take(sequence, decoded)
 
     def _may_deliver(self, term: int, number: int) -> bool:
         """Whether the process is up and the coordinator of ``term`` has adopted it, or the process has ended."""
         hosted = self._hosted.get(number)
         if hosted is None:
             return False
-        return hosted.over or (hosted.process is not None and self._term >= term)
+        return hosted.ended or (hosted.process is not None and self._term >= term)
 
     def cpu_us(self, pid: int) -> int | None:
         """The processor time that a process of this node has used; None if there is none."""

@@ -56,7 +56,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
             open_store().archive()
         deployment = _deployment(plan, settings, open_store, scratch, tls, clock)
         packed = {vertex.name: pack(of_vertex(deployment, vertex.name)) for vertex in plan.vertices}
-        order = JobSpec(
+        spec = JobSpec(
             of_vertex(deployment, ""),
             policy(settings, drawn_lineage()),
             cluster,
@@ -65,7 +65,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
             settings.standbys_per_process,
         )
         actors = ActorRegistry(packed, cluster, settings.standbys_per_process)
-        end = Driver(plan.job, order, actors, publisher, outage, stop or StopSwitch()).run()
+        end = Driver(plan.job, spec, actors, publisher, outage, stop or StopSwitch()).run()
         if end is None:
             publisher.stop(clock.now_us())
             raise KeyboardInterrupt

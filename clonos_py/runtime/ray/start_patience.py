@@ -53,7 +53,7 @@ class StartPatience:
         self._starting, self._load, self._now_us = starting, signs.load, now_us
 
     @property
-    def over(self) -> bool:
+    def has_expired(self) -> bool:
         """Whether to give up."""
         silent = self._now_us - self._sign_us >= self._timeout_us
         return silent or self.waited_us >= _LIMIT_FACTOR * self._timeout_us
@@ -76,7 +76,7 @@ class StartPatience:
         workers = "no worker process starts" if not amount else f"{amount} worker process{'es' * (amount > 1)} starting"
         return ", ".join(part for part in (workers, self._load) if part)
 
-    def complaint(self, job: str) -> str:
+    def error_message(self, job: str) -> str:
         """The error message for a run that gives up."""
         silent_s = (self._now_us - self._sign_us) / 1e6
         return (

@@ -17,7 +17,7 @@ def waiting(patience: StartPatience, until_s: int, ticks_per_s: int, from_s: int
     """Looks once a second at one worker that uses so much processor time. When it was over."""
     for second in range(from_s, until_s):
         patience.look(Signs([StartingWorker(7, second * ticks_per_s)], "load 41.0 on 2 processors"), second * SECOND_US)
-        if patience.over:
+        if patience.has_expired:
             return second
     return until_s
 
@@ -26,10 +26,10 @@ def test_without_a_sign_the_wait_lasts_for_the_start_timeout() -> None:
     patience = StartPatience(TIMEOUT_US, 0)
     for second in range(1, 60):
         patience.look(Signs([]), second * SECOND_US)
-        assert not patience.over
+        assert not patience.has_expired
     patience.look(Signs([]), TIMEOUT_US)
-    assert patience.over
-    assert patience.complaint("bids") == (
+    assert patience.has_expired
+    assert patience.error_message("bids") == (
         "the coordinator of 'bids' could not be started: waited 60 s for Ray, the last 60 s without a sign of a "
         "starting process (no worker process starts); see with `ray status` whether memory is left and every node "
         "answers, or wait longer with --start-timeout"
@@ -44,8 +44,8 @@ def test_a_worker_that_stops_to_use_processor_time_is_waited_for_one_timeout_mor
     patience = StartPatience(TIMEOUT_US, 0)
     assert waiting(patience, 100, ticks_per_s=1) == 100
     assert waiting(patience, 1_000, ticks_per_s=0, from_s=100) == 160
-    assert "waited 160 s for Ray, the last 60 s without a sign" in patience.complaint("bids")
-    assert "(1 worker process starting, load 41.0 on 2 processors)" in patience.complaint("bids")
+    assert "waited 160 s for Ray, the last 60 s without a sign" in patience.error_message("bids")
+    assert "(1 worker process starting, load 41.0 on 2 processors)" in patience.error_message("bids")
 
 
 def test_a_worker_that_comes_or_goes_is_a_sign() -> None:
@@ -53,9 +53,9 @@ def test_a_worker_that_comes_or_goes_is_a_sign() -> None:
     patience.look(Signs([StartingWorker(7, 0)]), 50 * SECOND_US)
     patience.look(Signs([]), 100 * SECOND_US)
     patience.look(Signs([]), 159 * SECOND_US)
-    assert not patience.over
+    assert not patience.has_expired
     patience.look(Signs([]), 160 * SECOND_US)
-    assert patience.over
+    assert patience.has_expired
 
 
 def test_the_wait_is_reported_after_five_seconds_and_then_every_ten() -> None:
