@@ -20,7 +20,7 @@ from clonos_py.nexmark.oracle import difference, expected
 from clonos_py.nexmark.recorded import RecordedEvents
 from clonos_py.nexmark.report import Recorder, report
 from clonos_py.nexmark.source import NexmarkSource
-from clonos_py.observe.events import Event, Listener, unheard
+from clonos_py.observe.events import Event, Listener, no_listener
 from clonos_py.settings.definitions import Settings
 
 _PARTITIONS = 8
@@ -69,7 +69,7 @@ class QueryRun:
         )
 
 
-def run_query(order: QueryRun, settings: Settings, listener: Listener = unheard) -> dict[str, Any]:
+def run_query(order: QueryRun, settings: Settings, listener: Listener = no_listener) -> dict[str, Any]:
     """Runs the query to the end of the events and returns the report. Raises any error of the run."""
     recorder = Recorder()
 

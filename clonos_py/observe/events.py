@@ -188,5 +188,5 @@ Event = (
 Listener = Callable[[int, Event], None]
 
 
-def unheard(at_us: int, event: Event) -> None:
+def no_listener(at_us: int, event: Event) -> None:
     """A listener that ignores all events."""

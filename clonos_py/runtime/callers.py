@@ -22,7 +22,7 @@ class Callers:
     """``start`` and ``close`` are called by one thread; answers are delivered by others."""
 
     def __init__(self, http_client_factory: Callable[[], HttpClient]) -> None:
-        self._http = _Shared(http_client_factory)
+        self._http = _SharedHttpClient(http_client_factory)
         self._calls: SimpleQueue[tuple[ServiceCall, Deliver] | None] = SimpleQueue()
         self._idle = threading.Semaphore(0)
         self._threads = 0
@@ -56,7 +56,7 @@ def _answered(services: ServiceRegistry, call: ServiceCall) -> Answered:
         return Answered(call.operator, call.number, None, error)
 
 
-class _Shared:
+class _SharedHttpClient:
     """An HTTP client, opened with the first request. It is never closed, because a call may be in progress."""
 
     def __init__(self, factory: Callable[[], HttpClient]) -> None:

@@ -1,8 +1,8 @@
 """Crash notes: what ended a process from within a user's function, by ``os._exit`` or by a crash of native code.
 
-``leave_in`` makes a process write notes to a folder that outlives it: the name of the running operator (once for each
-batch), the stack that ``faulthandler`` saves in a crash, and the place of a call of ``os._exit``. ``read`` turns these
-notes into an error. A process that is killed from outside leaves no note that names a place in the user's code.
+``write_notes_to`` makes a process write notes to a folder that outlives it: the name of the running operator (once for
+each batch), the stack that ``faulthandler`` saves in a crash, and the place of a call of ``os._exit``. ``read`` turns
+these notes into an error. A process that is killed from outside leaves no note that names a place in the user's code.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class _Paths:
         self.note, self.stack, self.exit = (folder / f"{pid}.{kind}" for kind in ("note", "stack", "exit"))
 
 
-def leave_in(folder: Path) -> None:
+def write_notes_to(folder: Path) -> None:
     """From now on this process writes its crash notes to ``folder``, where another process can read them."""
     paths = _Paths(folder, os.getpid())
     with paths.note.open("w+b") as note:
         NOTE.content = _shared(note)
     faulthandler.enable(paths.stack.open("wb"), all_threads=False)
-    _note_exits(lambda words: paths.exit.write_text(words, encoding="utf-8"))
+    _note_exits(lambda note: paths.exit.write_text(note, encoding="utf-8"))
 
 
 def read(folder: Path, pid: int) -> UserCodeError | None:
@@ -65,7 +65,7 @@ def watched() -> Iterator[None]:
 
     If ``faulthandler`` is enabled already, as in a test, only calls of ``os._exit`` are reported.
     """
-    with exits_told():
+    with exits_reported():
         if faulthandler.is_enabled():
             yield
             return
@@ -82,7 +82,7 @@ def watched() -> Iterator[None]:
 
 
 @contextmanager
-def exits_told() -> Iterator[None]:
+def exits_reported() -> Iterator[None]:
     """Inside the block, a user's function that calls ``os._exit`` ends the process with a one-line error. The exit code
     is never 0: 0 becomes 1."""
     _note_exits(_report)
@@ -95,11 +95,11 @@ def exits_told() -> Iterator[None]:
 _DONE = b"done"
 _WATCH = """
 import json, sys
-words = json.loads(sys.argv[1])
+arguments = json.loads(sys.argv[1])
 if sys.stdin.buffer.read() != b"done":
-    sys.path[:] = words["path"]
+    sys.path[:] = arguments["path"]
     from clonos_py.runtime.crash_notes import report_crash
-    report_crash(words["note"], words["stack"])
+    report_crash(arguments["note"], arguments["stack"])
 """
 
 
@@ -124,25 +124,25 @@ def _shared(note: IO[bytes]) -> mmap.mmap:
     return mmap.mmap(note.fileno(), LABEL_BYTES)
 
 
-def _note_exits(note: Callable[[str], Any]) -> None:
-    """Replaces ``os._exit`` by a function that first passes the place of the call to ``note``, if an operator runs.
-    Forked children are not affected."""
+def _note_exits(write_note: Callable[[str], Any]) -> None:
+    """Replaces ``os._exit`` by a function that first passes the place of the call to ``write_note``, if an
+    operator runs. Forked children are not affected."""
     pid = os.getpid()
 
-    def exit_with_a_word(status: int) -> None:
+    def exit_with_note(status: int) -> None:
         work = at_work(sys._getframe(1)) if os.getpid() == pid else None
         if work is not None:
-            note(f"{work.operator}\n{work.place}\nended its process with os._exit({status})")
+            write_note(f"{work.operator}\n{work.place}\nended its process with os._exit({status})")
             status = status or 1
         _exit(status)
 
-    os._exit = exit_with_a_word  # type: ignore[assignment]
+    os._exit = exit_with_note  # type: ignore[assignment]
 
 
-def _report(words: str) -> None:
+def _report(note: str) -> None:
     with suppress(OSError, ValueError):
         sys.stdout.flush()
-    _print(_error(words, ""))
+    _print(_error(note, ""))
 
 
 def _print(error: UserCodeError) -> None:
@@ -153,8 +153,8 @@ def _print(error: UserCodeError) -> None:
         sys.stderr.flush()
 
 
-def _error(words: str, traceback: str) -> UserCodeError:
-    operator, place, what = words.split("\n", 2)
+def _error(note: str, traceback: str) -> UserCodeError:
+    operator, place, what = note.split("\n", 2)
     return UserCodeError(f"operator {operator!r} {what}", place, traceback)
 
 

@@ -160,7 +160,7 @@ class EventPublisher:
 
     def _frames_at_stake(self) -> Mapping[TaskId, int]:
         """The frames at stake of each task, from the newest counters of a process in its role."""
-        active = [(self._last_seen_us[number], *told) for number, told in self._counters.items() if told[1].active]
+        active = [(self._last_seen_us[number], *entry) for number, entry in self._counters.items() if entry[1].active]
         return {task: counters.frames_at_stake for _, task, counters in sorted(active, key=itemgetter(0))}
 
     def _progress(self, at_us: int) -> Progress:
@@ -170,7 +170,7 @@ class EventPublisher:
             in_flight_bytes=sum(
                 counters.in_flight_bytes
                 for number, (_, counters) in self._counters.items()
-                if self._lately_heard(number, at_us)
+                if self._is_recent(number, at_us)
             ),
             determinant_bytes=sum(counters.determinant_bytes for _, counters in self._counters.values()),
             stamp_bytes=sum(counters.stamp_bytes for _, counters in self._counters.values()),
@@ -194,19 +194,19 @@ class EventPublisher:
             rows_written=sum(counts.get(f"{sink.name}.rows_out", 0) for sink in vertex.operators if sink.sink),
         )
 
-    def _lately_heard(self, number: int, at_us: int) -> bool:
+    def _is_recent(self, number: int, at_us: int) -> bool:
         return self._last_seen_us[number] > at_us + self.began_us - _SILENT_US
 
     def _lags(self, vertex: str, at_us: int) -> Iterator[int]:
         for number, (task, counters) in self._counters.items():
-            if task.vertex == vertex and counters.lag_us is not None and self._lately_heard(number, at_us):
+            if task.vertex == vertex and counters.lag_us is not None and self._is_recent(number, at_us):
                 yield counters.lag_us
 
     def _rows_waiting(self, vertex: str, at_us: int) -> int | None:
         known = [
             counters.rows_waiting
             for number, (task, counters) in self._counters.items()
-            if task.vertex == vertex and counters.rows_waiting is not None and self._lately_heard(number, at_us)
+            if task.vertex == vertex and counters.rows_waiting is not None and self._is_recent(number, at_us)
         ]
         return sum(known) if known else None
 

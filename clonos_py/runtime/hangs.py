@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from clonos_py.task.at_work import at_work
 
-_LOOKS = 16
+_CHECKS_PER_LIMIT = 16
 """How often the watch looks within the time limit of a call."""
 _STOP_S_MAX = 1.0
 
@@ -34,13 +34,13 @@ class HangWatch:
         self._watcher.join(_STOP_S_MAX)
 
     def _run(self) -> None:
-        call, since_s, told = None, 0.0, False
-        while not self._stopped.wait(self._limit_s / _LOOKS):
+        call, since_s, reported = None, 0.0, False
+        while not self._stopped.wait(self._limit_s / _CHECKS_PER_LIMIT):
             work, now_s = at_work(sys._current_frames().get(self._thread)), time.monotonic()
             if work is None or work.call is not call:
-                call, since_s, told = work.call if work is not None else None, now_s, False
-            elif not told and now_s - since_s >= self._limit_s:
-                told = True
+                call, since_s, reported = work.call if work is not None else None, now_s, False
+            elif not reported and now_s - since_s >= self._limit_s:
+                reported = True
                 lasts = f"{now_s - since_s:.3g} s"
                 self._report(f"operator {work.operator!r} has been at work on one row for {lasts}; at {work.place}")
             del work

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clonos_py.dsl.job import Job
-from clonos_py.observe.events import Listener, unheard
+from clonos_py.observe.events import Listener, no_listener
 from clonos_py.plan.logical import EnrichRows, ReadSource
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.orders import RunResult
@@ -12,7 +12,9 @@ from clonos_py.runtime.tracing import traced
 from clonos_py.settings.definitions import Runtime, Settings
 
 
-def run_job(job: Job, settings: Settings, listener: Listener = unheard, stop: StopSwitch | None = None) -> RunResult:
+def run_job(
+    job: Job, settings: Settings, listener: Listener = no_listener, stop: StopSwitch | None = None
+) -> RunResult:
     """Plans and runs a job until its sources end or ``stop`` is requested. Raises GraphError or SettingError before
     anything starts, later the error that ended the job, and KeyboardInterrupt when the run was interrupted."""
     physical = plan(job, settings)
@@ -26,5 +28,5 @@ def run_job(job: Job, settings: Settings, listener: Listener = unheard, stop: St
             from clonos_py.runtime.local.run import run
         case Runtime.SIM:
             from clonos_py.runtime.sim.job import run
-    with traced(physical, settings, listener) as heard:
-        return run(physical, settings, heard, stop)
+    with traced(physical, settings, listener) as traced_listener:
+        return run(physical, settings, traced_listener, stop)

@@ -91,7 +91,7 @@ class FileShelf:
             return SpilledAt(file, file.append(memoryview(message).cast("B")), message.size, schema)
         except OSError as problem:
             self._finish()
-            full = "is full" if problem.errno == errno.ENOSPC else f"takes none: {problem.strerror}"
+            full = "is full" if problem.errno == errno.ENOSPC else f"cannot be written: {problem.strerror}"
             raise CapacityError(f"the disk for retained frames, {self._folder}, {full}") from problem
 
     def _open(self) -> _File:

@@ -23,17 +23,17 @@ def traced(plan: PhysicalPlan, settings: Settings, listener: Listener) -> Iterat
     if settings.trace is None:
         yield listener
         return
-    beside = _Beside(TraceWriter(Path(settings.trace), header(plan, settings)), listener)
+    tracing = _TracingListener(TraceWriter(Path(settings.trace), header(plan, settings)), listener)
     try:
-        yield beside
+        yield tracing
     except ClonosError as error:
-        beside.trace(beside.at_us, Broken(f"{type(error).__name__}: {error}"))
+        tracing.trace(tracing.at_us, Broken(f"{type(error).__name__}: {error}"))
         raise
     finally:
-        beside.close()
+        tracing.close()
 
 
-class _Beside:
+class _TracingListener:
     """Passes each event to the listener first, then writes it to the trace."""
 
     def __init__(self, writer: TraceWriter, listener: Listener) -> None:

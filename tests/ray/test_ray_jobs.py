@@ -26,7 +26,7 @@ from clonos_py.model.coordinator_events import (
 from clonos_py.model.errors import ClusterError, SettingError, UnclaimedStateError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.observe.events import Detected, Event, KillMissed, Progress, TaskFailed, unheard
+from clonos_py.observe.events import Detected, Event, KillMissed, Progress, TaskFailed, no_listener
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.runtime.ray.run import run
 from clonos_py.settings.resolution import resolve
@@ -222,7 +222,7 @@ def test_a_running_job_keeps_its_name_until_another_run_takes_it_over(cluster: C
         first = first_run.submit(run, plan, resolve(command_line=place), hear)
         assert ready.wait(60)
         with pytest.raises(ClusterError, match=r"a job named 'counting' is running on this cluster: .* --take-over"):
-            run(plan, resolve(command_line={**place, "fresh": True}), unheard)
+            run(plan, resolve(command_line={**place, "fresh": True}), no_listener)
         second: list[Event] = []
         run(plan, resolve(command_line={**place, "take_over": True}), lambda at_us, event: second.append(event))
         with pytest.raises(ClusterError, match="another run has taken the job 'counting' over"):

@@ -14,7 +14,7 @@ from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.operators import Read
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.protocols import PROTOCOLS
-from clonos_py.observe.events import Event, unheard
+from clonos_py.observe.events import Event, no_listener
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.sim.costed import CostedCluster, run, run_on
 from clonos_py.runtime.sim.costs import WORK, Costs, UnitPrice
@@ -71,7 +71,7 @@ def test_a_row_that_stands_for_many_costs_what_they_cost() -> None:
 def test_reads_and_frames_stand_for_as_many_rows_as_ever() -> None:
     cluster = ClusterTerms(rows_per_row=20)
     settings = terms().settings(Variant("q3", "aligned", ROLLBACK, 1))
-    ran = cluster.run(job_of("q3", 400_000, None, settings), settings, unheard)
+    ran = cluster.run(job_of("q3", 400_000, None, settings), settings, no_listener)
     real = plan(job_of("q3", 400_000, None, settings), settings)
     for edge, real_edge in zip(ran.edges, real.edges, strict=True):
         assert (edge.frame_rows, edge.merge_rows) == (real_edge.frame_rows // 20, real_edge.merge_rows // 20)
@@ -83,7 +83,7 @@ def test_events_are_made_in_blocks_whatever_a_row_stands_for() -> None:
     for weight in (1, 20):
         settings, machines = terms().settings(Variant("q1", NONE, NONE, 1)), Machines(2, [0.0])
         physical = plan(job_of("q1", 120_000 // weight, None, settings), settings)
-        run_on(physical, settings, unheard, CostedCluster(1, 2, Costs(rows_per_row=weight)), machines)
+        run_on(physical, settings, no_listener, CostedCluster(1, 2, Costs(rows_per_row=weight)), machines)
         assert machines.done.times["block"] == 2
 
 

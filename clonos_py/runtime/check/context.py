@@ -13,7 +13,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.times import MIN_TIME
 from clonos_py.services.asking import answered
 
-NOT_ASKED = "a check asks no services; 'clonos check --live' does"
+NOT_CALLED = "a check calls no services; 'clonos check --live' does"
 _SEED = 7
 
 

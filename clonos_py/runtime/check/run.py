@@ -20,7 +20,7 @@ import pyarrow as pa
 from clonos_py.model.errors import UserCodeError
 from clonos_py.runtime import crash_notes
 from clonos_py.runtime.check.findings import Finding, FindingKind
-from clonos_py.runtime.check.trial import CheckTrial, TrialSpec, Tried
+from clonos_py.runtime.check.trial import CheckTrial, OperatorTrial, TrialSpec
 
 _DAY_US = 86_400_000_000
 _HASH_SEEDS = ("1", "2")
@@ -46,45 +46,45 @@ def check(file: str, parameters: Mapping[str, Any], rows: int, live: bool) -> Ch
     second = _try(TrialSpec(file, dict(parameters), rows, False, _AHEAD_US[1], first), _HASH_SEEDS[1])
     findings = {*first.findings, *second.findings}
     watched = {finding.operator for finding in findings}
-    others = {tried.name: [tried] for tried in second.operators}
+    others = {trial.name: [trial] for trial in second.operators}
     for repeated in first.repeated:
         others[repeated.name].append(repeated)
     for one in first.operators:
         differences = (found for other in others[one.name] for found in _differences(one, other))
         findings.update(itertools.islice(differences, 0 if one.name in watched else 1))
     every = [*first.operators, *first.sinks]
-    worked = [tried for tried in every if tried.taken and not tried.skipped]
+    worked = [trial for trial in every if trial.rows_in and not trial.skipped]
     return Checked(
         len(worked),
-        max((tried.taken for tried in worked), default=0),
+        max((trial.rows_in for trial in worked), default=0),
         tuple(sorted(findings, key=_place)),
-        tuple(failure for tried in every if (failure := _failure(tried))),
-        tuple(note for tried in every for note in _notes(tried)),
+        tuple(failure for trial in every if (failure := _failure(trial))),
+        tuple(note for trial in every for note in _notes(trial)),
     )
 
 
-def _try(order: TrialSpec, hash_seed: str) -> CheckTrial:
+def _try(spec: TrialSpec, hash_seed: str) -> CheckTrial:
     with tempfile.TemporaryDirectory(prefix="clonos-check-") as folder:
-        asked, found = Path(folder, "order"), Path(folder, "trial")
-        asked.write_bytes(msgspec.msgpack.encode(order))
+        asked, found = Path(folder, "spec"), Path(folder, "trial")
+        asked.write_bytes(msgspec.msgpack.encode(spec))
         command = [sys.executable, "-m", "clonos_py.runtime.check.trial", str(asked), str(found)]
         environment = os.environ | {"PYTHONHASHSEED": hash_seed}
-        with subprocess.Popen(command, env=environment, stdout=PIPE, stderr=PIPE, text=True) as trial:
-            _, printed = trial.communicate()
-        if trial.returncode:
-            ended = crash_notes.read(Path(folder), trial.pid)
+        with subprocess.Popen(command, env=environment, stdout=PIPE, stderr=PIPE, text=True) as process:
+            _, printed = process.communicate()
+        if process.returncode:
+            ended = crash_notes.read(Path(folder), process.pid)
             reason = (printed.strip().splitlines() or ["no reason given"])[-1]
             raise ended or UserCodeError(f"the job cannot be tried: {reason}")
         return msgspec.msgpack.decode(found.read_bytes(), type=CheckTrial)
 
 
-def _differences(one: Tried, other: Tried) -> list[Finding]:
+def _differences(one: OperatorTrial, other: OperatorTrial) -> list[Finding]:
     if "the second time" in other.error:
         return [Finding(one.name, one.where, FindingKind.QUESTION, other.error)]
     if one.error != other.error:
         what = f"failed in one trial only: {one.error or other.error}"
         return [Finding(one.name, one.where, FindingKind.OUTPUT, what)]
-    for before, after in zip(one.given, other.given, strict=True):
+    for before, after in zip(one.output, other.output, strict=True):
         rows = zip_longest(*(pa.ipc.open_stream(data).read_all().to_pylist() for data in (before, after)))
         for number, (then, now) in enumerate(rows):
             if repr(then) != repr(now):
@@ -94,37 +94,37 @@ def _differences(one: Tried, other: Tried) -> list[Finding]:
     return []
 
 
-def _failure(tried: Tried) -> str:
+def _failure(trial: OperatorTrial) -> str:
     """The failure that would end the job; empty if there is none. With made-up rows, or refused answers, an operator's
     failure does not count: these may be its cause."""
-    if tried.source:
-        return f"{tried.where}: source {tried.name!r} cannot be read: {tried.error}" if tried.error else ""
-    if tried.made_up or tried.refused:
+    if trial.source:
+        return f"{trial.where}: source {trial.name!r} cannot be read: {trial.error}" if trial.error else ""
+    if trial.made_up or trial.refused:
         return ""
-    if tried.error:
-        return f"{tried.where}: operator {tried.name!r} failed: {tried.error}"
-    if tried.failed and not tried.caught:
-        return f"{tried.where}: operator {_failed_rows(tried)}; mend it, or catch() what fails"
+    if trial.error:
+        return f"{trial.where}: operator {trial.name!r} failed: {trial.error}"
+    if trial.failed and not trial.caught:
+        return f"{trial.where}: operator {_failed_rows(trial)}; fix it, or use catch()"
     return ""
 
 
-def _notes(tried: Tried) -> list[str]:
-    if tried.source:
-        return [f"source {tried.name!r} gave no rows: they were made up from its schema"] if tried.made_up else []
-    if tried.skipped:
-        return [f"sink {tried.name!r} would show its rows: it is tried with --live only"]
-    if _failure(tried):
+def _notes(trial: OperatorTrial) -> list[str]:
+    if trial.source:
+        return [f"source {trial.name!r} gave no rows: they were made up from its schema"] if trial.made_up else []
+    if trial.skipped:
+        return [f"sink {trial.name!r} would show its rows: it is tried with --live only"]
+    if _failure(trial):
         return []
     notes = []
-    if tried.error:
-        notes.append(f"operator {tried.name!r} failed, so it is not wholly checked: {tried.error}")
-    if tried.failed:
-        notes.append(f"operator {_failed_rows(tried)}")
+    if trial.error:
+        notes.append(f"operator {trial.name!r} failed, so it is not fully checked: {trial.error}")
+    if trial.failed:
+        notes.append(f"operator {_failed_rows(trial)}")
     return notes
 
 
-def _failed_rows(tried: Tried) -> str:
-    return f"{tried.name!r} failed on {tried.failed} of {tried.taken} rows, first with: {tried.reason}"
+def _failed_rows(trial: OperatorTrial) -> str:
+    return f"{trial.name!r} failed on {trial.failed} of {trial.rows_in} rows, first with: {trial.reason}"
 
 
 def _place(finding: Finding) -> tuple[str, int, str]:

@@ -3,7 +3,7 @@
 The first trial records the questions to ``ctx``, the answers and the outputs of operators, and makes sinks write to a
 hidden place. It runs each operator twice: state in variables of the process is still there the second time. The second
 trial passes each operator the same rows and answers, with another hash seed and with a clock that is more than a day
-ahead. Run as ``python -m clonos_py.runtime.check.trial ORDER RESULT``.
+ahead. Run as ``python -m clonos_py.runtime.check.trial SPEC RESULT``.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from clonos_py.operators.failures import shortened
 from clonos_py.plan.factories import operator_plan
 from clonos_py.plan.logical import CallPerRow, LogicalGraph, Node, ReadSource, RunProcess, Spread, Unite, WriteSink
 from clonos_py.runtime.check.call_monitor import CallMonitor, expose_numpy
-from clonos_py.runtime.check.context import NOT_ASKED, CheckedContext
+from clonos_py.runtime.check.context import NOT_CALLED, CheckedContext
 from clonos_py.runtime.check.findings import Finding
 from clonos_py.runtime.check.samples import sampled
-from clonos_py.runtime.crash_notes import leave_in
+from clonos_py.runtime.crash_notes import write_notes_to
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.task.at_work import NOTE, guards, label
 
@@ -43,8 +43,8 @@ _ROUNDS_MAX = 10_000
 """The limit of timers and calls that are handled in a row: each may set or start others."""
 
 
-class Tried(msgspec.Struct):
-    """The trial of one operator. ``taken``: the number of input rows. ``given``: the output by port. ``failed``: the
+class OperatorTrial(msgspec.Struct):
+    """The trial of one operator. ``rows_in``: the number of input rows. ``output``: the output by port. ``failed``: the
     number of rows that failed, ``reason`` the first reason. ``error``: why the operator itself failed.
 
     ``caught``: the job catches rows that fail. ``made_up``: the input rows are made up. ``refused``: a service was not
@@ -52,9 +52,9 @@ class Tried(msgspec.Struct):
 
     name: str
     where: str
-    given: list[bytes]
+    output: list[bytes]
     log: list[list[Any]] = []
-    taken: int = 0
+    rows_in: int = 0
     failed: int = 0
     reason: str = ""
     error: str = ""
@@ -69,14 +69,14 @@ class CheckTrial(msgspec.Struct):
     """The results of one trial. ``repeated``, of the first trial only: the results of all operators except sources,
     when the same process created them again and passed them the same rows and answers."""
 
-    operators: list[Tried] = []
-    repeated: list[Tried] = []
-    sinks: list[Tried] = []
+    operators: list[OperatorTrial] = []
+    repeated: list[OperatorTrial] = []
+    sinks: list[OperatorTrial] = []
     findings: list[Finding] = []
 
 
 class TrialSpec(msgspec.Struct):
-    """The order for a trial. ``before``: the first trial, if this is the second."""
+    """What to try, and how. ``before``: the first trial, if this is the second."""
 
     file: str
     parameters: dict[str, Any]
@@ -86,7 +86,7 @@ class TrialSpec(msgspec.Struct):
     before: CheckTrial | None = None
 
 
-class _Given:
+class _Output:
     """The output of an operator under trial. Dead letters are on the last port."""
 
     def __init__(self) -> None:
@@ -105,13 +105,13 @@ class _Given:
 
 
 class _Trials:
-    def __init__(self, order: TrialSpec, watch: CallMonitor, folder: str) -> None:
-        self._order, self._watch, self._folder = order, watch, folder
-        self._before = {tried.name: tried for tried in order.before.operators} if order.before else {}
+    def __init__(self, spec: TrialSpec, watch: CallMonitor, folder: str) -> None:
+        self._spec, self._watch, self._folder = spec, watch, folder
+        self._before = {trial.name: trial for trial in spec.before.operators} if spec.before else {}
         self._rows: dict[int, list[pa.RecordBatch]] = {}
         self._made_up: set[int] = set()
         self._registry = ServiceRegistry({}, HttpxClient)
-        self._client_of: Callable[[str], Any] = self._registry.client if order.live else _refused
+        self._client_of: Callable[[str], Any] = self._registry.client if spec.live else _refused
 
     def run(self, graph: LogicalGraph) -> CheckTrial:
         found = CheckTrial()
@@ -122,88 +122,90 @@ class _Trials:
             elif not isinstance(node.work, WriteSink):
                 before = self._before.get(node.name)
                 if isinstance(node.work, ReadSource):
-                    tried = self._source(node)
+                    trial = self._source(node)
                 else:
-                    tried = self._operator(node, inputs, before)
+                    trial = self._operator(node, inputs, before)
                     if before is None:
-                        found.repeated.append(self._operator(node, inputs, tried))
-                found.operators.append(tried)
-                before = before or tried
-                self._rows[node.id] = [_decoded(rows) for rows in before.given]
-            elif self._order.before is None:
+                        found.repeated.append(self._operator(node, inputs, trial))
+                found.operators.append(trial)
+                before = before or trial
+                self._rows[node.id] = [_decoded(rows) for rows in before.output]
+            elif self._spec.before is None:
                 found.sinks.append(self._sink(node, node.work.definition, inputs[0]))
             if self._has_made_up(node):
                 self._made_up.add(node.id)
         return found
 
-    def _source(self, node: Node) -> Tried:
+    def _source(self, node: Node) -> OperatorTrial:
         if node.name in self._before:
             return self._before[node.name]
-        sample = sampled(node, self._order.rows)
+        sample = sampled(node, self._spec.rows)
         if sample.made_up:
             self._made_up.add(node.id)
-        given = [_encoded(batch) for batch in sample.rows]
-        return Tried(node.name, node.where, given, error=sample.error, source=True, made_up=sample.made_up)
+        output = [_encoded(batch) for batch in sample.rows]
+        return OperatorTrial(node.name, node.where, output, error=sample.error, source=True, made_up=sample.made_up)
 
-    def _operator(self, node: Node, inputs: list[pa.RecordBatch], before: Tried | None) -> Tried:
+    def _operator(self, node: Node, inputs: list[pa.RecordBatch], before: OperatorTrial | None) -> OperatorTrial:
         """Runs an operator. ``before``: its earlier trial, whose answers are replayed."""
         ctx = CheckedContext(node.name, before.log if before else None, self._client_of)
-        given = _Given()
-        tried = self._begun(node, inputs)
-        with _told(tried):
+        output = _Output()
+        trial = self._begun(node, inputs)
+        with _recording_errors(trial):
             operator = operator_plan(_catching(node), inputs[0].schema).factory()
-            operator.open(ctx, given)
+            operator.open(ctx, output)
             operator.restore(())
             with self._watch.at(node.name):
-                _work(tried, operator, ctx, inputs)
-        tried.log = ctx.gate.log
-        tried.refused = any(NOT_ASKED in (error or "") for _, _, error in ctx.gate.log)
-        tried.given = [_encoded(given.rows(port, schema)) for port, schema in enumerate(node.schemas)]
-        tried.failed = ctx.counted.get("dead_letters", 0)
-        tried.reason = given.first_error() if tried.failed else ""
-        return tried
+                _work(trial, operator, ctx, inputs)
+        trial.log = ctx.gate.log
+        trial.refused = any(NOT_CALLED in (error or "") for _, _, error in ctx.gate.log)
+        trial.output = [_encoded(output.rows(port, schema)) for port, schema in enumerate(node.schemas)]
+        trial.failed = ctx.counted.get("dead_letters", 0)
+        trial.reason = output.first_error() if trial.failed else ""
+        return trial
 
-    def _sink(self, node: Node, definition: SinkDefinition, rows: pa.RecordBatch) -> Tried:
+    def _sink(self, node: Node, definition: SinkDefinition, rows: pa.RecordBatch) -> OperatorTrial:
         """Makes a sink write rows, and prepare a checkpoint that is never completed."""
-        tried = self._begun(node, [rows])
-        trial = definition.on_trial(str(Path(self._folder, node.name))) or (definition if self._order.live else None)
-        if trial is None:
-            tried.skipped = True
-            return tried
+        trial = self._begun(node, [rows])
+        trial_sink = definition.on_trial(str(Path(self._folder, node.name))) or (
+            definition if self._spec.live else None
+        )
+        if trial_sink is None:
+            trial.skipped = True
+            return trial
         ctx = CheckedContext(node.name, None, self._client_of)
-        with _told(tried):
-            sink = trial.create(rows.schema)
-            sink.open(ctx, _Given())
+        with _recording_errors(trial):
+            sink = trial_sink.create(rows.schema)
+            sink.open(ctx, _Output())
             try:
                 sink.restore(())
-                _work(tried, sink, ctx, [rows])
+                _work(trial, sink, ctx, [rows])
                 sink.prepare(1)
             finally:
                 sink.close()
-        return tried
+        return trial
 
-    def _begun(self, node: Node, inputs: list[pa.RecordBatch]) -> Tried:
-        taken = sum(rows.num_rows for rows in inputs)
+    def _begun(self, node: Node, inputs: list[pa.RecordBatch]) -> OperatorTrial:
+        rows_in = sum(rows.num_rows for rows in inputs)
         caught = isinstance(node.work, CallPerRow | RunProcess) and node.work.catch
-        return Tried(node.name, node.where, [], taken=taken, caught=caught, made_up=self._has_made_up(node))
+        return OperatorTrial(node.name, node.where, [], rows_in=rows_in, caught=caught, made_up=self._has_made_up(node))
 
     def _has_made_up(self, node: Node) -> bool:
         return any(port.node in self._made_up for port in node.inputs)
 
 
 @contextmanager
-def _told(tried: Tried) -> Iterator[None]:
+def _recording_errors(trial: OperatorTrial) -> Iterator[None]:
     """Records the error with which an operator fails."""
     try:
         yield
     except ClonosError as problem:
-        tried.error = str(located(problem, tried.where) if isinstance(problem, UserCodeError) else problem)
+        trial.error = str(located(problem, trial.where) if isinstance(problem, UserCodeError) else problem)
     except BaseException as problem:  # noqa: BLE001 - user code may raise anything; all is reported
-        tried.error = str(located(blamed(f"{type(problem).__name__}: {problem}", problem), tried.where))
+        trial.error = str(located(blamed(f"{type(problem).__name__}: {problem}", problem), trial.where))
 
 
 @guards
-def _work(stage: Tried, operator: Operator, ctx: CheckedContext, inputs: list[pa.RecordBatch]) -> None:
+def _work(stage: OperatorTrial, operator: Operator, ctx: CheckedContext, inputs: list[pa.RecordBatch]) -> None:
     """Passes all rows to an operator, the sides in turn; then the end of event time, and the end of input."""
     NOTE.content[:] = label(stage.name)
     sequence = 0
@@ -241,7 +243,7 @@ def _catching(node: Node) -> Node:
 
 
 def _refused(name: str) -> Any:
-    raise ServiceError(f"{name}: {NOT_ASKED}")
+    raise ServiceError(f"{name}: {NOT_CALLED}")
 
 
 def _encoded(rows: pa.RecordBatch) -> bytes:
@@ -262,15 +264,15 @@ def _set_clocks(ahead_us: int) -> None:
     time.time_ns = lambda: real_ns() + ahead_us * 1_000
 
 
-def main(order_file: str, result_file: str) -> None:
-    order = msgspec.msgpack.decode(Path(order_file).read_bytes(), type=TrialSpec)
-    leave_in(Path(result_file).parent)
-    if order.ahead_us:
-        _set_clocks(order.ahead_us)
+def main(spec_file: str, result_file: str) -> None:
+    spec = msgspec.msgpack.decode(Path(spec_file).read_bytes(), type=TrialSpec)
+    write_notes_to(Path(result_file).parent)
+    if spec.ahead_us:
+        _set_clocks(spec.ahead_us)
     expose_numpy()
     watch = CallMonitor()
-    job = load_job_file(order.file).job(order.parameters)
-    found = _Trials(order, watch, str(Path(result_file).parent)).run(job.graph())
+    job = load_job_file(spec.file).job(spec.parameters)
+    found = _Trials(spec, watch, str(Path(result_file).parent)).run(job.graph())
     found.findings = watch.findings
     Path(result_file).write_bytes(msgspec.msgpack.encode(found))
 

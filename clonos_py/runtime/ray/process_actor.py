@@ -21,7 +21,7 @@ from clonos_py.connectors.terminal import CarriedLines, print_on
 from clonos_py.model import messages
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, ToCoordinator, ToProcess
-from clonos_py.runtime.crash_notes import leave_in
+from clonos_py.runtime.crash_notes import write_notes_to
 from clonos_py.runtime.held_folders import hold
 from clonos_py.runtime.leftovers import clear_scratch
 from clonos_py.runtime.ray.cluster import import_ray
@@ -99,7 +99,7 @@ class ProcessActor:
             deployment: Deployment = unpack(packed)
             if first:
                 self._scratch = hold(deployment.scratch)  # until this process ends
-                leave_in(deployment.scratch)
+                write_notes_to(deployment.scratch)
                 clear_scratch()
                 _settle_garbage()
             process = ProcessRuntime(

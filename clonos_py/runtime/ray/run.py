@@ -78,7 +78,7 @@ def _resume(job: str, checkpoints: str) -> str:
     try:
         manifest = CheckpointStore(checkpoints, job).latest()
     except CheckpointError as problem:
-        return f"whether a checkpoint was complete cannot be said ({one_line(problem)})"
+        return f"whether a checkpoint was complete cannot be determined ({one_line(problem)})"
     if manifest is None:
         return "no checkpoint was complete, so run it again from the beginning"
     return (

@@ -14,7 +14,7 @@ from clonos_py.model.coordinator_events import CoordinatorEvent, RolledBack
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.process.contract import ChannelLimits, Observed
-from clonos_py.runtime.crash_notes import exits_told
+from clonos_py.runtime.crash_notes import exits_reported
 from clonos_py.runtime.interrupts import interrupts
 from clonos_py.runtime.sim.faults import Faults
 from clonos_py.runtime.sim.schedule import VirtualTime
@@ -104,7 +104,7 @@ def simulate_plan(
     ports = lambda task: SimulatedPorts(time.now_us, random_, store, task, client)  # noqa: E731
     world = World(plan, store, time, ports, settings, listen, observer, faults)
     try:
-        with interrupts(), exits_told():
+        with interrupts(), exits_reported():
             outcome.ended = world.run()
     except AssertionError as problem:
         outcome.problems.append(f"{type(problem).__name__}: {problem}")

@@ -53,7 +53,7 @@ def test_files_end_with_their_last_frame_and_have_no_name(tmp_path: Path, monkey
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(CapacityError, match="file/frames, takes none: Not a directory"):
+    with pytest.raises(CapacityError, match="file/frames, cannot be written: Not a directory"):
         FileShelf(tmp_path / "file" / "frames").write(batch(0))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from clonos_py.model.errors import SettingError
-from clonos_py.observe.events import unheard
+from clonos_py.observe.events import no_listener
 from clonos_py.runtime.ray.run import run
 from clonos_py.runtime.transport import tls_connection
 from clonos_py.runtime.transport.address import Address
@@ -352,5 +352,5 @@ def test_a_run_whose_files_cannot_serve_ends_before_anything_starts(files: TlsFi
     paths = {"tls_certificate": files.certificate, "tls_key": files.key, "tls_ca": tmp_path / "absent.pem"}
     settings = resolve({key: str(path) for key, path in paths.items()})
     with pytest.raises(SettingError, match=r"tls_ca: .*absent\.pem cannot be read"):
-        run(three(), settings, unheard)
+        run(three(), settings, no_listener)
     assert "ray" not in sys.modules or not sys.modules["ray"].is_initialized()

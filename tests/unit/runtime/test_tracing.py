@@ -13,7 +13,7 @@ from clonos_py import Job, Record
 from clonos_py.connectors import MemorySink, MemorySource
 from clonos_py.model.coordinator_events import Deployed, Finished
 from clonos_py.model.errors import CapacityError, SettingError
-from clonos_py.observe.events import Event, TraceStopped, unheard
+from clonos_py.observe.events import Event, TraceStopped, no_listener
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.tracing import traced
 from clonos_py.settings.resolution import resolve
@@ -59,7 +59,7 @@ def test_a_trace_that_cannot_be_written_ends_and_the_run_goes_on(tmp_path: Path)
 
 def test_a_trace_says_with_which_error_the_job_ended(tmp_path: Path) -> None:
     settings = resolve({"runtime": "local", "trace": str(tmp_path / "trace")})
-    with pytest.raises(CapacityError), traced(three(), settings, unheard):
+    with pytest.raises(CapacityError), traced(three(), settings, no_listener):
         raise CapacityError("the log is full")
     (row,) = pq.read_table(tmp_path / "trace" / "events").to_pylist()
     assert (row["what"], row["detail"]) == ("Broken", "CapacityError: the log is full")
