@@ -45,7 +45,7 @@ def _reason(times: EventTimesRead, value_us: int, now_us: int) -> str:
     when = "before 1990" if value_us < _EARLIEST_US else "more than a day ahead of the clock"
     likely = [unit for unit, factor in _FACTORS.items() if _EARLIEST_US <= value_us * factor <= now_us + _DAY_US]
     unit = likely[0] if likely else "ms"
-    guess = f"it is probably in {_NAMES[unit]}" if likely else "mostly the unit is another one"
+    guess = f"it is probably in {_NAMES[unit]}" if likely else "usually its unit is another one"
     return (
         f"source {times.source!r}: event time {times.column!r} is {_shown(value_us)}, {when}: {guess}; declare "
         f"{times.column}: Annotated[datetime, Epoch({unit!r})], or bring the column to microseconds UTC"

@@ -20,16 +20,16 @@ class Interrupts:
     """Whether a signal has asked the run to stop. The exception alone is not enough: a user's function may catch it."""
 
     def __init__(self) -> None:
-        self._wanted = False
+        self._requested = False
 
     def check(self) -> None:
         """Raises Interrupted if a signal has come."""
-        if self._wanted:
+        if self._requested:
             raise Interrupted
 
     def take(self, number: int, frame: FrameType | None) -> None:
         """The handler of the signals."""
-        self._wanted = True
+        self._requested = True
         raise Interrupted
 
 

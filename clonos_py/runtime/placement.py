@@ -45,11 +45,11 @@ class Placement:
 
     def place(self, number: int, task: TaskId, nodes: Sequence[str], shares: bool = False) -> Seat:
         """Chooses the seat of a process on one of ``nodes`` (not empty). ``shares``: it may share a host process."""
-        beside = Counter(placed.seat.node for placed in self._placed.values() if placed.task == task)
+        of_task = Counter(placed.seat.node for placed in self._placed.values() if placed.task == task)
         hosts = Counter(seat.node for seat in {placed.seat for placed in self._placed.values()})
 
         def cost(seat: Seat) -> tuple[bool, int, bool, int]:
-            return self._suspect(seat.node), beside[seat.node], seat.host_process == number, hosts[seat.node]
+            return self._suspect(seat.node), of_task[seat.node], seat.host_process == number, hosts[seat.node]
 
         seats = [*(self._open_hosts(task, nodes) if shares else ()), *(Seat(node, number) for node in nodes)]
         seat: Seat = min(seats, key=cost)

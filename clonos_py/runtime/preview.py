@@ -27,19 +27,19 @@ def preview(output: OutputPort, rows: int, timeout_us: int, site: CallSite) -> p
     """See ``Job.preview``."""
     sink = _PreviewSink(rows)
     until = time.monotonic() + timeout_us / 1e6
-    over = False
+    finished = False
 
     def listener(at_us: int, event: Event) -> None:
-        nonlocal over
-        if not over and (not sink.missing or time.monotonic() > until):
-            over = True
+        nonlocal finished
+        if not finished and (not sink.missing or time.monotonic() > until):
+            finished = True
             raise Interrupted
 
     settings = resolve({}, command_line={"runtime": "local", "parallelism": 1, "standbys": 0})
     try:
         run_job(_PreviewJob(output, sink, site), settings, listener)
     except KeyboardInterrupt:
-        if not over:
+        if not finished:
             raise
     return pa.Table.from_batches(sink.batches, output.schema)
 

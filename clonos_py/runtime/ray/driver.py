@@ -118,7 +118,7 @@ class Driver:
         patience = StartPatience(self._spec.policy.start_timeout_us, self._now_us())
         while not self._ray.wait([ready], timeout=_CHECK_INTERVAL_S)[0]:
             self._outage.check()
-            patience.look(signs_of(node), self._now_us())
+            patience.update(signs_of(node), self._now_us())
             if patience.has_expired:
                 raise ClusterError(patience.error_message(self._job))
             if patience.reports():

@@ -45,7 +45,7 @@ class Refusals:
 
     in_a_row: int = 0
 
-    def look(self, refused: bool) -> bool:
+    def count(self, refused: bool) -> bool:
         """Counts one attempt to connect. Returns whether the process counts as gone."""
         self.in_a_row = self.in_a_row + 1 if refused else 0
         return self.in_a_row >= _REFUSED_MAX
@@ -88,8 +88,8 @@ class Outage:
         self._resume, self._refuses = resume, refuses
         self._end_process = end_process or _end_process
         self._lost: ClusterLostError | None = None
-        self._over, self._looked = threading.Event(), threading.Condition()
-        self._looks = 0
+        self._stopped, self._checked = threading.Event(), threading.Condition()
+        self._checks = 0
 
     def check(self) -> None:
         """Raises ClusterLostError if Ray is gone."""
@@ -100,29 +100,29 @@ class Outage:
         """Like ``check``, for a driver whose actors have died: if a connection is refused, waits until the thread has
         looked often enough to be sure."""
         if any(self._refuses(lifeline) for lifeline, _ in self._refusals):
-            with self._looked:
-                looks = self._looks
-                self._looked.wait_for(lambda: self._lost is not None or self._looks >= looks + _REFUSED_MAX)
+            with self._checked:
+                checks = self._checks
+                self._checked.wait_for(lambda: self._lost is not None or self._checks >= checks + _REFUSED_MAX)
         self.check()
 
     def run(self) -> None:
         """The body of the thread. Watches until ``stop``."""
-        while not self._over.wait(_PAUSE_S):
-            gone = [str(line) for line, refusals in self._refusals if refusals.look(self._refuses(line))]
-            with self._looked:
-                self._looks += 1
+        while not self._stopped.wait(_PAUSE_S):
+            gone = [str(line) for line, refusals in self._refusals if refusals.count(self._refuses(line))]
+            with self._checked:
+                self._checks += 1
                 if gone:
                     self._lost = ClusterLostError(
                         f"{' and '.join(gone)} is gone, and the job with it: {self._resume()}"
                     )
-                self._looked.notify_all()
+                self._checked.notify_all()
             if self._lost is not None:
-                if not self._over.wait(_GRACE_S):
+                if not self._stopped.wait(_GRACE_S):
                     self._end_process(self._lost)
                 return
 
     def stop(self) -> None:
-        self._over.set()
+        self._stopped.set()
 
 
 @contextmanager

@@ -34,15 +34,15 @@ class RemoteCpuTimes:
             return result
         neighbour = self._neighbours.get(node)
         if neighbour is not None and neighbour.number != number:
-            neighbour.actor.cpu_us.remote(pid).future().add_done_callback(self._keep(number))
+            neighbour.actor.cpu_us.remote(pid).future().add_done_callback(self._store(number))
         return None
 
-    def _keep(self, number: int) -> Callable[[Any], None]:
+    def _store(self, number: int) -> Callable[[Any], None]:
         """The callback for a result. A thread of Ray calls it."""
 
-        def keep(future: Any) -> None:
+        def store(future: Any) -> None:
             with suppress(Exception):  # the neighbour has died
                 if (result := future.result()) is not None:
                     self._results[number] = result
 
-        return keep
+        return store

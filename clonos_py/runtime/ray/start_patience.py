@@ -45,8 +45,8 @@ class StartPatience:
         self._starting: frozenset[StartingWorker] = frozenset()
         self._load = ""
 
-    def look(self, signs: Signs, now_us: int) -> None:
-        """Takes the signs of another look at the node."""
+    def update(self, signs: Signs, now_us: int) -> None:
+        """Takes the current signs of the node."""
         starting = frozenset(signs.starting)
         if starting != self._starting:
             self._sign_us = now_us
@@ -71,7 +71,7 @@ class StartPatience:
 
     @property
     def seen(self) -> str:
-        """The signs of the last look, as text."""
+        """The signs that were taken last, as text."""
         amount = len(self._starting)
         workers = "no worker process starts" if not amount else f"{amount} worker process{'es' * (amount > 1)} starting"
         return ", ".join(part for part in (workers, self._load) if part)

@@ -76,7 +76,7 @@ class Connection:
         except BlockingIOError:
             return False
         except OSError as error:
-            raise PeerClosed(f"{self.peer} broke off: {error.strerror}") from error
+            raise PeerClosed(f"the connection with {self.peer} was lost: {error.strerror}") from error
         return True
 
     def read(self) -> list[WireFrame]:
@@ -114,7 +114,7 @@ class Connection:
         except BlockingIOError:
             return 0
         except OSError as error:
-            raise PeerClosed(f"{self.peer} broke off: {error.strerror}") from error
+            raise PeerClosed(f"the connection with {self.peer} was lost: {error.strerror}") from error
         if count == 0:
             raise PeerClosed(f"{self.peer} closed the connection")
         return count

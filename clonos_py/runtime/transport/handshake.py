@@ -67,14 +67,14 @@ class Handshake:
         self.state = after
         return reply
 
-    def _answer(self, said: bytes) -> Reply | None:
+    def _answer(self, payload: bytes) -> Reply | None:
         match self.state:
             case HandshakeState.AWAITS_CHALLENGE:
-                return self._prove(said)
+                return self._prove(payload)
             case HandshakeState.AWAITS_PROOF:
-                return self._welcome(said)
+                return self._welcome(payload)
             case _:
-                self._check(said, b"acceptor", self._peer_nonce + self._nonce)
+                self._check(payload, b"acceptor", self._peer_nonce + self._nonce)
                 return None
 
     def _prove(self, challenge: bytes) -> Reply:
@@ -90,9 +90,9 @@ class Handshake:
         self.hello = hello
         return WireKind.WELCOME, self._mac(b"acceptor", self._nonce + nonce)
 
-    def _mac(self, role: bytes, said: bytes) -> bytes:
-        return hmac.digest(self._secret, role + b":" + said, hashlib.sha256)
+    def _mac(self, role: bytes, payload: bytes) -> bytes:
+        return hmac.digest(self._secret, role + b":" + payload, hashlib.sha256)
 
-    def _check(self, mac: bytes, role: bytes, said: bytes) -> None:
-        if not hmac.compare_digest(mac, self._mac(role, said)):
-            raise CodecError(f"the {role.decode()} does not know the job's secret: it belongs to another job")
+    def _check(self, mac: bytes, role: bytes, payload: bytes) -> None:
+        if not hmac.compare_digest(mac, self._mac(role, payload)):
+            raise CodecError(f"the {role.decode()} does not have the job's secret: it belongs to another job")

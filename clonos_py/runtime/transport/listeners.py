@@ -55,8 +55,8 @@ class Listeners:
         """Pauses: the system lacks a resource for a new connection."""
         if not self._reported:
             _LOG.warning(
-                "no connection can be accepted: %s; those that exist go on, and it is tried again every %s s; "
-                "raise the limit of open files (ulimit -n) if that is what is short",
+                "no connection can be accepted: %s; existing connections stay open, and it is tried again every %s s; "
+                "if there are too many open files, raise their limit (ulimit -n)",
                 error.strerror,
                 PAUSE_S,
             )

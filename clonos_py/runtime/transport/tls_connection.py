@@ -91,7 +91,7 @@ class TlsConnection(Connection):
             case ssl.SSLWantReadError() | ssl.SSLWantWriteError():
                 return BlockingIOError()
             case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | ssl.SSLSyscallError():
-                return ConnectionResetError(errno.ECONNRESET, "it ended within TLS")
+                return ConnectionResetError(errno.ECONNRESET, "the peer closed it without ending TLS")
             case ssl.SSLError():
                 return CodecError(f"no TLS: {tls_reason(error)}")
             case _:

@@ -79,19 +79,21 @@ def announce(head: Preamble) -> bytes:
     """The bytes before header and body, from their lengths and the header's checksum. Raises CodecError for a header
     beyond 4 GiB."""
     try:
-        said = _PREAMBLE.pack(MAGIC, VERSION, head.kind, 0, head.header_bytes, head.body_bytes, head.header_checksum)
+        preamble = _PREAMBLE.pack(
+            MAGIC, VERSION, head.kind, 0, head.header_bytes, head.body_bytes, head.header_checksum
+        )
     except struct.error as error:
         raise CodecError(
             f"a header of {head.header_bytes} bytes does not fit into a frame: send it as a body"
         ) from error
-    return said + _CHECK.pack(xxhash.xxh32_intdigest(said))
+    return preamble + _CHECK.pack(xxhash.xxh32_intdigest(preamble))
 
 
 def read_preamble(view: memoryview, offset: int, limits: Limits) -> Preamble:
     """Reads the complete preamble at ``offset``. Raises CodecError."""
     magic, version, kind, zero, header_bytes, body_bytes, checksum = _PREAMBLE.unpack_from(view, offset)
     if magic != MAGIC or zero != 0:
-        raise CodecError(f"no frame begins with {bytes(view[offset : offset + 8])!r}: the peer speaks another protocol")
+        raise CodecError(f"no frame begins with {bytes(view[offset : offset + 8])!r}: the peer uses another protocol")
     if version != VERSION:
         raise CodecError(f"the peer sends frames of version {version}, this process reads version {VERSION}")
     check = offset + _PREAMBLE.size

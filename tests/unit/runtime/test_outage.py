@@ -52,7 +52,7 @@ def looking(network: Network) -> Iterator[tuple[Outage, list[ClusterLostError]]]
 
 def test_three_refusals_in_a_row_count_as_gone() -> None:
     refusals = Refusals()
-    assert [refusals.look(refused) for refused in (True, True, False, True, True, True)] == [False] * 5 + [True]
+    assert [refusals.count(refused) for refused in (True, True, False, True, True, True)] == [False] * 5 + [True]
 
 
 def test_a_port_where_a_program_listens_does_not_refuse_even_if_it_never_answers() -> None:

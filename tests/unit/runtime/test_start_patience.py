@@ -16,7 +16,9 @@ TIMEOUT_US = 60 * SECOND_US
 def waiting(patience: StartPatience, until_s: int, ticks_per_s: int, from_s: int = 1) -> int:
     """Looks once a second at one worker that uses so much processor time. When it was over."""
     for second in range(from_s, until_s):
-        patience.look(Signs([StartingWorker(7, second * ticks_per_s)], "load 41.0 on 2 processors"), second * SECOND_US)
+        patience.update(
+            Signs([StartingWorker(7, second * ticks_per_s)], "load 41.0 on 2 processors"), second * SECOND_US
+        )
         if patience.has_expired:
             return second
     return until_s
@@ -25,9 +27,9 @@ def waiting(patience: StartPatience, until_s: int, ticks_per_s: int, from_s: int
 def test_without_a_sign_the_wait_lasts_for_the_start_timeout() -> None:
     patience = StartPatience(TIMEOUT_US, 0)
     for second in range(1, 60):
-        patience.look(Signs([]), second * SECOND_US)
+        patience.update(Signs([]), second * SECOND_US)
         assert not patience.has_expired
-    patience.look(Signs([]), TIMEOUT_US)
+    patience.update(Signs([]), TIMEOUT_US)
     assert patience.has_expired
     assert patience.error_message("bids") == (
         "the coordinator of 'bids' could not be started: waited 60 s for Ray, the last 60 s without a sign of a "
@@ -50,11 +52,11 @@ def test_a_worker_that_stops_to_use_processor_time_is_waited_for_one_timeout_mor
 
 def test_a_worker_that_comes_or_goes_is_a_sign() -> None:
     patience = StartPatience(TIMEOUT_US, 0)
-    patience.look(Signs([StartingWorker(7, 0)]), 50 * SECOND_US)
-    patience.look(Signs([]), 100 * SECOND_US)
-    patience.look(Signs([]), 159 * SECOND_US)
+    patience.update(Signs([StartingWorker(7, 0)]), 50 * SECOND_US)
+    patience.update(Signs([]), 100 * SECOND_US)
+    patience.update(Signs([]), 159 * SECOND_US)
     assert not patience.has_expired
-    patience.look(Signs([]), 160 * SECOND_US)
+    patience.update(Signs([]), 160 * SECOND_US)
     assert patience.has_expired
 
 
@@ -62,7 +64,7 @@ def test_the_wait_is_reported_after_five_seconds_and_then_every_ten() -> None:
     patience = StartPatience(TIMEOUT_US, 0)
     reported = []
     for second in range(1, 31):
-        patience.look(Signs([]), second * SECOND_US)
+        patience.update(Signs([]), second * SECOND_US)
         if patience.reports():
             reported.append(second)
     assert reported == [5, 15, 25]

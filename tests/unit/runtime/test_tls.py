@@ -142,7 +142,7 @@ def test_a_peer_that_proves_no_secret_within_tls_is_refused(
     with caplog.at_level(logging.WARNING):
         network.poll_until(lambda: network.of(left, Closed))
     assert network.told[right] == []
-    assert "does not know the job's secret" in caplog.text
+    assert "does not have the job's secret" in caplog.text
 
 
 def test_a_plain_client_is_refused_with_a_reason_and_hurts_nobody(

@@ -130,7 +130,7 @@ def test_a_peer_that_does_not_know_the_secret_is_refused_on_both_sides(
     with caplog.at_level(logging.WARNING):
         network.poll_until(lambda: network.of(left, Closed))
     assert network.told[right] == []
-    assert "does not know the job's secret" in caplog.text
+    assert "does not have the job's secret" in caplog.text
 
 
 def test_an_acceptor_that_does_not_know_the_secret_gets_no_frame(network: Network) -> None:
@@ -149,7 +149,7 @@ def test_an_acceptor_that_does_not_know_the_secret_gets_no_frame(network: Networ
     peer.settimeout(5)
     heard = b"".join(iter(lambda: peer.recv(65536), b""))
     assert b"confidential" not in heard
-    assert "does not know the job's secret" in network.of(left, Closed)[0].reason
+    assert "does not have the job's secret" in network.of(left, Closed)[0].reason
     peer.close()
     listener.close()
 
