@@ -31,8 +31,8 @@ from clonos_py.plan.physical import plan
 from clonos_py.runtime.executors.link import DataConnections
 from clonos_py.runtime.local.clock import RealTime
 from clonos_py.runtime.local.run import LocalPorts
-from clonos_py.runtime.orders import limits, policy, raise_for
 from clonos_py.runtime.ray.wire_codec import encode_header
+from clonos_py.runtime.run_settings import limits, policy, raise_for
 from clonos_py.runtime.world.layers import Layers
 from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.settings.definitions import Settings

@@ -29,7 +29,7 @@ from clonos_py.nexmark.victims import SOURCE, victim
 from clonos_py.observe.events import Event, Progress, TaskFailed
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.launch import run_job
-from clonos_py.runtime.orders import raise_for
+from clonos_py.runtime.run_settings import raise_for
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.settings.definitions import Runtime
 from clonos_py.settings.resolution import resolve

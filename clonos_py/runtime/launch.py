@@ -6,7 +6,7 @@ from clonos_py.dsl.job import Job
 from clonos_py.observe.events import Listener, no_listener
 from clonos_py.plan.logical import EnrichRows, ReadSource
 from clonos_py.plan.physical import plan
-from clonos_py.runtime.orders import RunResult
+from clonos_py.runtime.run_settings import RunResult
 from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.runtime.tracing import traced
 from clonos_py.settings.definitions import Runtime, Settings

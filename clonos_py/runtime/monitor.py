@@ -23,16 +23,16 @@ class Monitor:
     def __init__(
         self,
         publisher: EventPublisher,
-        orders: list[tuple[int, TaskId]],
+        ordered_kills: list[tuple[int, TaskId]],
         now_us: Callable[[], int],
         interrupted: Interrupts,
         publish_us: int = 50_000,
     ) -> None:
-        """``orders``: failures as (microseconds after deployment, task). ``now_us``: the clock of the world. News are
-        published every ``publish_us``."""
+        """``ordered_kills``: failures as (microseconds after deployment, task). ``now_us``: the clock of the world.
+        News are published every ``publish_us``."""
         self._publisher, self._now_us, self._interrupted = publisher, now_us, interrupted
         self._publish_us = publish_us
-        self._orders = orders
+        self._ordered_kills = ordered_kills
         self._due: list[tuple[int, TaskId]] = []
         self._news = CoordinatorNews()
         self._publishing = threading.Lock()
@@ -42,8 +42,8 @@ class Monitor:
 
     def report(self, time_us: int, event: CoordinatorEvent) -> None:
         if isinstance(event, Deployed):
-            self._due.extend((time_us + after_us, task) for after_us, task in self._orders)
-            self._orders = []
+            self._due.extend((time_us + after_us, task) for after_us, task in self._ordered_kills)
+            self._ordered_kills = []
             heapq.heapify(self._due)
         self._news.events.append((time_us, event))
 

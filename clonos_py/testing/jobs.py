@@ -37,7 +37,7 @@ from clonos_py.model.operators import Source
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.record import DeadLetter, Record
 from clonos_py.plan.physical import plan
-from clonos_py.runtime.orders import raise_for
+from clonos_py.runtime.run_settings import raise_for
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.services.definition import ServiceDefinition
 from clonos_py.services.registry import ServiceRegistry

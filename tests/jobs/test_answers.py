@@ -12,7 +12,7 @@ from clonos_py.connectors import read_results
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.nexmark.jobs import QUERIES, build, files_of
 from clonos_py.plan.physical import plan
-from clonos_py.runtime.orders import policy
+from clonos_py.runtime.run_settings import policy
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.settings.definitions import Settings
 from clonos_py.settings.resolution import resolve

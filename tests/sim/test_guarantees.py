@@ -9,7 +9,7 @@ import pytest
 from clonos_py.job.events import EndJob
 from clonos_py.model.coordinator_events import CoordinatorEvent, RestartedWithoutLog, RolledBack
 from clonos_py.model.ids import TaskId
-from clonos_py.runtime.orders import policy
+from clonos_py.runtime.run_settings import policy
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.settings.definitions import Settings

@@ -33,7 +33,7 @@ from clonos_py.runtime.leftovers import SPILLED, clear
 from clonos_py.runtime.local.clock import RealTime
 from clonos_py.runtime.local.storage_thread import StorageThread
 from clonos_py.runtime.monitor import Monitor
-from clonos_py.runtime.orders import RunResult, drawn_lineage, kills, limits, policy, raise_for
+from clonos_py.runtime.run_settings import RunResult, drawn_lineage, kills, limits, policy, raise_for
 from clonos_py.runtime.spill import FileShelf
 from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.runtime.user_code import code_digest
@@ -69,11 +69,11 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
     """Runs until the sources end, or until ``stop`` is requested and a last checkpoint committed. Ctrl-C ends the run,
     with its last checkpoint intact, and is raised again. Raises the ClonosError that ended the job."""
     clock = RealTime()
-    orders = kills(plan, settings)
-    publisher = EventPublisher(plan, clock.now_us(), listener, orders)
+    ordered_kills = kills(plan, settings)
+    publisher = EventPublisher(plan, clock.now_us(), listener, ordered_kills)
     publisher.name_leftovers(clear(plan.job), settings.checkpoints)
     with ExitStack() as stack:
-        monitor = Monitor(publisher, orders, clock.now_us, stack.enter_context(interrupts()))
+        monitor = Monitor(publisher, ordered_kills, clock.now_us, stack.enter_context(interrupts()))
         store_place = stack.enter_context(checkpoint_place(plan.job, settings.checkpoints))
         store = _open_store(plan, settings, store_place)
         world = World(

@@ -68,7 +68,7 @@ class JobLoop:
         self._clock = clock or SteadyClock.start()
         self._machine, self._store, self._listeners = machine, store, listeners
         self._checkpoints_kept = checkpoints_kept
-        self._orders = sorted(kills)
+        self._ordered_kills = sorted(kills)
         self._due: list[tuple[int, TaskId]] = []
         if deployed_us is not None:
             self._schedule_kills(deployed_us)
@@ -153,6 +153,6 @@ class JobLoop:
         self._listeners.report(now_us, event)
 
     def _schedule_kills(self, deployed_us: int) -> None:
-        for after_us, task in self._orders:
+        for after_us, task in self._ordered_kills:
             heapq.heappush(self._due, (deployed_us + after_us, task))
-        self._orders = []
+        self._ordered_kills = []

@@ -15,7 +15,6 @@ from clonos_py.observe.events import Listener
 from clonos_py.runtime.clock import SteadyClock
 from clonos_py.runtime.event_publisher import EventPublisher
 from clonos_py.runtime.leftovers import clear
-from clonos_py.runtime.orders import RunResult, drawn_lineage, kills, limits, policy, raise_for
 from clonos_py.runtime.ray.actor_registry import ActorRegistry
 from clonos_py.runtime.ray.actors import JobSpec
 from clonos_py.runtime.ray.cluster import connected, machines
@@ -25,6 +24,7 @@ from clonos_py.runtime.ray.names import claim
 from clonos_py.runtime.ray.outage import watched
 from clonos_py.runtime.ray.process import Deployment, of_vertex
 from clonos_py.runtime.ray.shipping import pack
+from clonos_py.runtime.run_settings import RunResult, drawn_lineage, kills, limits, policy, raise_for
 from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.runtime.user_code import code_digest
@@ -37,10 +37,10 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
     """Runs until the sources end, or until ``stop`` is requested and a last checkpoint committed. An interrupt (Ctrl-C)
     ends the job in order, with its last checkpoint intact, and is raised again. Raises the ClonosError that ended the
     job."""
-    orders = kills(plan, settings)
+    ordered_kills = kills(plan, settings)
     tls = _tls_files(settings)
     clock = SteadyClock.start()
-    publisher = EventPublisher(plan, clock.now_us(), listener, orders)
+    publisher = EventPublisher(plan, clock.now_us(), listener, ordered_kills)
     publisher.name_leftovers(clear(plan.job), settings.checkpoints)
     where = "starting Ray" if settings.address is None else f"connecting to Ray at {settings.address}"
     publisher.prepare(clock.now_us(), where)

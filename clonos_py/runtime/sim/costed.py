@@ -19,7 +19,7 @@ from clonos_py.runtime.crash_notes import watched
 from clonos_py.runtime.event_publisher import EventPublisher
 from clonos_py.runtime.interrupts import interrupts
 from clonos_py.runtime.monitor import Monitor
-from clonos_py.runtime.orders import RunResult, kills, limits, policy, raise_for
+from clonos_py.runtime.run_settings import RunResult, kills, limits, policy, raise_for
 from clonos_py.runtime.sim.costs import Amount, CostedTime, Costs, duty_of
 from clonos_py.runtime.sim.machines import CostedDispatcher, Machines
 from clonos_py.runtime.sim.run import SimulatedPorts

@@ -13,7 +13,7 @@ from clonos_py.process.contract import Observed
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.crash_notes import watched
 from clonos_py.runtime.event_publisher import CoordinatorNews, EventPublisher
-from clonos_py.runtime.orders import RunResult, policy, raise_for
+from clonos_py.runtime.run_settings import RunResult, policy, raise_for
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.services.registry import ServiceRegistry

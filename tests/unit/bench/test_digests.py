@@ -26,7 +26,7 @@ from clonos_py.nexmark.jobs import QUERIES, build
 from clonos_py.nexmark.oracle import expected
 from clonos_py.observe.events import Event, Progress, TaskFailed, VertexProgress
 from clonos_py.plan.physical import plan
-from clonos_py.runtime.orders import kills
+from clonos_py.runtime.run_settings import kills
 from clonos_py.settings.definitions import Runtime
 from clonos_py.settings.resolution import resolve
 

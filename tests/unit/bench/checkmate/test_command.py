@@ -16,7 +16,7 @@ from clonos_py.checkmate.results import Results
 from clonos_py.cli.endings import ended
 from clonos_py.model.errors import SettingError, SpillError
 from clonos_py.plan.physical import plan
-from clonos_py.runtime.orders import kills
+from clonos_py.runtime.run_settings import kills
 
 SHORT = ("--skews", "0", "--rate", "2k", "--warm-up-s", "0", "--seconds", "5", "--runs", "1", "--parallelism", "1")
 

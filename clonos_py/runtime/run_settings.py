@@ -1,4 +1,4 @@
-"""What all drivers derive from a run's settings, and what they return."""
+"""What every driver derives from the settings of a run, and the result that it returns."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def kills(plan: PhysicalPlan, settings: Settings) -> list[tuple[int, TaskId]]:
     vertex_of = {vertex.name: vertex for vertex in plan.vertices}
     vertex_of.update({o.name: vertex for vertex in plan.vertices for o in vertex.operators})
     vertex_of.update({vertex.source.name: vertex for vertex in plan.vertices if vertex.source})
-    orders = []
+    ordered_kills = []
     for kill in settings.kills:
         vertex = vertex_of.get(kill.operator)
         if vertex is None or kill.index >= vertex.parallelism:
             there = ", ".join(f"{v.name}[0..{v.parallelism - 1}]" for v in plan.vertices)
             raise SettingError(f"--kill {kill}: there is no such task; there are {there}")
-        orders.append((kill.at_us, TaskId(vertex.name, kill.index)))
-    return orders
+        ordered_kills.append((kill.at_us, TaskId(vertex.name, kill.index)))
+    return ordered_kills
 
 
 def raise_for(end: EndJob) -> None:
