@@ -66,7 +66,7 @@ def _cluster(settings: Mapping[str, Any], given: Mapping[str, int]) -> ClusterTe
         return ClusterTerms(**given)
     if given:
         option = next(iter(given)).replace("_", "-")
-        raise SettingError(f"--{option} is of a simulated cluster: add --runtime sim, or leave it out")
+        raise SettingError(f"--{option} needs a simulated cluster: add --runtime sim, or leave it out")
     return None
 
 
@@ -85,14 +85,14 @@ def _perform(work: MissingRuns) -> int:
 
             stack.enter_context(connected(work.terms.given.get("address")))  # one Ray for all runs
         for number, cell in enumerate(missing, 1):
-            said = work.perform(cell, _tell)
+            outcome = work.perform(cell, _print_progress)
             forecast.did(cell, time.monotonic())
             left = missing[number:]
-            _tell(f"{len(work.cells) - len(left)}/{len(work.cells)} {said}; {forecast.text(left)}")
+            _print_progress(f"{len(work.cells) - len(left)}/{len(work.cells)} {outcome}; {forecast.text(left)}")
     return sum(not work.results.has(cell) for cell in missing)
 
 
-def _tell(line: str) -> None:
+def _print_progress(line: str) -> None:
     click.echo(line, err=True)
 
 
@@ -140,22 +140,25 @@ command = click.Command(
         _many("--protocols", "protocols", ",".join(PROTOCOLS), "Which checkpoint protocols."),
         _many("--recoveries", "recoveries", ",".join(RECOVERIES), "none: without checkpoints, to compare with."),
         _many("--parallelism", "parallelisms", "1,2,4", "Tasks of each operator."),
-        _many("--skews", "skews", "0,10,20,30", "Percent of hot events; above 0 for q3, q8 and q12."),
+        _many("--skews", "skews", "0,10,20,30", "Percent of events with a hot key; above 0 for q3, q8 and q12."),
         _many(
             "--keys", "keys", ",".join(KEYS),
             "How rows are shared under skew: by hash, or by the remainder of the key as in the paper's implementation.",
         ),
-        click.Option(["--runs"], type=click.IntRange(1), default=5, show_default=True, help="Of each combination."),
         click.Option(
-            ["--warm-up-s"], type=click.FloatRange(0), default=30.0, show_default=True, help="Before it is measured."
+            ["--runs"], type=click.IntRange(1), default=5, show_default=True, help="Runs of each combination."
+        ),
+        click.Option(
+            ["--warm-up-s"], type=click.FloatRange(0), default=30.0, show_default=True,
+            help="Seconds of each run before the measurement.",
         ),
         click.Option(
             ["--seconds"], type=click.FloatRange(5), default=60.0, show_default=True,
-            help="What is measured. After 30% of it a task is killed, of the cyclic query after 80%.",
+            help="Seconds of the measurement. A task is killed after 30% of it, in the cyclic query after 80%.",
         ),
         click.Option(
             ["--trial-s"], type=click.FloatRange(5), default=20.0, show_default=True,
-            help="Each trial of the search for the maximum sustainable throughput.",
+            help="Seconds of each trial of the search for the maximum sustainable throughput.",
         ),
         click.Option(
             ["--rate"], type=Count(),
@@ -164,22 +167,23 @@ command = click.Command(
         ),
         click.Option(
             ["--unpaced"], type=Count(), metavar="EVENTS",
-            help="Only throughput: so many events, read as fast as they can be; nothing is killed.",
+            help="Measure only throughput: read so many events as fast as possible; no task is killed.",
         ),
         click.Option(
             ["--machines"], type=click.IntRange(1),
-            help="With --runtime sim: of the simulated cluster; without it one for each worker.",
+            help="With --runtime sim: machines of the simulated cluster.  [default: one for each worker]",
         ),
         click.Option(
-            ["--processors"], type=click.IntRange(1), help="With --runtime sim: of each machine; one without it."
+            ["--processors"], type=click.IntRange(1),
+            help="With --runtime sim: processors of each machine.  [default: 1]",
         ),
         click.Option(
             ["--rows-per-row"], type=click.IntRange(1),
-            help="With --runtime sim: as many rows as each simulated one stands for; one without it.",
+            help="With --runtime sim: how many rows each simulated row stands for.  [default: 1]",
         ),
         click.Option(
             ["--out"], type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE",
-            help="Finished runs, a line of JSON each. Runs that it has are not done again.",
+            help="File of finished runs, a line of JSON each. Runs that are in it are not repeated.",
         ),
         *setting_options(*_SETTINGS),
     ],

@@ -125,14 +125,14 @@ def run_cell(cell: CheckmateCell, rate: float | None, terms: RunTerms) -> dict[s
 # ---- the maximum sustainable throughput
 
 
-def search_rate(variant: Variant, terms: RunTerms, told: Callable[[str], None]) -> dict[str, Any]:
+def search_rate(variant: Variant, terms: RunTerms, on_progress: Callable[[str], None]) -> dict[str, Any]:
     """Searches for the maximum sustainable throughput of a variant. Returns the entry for the results file. Raises
     ClonosError."""
     settings = terms.settings(variant)
 
     def attempt(rate: float) -> RateTrial:
         trial = judged(rate, _report(variant, rate * terms.trial_s, rate, settings, terms), _LAG_MS)
-        told(f"{variant}: {rate:,.0f} events/s {'sustained' if trial.sustained else 'too much'}")
+        on_progress(f"{variant}: {rate:,.0f} events/s {'sustained' if trial.sustained else 'too much'}")
         return trial
 
     found = search(_guess(variant, settings, terms), _PRECISION, attempt)
@@ -165,7 +165,7 @@ class MissingRuns:
     cells: list[CheckmateCell]
     terms: RunTerms
     results: Results
-    _in_vain: dict[Variant, ClonosError] = field(default_factory=dict)
+    _failed_searches: dict[Variant, ClonosError] = field(default_factory=dict)
     """Searches that have failed, with their errors. They are not repeated for each run of the variant."""
 
     @property
@@ -180,11 +180,11 @@ class MissingRuns:
         wanted = dict.fromkeys(cell.variant for cell in self.missing)
         return [variant for variant in wanted if self.results.throughput(variant) is None]
 
-    def perform(self, cell: CheckmateCell, told: Callable[[str], None]) -> str:
+    def perform(self, cell: CheckmateCell, on_progress: Callable[[str], None]) -> str:
         """Makes the search if needed, and the run. Stores both results, or the error that ended the job. Returns a line
         that describes the outcome."""
         try:
-            rate = self._rate(cell, told)
+            rate = self._rate(cell, on_progress)
             found = run_cell(cell, rate, self.terms)
         except ClonosError as error:
             self.results.keep("run", cell.key, {"error": f"{type(error).__name__}: {error}"})
@@ -192,21 +192,21 @@ class MissingRuns:
         self.results.keep("run", cell.key, found)
         return f"{cell}: {outcome(found)}"
 
-    def _rate(self, cell: CheckmateCell, told: Callable[[str], None]) -> float | None:
+    def _rate(self, cell: CheckmateCell, on_progress: Callable[[str], None]) -> float | None:
         if not self.terms.searched:
             return self.terms.rate
         most = self.results.throughput(cell.variant)
         if most is None:
-            most = self._search(cell.variant, told)
+            most = self._search(cell.variant, on_progress)
         return most * (cell.load or 100) / 100
 
-    def _search(self, variant: Variant, told: Callable[[str], None]) -> float:
-        if variant in self._in_vain:
-            raise self._in_vain[variant]
+    def _search(self, variant: Variant, on_progress: Callable[[str], None]) -> float:
+        if variant in self._failed_searches:
+            raise self._failed_searches[variant]
         try:
-            found = search_rate(variant, self.terms, told)
+            found = search_rate(variant, self.terms, on_progress)
         except ClonosError as error:
-            self._in_vain[variant] = error
+            self._failed_searches[variant] = error
             raise
         self.results.keep("mst", asdict(variant), found)
         return float(found["events_per_s"])
@@ -216,13 +216,13 @@ def outcome(found: Mapping[str, Any]) -> str:
     """The outcome of a run in a few words."""
     metrics = found["metrics"]
     rate = metrics["throughput_events_per_s"] if found["rate"] is None else found["rate"]
-    said = ["too short to tell its throughput" if rate is None else f"{rate:,.0f} events/s"]
+    parts = ["too short to measure its throughput" if rate is None else f"{rate:,.0f} events/s"]
     if metrics["latency_undisturbed_ms"]["p50"] is not None:
-        said.append(f"p50 {metrics['latency_undisturbed_ms']['p50']:,.0f} ms")
+        parts.append(f"p50 {metrics['latency_undisturbed_ms']['p50']:,.0f} ms")
     failure = metrics["failure"]
     if failure is not None:
         for step in ("restart", "recovery"):
             ms = failure[f"{step}_ms"]
-            said.append(f"{step} not seen" if ms is None else f"{step} {ms:,.0f} ms")
-        said.append(f"{failure['invalid']} of {failure['durable']} snapshots invalid")
-    return ", ".join(said)
+            parts.append(f"{step} not seen" if ms is None else f"{step} {ms:,.0f} ms")
+        parts.append(f"{failure['invalid']} of {failure['durable']} snapshots invalid")
+    return ", ".join(parts)

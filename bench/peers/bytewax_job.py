@@ -1,6 +1,6 @@
 """Runs one process of a Bytewax dataflow, in the environment of Bytewax.
 
-``python bytewax_job.py ORDER PROCESS``: ``PROCESS`` is the number of the process. ``ORDER`` is a JSON file with
+``python bytewax_job.py SPEC PROCESS``: ``PROCESS`` is the number of the process. ``SPEC`` is a JSON file with
 ``query``, ``events`` (the folder), ``addresses`` (of all processes), ``checkpoint_s``, ``seconds`` (how long to read at
 most), ``late_s`` (how far an event may be behind), ``recovery`` (a folder for snapshots), ``out`` (a folder) and
 ``results`` (whether to write results there). Each process appends its progress to ``out/PROCESS.jsonl``, as
@@ -31,7 +31,7 @@ from bytewax.outputs import DynamicSink, StatelessSinkPartition  # pyright: igno
 from bytewax.recovery import RecoveryConfig  # pyright: ignore[reportMissingImports]
 
 _BATCH_ROWS = 1_000
-_TELL_US = 500_000
+_REPORT_EVERY_US = 500_000
 _EURO = Decimal("0.908")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOCAL = ("OR", "ID", "CA")
@@ -40,11 +40,11 @@ _LOCAL = ("OR", "ID", "CA")
 class EventFile(StatefulSourcePartition):  # type: ignore[misc]
     """The rows of one file as tuples. Its state is the number of rows read."""
 
-    def __init__(self, path: Path, columns: list[str], resume: int | None, told: TextIO, until_s: float) -> None:
+    def __init__(self, path: Path, columns: list[str], resume: int | None, progress: TextIO, until_s: float) -> None:
         self._name = f"{path.parent.name}/{path.name}"
         self._batches = pq.ParquetFile(path).iter_batches(_BATCH_ROWS, columns=columns, use_threads=False)
         self._read = 0
-        self._told, self._told_us, self._until_us = told, 0, int((time.monotonic() + until_s) * 1e6)
+        self._progress, self._reported_us, self._until_us = progress, 0, int((time.monotonic() + until_s) * 1e6)
         while self._read < (resume or 0):
             self._read += next(self._batches).num_rows
 
@@ -54,7 +54,7 @@ class EventFile(StatefulSourcePartition):  # type: ignore[misc]
         if rows is None or now_us > self._until_us:
             self._report(now_us)
             raise StopIteration
-        if now_us - self._told_us >= _TELL_US:
+        if now_us - self._reported_us >= _REPORT_EVERY_US:
             self._report(now_us)
         self._read += rows.num_rows
         return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
@@ -63,22 +63,22 @@ class EventFile(StatefulSourcePartition):  # type: ignore[misc]
         return self._read
 
     def _report(self, now_us: int) -> None:
-        self._told_us = now_us
-        self._told.write(json.dumps([now_us, self._name, self._read]) + "\n")
-        self._told.flush()
+        self._reported_us = now_us
+        self._progress.write(json.dumps([now_us, self._name, self._read]) + "\n")
+        self._progress.flush()
 
 
 class ReplayedFiles(FixedPartitionedSource):  # type: ignore[misc]
     """A source of the files of one kind of events."""
 
-    def __init__(self, folder: Path, columns: list[str], told: TextIO, until_s: float) -> None:
-        self._folder, self._columns, self._told, self._until_s = folder, columns, told, until_s
+    def __init__(self, folder: Path, columns: list[str], progress: TextIO, until_s: float) -> None:
+        self._folder, self._columns, self._progress, self._until_s = folder, columns, progress, until_s
 
     def list_parts(self) -> list[str]:
         return sorted(path.name for path in self._folder.glob("*.parquet"))
 
     def build_part(self, step_id: str, for_part: str, resume_state: int | None) -> EventFile:
-        return EventFile(self._folder / for_part, self._columns, resume_state, self._told, self._until_s)
+        return EventFile(self._folder / for_part, self._columns, resume_state, self._progress, self._until_s)
 
 
 class DroppedOrWritten(DynamicSink):  # type: ignore[misc]
@@ -113,18 +113,18 @@ def _plain(value: Any) -> Any:
 class Flow:
     """Builds the dataflow of a query."""
 
-    def __init__(self, order: dict[str, Any], told: TextIO, lines: TextIO | None) -> None:
-        self._order, self._told, self._lines = order, told, lines
-        self.flow = Dataflow(order["query"])
+    def __init__(self, spec: dict[str, Any], progress: TextIO, lines: TextIO | None) -> None:
+        self._spec, self._progress, self._lines = spec, progress, lines
+        self.flow = Dataflow(spec["query"])
 
     def build(self) -> Dataflow:
         """Returns the whole dataflow: files, query, sink."""
-        op.output("out", getattr(self, f"_{self._order['query']}")(), DroppedOrWritten(self._lines))
+        op.output("out", getattr(self, f"_{self._spec['query']}")(), DroppedOrWritten(self._lines))
         return self.flow
 
     def _rows(self, kind: str, *columns: str) -> Any:
-        folder = Path(self._order["events"]) / kind
-        source = ReplayedFiles(folder, list(columns), self._told, self._order["seconds"])
+        folder = Path(self._spec["events"]) / kind
+        source = ReplayedFiles(folder, list(columns), self._progress, self._spec["seconds"])
         return op.input(kind, self.flow, source)
 
     def _q1(self) -> Any:
@@ -147,7 +147,7 @@ class Flow:
     def _q8(self) -> Any:
         people = op.map("people", self._rows("person", "id", "name", "date_time"), lambda row: (str(row[0]), row))
         sellers = op.map("sellers", self._rows("auction", "seller", "date_time"), lambda row: (str(row[0]), row))
-        clock = windowing.EventClock(_moment, wait_for_system_duration=timedelta(seconds=self._order["late_s"]))
+        clock = windowing.EventClock(_moment, wait_for_system_duration=timedelta(seconds=self._spec["late_s"]))
         begin = datetime(2023, 1, 1, tzinfo=UTC)
         windower = windowing.TumblingWindower(length=timedelta(seconds=10), align_to=begin)
         joined = windowing.join_window("join", clock, windower, people, sellers).down
@@ -179,16 +179,16 @@ def new_seller(pair: Any) -> tuple[Any, ...]:
     return person[0], person[1], begin
 
 
-def main(order: dict[str, Any], process: int) -> None:
+def main(spec: dict[str, Any], process: int) -> None:
     """Runs one process to the end."""
-    out = Path(order["out"])
-    with (out / f"{process}.jsonl").open("w") as told, (out / f"results-{process}.jsonl").open("w") as lines:
+    out = Path(spec["out"])
+    with (out / f"{process}.jsonl").open("w") as progress, (out / f"results-{process}.jsonl").open("w") as lines:
         cluster_main(
-            Flow(order, told, lines if order["results"] else None).build(),
-            order["addresses"],
+            Flow(spec, progress, lines if spec["results"] else None).build(),
+            spec["addresses"],
             process,
-            epoch_interval=timedelta(seconds=order["checkpoint_s"]),
-            recovery_config=RecoveryConfig(order["recovery"]),
+            epoch_interval=timedelta(seconds=spec["checkpoint_s"]),
+            recovery_config=RecoveryConfig(spec["recovery"]),
         )
 
 

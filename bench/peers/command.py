@@ -42,7 +42,7 @@ def engines(root: Path) -> dict[str, Engine]:
     }
 
 
-def told(line: str) -> None:
+def print_progress(line: str) -> None:
     """Prints progress, only if stderr is a terminal."""
     if sys.stderr.isatty():
         click.echo(line, err=True)
@@ -66,7 +66,7 @@ def run(
     queries = queries or QUERIES
     chosen = [engine for name, engine in engines(work).items() if not only or name in ("clonos", *only)]
     for engine in chosen:
-        engine.prepare(told)
+        engine.prepare(print_progress)
     if verify:
         small = verifying.small(work, events or _SMALL, terms["parallelism"], _SEED)
         _verify(chosen, queries, small, Terms(**terms))
@@ -84,9 +84,9 @@ def _measure(
     report: Path | None,
 ) -> None:
     for dataset in dict.fromkeys(dataset_of(query, *sets) for query in queries):
-        dataset.write(told)
+        dataset.write(print_progress)
     made = RateComparison(tuple(engine.name for engine in chosen), {})
-    for made in measured(list(schedule(queries, chosen, turns)), chosen, sets, terms, told):
+    for made in measured(list(schedule(queries, chosen, turns)), chosen, sets, terms, print_progress):
         if report is not None:
             text = json.dumps({**about(sets[0], turns, terms), **made.plain()}, indent=2)
             report.write_text(text + "\n", encoding="utf-8")
@@ -97,7 +97,7 @@ def _measure(
 
 
 def _verify(chosen: list[Engine], queries: tuple[str, ...], dataset: Dataset, terms: Terms) -> None:
-    dataset.write(told)
+    dataset.write(print_progress)
     verdicts: list[verifying.AnswerComparison] = []
     for engine in chosen:
         able = tuple(query for query in queries if query in engine.queries and query in verifying.ANSWERED)
@@ -108,7 +108,7 @@ def _verify(chosen: list[Engine], queries: tuple[str, ...], dataset: Dataset, te
                 click.echo(f"{engine.name}, {verdict.line}")
                 verdicts.append(verdict)
     if not all(verdict.same for verdict in verdicts):
-        raise SettingError("an engine answers something else than the oracle: see above")
+        raise SettingError("the results of an engine differ from the oracle's: see above")
 
 
 def about(dataset: Dataset, turns: int, terms: Terms) -> dict[str, Any]:

@@ -34,14 +34,14 @@ class Bytewax:
     name: str = "Bytewax"
     queries: tuple[str, ...] = queries.BYTEWAX_QUERIES
 
-    def prepare(self, told: Callable[[str], None]) -> None:
-        self.environment.make(told)
+    def prepare(self, on_progress: Callable[[str], None]) -> None:
+        self.environment.make(on_progress)
 
     def run(self, query: str, dataset: Dataset, terms: Terms) -> Rate:
         with tempfile.TemporaryDirectory(prefix="clonos-bytewax-") as name:
             self.flow(query, dataset, terms, Path(name), results=False)
-            told = [json.loads(line) for path in Path(name).glob("[0-9]*.jsonl") for line in path.open()]
-        return steady(list(merged(told, query, dataset)), terms.warm_up_s)
+            reports = [json.loads(line) for path in Path(name).glob("[0-9]*.jsonl") for line in path.open()]
+        return steady(list(merged(reports, query, dataset)), terms.warm_up_s)
 
     def flow(self, query: str, dataset: Dataset, terms: Terms, out: Path, results: bool) -> None:
         """Runs a query. Its progress reports and results are written to ``out``. Raises SettingError if it fails."""
@@ -49,7 +49,7 @@ class Bytewax:
         recovery.mkdir()
         make = [str(self.environment.python), "-m", "bytewax.recovery", str(recovery), str(terms.parallelism)]
         subprocess.run(make, check=True, capture_output=True)
-        order = {
+        spec = {
             "query": query,
             "events": str(dataset.folder.absolute()),
             "addresses": [f"localhost:{port}" for port in free_ports(terms.parallelism)],
@@ -60,8 +60,8 @@ class Bytewax:
             "out": str(out),
             "results": results,
         }
-        path = out / "order.json"
-        path.write_text(json.dumps(order))
+        path = out / "spec.json"
+        path.write_text(json.dumps(spec))
         command = [str(self.environment.python), str(_JOB), str(path)]
         processes = [
             subprocess.Popen([*command, str(number)], stderr=(out / f"{number}.err").open("w"))
@@ -73,15 +73,15 @@ class Bytewax:
             for process in processes:
                 process.kill()
         if failed:
-            said = (out / f"{failed[0]}.err").read_text().strip().splitlines()[-1:] or ["nothing"]
-            raise SettingError(f"Bytewax could not run {query}: {said[0]}")
+            errors = (out / f"{failed[0]}.err").read_text().strip().splitlines()[-1:] or ["no error was printed"]
+            raise SettingError(f"Bytewax could not run {query}: {errors[0]}")
 
 
-def merged(told: Iterable[tuple[int, str, int]], query: str, dataset: Dataset) -> Iterator[RateSample]:
+def merged(reports: Iterable[tuple[int, str, int]], query: str, dataset: Dataset) -> Iterator[RateSample]:
     """A sample of the events that all processes together have read, for each progress report of a process. The rows
     read of a file only grow."""
     latest: dict[str, int] = {}
-    for at_us, file, rows in sorted(map(_ordered, told)):
+    for at_us, file, rows in sorted(map(_typed, reports)):
         latest[file] = rows
         by_kind = dict.fromkeys(queries.kinds_read(query), 0)
         for name, count in latest.items():
@@ -89,6 +89,6 @@ def merged(told: Iterable[tuple[int, str, int]], query: str, dataset: Dataset) -
         yield RateSample(at_us, dataset.events_of(by_kind))
 
 
-def _ordered(line: Any) -> tuple[int, str, int]:
+def _typed(line: Any) -> tuple[int, str, int]:
     at_us, file, rows = line
     return int(at_us), str(file), int(rows)

@@ -54,8 +54,9 @@ class Dataset:
         """The number of events of all kinds in the part of the stream that contains so many rows of these kinds."""
         return sum(rows.values()) * sum(CYCLE_ROWS.values()) // sum(CYCLE_ROWS[kind] for kind in rows)
 
-    def write(self, told: Callable[[str], None]) -> None:
-        """Writes the files unless they exist. Calls ``told`` after each stripe with the number of events so far."""
+    def write(self, on_progress: Callable[[str], None]) -> None:
+        """Writes the files unless they exist. After each stripe calls ``on_progress`` with the number of events so
+        far."""
         if self._is_there():
             return
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -64,7 +65,7 @@ class Dataset:
         self.side_input.write_text("".join(f"{key},{key}\n" for key in range(SIDE_INPUT_ROWS)))
         written = 0
         for partition in range(self.source.partitions):
-            written = self._write_partition(partition, written, told)
+            written = self._write_partition(partition, written, on_progress)
         write_description(self.folder, self.source)
 
     def read(self) -> int:
@@ -83,7 +84,7 @@ class Dataset:
         except SourceError:
             return False
 
-    def _write_partition(self, partition: int, written: int, told: Callable[[str], None]) -> int:
+    def _write_partition(self, partition: int, written: int, on_progress: Callable[[str], None]) -> int:
         columns = tuple(None if kind in self.kinds else () for kind in KINDS)
         reader = self.source.create(columns)
         reader.open(partition, self.source.partitions)
@@ -94,7 +95,7 @@ class Dataset:
                     if kind in files and rows is not None:
                         files[kind].add(rows)
                 written += read.events or 0
-                told(f"{self.folder}: {written:,} events")
+                on_progress(f"{self.folder}: {written:,} events")
         return written
 
     def _file(self, kind: str, partition: int) -> _GroupedFile:

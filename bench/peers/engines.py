@@ -36,7 +36,7 @@ class Engine(Protocol):
     @property
     def queries(self) -> tuple[str, ...]: ...
 
-    def prepare(self, told: Callable[[str], None]) -> None:
+    def prepare(self, on_progress: Callable[[str], None]) -> None:
         """Installs the engine if it is missing."""
         ...
 

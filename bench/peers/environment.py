@@ -45,24 +45,24 @@ class Environment:
     def flink_home(self) -> Path:
         return self.folder / "lib" / f"python{PYTHON}" / "site-packages" / "pyflink"
 
-    def make(self, told: Callable[[str], None]) -> None:
+    def make(self, on_progress: Callable[[str], None]) -> None:
         """Installs the environment unless it is complete. Raises SettingError with the remedy if a tool is missing or
         fails."""
         marker, wanted = self.folder / "ready", repr((self.packages, self.jars, _sources()))
         if marker.exists() and marker.read_text() == wanted:
             return
-        told(f"installing {', '.join(self.packages)}")
+        on_progress(f"installing {', '.join(self.packages)}")
         shutil.rmtree(self.folder, ignore_errors=True)
         _run("uv", "venv", "--quiet", "--python", PYTHON, str(self.folder))
         _run("uv", "pip", "install", "--quiet", "--python", str(self.python), *self.packages)
         if self.jars:
-            self._complete_flink(told)
+            self._complete_flink(on_progress)
         marker.write_text(wanted)
 
-    def _complete_flink(self, told: Callable[[str], None]) -> None:
+    def _complete_flink(self, on_progress: Callable[[str], None]) -> None:
         library = self.flink_home / "lib"
         for jar in self.jars:
-            told(f"fetching {jar}")
+            on_progress(f"fetching {jar}")
             _run("mvn", "-q", "-B", _COPY, f"-Dartifact={jar}", f"-DoutputDirectory={library}")
         for functions in (self.flink_home / "opt").glob("flink-python-*.jar"):
             shutil.copy(functions, library)
@@ -87,11 +87,11 @@ def _sources() -> str:
 
 
 def _run(tool: str, *arguments: str) -> None:
-    beside = Path(sys.prefix).parent / ".tools" / "bin" / tool
-    found = shutil.which(tool) or (str(beside) if beside.exists() else None)
+    own = Path(sys.prefix).parent / ".tools" / "bin" / tool
+    found = shutil.which(tool) or (str(own) if own.exists() else None)
     if found is None:
         raise SettingError(f"the other engines cannot be installed without {tool}: {_NEEDED_BY[tool]}")
     ended = subprocess.run([found, *arguments], capture_output=True, text=True, check=False)
     if ended.returncode:
-        last = (ended.stderr or ended.stdout).strip().splitlines()[-1:] or ["it said nothing"]
+        last = (ended.stderr or ended.stdout).strip().splitlines()[-1:] or ["it printed nothing"]
         raise SettingError(f"{tool} {' '.join(arguments[:3])} failed: {last[0]}")

@@ -94,8 +94,8 @@ class Flink:
     def queries(self) -> tuple[str, ...]:
         return queries.PYTHON_QUERIES if self.python_functions else queries.QUERIES
 
-    def prepare(self, told: Callable[[str], None]) -> None:
-        self.environment.make(told)
+    def prepare(self, on_progress: Callable[[str], None]) -> None:
+        self.environment.make(on_progress)
 
     def run(self, query: str, dataset: Dataset, terms: Terms) -> Rate:
         with tempfile.TemporaryDirectory(prefix="clonos-flink-", ignore_cleanup_errors=True) as name:
@@ -111,14 +111,14 @@ class Flink:
 
     def collect(self, names: tuple[str, ...], dataset: Dataset, late: str, parallelism: int, out: Path) -> None:
         """Runs queries to their end and writes the result of each to ``out/NAME.parquet``."""
-        order = {
+        spec = {
             "config": {**table_settings(dataset, parallelism), "python.executable": str(self.environment.python)},
             "statements": queries.statements(dataset, late),
             "python_functions": self.python_functions,
             "collect": {name: queries.select(name, self.python_functions) for name in names},
             "out": str(out),
         }
-        self._ordered(order, out)
+        self._run_spec(spec, out)
 
     def _submitted(self, query: str, dataset: Dataset, terms: Terms, running: FlinkCluster, folder: Path) -> str:
         remote = {
@@ -128,25 +128,25 @@ class Flink:
             "rest.address": "localhost",
             "rest.port": str(running.rest_port),
         }
-        order = {
+        spec = {
             "config": {**table_settings(dataset, terms.parallelism), **remote},
             "statements": queries.statements(dataset, LATE),
             "python_functions": self.python_functions,
             "query": queries.select(query, self.python_functions),
             "sink": queries.sink(query, folder),
         }
-        return self._ordered(order, folder).split()[-1]
+        return self._run_spec(spec, folder).split()[-1]
 
-    def _ordered(self, order: dict[str, Any], folder: Path) -> str:
-        path = folder / "order.json"
-        path.write_text(json.dumps(order))
+    def _run_spec(self, spec: dict[str, Any], folder: Path) -> str:
+        path = folder / "spec.json"
+        path.write_text(json.dumps(spec))
         command = [str(self.environment.python), str(_JOB), str(path)]
         environment = {**os.environ, _WORKERS: "process"}
         ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if ended.returncode:
-            said = [line for line in ended.stderr.splitlines() if "Exception" in line or "Error" in line]
+            errors = [line for line in ended.stderr.splitlines() if "Exception" in line or "Error" in line]
             at = ended.stdout.split()[-1:]
-            raise SettingError(f"Flink refuses {' / '.join([*at, *said[-2:]]) or 'to say what is wrong'}")
+            raise SettingError(f"Flink refused the job: {' / '.join([*at, *errors[-2:]]) or 'it gave no reason'}")
         return ended.stdout
 
 
@@ -187,7 +187,7 @@ def root_cause(running: FlinkCluster, job: str) -> str:
     """The message of the innermost exception that made a job fail."""
     found = running.get(f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"]
     causes = [line for line in found[0]["stacktrace"].splitlines() if not line.startswith("\t")] if found else []
-    return causes[-1] if causes else "it does not say why"
+    return causes[-1] if causes else "Flink gave no reason"
 
 
 def counted_kind(metric: str, kinds: tuple[str, ...]) -> str | None:

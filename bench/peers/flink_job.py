@@ -1,6 +1,6 @@
 """Submits a query to a Flink cluster, or collects the results of queries, in the environment of Flink.
 
-``python flink_job.py ORDER``: ``ORDER`` is a JSON file with ``config``, ``statements`` (SQL to run first),
+``python flink_job.py SPEC``: ``SPEC`` is a JSON file with ``config``, ``statements`` (SQL to run first),
 ``python_functions`` and
 
 - either ``query`` and ``sink`` (options of a table): the job is submitted, and its id is printed;
@@ -28,23 +28,23 @@ from pyflink.table import (  # pyright: ignore[reportMissingImports]
 from pyflink.table.udf import udf  # pyright: ignore[reportMissingImports]
 
 
-def main(order: dict[str, Any]) -> None:
-    """Carries out the order: sets up the tables, then submits or collects."""
+def main(spec: dict[str, Any]) -> None:
+    """Carries out the spec: sets up the tables, then submits or collects."""
     config = Configuration()
-    for key, value in order["config"].items():
+    for key, value in spec["config"].items():
         config.set_string(key, value)
     settings = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(config).build()
     tables = TableEnvironment.create(settings)
-    for statement in order["statements"]:
+    for statement in spec["statements"]:
         tables.execute_sql(statement)
-    if order["python_functions"]:
+    if spec["python_functions"]:
         add_python_functions(tables)
-    if "collect" in order:
-        for name, query in order["collect"].items():
+    if "collect" in spec:
+        for name, query in spec["collect"].items():
             print(name, flush=True)
-            collect(tables, query, Path(order["out"]) / f"{name}.parquet")
+            collect(tables, query, Path(spec["out"]) / f"{name}.parquet")
         return
-    job = tables.sql_query(order["query"]).execute_insert(descriptor(order["sink"])).get_job_client()
+    job = tables.sql_query(spec["query"]).execute_insert(descriptor(spec["sink"])).get_job_client()
     print(job.get_job_id(), flush=True)
 
 

@@ -50,21 +50,22 @@ def measured(
     engines: Sequence[Engine],
     sets: tuple[Dataset, Dataset],
     terms: Terms,
-    told: Callable[[str], None],
+    on_progress: Callable[[str], None],
 ) -> Iterator[RateComparison]:
-    """Makes all runs and yields the comparison so far after each. A failed run is reported to ``told`` and left out."""
+    """Makes all runs and yields the comparison so far after each. A failed run is left out, and reported to
+    ``on_progress``."""
     made = RateComparison(tuple(engine.name for engine in engines), {run.query: {} for run in runs})
     for number, run in enumerate(runs, 1):
         about = f"{number}/{len(runs)} {run.query} {run.engine.name}"
-        told(about)
+        on_progress(about)
         dataset = dataset_of(run.query, *sets)
         try:
             dataset.read()
             rate = run.engine.run(run.query, dataset, terms)
         except Exception as error:  # noqa: BLE001 - one failed run must not lose the hours of other runs
             made.failures.append(f"{run.query} {run.engine.name}: {type(error).__name__}: {error}")
-            told(made.failures[-1])
+            on_progress(made.failures[-1])
         else:
             made.runs[run.query].setdefault(run.engine.name, []).append(rate)
-            told(f"{about}: {rate.events_per_s / 1e6:.2f} M events/s")
+            on_progress(f"{about}: {rate.events_per_s / 1e6:.2f} M events/s")
         yield made

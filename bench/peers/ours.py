@@ -26,7 +26,7 @@ class Clonos:
     name: str = "clonos"
     queries: tuple[str, ...] = QUERIES
 
-    def prepare(self, told: Callable[[str], None]) -> None:
+    def prepare(self, on_progress: Callable[[str], None]) -> None:
         """Does nothing: this engine is installed."""
 
     def run(self, query: str, dataset: Dataset, terms: Terms) -> Rate:

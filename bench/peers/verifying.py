@@ -75,8 +75,8 @@ def flink_rows(path: Path) -> list[Row]:
 def verdict(query: str, rows: list[Row], dataset: Dataset) -> AnswerComparison:
     """Compares the rows of a query with the oracle's."""
     wrong = difference(expected(query, dataset.source), rows)
-    said = "as the oracle has them" if wrong is None else f"but not the oracle's: {wrong}"
-    return AnswerComparison(f"{query}: {len(rows)} rows, {said}", wrong is None)
+    result = "as the oracle has them" if wrong is None else f"but not the oracle's: {wrong}"
+    return AnswerComparison(f"{query}: {len(rows)} rows, {result}", wrong is None)
 
 
 def _value(value: Any) -> Any:

@@ -128,7 +128,7 @@ class _Fake:
     queries: tuple[str, ...]
     rate: float = 1.0
 
-    def prepare(self, told: object) -> None: ...
+    def prepare(self, on_progress: object) -> None: ...
 
     def run(self, query: str, dataset: Dataset, terms: Terms) -> Rate:
         if self.rate < 0:
