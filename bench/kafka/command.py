@@ -29,7 +29,7 @@ import numpy as np
 
 from clonos_py import Job, col
 from clonos_py.bench.kafka.cluster import BrokerCluster, cluster
-from clonos_py.bench.kafka.topics import PARTITIONS, Row, create_topics, fill, json_rows, seen
+from clonos_py.bench.kafka.topics import PARTITIONS, Row, count_committed, create_topics, fill, json_rows
 from clonos_py.bench.kafka.traffic import LIBRARIES, Library
 from clonos_py.bench.peers.environment import BYTEWAX, Environment
 from clonos_py.bench.resident import resident_bytes
@@ -82,18 +82,18 @@ def broker(together_ms: int = 0) -> Iterator[BrokerCluster]:
         yield found
 
 
-def carry_out(job: Job, folder: str, heard: Callable[[Event], None] = lambda event: None, **settings: Any) -> None:
-    """Runs a job to its end. ``heard`` is called with each event of the run."""
+def run_to_end(job: Job, folder: str, on_event: Callable[[Event], None] = lambda event: None, **settings: Any) -> None:
+    """Runs a job to its end. ``on_event`` is called with each event of the run."""
     given = {"parallelism": 1, "checkpoint_interval": "10s", "checkpoints": folder, **settings}
-    run_job(job, resolve(given), lambda at_us, event: heard(event))
+    run_job(job, resolve(given), lambda at_us, event: on_event(event))
 
 
 def throughput(library: Library, delivery: str, rows: int, arrow: bool) -> float:
     """Measures the throughput of this engine in rows per second. Raises ClonosError if rows are missing or doubled."""
     with broker() as found, tempfile.TemporaryDirectory() as folder:
         fill(found.bootstrap, "in", rows, arrow)
-        carry_out(job(found.bootstrap, library, delivery, arrow, stop="latest"), folder, parallelism=_PARALLELISM)
-        written = seen(found.bootstrap, "out", arrow)
+        run_to_end(job(found.bootstrap, library, delivery, arrow, stop="latest"), folder, parallelism=_PARALLELISM)
+        written = count_committed(found.bootstrap, "out", arrow)
     if written.rows != rows:
         raise ClonosError(f"{rows:,} rows were read, and {written.rows:,} written")
     return rows / written.seconds
@@ -115,10 +115,10 @@ def throughput_of_peer(peer: str, rows: int, root: Path) -> float:
         ]
         with ThreadPoolExecutor() as pool:
             ended = list(pool.map(_ended, commands))
-        written = seen(found.bootstrap, "out", arrow=False)
+        written = count_committed(found.bootstrap, "out", arrow=False)
     if written.rows < rows:
-        said = "; ".join(process.stderr[-500:] for process in ended)
-        raise ClonosError(f"{peer} has written {written.rows} of {rows} rows: {said}")
+        errors = "; ".join(process.stderr[-500:] for process in ended)
+        raise ClonosError(f"{peer} has written {written.rows} of {rows} rows: {errors}")
     return written.rows / written.seconds
 
 
@@ -205,12 +205,12 @@ def latency(library: Library, delivery: str, rate: int, seconds: int) -> Latency
     rows = rate * seconds
     stop = {("in", partition): rows // PARTITIONS for partition in range(PARTITIONS)}
     kill = f"source-kafka[0]@{seconds * 3 // 5}s"
-    with broker() as found, tempfile.TemporaryDirectory() as folder, _beside() as pool:
+    with broker() as found, tempfile.TemporaryDirectory() as folder, _two_processes() as pool:
         consumed = pool.submit(consume, found.bootstrap, rows)
         listener = _Listener(partial(pool.submit, partial(produce, found.bootstrap, rows, rate)))
-        carry_out(job(found.bootstrap, library, delivery, False, stop=stop), folder, listener, kills=(kill,))
+        run_to_end(job(found.bootstrap, library, delivery, False, stop=stop), folder, listener, kills=(kill,))
         latencies_ms, arrivals = consumed.result(_CONSUMED_S)
-        journal, written = _size(found, "journal"), seen(found.bootstrap, "out", arrow=False)
+        journal, written = _size(found, "journal"), count_committed(found.bootstrap, "out", arrow=False)
     if written.rows != rows and delivery != "idempotent":
         raise ClonosError(f"{rows:,} rows were made, and {written.rows:,} are in the topic")
     if not listener.killed:
@@ -223,7 +223,7 @@ def latency(library: Library, delivery: str, rate: int, seconds: int) -> Latency
 
 
 @contextmanager
-def _beside() -> Iterator[ProcessPoolExecutor]:
+def _two_processes() -> Iterator[ProcessPoolExecutor]:
     """Two processes, for a producer and a consumer. At the end of the block the consumer is stopped."""
     spawning = multiprocessing.get_context("spawn")
     stop = spawning.Event()
@@ -286,7 +286,7 @@ def run(peers: tuple[str, ...], scale: float, repeat: int, rate: int, seconds: i
         [
             (
                 *key,
-                *(_spread(values) for values in zip(*(_shown(of) for of in all_), strict=True)),
+                *(_median_and_range(values) for values in zip(*(_shown(of) for of in all_), strict=True)),
             )
             for key, all_ in measured.items()
         ],
@@ -297,7 +297,7 @@ def _shown(of: Latency) -> tuple[float, ...]:
     return of.median_ms, of.p95_ms, of.gap_ms, of.journal_bytes / of.rows, of.memory_bytes / 1e6
 
 
-def _spread(values: Sequence[float]) -> str:
+def _median_and_range(values: Sequence[float]) -> str:
     """The median, and in brackets the minimum and maximum."""
     digits = 0 if min(values) > 10 else 1
     return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f}-{max(values):,.{digits}f})"
@@ -307,11 +307,19 @@ command = click.Command(
     "kafka",
     callback=run,
     params=[
-        click.Option(["--peers"], multiple=True, type=click.Choice(list(_PEERS)), help="Other engines, too."),
-        click.Option(["--scale"], type=float, default=1.0, show_default=True, help="Of the number of rows."),
+        click.Option(
+            ["--peers"], multiple=True, type=click.Choice(list(_PEERS)),
+            help="Measure this engine, too; may be given several times.",
+        ),
+        click.Option(["--scale"], type=float, default=1.0, show_default=True, help="Factor for the numbers of rows."),
         click.Option(["--repeat"], type=click.IntRange(1), default=3, show_default=True, help="Runs of each, in turn."),
-        click.Option(["--rate"], type=click.IntRange(100), default=10_000, show_default=True, help="For latency."),
-        click.Option(["--seconds"], type=click.IntRange(30), default=40, show_default=True, help="Of a latency run."),
+        click.Option(
+            ["--rate"], type=click.IntRange(100), default=10_000, show_default=True,
+            help="Rows per second of a latency run.",
+        ),
+        click.Option(
+            ["--seconds"], type=click.IntRange(30), default=40, show_default=True, help="Seconds of a latency run."
+        ),
         click.Option(
             ["--root"], type=click.Path(path_type=Path), default="peers", show_default=True,
             help="Where other engines are installed.",

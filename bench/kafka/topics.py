@@ -69,14 +69,14 @@ def _values(rows: int, arrow: bool) -> Iterator[list[bytes]]:
 
 
 @dataclass
-class Seen:
+class CommittedRows:
     """The number of rows of a topic, and the seconds between the first and the last message."""
 
     rows: int
     seconds: float
 
 
-def seen(bootstrap: str, topic: str, arrow: bool) -> Seen:
+def count_committed(bootstrap: str, topic: str, arrow: bool) -> CommittedRows:
     """Counts all committed rows of a topic. ``arrow``: messages are Arrow batches."""
     client = ClusterAddress(bootstrap).connect()
     admin, reader = client.admin(), client.reader(Fields(timestamps=True))
@@ -93,7 +93,7 @@ def seen(bootstrap: str, topic: str, arrow: bool) -> Seen:
         if time.monotonic() - quiet_since > _QUIET_S:
             break
     reader.close()
-    return Seen(count, (last - first) / 1_000)
+    return CommittedRows(count, (last - first) / 1_000)
 
 
 def _rows_in(value: bytes | None) -> int:

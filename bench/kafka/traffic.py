@@ -24,11 +24,11 @@ _BATCHES_PER_S = 10
 _QUIET_S = 2.0
 """After the end of the job a watcher ends when no row has arrived for this time."""
 _READ_S_MAX = 60.0
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 @contextmanager
-def going_on(run: Callable[[threading.Event], None]) -> Iterator[None]:
+def in_background(run: Callable[[threading.Event], None]) -> Iterator[None]:
     """Runs ``run`` in a thread during the block. At the end of the block its event is set, and the block waits for its
     return. An exception in ``run`` interrupts the main thread at once, and is raised at the end of the block."""
     stop = threading.Event()
@@ -64,7 +64,7 @@ class Producer:
     begin: threading.Event = field(default_factory=threading.Event)
 
     def run(self, stop: threading.Event) -> None:
-        while not self.begin.wait(_LOOK_S):
+        while not self.begin.wait(_POLL_S):
             if stop.is_set():
                 return
         client = ClusterAddress(self.bootstrap).connect()
@@ -94,7 +94,7 @@ class Producer:
         for topic, partitions in self.grow.items():
             admin.add_partitions(topic, partitions)
             while admin.topics([topic])[topic].partitions < partitions:
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
         admin.close()
 
 
@@ -172,7 +172,7 @@ def traffic(
         running = outer.enter_context(ExitStack())
         producer = Producer(brokers.bootstrap, messages, rate, grow or {})
         for run in (*(watcher.run for watcher in watchers), producer.run):
-            running.enter_context(going_on(run))
+            running.enter_context(in_background(run))
         seen = [watcher.rows for watcher in watchers]
 
         def rows() -> Sequence[list[dict[str, Any]]]:

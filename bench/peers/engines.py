@@ -22,7 +22,7 @@ class Terms:
     warm_up_s: float = 10.0
     seconds: float = 40.0
 
-    def over(self, read_s: float) -> bool:
+    def is_complete(self, read_s: float) -> bool:
         """Whether the measurement of a run is complete after ``read_s`` seconds of reading."""
         return read_s >= self.warm_up_s + self.seconds
 

@@ -162,7 +162,7 @@ def read_samples(running: FlinkCluster, job: str, dataset: Dataset, query: str, 
             began = now
         if found["state"] == "FAILED":
             raise SettingError(f"Flink could not run {query}: {root_cause(running, job)}")
-        if found["state"] in _ENDED or (began is not None and terms.over(now - began)):
+        if found["state"] in _ENDED or (began is not None and terms.is_complete(now - began)):
             return
         time.sleep(_POLL_S)
 

@@ -19,7 +19,7 @@ import pytest
 from clonos_py.bench.fault_injector import FaultInjector
 from clonos_py.bench.kafka.command import latency
 from clonos_py.bench.kafka.new_users import DELIVERIES, JournaledDelivery, new_users
-from clonos_py.bench.kafka.traffic import LIBRARIES, JobOverTopics, Library, Watcher, going_on
+from clonos_py.bench.kafka.traffic import LIBRARIES, JobOverTopics, Library, Watcher, in_background
 from clonos_py.bench.kafka.witnesses import kafka_witnesses
 from clonos_py.bench.soak import KAFKA_JOBS, soak
 from clonos_py.bench.witnesses import PARTITIONS, TASKS, oracle
@@ -54,7 +54,7 @@ def carried_out(
         events.append(event)
         if isinstance(event, Deployed):
             made.begin()
-            stack.enter_context(going_on(beside))
+            stack.enter_context(in_background(beside))
         heard(event)
 
     settings = resolve({"parallelism": 2, "checkpoint_interval": "1s", "checkpoints": str(folder), "kills": kills})
@@ -142,7 +142,7 @@ def test_rows_in_the_log_are_not_read_again(cluster: Cluster, tmp_path: Path) ->
         def delete(over: threading.Event) -> None:
             watcher = Watcher(made.brokers.bootstrap, "left")
             admin = ClusterAddress(made.brokers.bootstrap).connect().admin()
-            with going_on(watcher.run):
+            with in_background(watcher.run):
                 while not over.wait(0.2):
                     numbers = [row["id"] for row in list(watcher.rows)]
                     for partition in range(PARTITIONS):

@@ -253,7 +253,7 @@ def test_what_the_sources_of_flink_gave_out_is_told_by_kind() -> None:
 
 def test_a_run_is_over_when_it_has_been_measured() -> None:
     terms = Terms(warm_up_s=10, seconds=30)
-    assert (terms.over(39), terms.over(40)) == (False, True)
+    assert (terms.is_complete(39), terms.is_complete(40)) == (False, True)
 
 
 def test_what_processes_of_a_dataflow_tell_is_added_up(dataset: Dataset) -> None:
