@@ -48,7 +48,7 @@ def black_out(blackout: Blackout, seconds: float) -> str | None:
     from deploy.start_raylets import raylets  # beside the package, in a checkout
 
     total = int(seconds * _RATE) * witnesses.PARTITIONS
-    with TemporaryDirectory(prefix="clonos-blackout-") as folder, witnesses.oracle() as server:
+    with TemporaryDirectory(prefix="clonos-blackout-") as folder, witnesses.answer_server() as server:
         with raylets(1) as cluster, _started(server, folder, total, cluster.address) as process:
             if not _await_checkpoints(Path(folder), process):
                 return f"no checkpoints: {_ended(process)}"

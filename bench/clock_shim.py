@@ -107,7 +107,7 @@ time_t time(time_t *now) {
 
 
 class ClockSteps:
-    """Steps the clocks of processes that were started while the library was ``loaded``."""
+    """Steps the clocks of processes that were started while the library was ``clock_steps``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -120,7 +120,7 @@ class ClockSteps:
 
 
 @contextmanager
-def loaded() -> Iterator[ClockSteps | None]:
+def clock_steps() -> Iterator[ClockSteps | None]:
     """Within the block every started process loads the library. Yields None if there is no C compiler, or if the
     interpreter's own waits use the time of day."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")

@@ -17,7 +17,7 @@ from typing import Any
 
 from clonos_py.bench.clock_shim import ClockSteps
 from clonos_py.bench.kafka.brokers import Brokers
-from clonos_py.bench.standstills import Moment, Standstill
+from clonos_py.bench.standstills import Standstill, TaskEvent
 from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.names import NAMESPACE
@@ -82,7 +82,7 @@ _MOMENT_S = 0.06
 
 
 @dataclass
-class Done:
+class InjectedCounts:
     """How often each fault was injected, and how many SIGKILLs were sent."""
 
     faults: Counter[InjectedFault] = field(default_factory=Counter)
@@ -100,35 +100,35 @@ class FaultInjector:
     brokers: Brokers | None = None
     random: random.Random = field(default_factory=random.Random)
     """Draws durations and the sizes of clock steps."""
-    done: Done = field(default_factory=Done)
-    harmed: list[Moment] = field(default_factory=list)
+    counts: InjectedCounts = field(default_factory=InjectedCounts)
+    harmed_at: list[TaskEvent] = field(default_factory=list)
     """When which task was harmed: its later failures have a known cause."""
     standstills: list[Standstill] = field(default_factory=list)
 
-    def do(self, fault: InjectedFault, victims: Sequence[str]) -> None:
+    def inject(self, fault: InjectedFault, victims: Sequence[str]) -> None:
         """Injects one fault. ``victims``: the task that the fault is for, then further tasks that fail with it."""
         first = victims[0]
         if fault in _TO_TASKS:
-            self.harmed += [Moment(time.monotonic(), task) for task in victims]
+            self.harmed_at += [TaskEvent(time.monotonic(), task) for task in victims]
         with suppress(import_ray().exceptions.RayActorError, TimeoutError, ValueError, LookupError, ProcessLookupError):
             match fault:
                 case InjectedFault.TASK:
                     self._kill(first)
                 case InjectedFault.STANDBY:
-                    self._kill_pids(self.awaited(first, active=False))
+                    self._kill_pids(self.await_process(first, active=False))
                 case InjectedFault.NEIGHBOURS:
                     self._kill(*victims)
                 case InjectedFault.AGAIN:
-                    gone = self.pids((first,))
-                    self._kill_pids(gone)
-                    self._kill_pids(self.awaited(first, gone=gone))
+                    old_pids = self.pids((first,))
+                    self._kill_pids(old_pids)
+                    self._kill_pids(self.await_process(first, old_pids=old_pids))
                 case InjectedFault.DURING:
                     pid, *more = self.pids(victims)
                     self._kill_pids([pid])
                     time.sleep(_MOMENT_S)
                     self._kill_pids(more)
                 case InjectedFault.SLEEP:
-                    self._stop(first)
+                    self._stop_task(first)
                 case InjectedFault.COORDINATOR:
                     self._kill_coordinator()
                 case InjectedFault.COORDINATOR_AND_TASK:
@@ -136,27 +136,27 @@ class FaultInjector:
                     self._kill_coordinator()
                     self._kill_pids(pids)
                 case InjectedFault.STANDSTILL:
-                    self._stand_still()
+                    self._stop_coordinator()
                 case InjectedFault.CLOCK:
                     if self.clocks is None:
                         return
                     (pid,) = self.pids((first,))
                     self.clocks.step(pid, self.random.uniform(-_CLOCK_STEP_S, _CLOCK_STEP_S))
                 case InjectedFault.NODE:
-                    self.harmed.append(Moment(time.monotonic(), ""))
+                    self.harmed_at.append(TaskEvent(time.monotonic(), ""))
                     assert self.lose_node is not None
                     self.lose_node()
                 case InjectedFault.BROKER:
                     assert self.brokers is not None
                     self.brokers.kill()
-                    self.done.kills += 1
+                    self.counts.kills += 1
                 case InjectedFault.BROKER_STANDSTILL:
                     assert self.brokers is not None
                     self.brokers.stand_still()
                 case InjectedFault.CONNECTIONS:
                     assert self.brokers is not None
                     self.brokers.cut()
-            self.done.faults[fault] += 1
+            self.counts.faults[fault] += 1
 
     def _coordinator(self) -> Any:
         return import_ray().get_actor(self.job, namespace=NAMESPACE)
@@ -177,12 +177,12 @@ class FaultInjector:
     def _kill_pids(self, pids: Sequence[int]) -> None:
         for pid in dict.fromkeys(pids):
             os.kill(pid, signal.SIGKILL)
-            self.done.kills += 1
+            self.counts.kills += 1
 
     def _kill_coordinator(self) -> None:
         self._kill_pids([import_ray().get(self._coordinator().pid.remote(), timeout=_ANSWER_S)])
 
-    def _stand_still(self) -> None:
+    def _stop_coordinator(self) -> None:
         """Stops the coordinator and wakes it. Returns only then, so that no other fault is injected meanwhile."""
         pid = import_ray().get(self._coordinator().pid.remote(), timeout=_ANSWER_S)
         stopped_s = time.monotonic()
@@ -193,19 +193,19 @@ class FaultInjector:
             _wake(pid)
         self.standstills.append(Standstill(stopped_s, time.monotonic()))
 
-    def awaited(self, task: str, active: bool = True, gone: Sequence[int] = ()) -> list[int]:
-        """Waits for a process of the task that is not in ``gone`` and returns its id. ``active``: whether it is the
+    def await_process(self, task: str, active: bool = True, old_pids: Sequence[int] = ()) -> list[int]:
+        """Waits for a process of the task that is not in ``old_pids`` and returns its id. ``active``: whether it is the
         active task or a standby. Raises LookupError if none starts in time."""
         deadline = time.monotonic() + _START_S_MAX
         while time.monotonic() < deadline:
             places = [place for place in self._places() if str(place.task) == task and place.active == active]
-            found = [place.pid for place in places if place.pid not in gone][:1]
+            found = [place.pid for place in places if place.pid not in old_pids][:1]
             if found:
                 return found
             time.sleep(_MOMENT_S / 6)
         raise LookupError(task)
 
-    def _stop(self, task: str) -> None:
+    def _stop_task(self, task: str) -> None:
         (pid,) = self.pids((task,))
         os.kill(pid, signal.SIGSTOP)
         waker = threading.Timer(SLEEP_S, _wake, [pid])

@@ -33,22 +33,22 @@ from pathlib import Path
 from typing import Any
 
 import click
+from clonos_py.nexmark.answer_server import difference, expected
 
 from clonos_py.bench import witnesses
 from clonos_py.bench.blackouts import Blackout, black_out
-from clonos_py.bench.clock_shim import ClockSteps, loaded
-from clonos_py.bench.fault_injector import OF_BROKERS, Done, FaultInjector, InjectedFault, drawn
+from clonos_py.bench.clock_shim import ClockSteps, clock_steps
+from clonos_py.bench.fault_injector import OF_BROKERS, FaultInjector, InjectedCounts, InjectedFault, drawn
 from clonos_py.bench.kafka.brokers import Brokers
 from clonos_py.bench.kafka.new_users import DELIVERIES, new_users
 from clonos_py.bench.kafka.traffic import LIBRARIES, JobOverTopics
 from clonos_py.bench.kafka.witnesses import kafka_witnesses
-from clonos_py.bench.standstills import Moment, caused
+from clonos_py.bench.standstills import TaskEvent, failures_caused
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.dsl.job import Job
 from clonos_py.model.coordinator_events import Deployed, Finished, Replayed, RolledBack
 from clonos_py.model.errors import ClonosError
 from clonos_py.nexmark.jobs import build
-from clonos_py.nexmark.oracle import difference, expected
 from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.plan.physical import plan
@@ -82,45 +82,45 @@ class SoakFinding:
     """The result of a run. ``wrong``: None if every result is right and no rollback was needed."""
 
     name: str
-    done: Done
+    counts: InjectedCounts
     replayed: int
     wrong: str | None
 
 
-class Harasser:
+class FaultSchedule:
     """Listens to a run, and injects faults into the job from its deployment to its end."""
 
     def __init__(
         self,
-        harm: FaultInjector,
+        injector: FaultInjector,
         faults: Iterator[tuple[InjectedFault, Sequence[str]]],
         random_: random.Random,
         begin: Callable[[], None],
     ) -> None:
         self.events: list[Event] = []
-        self.failed: list[Moment] = []
-        self._harm, self._faults, self._random, self._begin = harm, faults, random_, begin
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="harm", daemon=True)
+        self.failed: list[TaskEvent] = []
+        self._injector, self._faults, self._random, self._begin = injector, faults, random_, begin
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="injector", daemon=True)
 
     def __call__(self, at_us: int, event: Event) -> None:
         self.events.append(event)
         if isinstance(event, TaskFailed):
-            self.failed.append(Moment(time.monotonic(), str(event.task)))
+            self.failed.append(TaskEvent(time.monotonic(), str(event.task)))
         if isinstance(event, Deployed) and not self._thread.is_alive():
             self._begin()
             self._thread.start()
         if isinstance(event, Finished):
-            self._over.set()
+            self._ended.set()
 
     def _run(self) -> None:
         for fault, victims in self._faults:
-            if self._over.wait(self._random.uniform(*PAUSE_S)):
+            if self._ended.wait(self._random.uniform(*PAUSE_S)):
                 return
-            self._harm.do(fault, victims)
+            self._injector.inject(fault, victims)
 
     def stop(self) -> None:
-        self._over.set()
+        self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -170,32 +170,32 @@ def soak(
     random_ = random.Random(f"{seed} {name}")
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="clonos-soak-"))
-        server = stack.enter_context(witnesses.oracle())
-        harm_random, brokers = random.Random(f"{seed} {name} harm"), None
+        server = stack.enter_context(witnesses.answer_server())
+        fault_random, brokers = random.Random(f"{seed} {name} harm"), None
         if name in KAFKA_JOBS:
             over = stack.enter_context(_over_topics(name, Path(folder), seconds, server, random_))
-            harmed = Subject(over.job, _tasks(over.job), over.wrong, over.begin)
-            brokers = Brokers(over.brokers, harm_random)
+            target = Subject(over.job, _tasks(over.job), over.wrong, over.begin)
+            brokers = Brokers(over.brokers, fault_random)
         else:
-            harmed = subject(name, folder, seconds, server)
-        harm = FaultInjector(harmed.job.name, lose_node, clocks, brokers, harm_random)
+            target = subject(name, folder, seconds, server)
+        injector = FaultInjector(target.job.name, lose_node, clocks, brokers, fault_random)
         without = {*(() if clocks else (InjectedFault.CLOCK,)), *(() if brokers else OF_BROKERS)}
-        faults: Iterator[tuple[InjectedFault, Sequence[str]]] = drawn(harmed.tasks, random_, without)
+        faults: Iterator[tuple[InjectedFault, Sequence[str]]] = drawn(target.tasks, random_, without)
         if lose_node is not None:
-            faults = itertools.chain(itertools.islice(faults, 4), [(InjectedFault.NODE, harmed.tasks)], faults)
-        harasser = Harasser(harm, itertools.islice(faults, most), random_, harmed.begin)
+            faults = itertools.chain(itertools.islice(faults, 4), [(InjectedFault.NODE, target.tasks)], faults)
+        schedule = FaultSchedule(injector, itertools.islice(faults, most), random_, target.begin)
         settings = {**_SETTINGS, "standbys_per_process": random_.choice((1, 1, 3)), "address": address}
         try:
-            run_job(harmed.job, resolve(command_line=settings), harasser)
-            rolled_back = any(isinstance(event, RolledBack) for event in harasser.events)
-            vain = caused(harm.standstills, harm.harmed, harasser.failed)
-            wrong = "the job rolled back" if rolled_back else "; ".join(vain) or harmed.wrong()
+            run_job(target.job, resolve(command_line=settings), schedule)
+            rolled_back = any(isinstance(event, RolledBack) for event in schedule.events)
+            needless_replacements = failures_caused(injector.standstills, injector.harmed_at, schedule.failed)
+            wrong = "the job rolled back" if rolled_back else "; ".join(needless_replacements) or target.wrong()
         except ClonosError as problem:
             wrong = f"{type(problem).__name__}: {problem}"
         finally:
-            harasser.stop()
-    replayed = sum(event.rows for event in harasser.events if isinstance(event, Replayed))
-    return SoakFinding(name, harm.done, replayed, wrong)
+            schedule.stop()
+    replayed = sum(event.rows for event in schedule.events if isinstance(event, Replayed))
+    return SoakFinding(name, injector.counts, replayed, wrong)
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -205,25 +205,25 @@ def leftovers(folder: Path) -> list[str]:
 
 def run(jobs: tuple[str, ...], kafka: bool, kills: int, seconds: float, seed: int, nodes: int) -> None:
     """Prints a line for each run, and a summary. Exits with 1 if anything was wrong."""
-    total, wrong, runs, began = Done(), 0, 0, time.monotonic()
+    total, wrong, runs, began = InjectedCounts(), 0, 0, time.monotonic()
     names, lost = jobs or (KAFKA_JOBS if kafka else JOBS), Counter[str]()
-    with own_folder() as folder, loaded() as clocks, cluster(nodes) as raylets:
+    with own_folder() as folder, clock_steps() as clocks, cluster(nodes) as raylets:
         for turn, name in enumerate(itertools.cycle(names)):
             loses = raylets is not None and turn % len(names) == turn // len(names) % len(names)
             address, lose_node = (raylets.address, raylets.lose) if raylets else (None, None)
             finding = soak(name, seed + turn, seconds, address, lose_node if loses else None, clocks)
             if raylets and loses:
                 raylets.add()
-            total.faults += finding.done.faults
-            total.kills += finding.done.kills
+            total.faults += finding.counts.faults
+            total.kills += finding.counts.kills
             wrong, runs = wrong + (finding.wrong is not None), runs + 1
-            click.echo(f"seed {seed + turn:<4} {told(finding)}")
+            click.echo(f"seed {seed + turn:<4} {summary(finding)}")
             if raylets and turn % len(names) == len(names) - 1:
                 blackout = list(Blackout)[turn // len(names) % len(Blackout)]
                 problem = black_out(blackout, seconds)
                 lost[blackout.value] += 1
                 wrong, runs = wrong + (problem is not None), runs + 1
-                click.echo(f"seed {seed + turn:<4} {blackout.value:<10} killed under a run  {verdict(problem)}")
+                click.echo(f"seed {seed + turn:<4} {blackout.value:<10} killed during a run  {verdict(problem)}")
             if total.kills >= kills:
                 break
     if left := leftovers(folder):
@@ -241,9 +241,9 @@ def run(jobs: tuple[str, ...], kafka: bool, kills: int, seconds: float, seed: in
         raise SystemExit(1)
 
 
-def told(finding: SoakFinding) -> str:
-    faults = sum(finding.done.faults.values())
-    done = f"{faults:>3} faults, {finding.done.kills:>3} SIGKILLs, {finding.replayed:>8,} rows replayed"
+def summary(finding: SoakFinding) -> str:
+    faults = sum(finding.counts.faults.values())
+    done = f"{faults:>3} faults, {finding.counts.kills:>3} SIGKILLs, {finding.replayed:>8,} rows replayed"
     return f"{finding.name:<10} {done}  {verdict(finding.wrong)}"
 
 
@@ -289,11 +289,23 @@ command = click.Command(
     callback=run,
     params=[
         click.Argument(["jobs"], nargs=-1, type=click.Choice([*JOBS, *KAFKA_JOBS])),
-        click.Option(["--kafka"], is_flag=True, help="The witnesses from topic to topic, with each client."),
-        click.Option(["--kills"], type=click.IntRange(1), default=200, show_default=True, help="SIGKILLs in all."),
-        click.Option(["--seconds"], type=float, default=SECONDS, show_default=True, help="Length of a calm run."),
-        click.Option(["--seed"], type=int, default=0, show_default=True, help="What is done to whom, and when."),
-        click.Option(["--nodes"], type=click.IntRange(1), default=3, show_default=True, help="1: no node is lost."),
+        click.Option(["--kafka"], is_flag=True, help="Jobs that read and write topics, with each Kafka client."),
+        click.Option(
+            ["--kills"], type=click.IntRange(1), default=200, show_default=True, help="SIGKILLs to send in all."
+        ),
+        click.Option(
+            ["--seconds"], type=float, default=SECONDS, show_default=True, help="Seconds of a run without faults."
+        ),
+        click.Option(
+            ["--seed"], type=int, default=0, show_default=True, help="Decides which faults are injected, and when."
+        ),
+        click.Option(
+            ["--nodes"],
+            type=click.IntRange(1),
+            default=3,
+            show_default=True,
+            help="Nodes of the cluster; with 1 none is lost.",
+        ),
     ],
     help="Kills, stops and wakes processes of JOBS (all without any), nodes too, and compares every result.",
 )

@@ -11,7 +11,7 @@ _BEFORE_S = 20.0
 """A fault within this time before the standstill may still cause a failure, since its detection may be late."""
 
 
-class Moment(NamedTuple):
+class TaskEvent(NamedTuple):
     """The time of an event at a task. An empty name means every task."""
 
     at_s: float
@@ -25,7 +25,9 @@ class Standstill(NamedTuple):
     woken_s: float
 
 
-def caused(standstills: Sequence[Standstill], harmed: Collection[Moment], failed: Collection[Moment]) -> list[str]:
+def failures_caused(
+    standstills: Sequence[Standstill], harmed: Collection[TaskEvent], failed: Collection[TaskEvent]
+) -> list[str]:
     """Describes each task that failed because of a standstill: during or shortly after one, and without a fault."""
     return [
         f"{failure.task} was replaced since the coordinator stood still for {still.woken_s - still.stopped_s:.1f} s"
@@ -33,7 +35,7 @@ def caused(standstills: Sequence[Standstill], harmed: Collection[Moment], failed
         for failure in failed
         if still.stopped_s <= failure.at_s <= still.woken_s + _AFTER_S
         and not any(
-            harm.task in ("", failure.task) and still.stopped_s - _BEFORE_S <= harm.at_s <= failure.at_s
-            for harm in harmed
+            fault.task in ("", failure.task) and still.stopped_s - _BEFORE_S <= fault.at_s <= failure.at_s
+            for fault in harmed
         )
     ]

@@ -88,7 +88,7 @@ def witnesses(server: str, folder: str, total: int, rate: float, causal: bool = 
 
 
 def witnesses_between(source: SourceDefinition, left: SinkDefinition, right: SinkDefinition, server: str) -> Job:
-    """The job with a given source and given sinks. ``server``: the address of an ``oracle``."""
+    """The job with a given source and given sinks. ``server``: the address of an ``answer_server``."""
 
     def enrich(number: Number, ctx: Context) -> Enriched:
         answer = int(ctx.http.get(f"{server}/{number.id}", timeout="5s").text)
@@ -124,7 +124,7 @@ def disagreement(left: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]]
     return None
 
 
-class Oracle(BaseHTTPRequestHandler):
+class AnswerServer(BaseHTTPRequestHandler):
     """Answers every request with a number that it never gave before."""
 
     protocol_version = "HTTP/1.1"
@@ -151,7 +151,7 @@ class Oracle(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def oracle(handler: type[Oracle] = Oracle) -> Iterator[str]:
+def answer_server(handler: type[AnswerServer] = AnswerServer) -> Iterator[str]:
     """Runs an HTTP server that answers every request with a new number. Yields its address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

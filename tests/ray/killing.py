@@ -26,11 +26,11 @@ class Killer:
         unpaced: Path,
         first: PlannedFault | None = None,
         after_checkpoint_us: int = 500_000,
-        before_each: Callable[[FaultInjector], object] = lambda harm: None,
+        before_each: Callable[[FaultInjector], object] = lambda injector: None,
     ) -> None:
         """``before_each``: is called before each fault, in the thread that injects it."""
         self.events: list[Event] = []
-        self.harm = FaultInjector("witnesses")
+        self.injector = FaultInjector("witnesses")
         self._first, self._left, self._unpaced = first, list(faults), unpaced
         self._after_checkpoint_us, self._before_each = after_checkpoint_us, before_each
         self._ready_us: int | None = None
@@ -69,7 +69,7 @@ class Killer:
         threading.Thread(target=self._do, args=planned, daemon=True).start()
 
     def _do(self, fault: InjectedFault, victims: tuple[str, ...]) -> None:
-        self._before_each(self.harm)
-        self.harm.do(fault, victims or ("",))
+        self._before_each(self.injector)
+        self.injector.inject(fault, victims or ("",))
         if not self._left:
             self._unpaced.touch()

@@ -14,7 +14,7 @@ import pytest
 import ray
 
 from clonos_py import AsyncContext, Job
-from clonos_py.bench.witnesses import Enriched, Number, Oracle, PacedNumbers, Rank, oracle
+from clonos_py.bench.witnesses import AnswerServer, Enriched, Number, PacedNumbers, Rank, answer_server
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.model.coordinator_events import CheckpointCompleted, RolledBack, StandbyActivated
 from clonos_py.observe.events import Event, TaskFailed
@@ -32,7 +32,7 @@ PENDING = 5
 """Requests that nobody has answered yet when a task dies: as many at least."""
 
 
-class _Slow(Oracle):
+class _Slow(AnswerServer):
     """Answers after a while."""
 
     pending: set[int]
@@ -50,7 +50,7 @@ class _Slow(Oracle):
 @pytest.fixture
 def slow() -> Iterator[tuple[str, type[_Slow]]]:
     handler = type("Handler", (_Slow,), {"pending": set(), "keys": {}})
-    with oracle(handler) as server:
+    with answer_server(handler) as server:
         yield server, handler
 
 

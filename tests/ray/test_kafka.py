@@ -22,7 +22,7 @@ from clonos_py.bench.kafka.new_users import DELIVERIES, JournaledDelivery, new_u
 from clonos_py.bench.kafka.traffic import LIBRARIES, JobOverTopics, Library, Watcher, in_background
 from clonos_py.bench.kafka.witnesses import kafka_witnesses
 from clonos_py.bench.soak import KAFKA_JOBS, soak
-from clonos_py.bench.witnesses import PARTITIONS, TASKS, oracle
+from clonos_py.bench.witnesses import PARTITIONS, TASKS, answer_server
 from clonos_py.connectors.kafka.clients import ClusterAddress
 from clonos_py.connectors.kafka.port import TopicPartition
 from clonos_py.model.coordinator_events import Deployed, RolledBack, StandbyActivated
@@ -67,7 +67,7 @@ def carried_out(
 
 @BOTH
 def test_each_row_is_seen_once_though_every_task_is_killed(library: Library, cluster: Cluster, tmp_path: Path) -> None:
-    with oracle() as server, kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, library) as made:
+    with answer_server() as server, kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, library) as made:
         events = carried_out(made, tmp_path / "checkpoints", *KILLS)
     assert len([event for event in events if isinstance(event, TaskFailed)]) == len(KILLS)
 
@@ -76,7 +76,7 @@ def test_each_row_is_seen_once_though_every_task_comes_back_as_a_zombie(cluster:
     """Each is stopped, and woken when its standby has replaced it."""
     replaced: set[str] = set()
     with (
-        oracle() as server,
+        answer_server() as server,
         kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, LIBRARIES[0], grown_to=PARTITIONS) as made,
     ):
         injector = FaultInjector(made.job.name)
@@ -89,7 +89,7 @@ def test_each_row_is_seen_once_though_every_task_comes_back_as_a_zombie(cluster:
 
         def stop_all(over: threading.Event) -> None:
             for task in TASKS:
-                (pid,) = injector.awaited(task)
+                (pid,) = injector.await_process(task)
                 os.kill(pid, signal.SIGSTOP)
                 try:
                     while task not in replaced and not over.wait(0.05):
@@ -120,7 +120,10 @@ def test_query_8_finds_each_new_user_once_though_tasks_are_killed(
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_partitions_that_are_added_under_load_are_read_once(library: Library, cluster: Cluster, tmp_path: Path) -> None:
     """From their first offset on, and though a task that reads them is killed."""
-    with oracle() as server, kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, library, grown_to=5) as made:
+    with (
+        answer_server() as server,
+        kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, library, grown_to=5) as made,
+    ):
 
         def end(event: Event) -> None:
             if made.complete():
@@ -135,7 +138,7 @@ def test_partitions_that_are_added_under_load_are_read_once(library: Library, cl
 def test_rows_in_the_log_are_not_read_again(cluster: Cluster, tmp_path: Path) -> None:
     """What was read is deleted as soon as its results are seen, as it may be where a topic is compacted."""
     with (
-        oracle() as server,
+        answer_server() as server,
         kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, LIBRARIES[0], replay="logged") as made,
     ):
 
@@ -179,18 +182,21 @@ def waits_for_brokers(made: JobOverTopics, folder: Path, away_s: float) -> None:
 
 def test_each_row_is_seen_once_though_the_only_broker_is_away(cluster: Cluster, tmp_path: Path) -> None:
     """For 20 seconds."""
-    with oracle() as server, kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, LIBRARIES[0]) as made:
+    with answer_server() as server, kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, LIBRARIES[0]) as made:
         waits_for_brokers(made, tmp_path / "checkpoints", 20)
 
 
 @pytest.mark.thorough
 def test_each_row_is_seen_once_though_one_broker_of_three_is_away(cluster: Cluster, tmp_path: Path) -> None:
     """The others go on meanwhile."""
-    with oracle() as server, kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, LIBRARIES[1], nodes=3) as made:
+    with (
+        answer_server() as server,
+        kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, LIBRARIES[1], nodes=3) as made,
+    ):
         waits_for_brokers(made, tmp_path / "checkpoints", 3)
 
 
 def test_random_failures_of_tasks_and_brokers_change_nothing(cluster: Cluster) -> None:
     finding = soak(KAFKA_JOBS[1], seed=19, seconds=5, most=4)
     assert finding.wrong is None
-    assert finding.done.faults
+    assert finding.counts.faults

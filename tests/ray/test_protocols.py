@@ -50,12 +50,12 @@ def test_both_witnesses_agree_with_other_protocols(protocol: str, cluster: Clust
     total, rate, unpaced = 12_000, 150, tmp_path / "unpaced"
     killer = Killer(FAULTS, unpaced)
     settings = resolve(command_line={"checkpoint_interval": "1s", "parallelism": 2, "protocol": protocol})
-    with witnesses.oracle() as server:
+    with witnesses.answer_server() as server:
         causal = protocol not in ALONE
         job = witnesses.witnesses(server, str(tmp_path), total, rate, causal, unpaced=str(unpaced))
         run_job(job, settings, killer)
     events = killer.events
-    assert sum(killer.harm.done.faults.values()) == len(FAULTS)
+    assert sum(killer.injector.counts.faults.values()) == len(FAULTS)
     assert [event for event in events if isinstance(event, RolledBack)] == []
     assert len([event for event in events if isinstance(event, CoordinatorReplaced)]) == 1
     assert [event for event in events if isinstance(event, WentBack)] == []

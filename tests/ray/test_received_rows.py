@@ -50,12 +50,12 @@ def test_no_line_of_a_server_is_taken_twice_or_lost_that_was_read(cluster: Clust
         run = job.start(parallelism=2, checkpoints=str(tmp_path / "checkpoints"))
         injector = FaultInjector(job.name)
         awaited(run, lambda: len(ids(out)) >= 500)
-        injector.do(InjectedFault.TASK, ["lines[0]"])
+        injector.inject(InjectedFault.TASK, ["lines[0]"])
         awaited(run, lambda: 1_499 in ids(out))
         time.sleep(0.5)
         middle = ids(out)
         assert server.connections == 2
-        injector.do(InjectedFault.TASK, ["lines[0]"])
+        injector.inject(InjectedFault.TASK, ["lines[0]"])
         awaited(run, lambda: server.connections == 3)
         counting.total = 2_000
         awaited(run, lambda: 1_999 in ids(out))
@@ -81,7 +81,7 @@ def test_rows_that_were_answered_are_there_once_though_their_task_is_killed(clus
     with sending.sending():
         for taken in (60, 120, 180):
             awaited(run, lambda taken=taken: len(sending.taken) >= taken)  # type: ignore[misc]
-            injector.do(InjectedFault.TASK, ["posts[0]"])
+            injector.inject(InjectedFault.TASK, ["posts[0]"])
         awaited(run, lambda: sending.done)
     awaited(run, lambda: set(ids(out)) >= set(sending.taken))
     run.stop()

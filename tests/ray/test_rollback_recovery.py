@@ -47,10 +47,10 @@ def run_with_kills(folder: Path, protocol: str, killer: Killer) -> None:
             "standbys": 0,
         }
     )
-    with witnesses.oracle() as server:
+    with witnesses.answer_server() as server:
         job = witnesses.witnesses(server, str(folder), TOTAL, RATE, causal=False, unpaced=str(folder / "unpaced"))
         run_job(job, settings, killer)
-    assert sum(killer.harm.done.faults.values()) == len(FAULTS)
+    assert sum(killer.injector.counts.faults.values()) == len(FAULTS)
     assert witnesses.wrong(str(folder), TOTAL) is None
 
 
@@ -60,7 +60,7 @@ def test_both_witnesses_agree_on_every_record_however_often_the_job_goes_back(
 ) -> None:
     pids: list[list[int]] = []  # of the survivors, before each fault
     killer = Killer(
-        FAULTS, tmp_path / "unpaced", None, 300_000, before_each=lambda harm: pids.append(harm.pids(SURVIVORS))
+        FAULTS, tmp_path / "unpaced", None, 300_000, before_each=lambda injector: pids.append(injector.pids(SURVIVORS))
     )
     run_with_kills(tmp_path, protocol, killer)
     happened = [type(event) for event in killer.events]

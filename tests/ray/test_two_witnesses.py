@@ -42,13 +42,13 @@ def test_both_witnesses_agree_on_every_record_whatever_dies(cluster: Cluster, tm
     total, rate, unpaced = 12_000, 150, tmp_path / "unpaced"
     killer = Killer(FAULTS, unpaced, first=(InjectedFault.STANDBY, ("left[1]",)))
     settings = resolve(command_line={"checkpoint_interval": "1s", "parallelism": 2})
-    with witnesses.oracle() as server:
+    with witnesses.answer_server() as server:
         run_job(witnesses.witnesses(server, str(tmp_path), total, rate, unpaced=str(unpaced)), settings, killer)
 
     events, failing = killer.events, [task for _, tasks in FAULTS for task in tasks]
     failed = [event for event in events if isinstance(event, TaskFailed)]
     activated = [event.task for event in events if isinstance(event, StandbyActivated)]
-    assert sum(killer.harm.done.faults.values()) == len(FAULTS) + 1
+    assert sum(killer.injector.counts.faults.values()) == len(FAULTS) + 1
     assert [event for event in events if isinstance(event, RolledBack)] == []
     assert len([event for event in events if isinstance(event, CoordinatorReplaced)]) == 1
     harmed, found = Counter(failing), Counter(str(event.task) for event in failed)
@@ -67,4 +67,4 @@ def test_both_witnesses_agree_on_every_record_whatever_dies(cluster: Cluster, tm
 def test_a_short_soak_leaves_right_results(cluster: Cluster) -> None:
     finding = soak("q5", seed=4, seconds=10)
     assert finding.wrong is None
-    assert finding.done.kills >= 4
+    assert finding.counts.kills >= 4

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from clonos_py.bench.clock_shim import loaded
+from clonos_py.bench.clock_shim import clock_steps
 
 CLOCKS = """
 import datetime, os, sys, time
@@ -30,7 +30,7 @@ def clocks(child: subprocess.Popen[str]) -> tuple[float, float, float]:
 
 
 def test_a_step_changes_the_time_of_day_of_one_process_and_no_other_clock() -> None:
-    with loaded() as steps:
+    with clock_steps() as steps:
         if steps is None:
             pytest.skip("there is no compiler")
         command = [sys.executable, "-c", CLOCKS]
