@@ -107,7 +107,7 @@ time_t time(time_t *now) {
 
 
 class ClockSteps:
-    """Steps the clocks of processes that were started while the library was ``clock_steps``."""
+    """Steps the clocks of processes that were started within ``clock_steps``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -143,7 +143,7 @@ def run(queries: tuple[str, ...], events: int, **given: Any) -> None:
     """Measures and prints."""
     unknown = [query for query in queries if query not in _QUERIES]
     if unknown:
-        raise click.BadParameter(f"{unknown[0]} is no deep graph: choose of {', '.join(_QUERIES)}")
+        raise click.BadParameter(f"{unknown[0]} is not a deep graph: choose from {', '.join(_QUERIES)}")
     each = ("plain B/row", "B/row", "plain B/frame", "B/frame")
     headings = ("query", "depth", "frames", *each, "again", "of all", "again of all")
     show("Determinants sent, 5 shuffles, 4 tasks each", headings, rows(queries or _QUERIES, events, given))

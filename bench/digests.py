@@ -59,8 +59,8 @@ class DigestCase:
         return victim(self.query, self.parallelism)
 
     def __str__(self) -> str:
-        harm = "no task killed" if not self.killed else "killed by seed" if self.runtime is Runtime.SIM else self.victim
-        return f"{self.query:<4} {self.parallelism}  {self.runtime.value:<5}  {harm:<18}"
+        kill = "no task killed" if not self.killed else "killed by seed" if self.runtime is Runtime.SIM else self.victim
+        return f"{self.query:<4} {self.parallelism}  {self.runtime.value:<5}  {kill:<18}"
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ class DigestFinding:
 def find(case: DigestCase) -> DigestFinding:
     """Runs a case. Raises what the run raises."""
     with tempfile.TemporaryDirectory(prefix="clonos-digests-") as folder:
-        harm = _run(case, folder)
+        problem = _run(case, folder)
         rows = read_results(folder) if any(Path(folder).iterdir()) else []
     answers = wrong_answers(case.query, [tuple(row.values()) for row in rows])
     text = "\n".join(sorted(map(repr, rows)))
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return DigestFinding(len(rows), None if case.query == "q12" else digest, answers or harm)
+    return DigestFinding(len(rows), None if case.query == "q12" else digest, answers or problem)
 
 
 def wrong_answers(query: str, rows: Sequence[tuple[Any, ...]]) -> str | None:
@@ -121,7 +121,7 @@ def wrong_failures(case: DigestCase, events: Sequence[Event]) -> str | None:
         return f"failed: {[str(event.task) for event in failed]}, ordered: {[case.victim] * case.killed}"
     replayed = sum(event.rows for event in events if isinstance(event, Replayed))
     if case.killed and not (failed[0].frames_at_stake or replayed or _read_twice(events)):
-        return "the kill cost nothing, so it proves nothing"
+        return "the kill had no effect, so the run proves nothing"
     return None
 
 
@@ -186,5 +186,5 @@ command = click.Command(
             help="Only this driver; may be given several times.",
         ),
     ],
-    help="Whether QUERIES (all without any) answer alike on every driver, with and without kills.",
+    help="Whether QUERIES (all without any) give the same results on every driver, with and without kills.",
 )

@@ -99,8 +99,8 @@ def rows(seconds: float, disk_bytes: int, given: dict[str, Any]) -> Iterator[tup
     wanted = bandwidth / 2 / bytes_per_event
     pace = min(wanted, probe["throughput"]["steady_events_per_s"])
     click.echo(
-        f"the disk takes {bytes_text(int(bandwidth))}/s; {bytes_per_event:.0f} bytes per event: {wanted:,.0f} events/s "
-        f"fill half of that{'' if pace == wanted else f', these two cores make {pace:,.0f}'}"
+        f"the disk writes {bytes_text(int(bandwidth))}/s; at {bytes_per_event:.0f} bytes per event, {wanted:,.0f} "
+        f"events/s need half of that{'' if pace == wanted else f'; the job reaches {pace:,.0f} events/s'}"
     )
     fits_s = max(1.0, min(60.0, _free_bytes() * _MEMORY_SHARE / (pace * bytes_per_event)))
     in_memory = {"in_flight_budget": "1TiB", "checkpoint_interval": f"{fits_s:.1f}s"}
@@ -136,7 +136,13 @@ command = click.Command(
     callback=run,
     params=[
         click.Option(["--seconds"], type=float, default=180.0, show_default=True, help="How long each run reads."),
-        click.Option(["--disk-mib"], type=click.IntRange(4), default=4096, show_default=True, help="Written first."),
+        click.Option(
+            ["--disk-mib"],
+            type=click.IntRange(4),
+            default=4096,
+            show_default=True,
+            help="MiB to write when the disk is measured.",
+        ),
         *setting_options("parallelism", "checkpoint_interval"),
     ],
     help="Resident memory and throughput with retained frames on disk, against all of them in memory.",

@@ -85,7 +85,7 @@ def chosen(queries: Sequence[str], against: str | None) -> Comparisons:
     known = {query: [p for p in pairs if against in (None, p[1])] for query, pairs in _COMPARISONS.items()}
     known = {query: pairs for query, pairs in known.items() if pairs}
     if unknown := [query for query in queries if query not in known]:
-        raise click.BadParameter(f"{unknown[0]} is not compared: choose of {', '.join(known)}")
+        raise click.BadParameter(f"{unknown[0]} is not compared: choose from {', '.join(known)}")
     return {query: known[query] for query in queries or known}
 
 

@@ -33,7 +33,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from clonos_py.nexmark.answer_server import difference, expected
 
 from clonos_py.bench import witnesses
 from clonos_py.bench.blackouts import Blackout, black_out
@@ -49,6 +48,7 @@ from clonos_py.dsl.job import Job
 from clonos_py.model.coordinator_events import Deployed, Finished, Replayed, RolledBack
 from clonos_py.model.errors import ClonosError
 from clonos_py.nexmark.jobs import build
+from clonos_py.nexmark.oracle import difference, expected
 from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.plan.physical import plan

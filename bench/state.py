@@ -56,7 +56,7 @@ def growth(first: StateSample, last: StateSample) -> Growth:
     """The growth from one sample to another. Raises SettingError if there are no new rows between them."""
     rows = last.rows - first.rows
     if rows <= 0:
-        raise SettingError("state did not grow: run longer, with --events")
+        raise SettingError("state did not grow: run longer, with more --events")
     return Growth((last.stored_bytes - first.stored_bytes) / rows, (last.resident_bytes - first.resident_bytes) / rows)
 
 
@@ -64,7 +64,7 @@ def halves(samples: Sequence[StateSample]) -> tuple[Growth, Growth]:
     """The growth in both halves of a run without its start. Raises SettingError if there are too few checkpoints."""
     steady = samples[int(len(samples) * _FIRST_SHARE) :]
     if len(steady) < 3:
-        raise SettingError(f"{len(samples)} checkpoints tell nothing: run longer, with --events")
+        raise SettingError(f"{len(samples)} checkpoints are too few: run longer, with more --events")
     middle = steady[len(steady) // 2]
     return growth(steady[0], middle), growth(middle, steady[-1])
 
@@ -125,7 +125,7 @@ command = click.Command(
     callback=run,
     params=[
         click.Argument(["queries"], nargs=-1, type=click.Choice(QUERIES)),
-        click.Option(["--events"], type=Count(), default="60M", show_default=True, help="Of each run."),
+        click.Option(["--events"], type=Count(), default="60M", show_default=True, help="Events of each run."),
         click.Option(["--rate"], type=Count(), default="1M", show_default=True, help="Events per second."),
         *setting_options("parallelism", "checkpoint_interval"),
     ],

@@ -42,7 +42,7 @@ def check(queries: tuple[str, ...]) -> None:
     """Raises SettingError for a query that does not exist."""
     unknown = [query for query in queries if query not in QUERIES]
     if unknown:
-        raise SettingError(f"{unknown[0]} is not compared: choose of {', '.join(QUERIES)}")
+        raise SettingError(f"{unknown[0]} is not compared: choose from {', '.join(QUERIES)}")
 
 
 def statements(dataset: Dataset, late: str) -> list[str]:

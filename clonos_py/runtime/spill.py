@@ -83,7 +83,7 @@ class FileShelf:
         self._writing: _File | None = None
 
     def write(self, body: pa.Buffer | pa.RecordBatch) -> SpilledAt:
-        """Appends a body to a file. Raises CapacityError when the disk takes no more."""
+        """Appends a body to a file. Raises CapacityError when the disk is full or cannot be written."""
         schema = body.schema if isinstance(body, pa.RecordBatch) else None
         message = body.serialize() if isinstance(body, pa.RecordBatch) else body
         try:

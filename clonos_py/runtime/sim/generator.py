@@ -81,11 +81,11 @@ class Range:
         """Raises SettingError if a fault, a protocol or a recovery does not exist, or does not fit the depth."""
         if self.protocol not in (MIXED, *PROTOCOLS):
             known = ", ".join((*PROTOCOLS, MIXED))
-            raise SettingError(f"there is no checkpoint protocol {self.protocol!r} to simulate: choose of {known}")
+            raise SettingError(f"there is no checkpoint protocol {self.protocol!r} to simulate: choose from {known}")
         if unknown := [name for name in self.faults if name not in FAULTS]:
-            raise SettingError(f"there is no fault {unknown[0]!r}: choose of {', '.join(FAULTS)}")
+            raise SettingError(f"there is no fault {unknown[0]!r}: choose from {', '.join(FAULTS)}")
         if self.recovery not in (None, *RECOVERIES):
-            raise SettingError(f"there is no recovery {self.recovery!r}: choose of {', '.join(RECOVERIES)}")
+            raise SettingError(f"there is no recovery {self.recovery!r}: choose from {', '.join(RECOVERIES)}")
         if self.recovery and self.sharing_depth is not None and (self.recovery == ROLLBACK) != (not self.sharing_depth):
             raise SettingError(
                 f"{self.recovery} recovery does not go with sharing depth {self.sharing_depth}: rollback recovery has "

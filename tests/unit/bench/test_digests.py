@@ -59,7 +59,7 @@ def test_a_kill_counts_if_something_was_lost_by_it(events: Sequence[Event]) -> N
 @pytest.mark.parametrize(
     ("case", "events", "wrong"),
     [
-        (KILLED, told(failed()), "the kill cost nothing, so it proves nothing"),
+        (KILLED, told(failed()), "the kill had no effect, so the run proves nothing"),
         (KILLED, told(), "failed: [], ordered: ['join[0]']"),
         (KILLED, told(failed(1), failed(1)), "failed: ['join[0]', 'join[0]'], ordered: ['join[0]']"),
         (CALM, told(failed(1)), "failed: ['join[0]'], ordered: []"),

@@ -229,7 +229,7 @@ def test_only_the_tenth_query_writes_files(tmp_path: Path) -> None:
 
 
 def test_an_unknown_query_is_refused() -> None:
-    with pytest.raises(SettingError, match="q6 is not compared: choose of q0, q1"):
+    with pytest.raises(SettingError, match="q6 is not compared: choose from q0, q1"):
         queries.check(("q5", "q6"))
 
 

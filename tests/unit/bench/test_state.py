@@ -28,7 +28,7 @@ def test_memory_that_grows_more_and_more_is_seen() -> None:
 
 
 def test_too_few_checkpoints_and_state_that_does_not_grow_are_refused() -> None:
-    with pytest.raises(SettingError, match="2 checkpoints tell nothing"):
+    with pytest.raises(SettingError, match="2 checkpoints are too few"):
         halves([StateSample(1, 1, 1), StateSample(2, 2, 2)])
     with pytest.raises(SettingError, match="did not grow"):
         halves([StateSample(1, 1, 1)] * 5)
