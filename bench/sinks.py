@@ -110,11 +110,11 @@ def stamp(number: SinkRow, ctx: Context) -> Stamped:
 
 def observe(folder: str, delivery: Delivery, total: int) -> list[float]:
     """Reads ``total`` rows as they become visible. Returns the latency of each in milliseconds."""
-    look = _database_rows(folder) if delivery is Delivery.IDEMPOTENT else _file_rows(folder)
+    new_rows = _database_rows(folder) if delivery is Delivery.IDEMPOTENT else _file_rows(folder)
     latencies_ms: list[float] = []
     deadline = time.monotonic() + _PATIENCE_S
     while len(latencies_ms) < total and time.monotonic() < deadline:
-        created = next(look)
+        created = next(new_rows)
         now_us = time.time_ns() // 1_000
         latencies_ms += [(now_us - at_us) / 1_000 for at_us in created]
         time.sleep(_PAUSE_S)

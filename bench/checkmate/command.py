@@ -86,7 +86,7 @@ def _perform(work: MissingRuns) -> int:
             stack.enter_context(connected(work.terms.given.get("address")))  # one Ray for all runs
         for number, cell in enumerate(missing, 1):
             outcome = work.perform(cell, _print_progress)
-            forecast.did(cell, time.monotonic())
+            forecast.record(cell, time.monotonic())
             left = missing[number:]
             _print_progress(f"{len(work.cells) - len(left)}/{len(work.cells)} {outcome}; {forecast.text(left)}")
     return sum(not work.results.has(cell) for cell in missing)
@@ -104,18 +104,18 @@ class Forecast:
         self._terms = work.terms
         self._searches = set(work.searches)
         self.began = time.monotonic()
-        self._meant_s = self._took_s = 0.0
+        self._planned_done_s = self._took_s = 0.0
 
-    def did(self, cell: CheckmateCell, now: float) -> None:
-        self._meant_s += self._meant([cell])
+    def record(self, cell: CheckmateCell, now: float) -> None:
+        self._planned_done_s += self._planned_s([cell])
         self._searches.discard(cell.variant)
         self._took_s = now - self.began
 
     def text(self, left: list[CheckmateCell]) -> str:
-        minutes = round(self._meant(left) * self._took_s / self._meant_s / 60)
+        minutes = round(self._planned_s(left) * self._took_s / self._planned_done_s / 60)
         return f"{len(left)} left, about {minutes // 60} h {minutes % 60:02} min" if left else "none left"
 
-    def _meant(self, runs: list[CheckmateCell]) -> float:
+    def _planned_s(self, runs: list[CheckmateCell]) -> float:
         searched: set[Variant] = {cell.variant for cell in runs} & self._searches
         search_s = _SEARCH_TRIALS * (self._terms.trial_s + _START_S)
         return len(runs) * (self._terms.warm_up_s + self._terms.seconds + _START_S) + len(searched) * search_s

@@ -52,7 +52,7 @@ _BY_ARRIVAL = {"message.timestamp.type": "LogAppendTime"}
 """Makes the broker set the timestamps of messages on arrival. Otherwise Quix Streams copies those of its input."""
 _PARALLELISM = 2
 """The parallelism of throughput runs, and the number of processes of other engines."""
-_TOGETHER_MS = 3_000
+_REBALANCE_DELAY_MS = 3_000
 """How long the broker waits for further consumers, so that all processes share the partitions from the beginning."""
 _BATCHES_PER_S = 100
 _CONSUMED_S = 60.0
@@ -71,11 +71,12 @@ def job(bootstrap: str, library: Library, delivery: Any, arrow: bool, **source: 
 
 
 @contextmanager
-def broker(together_ms: int = 0) -> Iterator[BrokerCluster]:
-    """Runs a broker with the two topics. ``together_ms``: how long the first consumer of a group waits for others."""
+def broker(rebalance_delay_ms: int = 0) -> Iterator[BrokerCluster]:
+    """Runs a broker with the two topics. ``rebalance_delay_ms``: how long the first consumer of a group
+    waits for others."""
     with (
         tempfile.TemporaryDirectory(prefix="clonos-kafka-") as folder,
-        cluster(Path(folder), group_initial_rebalance_delay_ms=together_ms) as found,
+        cluster(Path(folder), group_initial_rebalance_delay_ms=rebalance_delay_ms) as found,
     ):
         create_topics(found.bootstrap, "in")
         create_topics(found.bootstrap, "out", settings=_BY_ARRIVAL)
@@ -107,7 +108,7 @@ def throughput_of_peer(peer: str, rows: int, root: Path) -> float:
     environment.make(lambda text: click.echo(text, err=True))
     program = Path(__file__).parent / f"{peer}_job.py"
     addresses = [f"127.0.0.1:{port}" for port in free_ports(_PARALLELISM)]
-    with broker(_TOGETHER_MS) as found:
+    with broker(_REBALANCE_DELAY_MS) as found:
         fill(found.bootstrap, "in", rows, arrow=False)
         commands = [
             [str(environment.python), str(program), found.bootstrap, str(index), *addresses]

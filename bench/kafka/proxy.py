@@ -62,8 +62,8 @@ class CuttingProxy:
             client.transport.abort()
             return
         self._open |= {client, broker}
-        doomed = asyncio.Event()
-        pumps = (self._requests(client_reader, broker, doomed), self._answers(broker_reader, client, doomed))
+        cut_answer = asyncio.Event()
+        pumps = (self._requests(client_reader, broker, cut_answer), self._answers(broker_reader, client, cut_answer))
         tasks = [asyncio.ensure_future(pump) for pump in pumps]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -74,7 +74,7 @@ class CuttingProxy:
         broker.transport.abort()
 
     async def _requests(
-        self, reader: asyncio.StreamReader, broker: asyncio.StreamWriter, doomed: asyncio.Event
+        self, reader: asyncio.StreamReader, broker: asyncio.StreamWriter, cut_answer: asyncio.Event
     ) -> None:
         """Forwards requests one by one. Each begins with its size and its API key."""
         while True:
@@ -82,12 +82,14 @@ class CuttingProxy:
             body = await reader.readexactly(_SIZE.unpack(size)[0])
             if self.cut_answers and _KEY.unpack_from(body)[0] == _END_TRANSACTION:
                 self.cut_answers -= 1
-                doomed.set()
+                cut_answer.set()
             broker.write(size + body)
             await broker.drain()
 
-    async def _answers(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter, doomed: asyncio.Event) -> None:
-        while (piece := await reader.read(_PIECE_BYTES)) and not doomed.is_set():
+    async def _answers(
+        self, reader: asyncio.StreamReader, client: asyncio.StreamWriter, cut_answer: asyncio.Event
+    ) -> None:
+        while (piece := await reader.read(_PIECE_BYTES)) and not cut_answer.is_set():
             client.write(piece)
             await client.drain()
 

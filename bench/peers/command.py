@@ -136,14 +136,16 @@ command = click.Command(
             ["--only"],
             type=click.Choice(["flink", "pyflink", "bytewax"]),
             multiple=True,
-            help="Leave out the other engines.",
+            help="Compare only with this engine; may be given several times.",
         ),
-        click.Option(["--events"], type=Count(), help="How long the stream is.  [default: 100M; 100k to verify]"),
-        click.Option(["--turns"], type=click.IntRange(1), default=3, show_default=True, help="Runs of each."),
+        click.Option(["--events"], type=Count(), help="Events of the stream.  [default: 100M; 100k with --verify]"),
+        click.Option(["--turns"], type=click.IntRange(1), default=3, show_default=True, help="Runs of each query."),
         click.Option(
-            ["--parallelism"], type=click.IntRange(1), default=2, show_default=True, help="Of every operator."
+            ["--parallelism"], type=click.IntRange(1), default=2, show_default=True, help="Tasks of every operator."
         ),
-        click.Option(["--cores"], type=click.IntRange(1), help="For all engines alike.  [default: one for each task]"),
+        click.Option(
+            ["--cores"], type=click.IntRange(1), help="Processor cores of each engine.  [default: one for each task]"
+        ),
         click.Option(
             ["--checkpoint-s"],
             type=click.IntRange(1),
@@ -151,14 +153,22 @@ command = click.Command(
             show_default=True,
             help="Seconds between checkpoints.",
         ),
-        click.Option(["--warm-up-s"], type=float, default=10.0, show_default=True, help="Left out of each run."),
-        click.Option(["--seconds"], type=float, default=40.0, show_default=True, help="How long to measure at most."),
+        click.Option(
+            ["--warm-up-s"],
+            type=float,
+            default=10.0,
+            show_default=True,
+            help="Seconds of each run before the measurement.",
+        ),
+        click.Option(
+            ["--seconds"], type=float, default=40.0, show_default=True, help="Seconds of the measurement at most."
+        ),
         click.Option(
             ["--work"],
             type=click.Path(path_type=Path, file_okay=False),
             default=Path(".peers"),
             show_default=True,
-            help="Folder of environments and events.",
+            help="Folder for environments and events.",
         ),
         click.Option(["--verify"], is_flag=True, help="Compare results with the oracle's instead of measuring."),
         click.Option(

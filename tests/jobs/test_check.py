@@ -122,13 +122,13 @@ def job() -> Job:
 """
 
 REMEDIES = {
-    "clock": r"calls time\.time\(\); ask ctx\.time\.now\(\)",
-    "calendar": r"calls datetime\.now\(\); ask ctx\.time\.now\(\)",
+    "clock": r"calls time\.time\(\); call ctx\.time\.now\(\)",
+    "calendar": r"calls datetime\.now\(\); call ctx\.time\.now\(\)",
     "dice": r"calls random\.randint\(\); use ctx\.random",
     "shuffled": r"calls numpy\.random\.\w+\(\); use ctx\.random",
     "identity": r"calls uuid\.uuid4\(\); make it of logged bits",
     "token": r"calls secrets\.token_hex\(\); use ctx\.random",
-    "network": r"calls socket\.\S+\(\); ask ctx\.http",
+    "network": r"calls socket\.\S+\(\); use ctx\.http",
     "threads": r"calls threading\.\S+\(\); write an `async def` function",
     "remembers": r"calls time\.sleep\(\); set a timer, or await ctx\.sleep",
 }
@@ -258,7 +258,7 @@ def job(case: str) -> Job:
         ("fine", 0, r"2 operators|1 operator"),
         ("malformed", 1, r"case\.py:\d+: source 'rows' cannot be read: .*rows\.jsonl, line 1 .*malformed record"),
         ("transactional", 1, r"case\.py:\d+: operator 'database' failed: ValueError: no such table"),
-        ("idempotent", 0, r"note: sink 'database' would show its rows: it is tried with --live only"),
+        ("idempotent", 0, r"note: sink 'database' makes its rows visible, so it is tried only with --live"),
         ("idempotent --live", 1, r"operator 'database' failed: ValueError: no such table"),
     ],
 )

@@ -22,13 +22,13 @@ class FindingKind(Enum):
 
 
 REMEDIES = {
-    FindingKind.TIME: "ask ctx.time.now(), whose answers are logged",
+    FindingKind.TIME: "call ctx.time.now(), whose answers are logged",
     FindingKind.WAIT: "set a timer, or await ctx.sleep() in an `async def` function",
     FindingKind.RANDOM: "use ctx.random, which is seeded through the log",
     FindingKind.UUID: "make it of logged bits: uuid.UUID(int=ctx.random.getrandbits(128), version=4)",
-    FindingKind.NETWORK: "ask ctx.http, or a client that a function declared with @service opens, by ctx.call",
+    FindingKind.NETWORK: "use ctx.http, or call a client that a function declared with @service opens, with ctx.call",
     FindingKind.THREAD: "write an `async def` function that awaits ctx.http, ctx.call or ctx.sleep",
-    FindingKind.FILE: "read it in a function declared with @service, and ask that by ctx.call",
+    FindingKind.FILE: "read it in a function declared with @service, and call that with ctx.call",
     FindingKind.OUTPUT: "what it gives may depend on the row, its state and ctx alone: not on the order of a set, "
     "hash() or id() of an object, variables that outlive a call, or the environment",
     FindingKind.QUESTION: "what it asks of ctx may depend on the row, its state and earlier answers alone",

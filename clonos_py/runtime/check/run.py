@@ -41,7 +41,7 @@ class Checked:
 
 def check(file: str, parameters: Mapping[str, Any], rows: int, live: bool) -> Checked:
     """Tries the job of a file twice. ``live``: the first trial calls the real services. Raises UserCodeError if the
-    file cannot be tried at all."""
+    file cannot be checked at all."""
     first = _try(TrialSpec(file, dict(parameters), rows, live, _AHEAD_US[0]), _HASH_SEEDS[0])
     second = _try(TrialSpec(file, dict(parameters), rows, False, _AHEAD_US[1], first), _HASH_SEEDS[1])
     findings = {*first.findings, *second.findings}
@@ -50,7 +50,7 @@ def check(file: str, parameters: Mapping[str, Any], rows: int, live: bool) -> Ch
     for repeated in first.repeated:
         others[repeated.name].append(repeated)
     for one in first.operators:
-        differences = (found for other in others[one.name] for found in _differences(one, other))
+        differences = (finding for other in others[one.name] for finding in _differences(one, other))
         findings.update(itertools.islice(differences, 0 if one.name in watched else 1))
     every = [*first.operators, *first.sinks]
     worked = [trial for trial in every if trial.rows_in and not trial.skipped]
@@ -65,17 +65,17 @@ def check(file: str, parameters: Mapping[str, Any], rows: int, live: bool) -> Ch
 
 def _try(spec: TrialSpec, hash_seed: str) -> CheckTrial:
     with tempfile.TemporaryDirectory(prefix="clonos-check-") as folder:
-        asked, found = Path(folder, "spec"), Path(folder, "trial")
-        asked.write_bytes(msgspec.msgpack.encode(spec))
-        command = [sys.executable, "-m", "clonos_py.runtime.check.trial", str(asked), str(found)]
+        spec_file, result_file = Path(folder, "spec"), Path(folder, "trial")
+        spec_file.write_bytes(msgspec.msgpack.encode(spec))
+        command = [sys.executable, "-m", "clonos_py.runtime.check.trial", str(spec_file), str(result_file)]
         environment = os.environ | {"PYTHONHASHSEED": hash_seed}
         with subprocess.Popen(command, env=environment, stdout=PIPE, stderr=PIPE, text=True) as process:
             _, printed = process.communicate()
         if process.returncode:
             ended = crash_notes.read(Path(folder), process.pid)
             reason = (printed.strip().splitlines() or ["no reason given"])[-1]
-            raise ended or UserCodeError(f"the job cannot be tried: {reason}")
-        return msgspec.msgpack.decode(found.read_bytes(), type=CheckTrial)
+            raise ended or UserCodeError(f"the job cannot be checked: {reason}")
+        return msgspec.msgpack.decode(result_file.read_bytes(), type=CheckTrial)
 
 
 def _differences(one: OperatorTrial, other: OperatorTrial) -> list[Finding]:
@@ -112,7 +112,7 @@ def _notes(trial: OperatorTrial) -> list[str]:
     if trial.source:
         return [f"source {trial.name!r} gave no rows: they were made up from its schema"] if trial.made_up else []
     if trial.skipped:
-        return [f"sink {trial.name!r} would show its rows: it is tried with --live only"]
+        return [f"sink {trial.name!r} makes its rows visible, so it is tried only with --live"]
     if _failure(trial):
         return []
     notes = []

@@ -28,7 +28,7 @@ _GRACE_S = 6.0
 """The time that the driver gets to react. Then the thread ends the process."""
 
 
-class Lifeline(NamedTuple):
+class RayService(NamedTuple):
     """A process of Ray that a run depends on, and the address at which it listens."""
 
     name: str
@@ -51,22 +51,22 @@ class Refusals:
         return self.in_a_row >= _REFUSED_MAX
 
 
-def lifelines() -> list[Lifeline]:
+def ray_services() -> list[RayService]:
     """The processes of Ray that this process's connection depends on."""
     ray = import_ray()
     context = ray.get_runtime_context()
     host, _, port = context.gcs_address.rpartition(":")
-    found = [Lifeline("Ray's head (GCS)", host.strip("[]"), int(port))]
+    found = [RayService("Ray's head (GCS)", host.strip("[]"), int(port))]
     for node in ray.nodes():
         if node["NodeID"] == context.get_node_id():
-            found.append(Lifeline("the raylet", node["NodeManagerAddress"], node["NodeManagerPort"]))
+            found.append(RayService("the raylet", node["NodeManagerAddress"], node["NodeManagerPort"]))
     return found
 
 
-def refuses(lifeline: Lifeline) -> bool:
+def refuses(service: RayService) -> bool:
     """Whether the port refuses a connection."""
     try:
-        with socket.create_connection((lifeline.host, lifeline.port), _ANSWER_S):
+        with socket.create_connection((service.host, service.port), _ANSWER_S):
             return False
     except ConnectionRefusedError:
         return True
@@ -79,12 +79,12 @@ class Outage:
 
     def __init__(
         self,
-        watched: Sequence[Lifeline],
+        watched: Sequence[RayService],
         resume: Callable[[], str],
-        refuses: Callable[[Lifeline], bool] = refuses,
+        refuses: Callable[[RayService], bool] = refuses,
         end_process: Callable[[ClusterLostError], None] | None = None,
     ) -> None:
-        self._refusals = [(lifeline, Refusals()) for lifeline in watched]
+        self._refusals = [(service, Refusals()) for service in watched]
         self._resume, self._refuses = resume, refuses
         self._end_process = end_process or _end_process
         self._lost: ClusterLostError | None = None
@@ -99,7 +99,7 @@ class Outage:
     def settle(self) -> None:
         """Like ``check``, for a driver whose actors have died: if a connection is refused, waits until the thread has
         looked often enough to be sure."""
-        if any(self._refuses(lifeline) for lifeline, _ in self._refusals):
+        if any(self._refuses(service) for service, _ in self._refusals):
             with self._checked:
                 checks = self._checks
                 self._checked.wait_for(lambda: self._lost is not None or self._checks >= checks + _REFUSED_MAX)
@@ -128,7 +128,7 @@ class Outage:
 @contextmanager
 def watched(resume: Callable[[], str]) -> Iterator[Outage]:
     """Watches for an outage inside the block."""
-    outage = Outage(lifelines(), resume)
+    outage = Outage(ray_services(), resume)
     threading.Thread(target=outage.run, name="outage", daemon=True).start()
     try:
         yield outage

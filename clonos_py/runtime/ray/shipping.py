@@ -28,7 +28,7 @@ def pack(thing: Any) -> bytes:
         except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise GraphError(
                 f"the job cannot be sent to other processes: {error}; create clients, locks and open files inside a "
-                "service or a function, not beside it"
+                "service or a function, not outside of it"
             ) from error
     return packed
 

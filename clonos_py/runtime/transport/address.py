@@ -27,7 +27,7 @@ class Address(NamedTuple):
             host, port = tcp.rsplit(":", 1)
             return cls(node, path, host, int(port))
         except ValueError as error:
-            raise CodecError(f"{text!r} is no address of an endpoint") from error
+            raise CodecError(f"{text!r} is not the address of an endpoint") from error
 
     def target(self, from_node: str) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
         """Socket family and socket address for connections from ``from_node``."""

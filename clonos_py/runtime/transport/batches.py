@@ -54,13 +54,13 @@ def _check_message(body: memoryview) -> None:
     batch. Arrow verifies the rest of the metadata."""
     continuation, size = _PREFIX.unpack_from(body)
     if continuation != _CONTINUATION or size % 8:
-        raise ValueError("it does not begin as messages of Arrow do")
+        raise ValueError("it does not begin like an Arrow message")
     metadata = body[_PREFIX.size : _PREFIX.size + size]
     message = _reference(metadata, 0)
     kind = _field(metadata, message, _MESSAGE_TYPE)
     header = _field(metadata, message, _MESSAGE_HEADER)
     if not kind or metadata[kind] != _RECORD_BATCH or not header:
-        raise ValueError("it is another message than a record batch")
+        raise ValueError("it is not a record batch")
     if _field(metadata, _reference(metadata, header), _COMPRESSION):
         raise ValueError("its buffers are compressed")
 
@@ -74,7 +74,7 @@ def _field(metadata: memoryview, table: int, number: int) -> int:
     """The position of a field of the table, 0 if the table does not have it, by the rules of flatbuffers."""
     shape = table - int(_I32.unpack_from(metadata, table)[0])
     if shape < 0:
-        raise ValueError("its metadata points outside")
+        raise ValueError("its metadata points outside of the body")
     place = 4 + 2 * number
     if place >= _U16.unpack_from(metadata, shape)[0]:
         return 0

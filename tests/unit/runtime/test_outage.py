@@ -11,10 +11,10 @@ import pytest
 
 from clonos_py.model.errors import ClusterLostError
 from clonos_py.runtime.ray import outage
-from clonos_py.runtime.ray.outage import Lifeline, Outage, Refusals, refuses
+from clonos_py.runtime.ray.outage import Outage, RayService, Refusals, refuses
 from clonos_py.runtime.transport.ports import free_ports
 
-HEAD, RAYLET = Lifeline("Ray's head (GCS)", "10.0.0.1", 6379), Lifeline("the raylet", "10.0.0.2", 7000)
+HEAD, RAYLET = RayService("Ray's head (GCS)", "10.0.0.1", 6379), RayService("the raylet", "10.0.0.2", 7000)
 MESSAGE = "Ray's head (GCS) at 10.0.0.1:6379 is gone, and the job with it: checkpoint 7 is complete"
 
 
@@ -28,12 +28,12 @@ class Network:
     """Refuses connections to what is down."""
 
     def __init__(self) -> None:
-        self.down: Sequence[Lifeline] = ()
+        self.down: Sequence[RayService] = ()
         self.asked = 0
 
-    def __call__(self, lifeline: Lifeline) -> bool:
+    def __call__(self, service: RayService) -> bool:
         self.asked += 1
-        return lifeline in self.down
+        return service in self.down
 
 
 @contextmanager
@@ -58,8 +58,8 @@ def test_three_refusals_in_a_row_count_as_gone() -> None:
 def test_a_port_where_a_program_listens_does_not_refuse_even_if_it_never_answers() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         host, port = server.getsockname()
-        assert not refuses(Lifeline("busy", host, port))
-    assert refuses(Lifeline("gone", "127.0.0.1", free_ports(1)[0]))
+        assert not refuses(RayService("busy", host, port))
+    assert refuses(RayService("gone", "127.0.0.1", free_ports(1)[0]))
 
 
 def test_an_address_that_never_answers_does_not_refuse(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,7 +186,7 @@ def test_the_forecast_counts_runs_and_searches_that_are_left(tmp_path: Path) -> 
     work = MissingRuns(cells(choice, paced=False), terms(), Results(tmp_path / "out"))
     forecast = Forecast(work)
     first, *left = work.cells
-    forecast.did(first, forecast.began + 385.0)  # a search of 8 trials and a run, as long as they are meant to take
+    forecast.record(first, forecast.began + 385.0)  # a search of 8 trials and a run, as long as they are meant to take
     # three runs of 105 s and a search of 280 s
     assert forecast.text(left) == "3 left, about 0 h 10 min"
     assert forecast.text([]) == "none left"
