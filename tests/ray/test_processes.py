@@ -179,7 +179,7 @@ def _loop(
     kills: list[tuple[int, TaskId]],
     threads: Threads,
 ) -> JobLoop:
-    """A coordinator, the first or another, which the processes obey from now on."""
+    """A coordinator, the first or another, whose messages the processes accept from now on."""
     policy = JobPolicy(checkpoint_interval_us=400_000)
     generation = store.open_generation()
     machine = JobMachine(plan, policy, store.latest(), generation)

@@ -79,7 +79,7 @@ class JobPorts(Protocol):
         ...
 
     def end(self, end: EndJob) -> None:
-        """The job is over. ``end`` says how it ended."""
+        """The job has ended. ``end`` says how."""
         ...
 
 

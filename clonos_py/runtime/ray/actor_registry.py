@@ -34,7 +34,7 @@ class RegisteredProcess(NamedTuple):
     up: bool
 
 
-class _Host(NamedTuple):
+class _HostProcess(NamedTuple):
     """An actor. ``ready``: a reference that is done when Ray has started it."""
 
     actor: Any
@@ -52,7 +52,7 @@ class ActorRegistry:
         self._options = {"max_concurrency": concurrency(standbys_per_process), **cluster.actor_options()}
         self._shared = standbys_per_process > 1
         self._processes: dict[int, tuple[TaskId, int]] = {}
-        self._host_processes: dict[int, _Host] = {}
+        self._host_processes: dict[int, _HostProcess] = {}
 
     def create(self, request: ProcessRequest, coordinator: Any, term: int) -> Any:
         """Starts a new process and returns its actor."""
@@ -63,11 +63,11 @@ class ActorRegistry:
         )
         return host_process.actor
 
-    def _open(self, request: ProcessRequest, coordinator: Any, term: int) -> _Host:
+    def _open(self, request: ProcessRequest, coordinator: Any, term: int) -> _HostProcess:
         options = {"scheduling_strategy": on_node(request.node), **self._options}
         reported_number = request.host_process if self._shared else 0
         actor = self._class.options(**options).remote(reported_number, coordinator, term)
-        host_process = self._host_processes[request.host_process] = _Host(actor, actor.__ray_ready__.remote())
+        host_process = self._host_processes[request.host_process] = _HostProcess(actor, actor.__ray_ready__.remote())
         return host_process
 
     def processes(self) -> dict[int, RegisteredProcess]:

@@ -20,7 +20,7 @@ class Restarts:
     """Takes the coordinator's requests and events, and returns the processes to start now."""
 
     def __init__(self) -> None:
-        self._healing: set[TaskId] = set()
+        self._recovering: set[TaskId] = set()
         self._promoted: set[TaskId] = set()
         self._waiting: list[StartProcess] = []
         self._until_us = 0
@@ -31,8 +31,8 @@ class Restarts:
         return self._until_us if self._waiting else None
 
     def on_start(self, request: StartProcess, now_us: int) -> list[StartProcess]:
-        needed = request.task in self._healing and request.task not in self._promoted
-        if needed or not self._healing:
+        needed = request.task in self._recovering and request.task not in self._promoted
+        if needed or not self._recovering:
             return [request]
         if not self._waiting:
             self._until_us = now_us + PATIENCE_US
@@ -45,20 +45,20 @@ class Restarts:
     def on_event(self, event: CoordinatorEvent) -> list[StartProcess]:
         match event:
             case TaskLost(task):
-                self._healing.add(task)
+                self._recovering.add(task)
                 self._promoted.discard(task)
                 return self._release(lambda request: request.task == task)
             case FirstNewEffect(task):
-                self._healing.discard(task)
+                self._recovering.discard(task)
             case RolledBack():
-                self._healing.clear()
+                self._recovering.clear()
             case _:
                 return []
-        return [] if self._healing else self._release(lambda request: True)
+        return [] if self._recovering else self._release(lambda request: True)
 
     def on_time(self, now_us: int) -> list[StartProcess]:
         if self._waiting and self._until_us <= now_us:
-            self._healing.clear()
+            self._recovering.clear()
             return self._release(lambda request: True)
         return []
 

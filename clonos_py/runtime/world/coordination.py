@@ -54,7 +54,7 @@ class Coordination:
         self._standbys_per_process = standbys_per_process
         self._placement = Placement(standbys_per_process)
         self._host_processes: dict[int, int] = {}
-        self._gone_host_processes: set[int] = set()
+        self._ended_host_processes: set[int] = set()
         self._term = 0
         self._stop_requested = False
         self.lost = False
@@ -92,7 +92,7 @@ class Coordination:
             elif number in self._processes:
                 self.send_to_coordinator(number, self._up(number))
             else:
-                self.notice_death(number, "it is gone")
+                self.notice_death(number, "its process has ended")
         if self._stop_requested:
             self.request_stop()
 
@@ -163,25 +163,25 @@ class Coordination:
         number, task = request.process, request.task
         self._roster[number] = task
         self._starting.add(number)
-        start = partial(self._start_wanted, request)
+        start = partial(self._start_requested, request)
         if request.reuse is None:
             self._host_processes[number] = self._placement.place(number, task, ("",), request.shares).host_process
             self._actions.after("start", ("start", number), start)
         else:
-            self._takes_place(number, task, request.reuse)
+            self._replace_in_place(number, task, request.reuse)
             begin = partial(self._dispatcher.host, request.reuse, start)
             self._actions.after("control", (request.reuse, "from coordinator"), begin)
 
-    def _takes_place(self, number: int, task: TaskId, reuse: int) -> None:
+    def _replace_in_place(self, number: int, task: TaskId, reuse: int) -> None:
         """Replaces a process within its host process. The former one does not belong to the job any more."""
         self._host_processes[number] = self._host_processes[reuse]
         self._placement.take_place(number, task, reuse)
         self.drop(reuse)
 
-    def _start_wanted(self, request: StartProcess) -> None:
+    def _start_requested(self, request: StartProcess) -> None:
         """Starts a process, unless it was killed before that or its host process has died."""
         number = request.process
-        if number in self._roster and self._host_processes[number] not in self._gone_host_processes:
+        if number in self._roster and self._host_processes[number] not in self._ended_host_processes:
             self._start_process(request)
         elif number in self._starting:
             self._starting.discard(number)
@@ -229,7 +229,7 @@ class Coordination:
     def end_host_process(self, number: int, reason: str, end: Callable[[int], object]) -> None:
         """Ends all other processes in the host process of a process, and reports their deaths."""
         others = [other for other in self.in_host_process_of(number) if other != number]
-        self._gone_host_processes.add(self._host_processes[number])
+        self._ended_host_processes.add(self._host_processes[number])
         for other in others:
             self._starting.discard(other)
             end(other)

@@ -21,37 +21,39 @@ T = TypeVar("T", bound=TransportEvent)
 
 
 class Network:
-    """Endpoints that are polled in turn, with all they told."""
+    """Endpoints that are polled in turn, with all events that they returned."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.now = 0.0
         self.endpoints: list[Endpoint] = []
-        self.told: dict[Endpoint, list[TransportEvent]] = {}
+        self.events: dict[Endpoint, list[TransportEvent]] = {}
 
     def add(
         self, secret: bytes = SECRET, node: str = "here", limits: Limits | None = None, tls: Tls | None = None
     ) -> Endpoint:
         endpoint = Endpoint(secret, node, LOCALHOST, self.folder, limits, tls, clock=lambda: self.now)
         self.endpoints.append(endpoint)
-        self.told[endpoint] = []
+        self.events[endpoint] = []
         return endpoint
 
     def poll_until(self, done: Callable[[], object]) -> None:
         deadline = time.monotonic() + 10
         while not done():
-            assert time.monotonic() < deadline, self.told
+            assert time.monotonic() < deadline, self.events
             for endpoint in self.endpoints:
-                self.told[endpoint] += endpoint.poll(0.001)
+                self.events[endpoint] += endpoint.poll(0.001)
 
     def of(self, endpoint: Endpoint, kind: type[T]) -> list[T]:
-        return [event for event in self.told[endpoint] if isinstance(event, kind)]
+        return [event for event in self.events[endpoint] if isinstance(event, kind)]
 
     def connected(self, source: Endpoint, target: Endpoint, hello: bytes = b"hello") -> tuple[int, int]:
         """The connection's number at both ends."""
         before = len(self.of(target, Accepted))
         number = source.connect(target.address, hello)
-        self.poll_until(lambda: PeerConnected(number) in self.told[source] and len(self.of(target, Accepted)) > before)
+        self.poll_until(
+            lambda: PeerConnected(number) in self.events[source] and len(self.of(target, Accepted)) > before
+        )
         return number, self.of(target, Accepted)[-1].connection
 
 

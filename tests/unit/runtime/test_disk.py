@@ -30,12 +30,12 @@ def test_a_checkpoint_is_complete_although_old_ones_cannot_be_deleted() -> None:
     store = MemoryStore(JOB)
     store.open_generation()
     store.fail_next("retire")
-    told: list[JobEvent] = []
+    events: list[JobEvent] = []
     for checkpoint in (1, 2, 3):
         done = manifest(checkpoint, store.write(snapshot(checkpoint, [chunk(checkpoint)]), FIRST))
-        told += [write_manifest(done, store), retire(store, keep=1)]
-    assert told[:2] == [ManifestWritten(1), CheckpointsRetired(PLANNED.format("retire"))]
-    assert told[2:] == [ManifestWritten(2), CheckpointsRetired(), ManifestWritten(3), CheckpointsRetired()]
+        events += [write_manifest(done, store), retire(store, keep=1)]
+    assert events[:2] == [ManifestWritten(1), CheckpointsRetired(PLANNED.format("retire"))]
+    assert events[2:] == [ManifestWritten(2), CheckpointsRetired(), ManifestWritten(3), CheckpointsRetired()]
     assert [kept.checkpoint for kept in store.manifests()] == [3]
 
 

@@ -36,16 +36,16 @@ def at_stake(active: bool, frames: int) -> ProcessCounters:
     return ProcessCounters(active=active, frames_at_stake=frames)
 
 
-def listening(heard: list[tuple[int, Event]]) -> Listener:
-    return lambda at_us, event: heard.append((at_us, event))
+def listening(received: list[tuple[int, Event]]) -> Listener:
+    return lambda at_us, event: received.append((at_us, event))
 
 
-def told(
-    publisher: EventPublisher, heard: list[tuple[int, Event]], news: CoordinatorNews, now_us: int = BEGAN_US
+def publish(
+    publisher: EventPublisher, received: list[tuple[int, Event]], news: CoordinatorNews, now_us: int = BEGAN_US
 ) -> list[Event]:
-    heard.clear()
+    received.clear()
     publisher.publish(news, now_us)
-    return [event for _, event in heard]
+    return [event for _, event in received]
 
 
 def finished(at_us: int = BEGAN_US + 5_000_000) -> tuple[int, CoordinatorEvent]:
@@ -53,45 +53,45 @@ def finished(at_us: int = BEGAN_US + 5_000_000) -> tuple[int, CoordinatorEvent]:
 
 
 def test_two_failures_on_order_of_one_task_between_two_looks_are_two_failures() -> None:
-    heard: list[tuple[int, Event]] = []
+    received: list[tuple[int, Event]] = []
     failed = TaskLost(MIDDLE, reason="killed")
     news = CoordinatorNews(
         crashes=[(BEGAN_US, MIDDLE), (BEGAN_US, MIDDLE)], events=[(BEGAN_US, failed), (BEGAN_US, failed)]
     )
-    told(EventPublisher(three(), BEGAN_US, listening(heard)), heard, news)
-    assert [event.task for _, event in heard if isinstance(event, TaskFailed)] == [MIDDLE, MIDDLE]
+    publish(EventPublisher(three(), BEGAN_US, listening(received)), received, news)
+    assert [event.task for _, event in received if isinstance(event, TaskFailed)] == [MIDDLE, MIDDLE]
 
 
 def test_a_kill_that_never_came_is_told_at_the_end() -> None:
-    heard: list[tuple[int, Event]] = []
+    received: list[tuple[int, Event]] = []
     publisher = EventPublisher(
-        three(), BEGAN_US, listening(heard), [(9_000_000, MIDDLE), (1_000_000, MIDDLE), (2_000_000, UP)]
+        three(), BEGAN_US, listening(received), [(9_000_000, MIDDLE), (1_000_000, MIDDLE), (2_000_000, UP)]
     )
-    told(publisher, heard, CoordinatorNews(crashes=[(BEGAN_US + 1_000_000, MIDDLE)]))
-    events = told(publisher, heard, CoordinatorNews(crashes=[(BEGAN_US + 2_000_000, UP)], events=[finished()]))
+    publish(publisher, received, CoordinatorNews(crashes=[(BEGAN_US + 1_000_000, MIDDLE)]))
+    events = publish(publisher, received, CoordinatorNews(crashes=[(BEGAN_US + 2_000_000, UP)], events=[finished()]))
     missed = [event for event in events if isinstance(event, KillMissed)]
     assert [(kill.task, kill.after_us) for kill in missed] == [(MIDDLE, 9_000_000)]
     assert isinstance(events[-1], Finished)
 
 
 def test_event_times_that_cannot_be_meant_are_told_once() -> None:
-    heard: list[tuple[int, Event]] = []
-    publisher = EventPublisher(three(), BEGAN_US, listening(heard))
+    received: list[tuple[int, Event]] = []
+    publisher = EventPublisher(three(), BEGAN_US, listening(received))
     read = counters(Observed(event_times=[EventTimesRead("up", "at", 5, 7)]))
     warned = [
         event
         for _ in range(2)
-        for event in told(publisher, heard, CoordinatorNews(counters={0: (UP, read)}))
+        for event in publish(publisher, received, CoordinatorNews(counters={0: (UP, read)}))
         if isinstance(event, ImplausibleEventTimes)
     ]
     assert [(warning.source, warning.column, warning.value_us) for warning in warned] == [("up", "at", 5)]
 
 
 def test_kills_that_an_interrupted_run_never_saw_are_told_too() -> None:
-    heard: list[tuple[int, Event]] = []
-    EventPublisher(three(), BEGAN_US, listening(heard), [(9_000_000, DOWN)]).stop(BEGAN_US + 1)
-    assert [type(event) for _, event in heard] == [Progress, KillMissed, Finished]
-    assert heard[-1] == (1, Finished(stopped=True))
+    received: list[tuple[int, Event]] = []
+    EventPublisher(three(), BEGAN_US, listening(received), [(9_000_000, DOWN)]).stop(BEGAN_US + 1)
+    assert [type(event) for _, event in received] == [Progress, KillMissed, Finished]
+    assert received[-1] == (1, Finished(stopped=True))
 
 
 def sample(kind: type[CoordinatorEvent]) -> CoordinatorEvent:
@@ -114,9 +114,9 @@ NOT_FOR_LISTENERS = (CheckpointTriggered, StandbyLost, StandbyPromoted)
 
 @pytest.mark.parametrize("kind", get_args(CoordinatorEvent))
 def test_every_event_of_the_coordinator_is_published_or_known_not_to_be(kind: type[CoordinatorEvent]) -> None:
-    heard: list[tuple[int, Event]] = []
+    received: list[tuple[int, Event]] = []
     event = sample(kind)
-    publisher = EventPublisher(three(), BEGAN_US, listening(heard))
+    publisher = EventPublisher(three(), BEGAN_US, listening(received))
     publisher.publish(CoordinatorNews(events=[(BEGAN_US + 7, event)]), BEGAN_US)
     if isinstance(event, NOT_FOR_LISTENERS):
         expected: list[Event] = []
@@ -124,13 +124,15 @@ def test_every_event_of_the_coordinator_is_published_or_known_not_to_be(kind: ty
         expected = [TaskFailed(task=MIDDLE, how="a chunk is damaged"), Detected(MIDDLE)]
     else:
         expected = [event]
-    assert [(at_us, event) for at_us, event in heard if not isinstance(event, Progress)] == [(7, e) for e in expected]
+    assert [(at_us, event) for at_us, event in received if not isinstance(event, Progress)] == [
+        (7, e) for e in expected
+    ]
 
 
 def last_progress(found: dict[int, tuple[TaskId, ProcessCounters]]) -> Progress:
-    heard: list[tuple[int, Event]] = []
-    events = told(
-        EventPublisher(three(), BEGAN_US, listening(heard)), heard, CoordinatorNews(counters={**found}), BEGAN_US
+    received: list[tuple[int, Event]] = []
+    events = publish(
+        EventPublisher(three(), BEGAN_US, listening(received)), received, CoordinatorNews(counters={**found}), BEGAN_US
     )
     progress = events[-1]
     assert isinstance(progress, Progress)
@@ -156,10 +158,10 @@ def test_a_vertex_lags_as_far_as_the_task_whose_watermark_is_farthest_behind() -
 
 
 def test_what_a_failure_puts_at_stake_is_told_by_the_task_and_not_by_its_standby() -> None:
-    heard: list[tuple[int, Event]] = []
-    publisher = EventPublisher(three(), 0, listening(heard))
+    received: list[tuple[int, Event]] = []
+    publisher = EventPublisher(three(), 0, listening(received))
     publisher.publish(CoordinatorNews(counters={1: (MIDDLE, at_stake(True, 70))}), 10)
     publisher.publish(CoordinatorNews(counters={2: (MIDDLE, at_stake(False, 0))}), 20)
     publisher.publish(CoordinatorNews(crashes=[(30, MIDDLE)]), PROGRESS_US + 10)
-    assert [event.frames_at_stake for _, event in heard if isinstance(event, Progress)] == [{MIDDLE: 70}] * 2
-    assert [event.frames_at_stake for _, event in heard if isinstance(event, TaskFailed)] == [70]
+    assert [event.frames_at_stake for _, event in received if isinstance(event, Progress)] == [{MIDDLE: 70}] * 2
+    assert [event.frames_at_stake for _, event in received if isinstance(event, TaskFailed)] == [70]

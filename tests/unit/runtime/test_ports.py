@@ -71,7 +71,7 @@ def test_an_address_where_another_program_listens_is_no_cluster(other_program: i
         pass
     assert str(refused.value) == (
         f"the port of {address} is taken by a program that is not Ray: give the address that `ray start --head` has "
-        "told, or leave it out"
+        "printed, or leave it out"
     )
 
 

@@ -182,7 +182,7 @@ def test_without_descriptors_no_time_is_spent_existing_connections_go_on_and_it_
     assert child.stdout
     address = child.stdout.readline().strip()
     mine = left.connect(address, b"hello")
-    network.poll_until(lambda: PeerConnected(mine) in network.told[left])
+    network.poll_until(lambda: PeerConnected(mine) in network.events[left])
     strangers = [socket.create_connection((LOCALHOST, Address.parse(address).port)) for _ in range(3 * DESCRIPTORS)]
     network.poll_until(lambda: network.of(left, Received) or network.of(left, Closed))
     assert network.of(left, Received), child.communicate(timeout=30)[1]
@@ -196,7 +196,7 @@ def test_without_descriptors_no_time_is_spent_existing_connections_go_on_and_it_
     for stranger in strangers:
         stranger.close()
     another = left.connect(address, b"again")
-    network.poll_until(lambda: PeerConnected(another) in network.told[left])
+    network.poll_until(lambda: PeerConnected(another) in network.events[left])
     left.send(mine, b"end")
     left.poll(0)
     _, errors = child.communicate(timeout=30)

@@ -77,7 +77,7 @@ def test_frames_of_several_megabytes_pass_both_ways_at_once(network: Network, tl
     network.poll_until(lambda: len(network.of(right, Received)) == len(network.of(left, Received)) == 3)
     assert [bytes(event.body or b"") for event in network.of(right, Received)] == bodies
     assert [bytes(event.body or b"")[::-1] for event in network.of(left, Received)] == bodies
-    assert QueueEmptied(mine) in network.told[left]
+    assert QueueEmptied(mine) in network.events[left]
     assert left.unsent_bytes(mine) == right.unsent_bytes(theirs) == 0
 
 
@@ -141,7 +141,7 @@ def test_a_peer_that_proves_no_secret_within_tls_is_refused(
     left.connect(right.address, b"let me in")
     with caplog.at_level(logging.WARNING):
         network.poll_until(lambda: network.of(left, Closed))
-    assert network.told[right] == []
+    assert network.events[right] == []
     assert "does not have the job's secret" in caplog.text
 
 
@@ -176,7 +176,7 @@ def test_a_client_with_a_certificate_of_another_authority_is_refused(
     left.connect(right.address, b"hello")
     with caplog.at_level(logging.WARNING):
         network.poll_until(lambda: network.of(left, Closed))
-    assert network.told[right] == []
+    assert network.events[right] == []
     assert "no TLS: unable to get local issuer certificate" in caplog.text
 
 
@@ -190,7 +190,7 @@ def test_a_client_without_a_certificate_is_refused(
     left.connect(right.address, b"hello")
     with caplog.at_level(logging.WARNING):
         network.poll_until(lambda: network.of(left, Closed))
-    assert network.told[right] == []
+    assert network.events[right] == []
     assert "peer did not return a certificate" in caplog.text
 
 
@@ -200,7 +200,7 @@ def test_an_acceptor_of_another_authority_gets_no_frame(network: Network, tls: T
     left.send(number, b"confidential")
     network.poll_until(lambda: network.of(left, Closed))
     assert "no TLS: self-signed certificate in certificate chain" in network.of(left, Closed)[0].reason
-    assert network.told[right] == []
+    assert network.events[right] == []
 
 
 def test_tls_below_1_3_is_refused(
@@ -216,7 +216,7 @@ def test_tls_below_1_3_is_refused(
     with caplog.at_level(logging.WARNING):
         network.poll_until(lambda: network.of(left, Closed))
     assert "unsupported protocol" in caplog.text
-    assert network.told[right] == []
+    assert network.events[right] == []
 
 
 def test_a_connection_closed_midway_through_a_frame_is_told_and_the_others_go_on(network: Network, tls: Tls) -> None:

@@ -42,7 +42,7 @@ def test_a_frame_arrives_as_it_was_sent(network: Network, other_node: str) -> No
     left.send(mine, b"header", [encode_batch(batch)])
     network.poll_until(lambda: network.of(right, Received))
     received = network.of(right, Received)[0]
-    assert Accepted(theirs, b"from left") in network.told[right]
+    assert Accepted(theirs, b"from left") in network.events[right]
     assert received.header == b"header"
     assert received.body is not None
     assert decode_batch(received.body, batch.schema).equals(batch)
@@ -72,7 +72,7 @@ def test_frames_larger_than_every_buffer_arrive_and_the_sender_learns_when_they_
     network.poll_until(lambda: len(network.of(right, Received)) == 3)
     assert [bytes(event.body or b"") for event in network.of(right, Received)] == bodies
     assert [event.header for event in network.of(right, Received)] == [body[:300_000] for body in bodies]
-    assert QueueEmptied(mine) in network.told[left]
+    assert QueueEmptied(mine) in network.events[left]
     assert left.unsent_bytes(mine) == 0
 
 
@@ -81,7 +81,7 @@ def test_frames_queued_before_the_handshake_arrive_after_it(network: Network) ->
     number = left.connect(right.address, b"hello")
     left.send(number, b"early", [b"body" * 10_000])
     network.poll_until(lambda: network.of(right, Received))
-    assert [type(event) for event in network.told[right]] == [Accepted, Received]
+    assert [type(event) for event in network.events[right]] == [Accepted, Received]
 
 
 def test_an_accepting_side_may_send_large_frames_at_once(network: Network) -> None:
@@ -90,8 +90,8 @@ def test_an_accepting_side_may_send_large_frames_at_once(network: Network) -> No
     network.poll_until(lambda: network.of(right, Accepted))
     right.send(network.of(right, Accepted)[0].connection, b"h" * 10_000, [b"x" * 1_000_000])
     network.poll_until(lambda: network.of(left, Received))
-    assert [type(event) for event in network.told[left]] == [PeerConnected, Received]
-    assert network.told[left][0] == PeerConnected(number)
+    assert [type(event) for event in network.events[left]] == [PeerConnected, Received]
+    assert network.events[left][0] == PeerConnected(number)
 
 
 def test_a_decoded_batch_outlives_its_connection(network: Network) -> None:
@@ -102,7 +102,7 @@ def test_a_decoded_batch_outlives_its_connection(network: Network) -> None:
         left.send(mine, b"", [encode_batch(batch)])
     network.poll_until(lambda: len(network.of(right, Received)) == 5)
     batches = [decode_batch(event.body, batch.schema) for event in network.of(right, Received) if event.body]
-    network.told[right].clear()
+    network.events[right].clear()
     right.close()
     network.endpoints.remove(right)
     assert [found.equals(batch) for found in batches] == [True] * 5
@@ -129,7 +129,7 @@ def test_a_peer_that_does_not_know_the_secret_is_refused_on_both_sides(
     left.send(number, b"poison")
     with caplog.at_level(logging.WARNING):
         network.poll_until(lambda: network.of(left, Closed))
-    assert network.told[right] == []
+    assert network.events[right] == []
     assert "does not have the job's secret" in caplog.text
 
 
@@ -162,7 +162,7 @@ def test_who_does_not_prove_the_secret_in_time_is_closed(network: Network) -> No
     right.poll(0)
     stranger.settimeout(5)
     assert b"".join(iter(lambda: stranger.recv(4096), b""))[:4] == MAGIC
-    assert network.told[right] == []
+    assert network.events[right] == []
     stranger.close()
 
 
@@ -188,7 +188,7 @@ def test_random_bytes_hurt_no_other_connection(network: Network, seed: int) -> N
     for stranger in strangers:
         stranger.sendall(garbage(chance))
         left.send(mine, b"good")
-        network.told[right] += right.poll(0)
+        network.events[right] += right.poll(0)
     network.poll_until(lambda: len(network.of(right, Received)) == 3)
     assert all(event.header == b"good" for event in network.of(right, Received))
     assert network.of(right, Closed) == []
