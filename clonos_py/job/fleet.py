@@ -81,30 +81,30 @@ class Fleet:
     def _of(self, task: TaskId) -> Iterable[TaskProcess]:
         return self._of_task.get(task, {}).values()
 
-    def best(self, task: TaskId, at_leisure: bool, crowded: Collection[int]) -> TaskProcess | None:
+    def best(self, task: TaskId, first_deployment: bool, occupied: Collection[int]) -> TaskProcess | None:
         """The standby to promote. First choice is one that starts where the task ran, then one that has started, then
-        the one with the newest state, then one whose host process is not ``crowded``. If no failed task waits
-        (``at_leisure``), a standby that shares no host process goes before one that has started."""
+        the one with the newest state, then one whose host process is not ``occupied``. If no failed task waits
+        (``first_deployment``), a standby that shares no host process goes before one that has started."""
 
         def cost(process: TaskProcess) -> tuple[bool, bool, bool, int, bool, int]:
-            in_crowd = process.host_process != 0 and process.host_process in crowded
-            shares = at_leisure and process.host_process != 0 and process.shares
+            on_occupied = process.host_process != 0 and process.host_process in occupied
+            shares = first_deployment and process.host_process != 0 and process.shares
             unreached = process.address is None
-            return not process.reuses, shares, unreached, -process.prepared, in_crowd, process.number
+            return not process.reuses, shares, unreached, -process.prepared, on_occupied, process.number
 
         return min(self.standbys(task), key=cost, default=None)
 
     def co_located_standbys(self) -> list[TaskProcess]:
         """Standbys that share the host process of an active or promoted task."""
-        host_processes = self._homes_of_tasks()
+        host_processes = self._task_host_processes()
         return [p for p in self.with_role(Role.STANDBY) if p.host_process in host_processes]
 
-    def resident(self, task: TaskId) -> list[TaskProcess]:
+    def separate_standbys(self, task: TaskId) -> list[TaskProcess]:
         """Standbys of a task that do not have to leave: their host process runs no task."""
-        host_processes = self._homes_of_tasks()
+        host_processes = self._task_host_processes()
         return [p for p in self.standbys(task) if p.host_process not in host_processes]
 
-    def _homes_of_tasks(self) -> set[int]:
+    def _task_host_processes(self) -> set[int]:
         return {p.host_process for p in self.with_role(Role.PROMOTED, Role.ACTIVE) if p.host_process}
 
     def with_role(self, *roles: Role) -> list[TaskProcess]:

@@ -3,7 +3,7 @@
 The limit follows how long answers take. On an overloaded machine, or across a slow network, every answer is late. A
 process that is as late as all others has not failed; its replacement would be just as late. So the heartbeat timeout is
 only the least limit. The limit grows with the slowest recent answer and with the silence of the other processes, up to
-``_PATIENCE_MAX`` times the timeout.
+``_LIMIT_MAX`` times the timeout.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from clonos_py.job.fleet import TaskProcess
 from clonos_py.model.messages import Ping, Pong
 from clonos_py.model.times import MAX_TIME
 
-_PATIENCE_MAX = 8
+_LIMIT_MAX = 8
 """A process that is silent for this many heartbeat timeouts has failed, however late the others are."""
 _MARGIN = 4
 """A process may be this many times as late as the others."""
-_FORGETTING = 50
+_DECAY = 50
 """With each heartbeat the slowest answer decays by one part in this many."""
 _PROMPT_SHARE = 4
 """If one process in this many answers in time, then the lateness of the others is their own."""
@@ -51,28 +51,28 @@ class Heartbeat:
         if context.now_us < self.next_us:
             return []
         self.start()
-        self._slowest_us -= self._slowest_us // _FORGETTING
+        self._slowest_us -= self._slowest_us // _DECAY
         reachable = [process for process in context.fleet.processes.values() if process.address is not None]
-        patience_us = self._patience_us(reachable)
-        number = self._ask_anew()
+        limit_us = self._limit_us(reachable)
+        number = self._new_ping()
         silent = []
         for process in reachable:
-            if context.now_us - process.last_seen_us > patience_us:
+            if context.now_us - process.last_seen_us > limit_us:
                 silent.append(process)
             else:
                 context.send(process, Ping(number))
         return silent
 
-    def _patience_us(self, processes: list[TaskProcess]) -> int:
+    def _limit_us(self, processes: list[TaskProcess]) -> int:
         timeout_us = self._context.policy.heartbeat_timeout_us
         silences = sorted(self._context.now_us - process.last_seen_us for process in processes)
         prompt_us = silences[len(silences) // _PROMPT_SHARE] if len(silences) > 1 else 0
-        return min(max(timeout_us, _MARGIN * max(prompt_us, self._slowest_us)), _PATIENCE_MAX * timeout_us)
+        return min(max(timeout_us, _MARGIN * max(prompt_us, self._slowest_us)), _LIMIT_MAX * timeout_us)
 
-    def _ask_anew(self) -> int:
+    def _new_ping(self) -> int:
         """Registers a new ping and returns its number."""
         context = self._context
-        oldest_us = context.now_us - _PATIENCE_MAX * context.policy.heartbeat_timeout_us
+        oldest_us = context.now_us - _LIMIT_MAX * context.policy.heartbeat_timeout_us
         self._asked_us = {number: at_us for number, at_us in self._asked_us.items() if at_us > oldest_us}
         self._number += 1
         self._asked_us[self._number] = context.now_us
@@ -84,6 +84,6 @@ class Heartbeat:
         if asked_us is not None:
             self._slowest_us = max(self._slowest_us, self._context.now_us - asked_us)
 
-    def ask(self, process: TaskProcess) -> None:
+    def ping(self, process: TaskProcess) -> None:
         """Pings a suspected process out of turn."""
         self._context.send(process, Ping(self._number))

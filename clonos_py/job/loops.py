@@ -36,7 +36,7 @@ _PROBES_PER_GENERATION = 1 << 32
 
 
 @dataclass
-class _Course:
+class _Detection:
     """The state of the detection for one loop."""
 
     tasks: tuple[TaskId, ...]
@@ -53,11 +53,11 @@ class _Course:
     pause_us: int = _FIRST_PAUSE_US
     quiet: dict[TaskId, int] | None = None
     """By task: the epoch in which it was when the loop held no rows."""
-    told: bool = False
+    end_sent: bool = False
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """A task has failed: the counts do not apply to its replacement."""
-        self.probe, self.answers, self.quiet, self.told = 0, {}, None, False
+        self.probe, self.answers, self.quiet, self.end_sent = 0, {}, None, False
         self.due_us, self.pause_us = 0, _FIRST_PAUSE_US
 
     @property
@@ -74,60 +74,62 @@ class LoopEnds:
 
     def __init__(self, context: CoordinatorContext, protocol: JobCheckpointing, checkpoint: Callable[[], bool]) -> None:
         self._context, self._protocol, self._checkpoint = context, protocol, checkpoint
-        self._courses = [_course(context.plan, loop) for loop in context.plan.loops]
+        self._detections = [_detection(context.plan, loop) for loop in context.plan.loops]
         self._probes = 0
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """A task has failed, or all tasks restart: earlier answers no longer apply."""
-        for course in self._courses:
-            course.forget()
+        for detection in self._detections:
+            detection.reset()
 
     @property
     def wake_us(self) -> int:
         """When ``advance`` must be called next."""
-        return min((c.due_us for c in self._courses if c.due_us and not c.probe and not c.told), default=MAX_TIME)
+        return min(
+            (c.due_us for c in self._detections if c.due_us and not c.probe and not c.end_sent), default=MAX_TIME
+        )
 
     def advance(self, drained: frozenset[TaskId]) -> None:
         """Takes the next step for each loop. All tasks run. ``drained``: the tasks at the end of their input."""
-        for course in self._courses:
-            course.told = course.told or drained.issuperset(course.heads)
-            if drained.issuperset(course.feeders) and not course.told and not course.probe:
-                self._next_step(course)
+        for detection in self._detections:
+            detection.end_sent = detection.end_sent or drained.issuperset(detection.heads)
+            if drained.issuperset(detection.feeders) and not detection.end_sent and not detection.probe:
+                self._next_step(detection)
 
     def answer(self, task: TaskId, message: Probed) -> None:
         """Stores the counts of a task. ``advance`` takes the next step from them."""
-        for course in self._courses:
-            if message.number != course.probe:
+        for detection in self._detections:
+            if message.number != detection.probe:
                 continue
-            course.answers[task] = message
-            if len(course.answers) < len(course.tasks):
+            detection.answers[task] = message
+            if len(detection.answers) < len(detection.tasks):
                 return
-            course.probe = 0
-            if course.empty:
-                course.quiet = {t: answer.epoch for t, answer in course.answers.items()}
-                course.due_us = 0
+            detection.probe = 0
+            if detection.empty:
+                detection.quiet = {t: answer.epoch for t, answer in detection.answers.items()}
+                detection.due_us = 0
             else:
-                course.due_us = self._context.now_us + course.pause_us
-                course.pause_us = min(2 * course.pause_us, _LAST_PAUSE_US)
+                detection.due_us = self._context.now_us + detection.pause_us
+                detection.pause_us = min(2 * detection.pause_us, _LAST_PAUSE_US)
 
-    def _next_step(self, course: _Course) -> None:
-        if course.quiet is not None:
-            self._end(course, course.quiet)
-        elif course.due_us <= self._context.now_us:
-            self._probe(course)
+    def _next_step(self, detection: _Detection) -> None:
+        if detection.quiet is not None:
+            self._end(detection, detection.quiet)
+        elif detection.due_us <= self._context.now_us:
+            self._probe(detection)
 
-    def _probe(self, course: _Course) -> None:
+    def _probe(self, detection: _Detection) -> None:
         self._probes += 1
-        course.probe = self._context.generation * _PROBES_PER_GENERATION + self._probes
-        course.answers = {}
-        self._send(course.tasks, Probe(course.probe))
+        detection.probe = self._context.generation * _PROBES_PER_GENERATION + self._probes
+        detection.answers = {}
+        self._send(detection.tasks, Probe(detection.probe))
 
-    def _end(self, course: _Course, quiet: dict[TaskId, int]) -> None:
+    def _end(self, detection: _Detection, quiet: dict[TaskId, int]) -> None:
         if all(self._protocol.safe_epoch(task) > epoch for task, epoch in quiet.items()):
-            course.told = True
-            self._send(course.heads, EndLoop())
-        elif course.due_us <= self._context.now_us:
-            course.due_us = self._context.now_us + _CHECKPOINT_AGAIN_US if self._checkpoint() else 0
+            detection.end_sent = True
+            self._send(detection.heads, EndLoop())
+        elif detection.due_us <= self._context.now_us:
+            detection.due_us = self._context.now_us + _CHECKPOINT_AGAIN_US if self._checkpoint() else 0
 
     def _send(self, tasks: Collection[TaskId], message: Probe | EndLoop) -> None:
         for task in tasks:
@@ -136,10 +138,10 @@ class LoopEnds:
             self._context.send(owner, message)
 
 
-def _course(plan: PhysicalPlan, loop: Loop) -> _Course:
+def _detection(plan: PhysicalPlan, loop: Loop) -> _Detection:
     channels = [c for c in line_channels(plan) if c.receiver.vertex in loop.members]
     inside = [c for c in channels if c.sender.vertex in loop.members]
-    return _Course(
+    return _Detection(
         tasks=tuple(task for task in plan.tasks if task.vertex in loop.members),
         heads=tuple(task for task in plan.tasks if task.vertex == loop.head),
         feeders=frozenset(c.sender for c in channels if c not in inside),

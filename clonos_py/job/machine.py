@@ -98,7 +98,7 @@ class JobMachine:
         self._unreachable = Unreachable(self._context)
         self._takeover = Takeover(self._context, self._protocol)
         self._loops = LoopEnds(self._context, self._protocol, self._trigger)
-        self._early: list[ToCoordinator | JobEvent] = []
+        self._deferred: list[ToCoordinator | JobEvent] = []
         self._drained: set[int] = set()
         """Processes whose tasks have read all of their input."""
         self._committed: dict[int, int] = {}
@@ -106,10 +106,10 @@ class JobMachine:
         self._stopping = False
         """Whether a stop was requested before all tasks had read all of their input."""
         self._final: int | None = None
-        self._rollbacks_in_vain = 0
-        self._not_moved: set[TaskId] = set()
+        self._rollbacks_without_checkpoint = 0
+        self._without_snapshot: set[TaskId] = set()
         """Tasks without a new snapshot since the last rollback."""
-        self._recoveries_in_vain: Counter[TaskId] = Counter()
+        self._recoveries_without_checkpoint: Counter[TaskId] = Counter()
         self._rollback_reason: str | None = None
         self._committing = {TaskId(v.name, i) for v in plan.vertices if v.commits for i in range(v.parallelism)}
 
@@ -189,13 +189,13 @@ class JobMachine:
         return {process.task: process.number for process in self._fleet.with_role(Role.PROMOTED, Role.ACTIVE)}
 
     @property
-    def kept(self) -> dict[str, int]:
+    def sizes(self) -> dict[str, int]:
         """Sizes of the collections that could grow without bound: aborted checkpoints, pings that may still be
         answered, lost connections."""
         return {
             "aborted": len(self._protocol.void),
             "pings": self._heartbeat.unanswered,
-            "lost_connections": self._unreachable.sought,
+            "lost_connections": self._unreachable.failing,
         }
 
     def _enter(self, cause: JobCause) -> None:
@@ -220,11 +220,11 @@ class JobMachine:
             case messages.Started() if process := self._fleet.get(event.process):
                 process.address, process.host_process = event.address, event.host_process
             case ProcessDied(number):
-                self._takeover.gone(number)
+                self._takeover.process_died(number)
             case AtWork():
                 pass
             case _:
-                self._early.append(event)
+                self._deferred.append(event)
         self._settle()
 
     def _settle(self) -> None:
@@ -236,11 +236,11 @@ class JobMachine:
         self._context.report(CoordinatorReplaced())
         self._enter(JobCause.NOT_DEPLOYED if self._rounds.deploying else JobCause.DEPLOYED)
         if self._rounds.over:
-            self._go_on()
+            self._end_round()
         else:
             self._advance(self._rounds.advance)
-        early, self._early = self._early, []
-        for event in [*self._takeover.failures(), *early]:
+        deferred, self._deferred = self._deferred, []
+        for event in [*self._takeover.failures(), *deferred]:
             self._handle(event)
 
     # ---- deployment and rounds
@@ -257,7 +257,7 @@ class JobMachine:
         self._advance(self._rounds.advance)
         if process.role is Role.STANDBY:
             self._protocol.prepare(process)
-        self._rounds.make_room()
+        self._rounds.dismiss_co_located()
 
     def _report_deployment(self) -> None:
         if self._rounds.deploying:
@@ -271,8 +271,8 @@ class JobMachine:
         Where only a standby is missing, or a task could not restart in its former host process, another process is
         started."""
         overdue = self._starts.overdue() if self.state is not JobState.ENDED else []
-        in_vain = {process.task for process in overdue if not process.reuses}
-        waited_for = sorted(in_vain.intersection(self._rounds.missing))
+        failed = {process.task for process in overdue if not process.reuses}
+        waited_for = sorted(failed.intersection(self._rounds.missing))
         if waited_for:
             self._end("ClusterError", self._starts.complaint(waited_for))
             return
@@ -281,7 +281,7 @@ class JobMachine:
 
     def _on_prepared(self, message: messages.Prepared) -> None:
         self._fleet.processes[message.process].prepared = message.checkpoint
-        self._rounds.make_room()
+        self._rounds.dismiss_co_located()
 
     def _on_not_prepared(self, message: messages.NotPrepared) -> None:
         """A standby could not load its checkpoint. It is not replaced, since another process would read the same
@@ -300,7 +300,7 @@ class JobMachine:
             self._rounds.replace_standby(process.task)
             self._advance(self._rounds.advance)
             return
-        self._loops.forget()
+        self._loops.reset()
         self._rounds.fail(process, event.reason)
         if self.state is JobState.RUNNING:
             self._enter(JobCause.TASK_FAILED)
@@ -316,12 +316,12 @@ class JobMachine:
         try:
             ended = course()
         except ProtocolError as problem:
-            self._roll_back(str(problem), in_vain=not self._protocol.all_go_back)
+            self._roll_back(str(problem), counted=not self._protocol.all_go_back)
             return
         if ended:
-            self._go_on()
+            self._end_round()
 
-    def _go_on(self) -> None:
+    def _end_round(self) -> None:
         self._enter(JobCause.ROUND_OVER)
         self._protocol.begin()
         if self._protocol.wanted:
@@ -335,9 +335,9 @@ class JobMachine:
     def _on_new_effect(self, message: messages.NewEffect) -> None:
         self._rounds.new_effect(self._fleet.processes[message.process].task)
 
-    def _roll_back(self, reason: str, in_vain: bool = True) -> None:
+    def _roll_back(self, reason: str, counted: bool = True) -> None:
         """Restarts all tasks from the last completed checkpoint, in the existing host processes (E9). This is the
-        explicit last resort (D10), or the usual recovery where nothing is logged (E2). ``in_vain``: count it towards
+        explicit last resort (D10), or the usual recovery where nothing is logged (E2). ``counted``: count it towards
         the limit of rollbacks without a completed checkpoint in between. If snapshots fit together only through their
         logs, the job ends instead (E8)."""
         if self._protocol.stores_logs:
@@ -346,16 +346,16 @@ class JobMachine:
         if self._protocol.settling:
             self._rollback_reason = reason
             return
-        self._rollbacks_in_vain += in_vain
-        self._not_moved = set(self._plan.tasks)
+        self._rollbacks_without_checkpoint += counted
+        self._without_snapshot = set(self._plan.tasks)
         self._context.report(RolledBack(self._completed.number, reason))
-        if self._rollbacks_in_vain > self._policy.rollbacks_max:
+        if self._rollbacks_without_checkpoint > self._policy.rollbacks_max:
             self._end("ProtocolError", f"given up after {self._policy.rollbacks_max} rollbacks in vain: {reason}")
             return
         self._protocol.abort("a rollback")
         reuse = self._owners_removed()
         self._drained, self._committed, self._final = set(), {}, None
-        self._loops.forget()
+        self._loops.reset()
         self._context.generation += 1
         self._context.out.append(OpenGeneration(self._context.generation))
         self._enter(JobCause.ROLLED_BACK)
@@ -426,15 +426,15 @@ class JobMachine:
     def _count_progress(self, adopted: Adopted) -> None:
         """Resets failure counters. A checkpoint of all tasks resets all of them, snapshots of some only theirs."""
         if adopted.tasks is None:
-            self._rollbacks_in_vain = 0
-            self._recoveries_in_vain.clear()
+            self._rollbacks_without_checkpoint = 0
+            self._recoveries_without_checkpoint.clear()
             self._unreachable.progress()
             return
         for task in adopted.tasks:
-            self._recoveries_in_vain.pop(task, None)
-        self._not_moved.difference_update(adopted.tasks)
-        if not self._not_moved:
-            self._rollbacks_in_vain = 0
+            self._recoveries_without_checkpoint.pop(task, None)
+        self._without_snapshot.difference_update(adopted.tasks)
+        if not self._without_snapshot:
+            self._rollbacks_without_checkpoint = 0
         self._unreachable.settle()
 
     def _on_checkpoints_retired(self, event: CheckpointsRetired) -> None:
@@ -500,7 +500,7 @@ class JobMachine:
         kind = getattr(errors, message.error, errors.ClonosError)
         if kind.remedy is Remedy.ROLL_BACK:
             self._roll_back(f"{message.message} ({self._operators(message.process)})")
-        elif kind.remedy in (Remedy.RETRY, Remedy.RECOVER_TASK) and not self._in_vain(message.process):
+        elif kind.remedy in (Remedy.RETRY, Remedy.RECOVER_TASK) and not self._recoveries_exhausted(message.process):
             self._replace(message.process, message.message)
         else:
             self._end(message.error, message.message, message.traceback)
@@ -516,11 +516,11 @@ class JobMachine:
     def _on_function_hangs(self, message: messages.FunctionHangNoticed) -> None:
         self._context.report(FunctionHangs(message.reason))
 
-    def _in_vain(self, process: int) -> bool:
+    def _recoveries_exhausted(self, process: int) -> bool:
         """Whether the replacements of this process's task have failed more often than the policy allows."""
         task = self._fleet.processes[process].task
-        self._recoveries_in_vain[task] += 1
-        return self._recoveries_in_vain[task] > self._policy.recoveries_max
+        self._recoveries_without_checkpoint[task] += 1
+        return self._recoveries_without_checkpoint[task] > self._policy.recoveries_max
 
     def _replace(self, process: int, reason: str) -> None:
         self._context.kill_process(process)
@@ -534,7 +534,7 @@ class JobMachine:
         complaint = self._unreachable.complaint(receiver, sender)
         chosen = self._unreachable.suspect(receiver, sender, message.failures)
         if chosen is None:
-            self._heartbeat.ask(sender)
+            self._heartbeat.ping(sender)
         elif complaint is not None:
             self._end("ClusterError", complaint)
         else:

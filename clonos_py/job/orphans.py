@@ -32,7 +32,7 @@ def orphans(plan: PhysicalPlan, failed: Collection[TaskId], survivors: Survivors
     return found
 
 
-def story(plan: PhysicalPlan, found: Mapping[TaskId, TaskId], failed: Iterable[TaskId]) -> str:
+def explanation(plan: PhysicalPlan, found: Mapping[TaskId, TaskId], failed: Iterable[TaskId]) -> str:
     """A message for users."""
     origin, dependant = min(found.items())
     depth = plan.covered

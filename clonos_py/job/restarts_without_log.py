@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from clonos_py.job.context import CoordinatorContext
-from clonos_py.job.orphans import Survivors, orphans, story
+from clonos_py.job.orphans import Survivors, explanation, orphans
 from clonos_py.job.protocols.interface import JobCheckpointing
 from clonos_py.job.recovery import Round
 from clonos_py.model.coordinator_events import RestartedWithoutLog
@@ -27,7 +27,7 @@ class RestartsWithoutLog:
         self._context, self._protocol = context, protocol
         self._incarnations: dict[TaskId, Incarnation] = {}
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """A new generation begins; logs of earlier generations do not count."""
         self._incarnations = {}
 
@@ -62,14 +62,14 @@ class RestartsWithoutLog:
     def _report(self, reason: str) -> None:
         self._context.report(RestartedWithoutLog(self._context.completed.number, reason))
 
-    def judge(self, round_: Round, survivors: Survivors) -> bool:
+    def find_orphans(self, round_: Round, survivors: Survivors) -> bool:
         """Once all have answered: whether more tasks must restart without their log, which takes another round. Raises
         OrphanError if the job prefers consistency."""
         context = self._context
         found = orphans(context.plan, round_.failed - round_.without_log, survivors)
         if not found:
             return False
-        reason = story(context.plan, found, round_.failed)
+        reason = explanation(context.plan, found, round_.failed)
         if not context.policy.availability:
             raise OrphanError(reason)
         self._spread(round_, set(found))

@@ -45,7 +45,7 @@ class Rounds:
         self._round = Round(0, set())
         self.deploying = True
         """Whether no task has run yet in this generation."""
-        self._at_leisure = True
+        self._first_deployment = True
         """Whether no task has run yet at all."""
         self._counters: dict[TaskId, int] = {}
         self._ever_failed: set[TaskId] = set()
@@ -63,12 +63,12 @@ class Rounds:
         start in the host processes of their former processes (``reuse``: by task, the process's number), and standbys
         stay."""
         context = self._context
-        self.deploying, self._at_leisure = True, reuse is None
+        self.deploying, self._first_deployment = True, reuse is None
         self._counters, self._ever_failed = dict.fromkeys(context.plan.tasks, 0), set()
         self._failed_before = set() if reuse is None else set(context.plan.tasks).difference(reuse)
         self._effective = {} if reuse is None else dict.fromkeys(context.plan.tasks, False)
         self._round = Round(self._round.number + 1, set(context.plan.tasks))
-        self._restarts_without_log.forget()
+        self._restarts_without_log.reset()
         self._replaying = set()
         for task in context.plan.tasks:
             if reuse and task in reuse:
@@ -96,7 +96,7 @@ class Rounds:
         context, fleet = self._context, self._context.fleet
         replaced = any(attempt.counter > 1 for attempt in attempts.values())
         self.deploying = not fleet.with_role(Role.ACTIVE) and not replaced
-        self._at_leisure = self.deploying
+        self._first_deployment = self.deploying
         self._counters = {task: attempts[task].counter if task in attempts else 1 for task in context.plan.tasks}
         if not attempts:
             self._counters = dict.fromkeys(context.plan.tasks, 0)
@@ -105,7 +105,7 @@ class Rounds:
             if not self.deploying and fleet.owner(task) is None:
                 context.report(TaskLost(task, "it died while there was no coordinator"))
         self._round = Round(number + 1, set(failed))
-        self.make_room()
+        self.dismiss_co_located()
         self._refill_standbys(set(context.plan.tasks).difference(failed))
 
     def fail(self, process: TaskProcess, reason: str) -> None:
@@ -186,7 +186,7 @@ class Rounds:
     def _candidate(self, task: TaskId, host_processes: Collection[int]) -> TaskProcess | None:
         """The process for a failed task: one already promoted, else the best standby. None if a new one must start."""
         fleet = self._context.fleet
-        found = fleet.owner(task) or fleet.best(task, self._at_leisure, host_processes)
+        found = fleet.owner(task) or fleet.best(task, self._first_deployment, host_processes)
         if found is None:
             self._context.start_process(task)
         return found
@@ -247,7 +247,7 @@ class Rounds:
             self._protocol.skip_to(newest_epoch_named(context.plan, round_.answers, self._protocol.epoch))
         else:
             survivors = {context.fleet.processes[answer.process].task: answer for answer in round_.answers}
-            if not context.plan.rollback and self._restarts_without_log.judge(round_, survivors):
+            if not context.plan.rollback and self._restarts_without_log.find_orphans(round_, survivors):
                 self._restart(round_.failed)
                 self._abandon_replays(self._round)
                 return self.advance()
@@ -263,11 +263,11 @@ class Rounds:
             self._report(StandbyActivated(task, owner.attempt))
         self._refill_standbys(round_.failed)
         round_.failed, round_.without_log = set(), set()
-        self.make_room()
+        self.dismiss_co_located()
         if self.deploying:
             standbys = sum(vertex.parallelism * vertex.standbys for vertex in context.plan.vertices)
             context.report(Deployed(len(context.plan.tasks), standbys))
-        self.deploying = self._at_leisure = False
+        self.deploying = self._first_deployment = False
         self._failed_before = set()
         return True
 
@@ -288,13 +288,15 @@ class Rounds:
                 self.fail(owner, f"its state does not fit the restart point of {named}")
                 context.start_process(task, owner.number)
 
-    def make_room(self) -> None:
+    def dismiss_co_located(self) -> None:
         """Dismisses standbys that share a host process with a task, once others elsewhere have as new a checkpoint."""
         context = self._context
         for standby in context.fleet.co_located_standbys() if self.over else []:
             for _ in range(self._lacking(standby.task)):
                 context.start_process(standby.task)
-            others = [p for p in context.fleet.resident(standby.task) if p.address and p.prepared >= standby.prepared]
+            others = [
+                p for p in context.fleet.separate_standbys(standby.task) if p.address and p.prepared >= standby.prepared
+            ]
             if len(others) >= self._wanted(standby.task):
                 context.dismiss(standby)
                 context.report(StandbyLost(standby.task, "its process has become another task's"))
@@ -308,7 +310,7 @@ class Rounds:
         return self._context.plan.by_name[task.vertex].standbys
 
     def _lacking(self, task: TaskId) -> int:
-        return self._wanted(task) - len(self._context.fleet.resident(task))
+        return self._wanted(task) - len(self._context.fleet.separate_standbys(task))
 
     def _refill_standbys(self, tasks: set[TaskId]) -> None:
         context = self._context

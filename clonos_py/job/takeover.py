@@ -23,7 +23,7 @@ from clonos_py.model.messages import StatusReport
 from clonos_py.model.segments import Incarnation
 from clonos_py.model.times import MAX_TIME
 
-_PATIENCE = 2
+_TIMEOUTS = 2
 """Heartbeat timeouts that may pass after the last answer. While other processes answer, a process is only slow."""
 
 
@@ -41,7 +41,7 @@ class Takeover:
         """Requests the status of all processes. ``roster``: every process that may still run, by number."""
         context = self._context
         self._awaited = set(roster)
-        self._be_patient()
+        self._extend_deadline()
         for number, task in sorted(roster.items()):
             context.send(context.fleet.adopt(number, task, context.now_us), messages.StatusRequest())
 
@@ -54,12 +54,12 @@ class Takeover:
         if message.process in self._awaited:
             self._awaited.remove(message.process)
             self._answers[message.process] = message
-            self._be_patient()
+            self._extend_deadline()
 
-    def _be_patient(self) -> None:
-        self.until_us = self._context.now_us + _PATIENCE * self._context.policy.heartbeat_timeout_us
+    def _extend_deadline(self) -> None:
+        self.until_us = self._context.now_us + _TIMEOUTS * self._context.policy.heartbeat_timeout_us
 
-    def gone(self, number: int) -> None:
+    def process_died(self, number: int) -> None:
         """The process has ended."""
         self._context.fleet.remove(number)
         self._awaited.discard(number)
@@ -144,4 +144,4 @@ class Takeover:
 
     def _dismiss(self, number: int) -> None:
         self._context.kill_process(number)
-        self.gone(number)
+        self.process_died(number)

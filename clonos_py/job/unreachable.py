@@ -27,49 +27,51 @@ class Unreachable:
         self._context = context
         self._since_us: dict[tuple[int, int], int] = {}
         """By process numbers of receiver and sender: when the connection first failed."""
-        self._sought_us: dict[tuple[TaskId, TaskId], int] = {}
+        self._last_failure_us: dict[tuple[TaskId, TaskId], int] = {}
         """By receiver and sender: when a connection attempt last failed."""
         self._replaced: Counter[tuple[TaskId, TaskId]] = Counter()
 
     @property
-    def sought(self) -> int:
+    def failing(self) -> int:
         """The number of connections lost since data last flowed between all tasks."""
         return len(self._since_us)
 
     def progress(self) -> None:
         """A checkpoint is complete: data flows between all tasks, so all connections work."""
         self._since_us.clear()
-        self._sought_us.clear()
+        self._last_failure_us.clear()
         self._replaced.clear()
 
     def settle(self) -> None:
         """Drops the connections that have not failed for the connection timeout: they work again."""
         context = self._context
         limit_us = context.now_us - context.policy.connection_timeout_us
-        for pair in [pair for pair, at_us in self._sought_us.items() if at_us < limit_us]:
-            del self._sought_us[pair]
+        for pair in [pair for pair, at_us in self._last_failure_us.items() if at_us < limit_us]:
+            del self._last_failure_us[pair]
             self._replaced.pop(pair, None)
         tasks = {number: process.task for number, process in context.fleet.processes.items()}
         self._since_us = {
-            (r, s): at_us for (r, s), at_us in self._since_us.items() if (tasks.get(r), tasks.get(s)) in self._sought_us
+            (r, s): at_us
+            for (r, s), at_us in self._since_us.items()
+            if (tasks.get(r), tasks.get(s)) in self._last_failure_us
         }
 
     def suspect(self, receiver: TaskProcess, sender: TaskProcess, failures: int) -> TaskProcess | None:
         """Handles a report that ``receiver`` has lost its connection to ``sender``, or could not open one, for the
         ``failures``-th time in a row. Returns the process to replace if this has lasted too long."""
         pair = receiver.number, sender.number
-        self._sought_us[receiver.task, sender.task] = self._context.now_us
+        self._last_failure_us[receiver.task, sender.task] = self._context.now_us
         if failures <= 1:
             self._since_us[pair] = self._context.now_us
         since_us = self._since_us.setdefault(pair, self._context.now_us)
         if self._context.now_us - since_us < self._context.policy.connection_timeout_us:
             return None
-        chosen = self._worse(receiver, sender)
+        chosen = self._to_replace(receiver, sender)
         self._since_us = {known: at_us for known, at_us in self._since_us.items() if chosen.number not in known}
         self._replaced[receiver.task, sender.task] += 1
         return chosen
 
-    def _worse(self, receiver: TaskProcess, sender: TaskProcess) -> TaskProcess:
+    def _to_replace(self, receiver: TaskProcess, sender: TaskProcess) -> TaskProcess:
         """The process with more failing connections. If the numbers are equal: receiver and sender in turn."""
         alive = self._context.fleet.processes
         missed = Counter(end for pair in self._since_us if alive.keys() >= set(pair) for end in pair)

@@ -20,7 +20,7 @@ from clonos_py.model.segments import ALL_TASKS, StableMark
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.model.times import MAX_TIME
 
-_UNHEARD_MAX = 2
+_UNSEEN_MAX = 2
 """How many checkpoints a lost coordinator may have triggered that no running process has received. One is under way at
 a time, and a process that has received the next has received the one before."""
 
@@ -181,7 +181,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
 
     def resume(self, newest: int) -> None:
         """Every checkpoint that the lost coordinator triggered after the last completed one is void."""
-        self._last = max(newest, self.completed.number) + _UNHEARD_MAX
+        self._last = max(newest, self.completed.number) + _UNSEEN_MAX
         self._aborted = list(range(self.completed.number + 1, self._last + 1))
 
     def skip_to(self, epoch: int) -> None:

@@ -31,7 +31,7 @@ from clonos_py.model.segments import StableMark
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.process.contract import TaskProgress
 
-_PRESS_ON_US = 1_000_000
+_CALL_AGAIN_US = 1_000_000
 _History = Sequence[TaskHandle]
 """The snapshots of one task, oldest first."""
 
@@ -48,11 +48,11 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         self._histories: dict[TaskId, _History] = {}
         self._safe: dict[TaskId, TaskHandle] = {}
         """By task: its snapshot on the recovery line of all tasks."""
-        self._pressed: dict[TaskId, dict[TaskId, int]] = {}
+        self._near_budget: dict[TaskId, dict[TaskId, int]] = {}
         """By task whose retained frames take half of their budget: the epochs that its receivers had on the line."""
-        self._press_on_us = 0
-        """The time before which the pressed tasks are not called again."""
-        self._told: frozenset[TaskId] = frozenset()
+        self._call_again_us = 0
+        """The time before which the tasks are not called again for these."""
+        self._reported_failed: frozenset[TaskId] = frozenset()
         """The failed tasks of the last report."""
         self._durable = 0
         self._before_line: Counter[TaskId] = Counter()
@@ -89,8 +89,8 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         """Calls all tasks, again after a pause, until the line passes what the receivers of ``task`` cover now."""
         plan = self._context.plan
         receivers = {plan.receiver(channel) for channel in plan.outputs[task]}
-        self._pressed[task] = {receiver: self.safe_epoch(receiver) for receiver in receivers}
-        if self._press_on_us <= self._context.now_us:
+        self._near_budget[task] = {receiver: self.safe_epoch(receiver) for receiver in receivers}
+        if self._call_again_us <= self._context.now_us:
             self._call_all()
         return False
 
@@ -117,19 +117,19 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         newest = {task: history[-1].checkpoint for task, history in self._histories.items()}
         moved = [t for t, handle in self._safe.items() if before.get(t) != handle or newest[t] != self.epoch(t)]
         super().announce(manifest, {*tasks, *moved})
-        self._press_on()
+        self._call_again()
 
-    def _press_on(self) -> None:
-        self._pressed = {
+    def _call_again(self) -> None:
+        self._near_budget = {
             task: epochs
-            for task, epochs in self._pressed.items()
+            for task, epochs in self._near_budget.items()
             if any(self.safe_epoch(receiver) == epoch for receiver, epoch in epochs.items())
         }
-        if self._pressed and self._press_on_us <= self._context.now_us:
+        if self._near_budget and self._call_again_us <= self._context.now_us:
             self._call_all()
 
     def _call_all(self) -> None:
-        self._press_on_us = self._context.now_us + _PRESS_ON_US
+        self._call_again_us = self._context.now_us + _CALL_AGAIN_US
         self._call(self._context.plan.tasks)
 
     def _finished(self, task: TaskId) -> bool:
@@ -160,12 +160,12 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         return True
 
     def _report(self, failed: Collection[TaskId], invalid: int) -> None:
-        if self._durable and self._told != frozenset(failed):
-            self._told = frozenset(failed)
+        if self._durable and self._reported_failed != frozenset(failed):
+            self._reported_failed = frozenset(failed)
             self._context.report(WentBack(len(failed), invalid, self._durable))
 
     def begin(self) -> None:
-        self._told = frozenset()
+        self._reported_failed = frozenset()
         super().begin()
 
     # ---- where tasks restart

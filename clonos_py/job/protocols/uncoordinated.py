@@ -36,7 +36,7 @@ _GATHER_US = 100_000
 """How long snapshots are gathered for one manifest; at most a tenth of the interval."""
 _PAUSE_US = 1_000
 """The least time before the next attempt to write a manifest that cannot be written now."""
-_UNHEARD_MAX = 2
+_UNSEEN_MAX = 2
 """How many numbers per task a lost coordinator may have used that no running process has received."""
 
 
@@ -199,7 +199,7 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         self._gathered.append((process, handle))
 
     def _write(self) -> None:
-        self._drop_dead()
+        self._drop_failed()
         if self._writing is not None:
             self._gather_later()
             return
@@ -253,10 +253,10 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         return len(durable_ms), sum(durable_ms) / max(len(durable_ms), 1)
 
     def abort(self, reason: str) -> None:
-        self._drop_dead()
+        self._drop_failed()
         self._writing = None
 
-    def _drop_dead(self) -> None:
+    def _drop_failed(self) -> None:
         """Drops gathered snapshots of failed tasks, from which their replacements do not start. Others remain valid."""
         active = {process.number for process in self._context.fleet.with_role(Role.ACTIVE)}
         self._gathered = [found for found in self._gathered if found[0] in active]
@@ -282,7 +282,7 @@ class UncoordinatedCheckpoints(JobCheckpointing):
     # ---- a new coordinator, or a new run
 
     def resume(self, newest: int) -> None:
-        self._last = max(newest, self.completed.number) + _UNHEARD_MAX * len(self._context.plan.tasks)
+        self._last = max(newest, self.completed.number) + _UNSEEN_MAX * len(self._context.plan.tasks)
 
     def skip_to(self, epoch: int) -> None:
         self._last = max(self._last, epoch)

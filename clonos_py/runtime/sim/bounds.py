@@ -118,13 +118,13 @@ class Bounds:
 
     def completed(self, job: JobMachine) -> None:
         """The coordinator has just reported a checkpoint complete."""
-        kept = job.kept
+        sizes = job.sizes
         most = 0 if self._coordinated else 1  # uncoordinated: only the number up to which snapshots were given up
-        check(kept["aborted"] <= most, f"the coordinator keeps the numbers of {kept['aborted']} aborted checkpoints")
-        check(kept["pings"] <= _PINGS_MAX, f"the coordinator keeps {kept['pings']} pings")
+        check(sizes["aborted"] <= most, f"the coordinator keeps the numbers of {sizes['aborted']} aborted checkpoints")
+        check(sizes["pings"] <= _PINGS_MAX, f"the coordinator keeps {sizes['pings']} pings")
         check(
-            not kept["lost_connections"] or not self._coordinated,
-            f"the coordinator keeps {kept['lost_connections']} lost connections, though data flows everywhere",
+            not sizes["lost_connections"] or not self._coordinated,
+            f"the coordinator keeps {sizes['lost_connections']} lost connections, though data flows everywhere",
         )
 
     # ---- event time

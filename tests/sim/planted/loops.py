@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from clonos_py.causal.determinants import LoopEnd
-from clonos_py.job.loops import LoopEnds, _Course
+from clonos_py.job.loops import LoopEnds, _Detection
 from clonos_py.link import instructions as io
 from clonos_py.link.checkpointing.feedback import FeedbackState
 from clonos_py.link.checkpointing.interface import LinkCheckpointing
@@ -64,7 +64,7 @@ def feedback_holds_tasks_back(patch: pytest.MonkeyPatch) -> None:
 @in_loops()
 def a_loop_ends_when_rows_are_on_their_way(patch: pytest.MonkeyPatch) -> None:
     empty = property(lambda self: all(answer.passive for answer in self.answers.values()))
-    patch.setattr(_Course, "empty", empty)
+    patch.setattr(_Detection, "empty", empty)
 
 
 @in_loops()
@@ -74,7 +74,7 @@ def a_loop_ends_when_rows_wait_to_be_cut_or_are_in_work(patch: pytest.MonkeyPatc
 
 @in_loops()
 def heads_are_not_told_again_after_a_failure(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LoopEnds, "forget", lambda self: None)
+    patch.setattr(LoopEnds, "reset", lambda self: None)
 
 
 @in_loops(protocol=UNCOORDINATED)

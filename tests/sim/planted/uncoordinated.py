@@ -75,7 +75,7 @@ def sinks_commit_before_the_snapshot_counts(patch: pytest.MonkeyPatch) -> None:
 
 @alone("kill", "crash")
 def what_a_dead_task_has_stored_counts_after_its_restart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(UncoordinatedCheckpoints, "_drop_dead", lambda self: None)
+    patch.setattr(UncoordinatedCheckpoints, "_drop_failed", lambda self: None)
 
 
 @alone("kill", "crash")

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from clonos_py.job.orphans import orphans, story
+from clonos_py.job.orphans import explanation, orphans
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import HeldLogsReport
 from clonos_py.model.plan import PhysicalPlan
@@ -144,7 +144,7 @@ def test_the_story_names_who_depends_on_what() -> None:
     plan = graph("ab", "bc", sharing_depth=1)
     dead = {task("a"), task("b")}
     found = orphans(plan, dead, {task("c"): survivor(plan, task("c"))})
-    assert story(plan, found, dead) == (
+    assert explanation(plan, found, dead) == (
         "c[0] depends on a[0], whose determinants died with a[0], b[0]: sharing depth 1 covers 1 consecutive failures"
     )
 

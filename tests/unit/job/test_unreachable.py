@@ -54,11 +54,11 @@ def test_connections_that_are_made_again_each_time_replace_nobody() -> None:
 def test_connections_that_were_lost_are_forgotten_with_the_next_checkpoint() -> None:
     stage = deployed(policy=POLICY)
     stage.say(Suspect(stage.process(SINK), MIDDLE, 1))
-    assert stage.machine.kept["lost_connections"] == 1
+    assert stage.machine.sizes["lost_connections"] == 1
     stage.say(RequestCheckpoint(stage.process(MIDDLE)))
     stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
     stage.say(ManifestWritten(1))
-    assert stage.machine.kept["lost_connections"] == 0
+    assert stage.machine.sizes["lost_connections"] == 0
 
 
 def test_a_checkpoint_that_completes_shows_that_replacements_were_not_in_vain() -> None:
