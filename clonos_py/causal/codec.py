@@ -244,11 +244,11 @@ class _Copies:
 
 def _copy(found: list[Determinant], distance: int, length: int, most: int) -> int:
     if not 0 < distance <= len(found) or length > most:
-        raise ValueError("a copy of what is not there, or of too much")
+        raise ValueError("a copy from before the first determinant, or of too many")
     for _ in range(length):
         determinant = found[-distance]
         if not isinstance(determinant, InputOrder | FrameBatch):
-            raise ValueError("a copy of something else than arrivals")
+            raise ValueError("a copy of determinants that are not arrivals")
         found.append(determinant)
     return length
 

@@ -85,7 +85,7 @@ class Gate:
         self.writer.codec = LogCodec(self.writer.epoch)
         for segment in segments:
             if segment.start != expected:
-                raise ProtocolError(f"the log to replay goes on at {segment.start}, the snapshot ends at {expected}")
+                raise ProtocolError(f"the log to replay continues at {segment.start}, not at {expected}")
             self._replay.extend(self.writer.codec.load(segment))
             expected = segment.stop
 
@@ -133,7 +133,7 @@ class Gate:
     def take_next(self, count: int) -> list[Determinant]:
         """Consumes the next ``count`` determinants, which form one event. Raises DivergenceError if there are fewer."""
         if len(self._replay) < count:
-            raise DivergenceError(f"the log says that {count} events were one, and ends after {len(self._replay)}")
+            raise DivergenceError(f"the log ends after {len(self._replay)} of {count} determinants of one event")
         return [self.take() for _ in range(count)]
 
     def record(self, determinant: Determinant) -> None:

@@ -136,7 +136,7 @@ def _after(before: HmnrStamp, reader: _Reader) -> HmnrStamp:
     """The stamp after ``before`` that the difference describes."""
     tasks, flags = len(before.checkpoints), reader.byte()
     if not flags or flags & _WHOLE:
-        raise ValueError(f"{flags} says nothing")
+        raise ValueError(f"flags {flags} describe no difference")
     clock, greater, taken, checkpoints = before.clock, before.greater, before.taken, before.checkpoints
     if flags & _CLOCK:
         clock += reader.number(least=1)
@@ -213,7 +213,7 @@ class _Reader:
 
     def byte(self) -> int:
         if self._position >= len(self._data):
-            raise ValueError("they end too early")
+            raise ValueError("too few bytes")
         self._position += 1
         return self._data[self._position - 1]
 
@@ -266,7 +266,7 @@ class _Reader:
 
     def end(self) -> None:
         if self._position != len(self._data):
-            raise ValueError("more follows")
+            raise ValueError("trailing bytes")
 
 
 def packed(bits: int, tasks: int) -> bytes:

@@ -67,12 +67,12 @@ def read(newest: Mark, file: Callable[[Mark], tuple[bytes, str]], job: str) -> t
     while manifests.is_delta(content):
         delta = manifests.decode_delta(content, job, path, mark)
         if delta.base.checkpoint >= delta.checkpoint:
-            raise CheckpointError(f"{path} goes on from a later manifest than itself; {DAMAGED_REMEDY}")
+            raise CheckpointError(f"{path} has a base later than itself; {DAMAGED_REMEDY}")
         deltas.append(delta)
         mark = delta.base.checkpoint, delta.generation
         content, base_path = file(mark)
         if manifests.checksum(content) != delta.base.checksum:
-            raise CheckpointError(f"{base_path} is not the manifest that {path} goes on from; {DAMAGED_REMEDY}")
+            raise CheckpointError(f"{base_path} is not the base of {path}; {DAMAGED_REMEDY}")
         path = base_path
     manifest, marks = manifests.decode(content, job, path, mark), [mark]
     for delta in reversed(deltas):
@@ -91,7 +91,7 @@ def composed(base: Manifest, delta: ManifestDelta) -> Manifest:
         earlier = [known[task, epoch] for task, (*before, _) in epochs.items() for epoch in before]
     except (KeyError, ValueError) as unknown:
         raise CheckpointError(
-            f"the manifest of checkpoint {delta.checkpoint} names a snapshot that is nowhere, {unknown}; "
+            f"the manifest of checkpoint {delta.checkpoint} names a snapshot that no file holds, {unknown}; "
             f"{DAMAGED_REMEDY}"
         ) from unknown
     return msgspec.structs.replace(

@@ -141,7 +141,7 @@ class JobMachine:
         """Processes one message or event and returns the instructions that follow."""
         self._context.attend(now_us, self.wake_us)
         if type(event) not in self._HANDLERS:
-            raise ProtocolError(f"the coordinator knows no event {event!r}; last events: {self._last}")
+            raise ProtocolError(f"the coordinator cannot handle event {event!r}; last events: {self._last}")
         self._last.add(type(event))
         if self.state is JobState.TAKING_OVER:
             self._collect_status(event)
@@ -350,7 +350,10 @@ class JobMachine:
         self._without_snapshot = set(self._plan.tasks)
         self._context.report(RolledBack(self._completed.number, reason))
         if self._rollbacks_without_checkpoint > self._policy.rollbacks_max:
-            self._end("ProtocolError", f"given up after {self._policy.rollbacks_max} rollbacks in vain: {reason}")
+            self._end(
+                "ProtocolError",
+                f"given up after {self._policy.rollbacks_max} rollbacks without a completed checkpoint: {reason}",
+            )
             return
         self._protocol.abort("a rollback")
         reuse = self._owners_removed()

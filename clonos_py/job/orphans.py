@@ -38,7 +38,7 @@ def explanation(plan: PhysicalPlan, found: Mapping[TaskId, TaskId], failed: Iter
     depth = plan.covered
     names = ", ".join(str(task) for task in sorted(failed))
     return (
-        f"{dependant} depends on {origin}, whose determinants died with {names}: sharing depth {depth} covers "
+        f"{dependant} depends on {origin}, whose determinants were lost with {names}: sharing depth {depth} covers "
         f"{depth} consecutive failures"
     )
 

@@ -103,7 +103,7 @@ class Rounds:
         self._ever_failed = set() if self.deploying else set(failed)
         for task in sorted(failed):
             if not self.deploying and fleet.owner(task) is None:
-                context.report(TaskLost(task, "it died while there was no coordinator"))
+                context.report(TaskLost(task, "it failed while there was no coordinator"))
         self._round = Round(number + 1, set(failed))
         self.dismiss_co_located()
         self._refill_standbys(set(context.plan.tasks).difference(failed))
@@ -159,7 +159,7 @@ class Rounds:
             assert owner is not None
             context.fleet.remove(owner.number)
             context.kill_process(owner.number)
-            self.fail(owner, "a task before it restarts without its log; its own cannot be replayed any more")
+            self.fail(owner, "a task upstream restarts without its log, so that this task cannot replay its own")
         return bool(abandoned)
 
     @property

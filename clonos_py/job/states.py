@@ -19,8 +19,8 @@ class JobCause(Enum):
     """What changes the state."""
 
     COORDINATOR_LOST = "another coordinator was lost"
-    NOT_DEPLOYED = "answered, not all deployed"
-    DEPLOYED = "answered, all deployed"
+    NOT_DEPLOYED = "all have answered, not all tasks deployed"
+    DEPLOYED = "all have answered, all tasks deployed"
     ROUND_OVER = "all tasks replay or run"
     TASK_FAILED = "a task failed"
     ROLLED_BACK = "rollback"

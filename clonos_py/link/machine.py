@@ -120,7 +120,7 @@ class LinkMachine:
         model.errors; the process has then failed, and later events of its task are void."""
         handler = self._HANDLERS.get(type(event))
         if handler is None:
-            raise ProtocolError(f"the link of {self.task_id} knows no event {event!r}; last events: {self._last}")
+            raise ProtocolError(f"the link of {self.task_id} cannot handle event {event!r}; last events: {self._last}")
         self._last.add(type(event))
         if self.state is TaskState.FAILED and isinstance(event, task.FromTask):
             return []

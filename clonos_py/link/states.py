@@ -13,7 +13,7 @@ class LinkCause(Enum):
 
     PROMOTED = "promoted"
     INPUTS_OPENED = "all inputs opened"
-    BEGUN = "state and log are here"
+    BEGUN = "state and log loaded"
     LOG_USED_UP = "log used up"
     INPUT_ENDED = "all input ended"
     ERROR = "error"

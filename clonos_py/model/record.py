@@ -114,7 +114,7 @@ def _schema(cls: type[Record]) -> pa.Schema:
         return pa.schema([_field(cls, name, annotation) for name, annotation in field_types(cls).items()])
     except RecursionError:
         raise GraphError(
-            f"{cls.__name__} holds itself, by way of its fields, which no column type can: refer to other rows by key"
+            f"{cls.__name__} contains itself, which no column type can express: refer to other rows by key"
         ) from None
 
 

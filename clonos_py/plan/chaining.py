@@ -245,7 +245,7 @@ def _writes_at_once(node: Node) -> bool:
     return isinstance(node.work, WriteSink) and node.work.definition.delivery is Delivery.IDEMPOTENT
 
 
-def most_telling(chain: DraftVertex) -> str:
+def vertex_name(chain: DraftVertex) -> str:
     """The name of a vertex: that of its first stateful operator, else of its source, sink or first operator (P3)."""
     stateful = [operator.name for operator in chain.operators if operator.stateful]
     sinks = [operator.name for operator in chain.operators if operator.sink]

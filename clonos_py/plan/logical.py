@@ -366,9 +366,11 @@ class LogicalGraph:
             node = self.by_id[port.node]
             if isinstance(node.work, RunProcess) and 1 < len(node.work.outputs) > port.port and not readers:
                 lost, every = node.work.outputs[port.port].__name__, ", ".join(o.__name__ for o in node.work.outputs)
-                raise GraphError(f"{node.where}: {node.name}: its {lost} rows go nowhere; take all by .split({every})")
+                raise GraphError(
+                    f"{node.where}: {node.name}: its {lost} rows have no consumer; take all by .split({every})"
+                )
         if not any(isinstance(node.work, WriteSink) for node in self.nodes):
-            raise GraphError(f"job {self.job!r} has no sink: nothing would come of it; end a stream with .sink(...)")
+            raise GraphError(f"job {self.job!r} has no sink: it would have no output; end a stream with .sink(...)")
         return self
 
     def without_dead_ends(self) -> LogicalGraph:

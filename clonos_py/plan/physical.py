@@ -11,7 +11,7 @@ from clonos_py.model.errors import GraphError, SettingError
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
 from clonos_py.model.protocols import ALONE
 from clonos_py.model.retention import Spill
-from clonos_py.plan.chaining import SOURCE, DraftVertex, DraftVertices, edge, most_telling
+from clonos_py.plan.chaining import SOURCE, DraftVertex, DraftVertices, edge, vertex_name
 from clonos_py.plan.event_time import idle_us
 from clonos_py.plan.factories import source_plan
 from clonos_py.plan.framing import Adaptive, rows_per_frame, rows_per_read
@@ -58,7 +58,7 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
     _check_causal_sinks(graph, chosen)
     _check_parallelism(graph, chosen)
     chains = DraftVertices(graph, chosen.parallelism, chosen.chaining)
-    names = {chain.number: most_telling(chain) for chain in chains.chains}
+    names = {chain.number: vertex_name(chain) for chain in chains.chains}
     adaptive = Adaptive(chains.links)
     vertices = tuple(_vertex(chain, names[chain.number], chosen, adaptive) for chain in chains.chains)
     edges = tuple(
@@ -165,8 +165,8 @@ def _check_loops(made: PhysicalPlan, settings: Settings) -> None:
 def _loop_notes(made: PhysicalPlan) -> list[str]:
     names = [vertex.name for vertex in made.vertices]
     return [
-        f"loop at {loop.head!r}: rows go round {', '.join(n for n in names if n in loop.members)}; it ends when all "
-        "that enters it has ended and no rows are left in it"
+        f"loop at {loop.head!r}: rows circulate in {', '.join(n for n in names if n in loop.members)}; it ends when "
+        "all that enters it has ended and no rows are left in it"
         for loop in made.loops
     ]
 
@@ -195,7 +195,7 @@ def _regeneration_notes(chains: DraftVertices, names: dict[int, str], settings: 
 def _depth_notes(made: PhysicalPlan, settings: Settings) -> list[str]:
     if not 0 < settings.sharing_depth < made.depth:
         return []
-    beyond = "rolls back" if settings.beyond_sharing_depth is Preference.CONSISTENCY else "goes on at-least-once"
+    beyond = "rolls back" if settings.beyond_sharing_depth is Preference.CONSISTENCY else "continues at-least-once"
     covered = f"sharing depth {settings.sharing_depth} of {made.depth} covers that many consecutive failures"
     return [f"{covered}; with more at once the job {beyond}"]
 

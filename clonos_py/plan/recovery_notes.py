@@ -11,7 +11,7 @@ from clonos_py.settings.definitions import Guarantee, Settings
 
 _SINKS = {
     Delivery.TRANSACTIONAL: "transactional sinks commit when a checkpoint is complete",
-    Delivery.CAUSAL: "causal sinks show rows at once, and never take them back",
+    Delivery.CAUSAL: "causal sinks show rows at once, and never withdraw them",
     Delivery.IDEMPOTENT: "idempotent sinks show rows at once, and write them again after a failure",
 }
 
@@ -24,8 +24,8 @@ def recovery_notes(graph: LogicalGraph, settings: Settings) -> Iterator[str]:
     found = {node.work.definition.delivery for node in graph.nodes if isinstance(node.work, WriteSink)}
     committed = _BEHIND_THE_LINE if settings.rollback else _ALONE
     alone = {Delivery.TRANSACTIONAL: committed} if settings.protocol in ALONE else {}
-    if told := [line for delivery, line in {**_SINKS, **alone}.items() if delivery in found]:
-        yield "; ".join(told)
+    if lines := [line for delivery, line in {**_SINKS, **alone}.items() if delivery in found]:
+        yield "; ".join(lines)
 
 
 def _restarted(settings: Settings) -> str:
@@ -41,4 +41,4 @@ def _restarted(settings: Settings) -> str:
         case Guarantee.AT_LEAST_ONCE:
             return "the failed task only, from the last completed checkpoint: what it sent since then counts twice"
         case Guarantee.AT_MOST_ONCE:
-            return "the failed task only, which goes on at the present: what it had not passed on is lost"
+            return "the failed task only, which continues with new rows; those that it had not sent on are lost"

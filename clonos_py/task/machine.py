@@ -173,7 +173,7 @@ class TaskMachine:
             case Begin():
                 self._begin(item)
             case _:
-                raise ProtocolError(f"{self.task} knows no event {item!r}; last events: {self._last}")
+                raise ProtocolError(f"{self.task} cannot handle event {item!r}; last events: {self._last}")
 
     def _take_state(self, item: TakeState) -> None:
         self._snapshotting.restore(item)

@@ -11,7 +11,7 @@ from clonos_py.process.contract import TaskState
 class TaskCause(Enum):
     """The causes of state changes."""
 
-    BEGUN = "state and log are here"
+    BEGUN = "state and log loaded"
     LOG_USED_UP = "log used up"
     INPUT_ENDED = "all input ended"
 

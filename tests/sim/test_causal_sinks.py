@@ -193,4 +193,4 @@ def test_an_operator_that_is_not_deterministic_ends_the_job_and_what_was_seen_st
     problem = course.run()[0]
     assert "rebuilt with other content" in problem
     assert "not deterministic; find it with 'clonos check'" in problem
-    assert "rollbacks in vain" in problem
+    assert "rollbacks without a completed checkpoint" in problem

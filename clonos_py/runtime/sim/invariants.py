@@ -362,7 +362,7 @@ class InvariantChecker:
         self._to_begin.add(number)
 
     def _check_all_went_back(self, replays: Collection[TaskId]) -> None:
-        check(not self._failed, f"{self._dead} failed, and no rollback followed")
+        check(not self._failed, f"{self._failed_names} failed, and no rollback followed")
         spared = sorted(set(self._plan.tasks).difference(replays))
         check(not spared, f"the job rolled back without {', '.join(map(str, spared))}")
 
@@ -433,7 +433,7 @@ class InvariantChecker:
         self.rollbacks += 1
         check(not self._availability, f"rolled back, though the job prefers availability: {reason}")
         needed = self._unsettled if self._plan.rollback else self._called_for(processes)
-        check(needed, f"rolled back without need, {self._dead} being dead: {reason}")
+        check(needed, f"unnecessary rollback after the failure of {self._failed_names}: {reason}")
         self.restarted()
 
     @property
@@ -461,14 +461,14 @@ class InvariantChecker:
         return max((survivor.holds.get(number, 0) for survivor in survivors), default=0)
 
     @property
-    def _dead(self) -> str:
-        return ", ".join(map(str, sorted(self._failed))) or "nobody"
+    def _failed_names(self) -> str:
+        return ", ".join(map(str, sorted(self._failed))) or "no task"
 
     def _restarted_without_log(self, reason: str, processes: Mapping[int, LocalProcess]) -> None:
         """Checks that a restart without log was needed."""
         self.restarts_without_log += 1
         needed = self._restarted_at == self._checkpoint or self._called_for(processes)
-        check(needed, f"restarted without need, {self._dead} being dead: {reason}")
+        check(needed, f"unnecessary restart without log after the failure of {self._failed_names}: {reason}")
         self._restarted_at = self._checkpoint
 
     def _forget(self, number: int) -> None:

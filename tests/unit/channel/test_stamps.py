@@ -74,15 +74,15 @@ def test_any_bytes_are_a_stamp_or_a_codec_error(data: bytes, after_another: bool
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"\x00", "0 says nothing"),
+        (b"\x00", "flags 0 describe no difference"),
         (b"\x80", "do not say by how much 20 counts"),
         (b"\x80\xff\xff\xff", "do not say by how much 20 counts"),
         (b"\x80\x00\x00\x80", "do not say by how much 20 counts"),
         (b"\x80\x00\x00\x00\x00", "do not say by how much 20 counts"),
-        (b"\x03\x01", "3 says nothing"),
-        (b"\x02", "end too early"),
+        (b"\x03\x01", "flags 3 describe no difference"),
+        (b"\x02", "too few bytes"),
         (b"\x02\x00", "0 where another number"),
-        (b"\x02\x01\x01", "more follows"),
+        (b"\x02\x01\x01", "trailing bytes"),
         (b"\x02\x81\x00", "written otherwise"),
         (b"\x02" + b"\xff" * 12, "too large"),
         (b"\x04\xff", "no vector of 20 tasks"),
@@ -90,8 +90,8 @@ def test_any_bytes_are_a_stamp_or_a_codec_error(data: bytes, after_another: bool
         (b"\x08\x01\x14", "task 20 of 20"),
         (b"\x40\x01\x28", "task 20 of 20"),
         (b"\x01\x13", "19 tasks where there are 20"),
-        (b"\x01" + BEFORE.encode() + b"\x00", "more follows"),
-        (b"\x01" + BEFORE.encode()[:-1], "end too early"),
+        (b"\x01" + BEFORE.encode() + b"\x00", "trailing bytes"),
+        (b"\x01" + BEFORE.encode()[:-1], "too few bytes"),
     ],
 )
 def test_a_damaged_stamp_is_refused_with_a_reason(data: bytes, said: str) -> None:

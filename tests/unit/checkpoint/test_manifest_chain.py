@@ -291,7 +291,7 @@ def test_a_base_that_was_exchanged_is_found(store: CheckpointStore) -> None:
     first, _ = [line.checkpoint(tasks) for tasks in (ALL, [1])]
     base, delta = files(store)
     base.write_bytes(encode(replace(first, code_digest="other")))
-    with pytest.raises(CheckpointError, match=f"{base} is not the manifest that {delta} goes on from; restore the"):
+    with pytest.raises(CheckpointError, match=f"{base} is not the base of {delta}; restore the"):
         store.latest()
 
 
@@ -312,7 +312,7 @@ def test_a_delta_that_leads_nowhere_is_an_error(store: CheckpointStore, base: in
         line.checkpoint(tasks)
     file = files(store)[-1]
     file.write_bytes(encode(ManifestDelta(JOB, 6, 1, Base(base, "0"), [], [])))
-    with pytest.raises(CheckpointError, match=r"(goes on from a later|is not the manifest that).*--fresh"):
+    with pytest.raises(CheckpointError, match=r"(has a base later|is not the base of).*--fresh"):
         store.latest()
 
 
@@ -324,5 +324,5 @@ def test_a_delta_that_names_what_is_nowhere_is_an_error(store: CheckpointStore) 
     base = Base(mark(whole)[0], checksum(whole.read_bytes()))
     for epochs in ([77], []):
         file.write_bytes(encode(ManifestDelta(JOB, 6, 1, base, [NamedEpochs(TASKS[1], epochs)], [])))
-        with pytest.raises(CheckpointError, match=r"checkpoint 6 names a snapshot that is nowhere, .*--fresh"):
+        with pytest.raises(CheckpointError, match=r"checkpoint 6 names a snapshot that no file holds, .*--fresh"):
             store.latest()

@@ -337,14 +337,14 @@ def test_a_process_that_catches_gives_its_results_and_the_dead_letters() -> None
     job = Job("caught")
     good, failed = bids(job).key_by("auction").process(Two).catch()
     failed.sink(Nowhere("failed"))
-    with pytest.raises(GraphError, match="its Alert rows go nowhere"):
+    with pytest.raises(GraphError, match="its Alert rows have no consumer"):
         job.graph()
 
 
 def test_rows_of_a_process_that_go_nowhere_are_noticed() -> None:
     job = Job("lost")
     bids(job).key_by("auction").process(Two).sink(Nowhere())
-    with pytest.raises(GraphError, match=r"its Audit rows go nowhere; take all by .split\(Alert, Audit\)"):
+    with pytest.raises(GraphError, match=r"its Audit rows have no consumer; take all by .split\(Alert, Audit\)"):
         job.graph()
 
 

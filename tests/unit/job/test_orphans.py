@@ -145,7 +145,8 @@ def test_the_story_names_who_depends_on_what() -> None:
     dead = {task("a"), task("b")}
     found = orphans(plan, dead, {task("c"): survivor(plan, task("c"))})
     assert explanation(plan, found, dead) == (
-        "c[0] depends on a[0], whose determinants died with a[0], b[0]: sharing depth 1 covers 1 consecutive failures"
+        "c[0] depends on a[0], whose determinants were lost with a[0], b[0]: sharing depth 1 covers 1 consecutive "
+        "failures"
     )
 
 

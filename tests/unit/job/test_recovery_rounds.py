@@ -224,7 +224,7 @@ def test_a_divergence_is_rolled_back_and_given_up_when_that_does_not_help() -> N
         ends = of(stage.say(Failed(stage.process(MIDDLE), "DivergenceError", "other content")), EndJob)
         stage.start_up()
     assert [end.error for end in ends] == ["ProtocolError"]
-    assert "2 rollbacks in vain: other content" in ends[0].message
+    assert "2 rollbacks without a completed checkpoint: other content" in ends[0].message
 
 
 @pytest.mark.parametrize(("error", "ends"), [("UserCodeError", True), ("CodecError", False)])

@@ -138,7 +138,7 @@ def test_broken_rules_of_the_protocol_are() -> None:
         assert of(stage.say(Failed(stage.process(SINK), "ProtocolError", "a gap")), EndJob) == []
         stage.start_up()
     (end,) = of(stage.say(Failed(stage.process(SINK), "ProtocolError", "a gap")), EndJob)
-    assert end.message == "given up after 2 rollbacks in vain: a gap (its task runs sink)"
+    assert end.message == "given up after 2 rollbacks without a completed checkpoint: a gap (its task runs sink)"
 
 
 def test_a_rollback_waits_for_the_manifest_that_is_being_written() -> None:

@@ -126,4 +126,4 @@ def test_a_drawing_shows_the_loop(format: str) -> None:
     if format == "svg":
         ElementTree.fromstring(drawn)
     if format == "text":
-        assert "note: loop at 'iterate': rows go round iterate, join; it ends when" in drawn
+        assert "note: loop at 'iterate': rows circulate in iterate, join; it ends when" in drawn

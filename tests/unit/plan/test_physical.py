@@ -140,7 +140,7 @@ def test_the_plan_names_protocol_and_recovery(settings: dict[str, Any], rollback
             "causal",
             [
                 "a failure restarts the failed task only, which replays its log from the last completed checkpoint",
-                "causal sinks show rows at once, and never take them back",
+                "causal sinks show rows at once, and never withdraw them",
             ],
         ),
         (
@@ -181,8 +181,8 @@ def test_the_plan_names_protocol_and_recovery(settings: dict[str, Any], rollback
             {"guarantee": "at-most-once"},
             "transactional",
             [
-                "a failure restarts the failed task only, which goes on at the present: what it had not passed on is "
-                "lost",
+                "a failure restarts the failed task only, which continues with new rows; those that it had not sent on "
+                "are lost",
                 "transactional sinks commit when a checkpoint is complete",
             ],
         ),
@@ -450,7 +450,7 @@ def test_a_sharing_depth_below_full_is_told_with_what_it_covers() -> None:
         plan(job).notes
     )
     available = resolve({"sharing_depth": 1, "beyond_sharing_depth": "availability"})
-    assert plan(job, available).notes[-1].endswith("with more at once the job goes on at-least-once")
+    assert plan(job, available).notes[-1].endswith("with more at once the job continues at-least-once")
     assert not any("sharing depth" in note for note in plan(job, resolve({})).notes)
 
 

@@ -286,7 +286,7 @@ def test_a_log_that_ends_within_reads_that_were_one_is_refused() -> None:
         log.append(determinant)
     segment = log.cut()
     assert segment is not None
-    with pytest.raises(DivergenceError, match="3 events were one, and ends after 2"):
+    with pytest.raises(DivergenceError, match="the log ends after 2 of 3 determinants of one event"):
         live(reading(Trickle(1, 4, 1)), UP, Outside(), [(0, [])], [segment])
 
 
