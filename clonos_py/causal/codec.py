@@ -36,7 +36,7 @@ _ORDER = 10
 _COPY_AT_LEAST = 4
 _COPIED_MAX = 1 << 16
 """The most determinants that the copies of one segment may expand to."""
-_FAR = 1 << 62
+_DIFFERENCE_MAX = 1 << 62
 _KINDS_MAX = 64
 
 _encoder = msgspec.msgpack.Encoder()
@@ -90,32 +90,34 @@ class LogCodec:
                 flat += (_TOGETHER, count)
             case Linger():
                 flat.append(_LINGER)
-            case Time(now_us, cached) if abs(now_us - self._time_us) < _FAR:
+            case Time(now_us, cached) if abs(now_us - self._time_us) < _DIFFERENCE_MAX:
                 flat += (_CACHED, now_us - self._time_us, cached) if cached else (_TIME, now_us - self._time_us)
                 self._time_us = now_us
-            case TimerFired(operator, at_us) if abs(at_us - self._timer_us) < _FAR:
+            case TimerFired(operator, at_us) if abs(at_us - self._timer_us) < _DIFFERENCE_MAX:
                 flat += (_TIMER, operator, at_us - self._timer_us)
                 self._timer_us = at_us
-            case SourceRead(partition, start, stop, checksum) if start == self._stops.get(partition, 0) <= stop < _FAR:
+            case SourceRead(partition, start, stop, checksum) if (
+                start == self._stops.get(partition, 0) <= stop < _DIFFERENCE_MAX
+            ):
                 flat += (_READ, partition, stop - start, checksum)
                 self._stops[partition] = stop
             case Answer(kind, value, None):
                 flat += (_ANSWER, self._coded(kind), value)
             case _:
                 flat += (_OTHER, determinant)
-                self._remember(determinant)
+                self._update_state(determinant)
 
     def _coded(self, kind: str) -> int | str:
         if kind in self._kinds:
             return self._kinds.index(kind)
-        self._learn(kind)
+        self._add_kind(kind)
         return kind
 
-    def _learn(self, kind: str) -> None:
+    def _add_kind(self, kind: str) -> None:
         if len(self._kinds) < _KINDS_MAX:
             self._kinds.append(kind)
 
-    def _remember(self, determinant: Determinant) -> None:
+    def _update_state(self, determinant: Determinant) -> None:
         """Updates the state from a determinant written in full, since the next one is encoded relative to it."""
         match determinant:
             case SourceRead(partition=partition, stop=stop):
@@ -155,16 +157,16 @@ class LogCodec:
         return found
 
     def _read_time(self, fields: Any) -> Determinant:
-        self._time_us += _number(next(fields), -_FAR)
+        self._time_us += _number(next(fields), -_DIFFERENCE_MAX)
         return Time(self._time_us)
 
     def _read_cached(self, fields: Any) -> Determinant:
-        self._time_us += _number(next(fields), -_FAR)
+        self._time_us += _number(next(fields), -_DIFFERENCE_MAX)
         return Time(self._time_us, _count(next(fields)))
 
     def _read_timer(self, fields: Any) -> Determinant:
         operator = _number(next(fields))
-        self._timer_us += _number(next(fields), -_FAR)
+        self._timer_us += _number(next(fields), -_DIFFERENCE_MAX)
         return TimerFired(operator, self._timer_us)
 
     def _read_linger(self, fields: Any) -> Determinant:
@@ -179,7 +181,7 @@ class LogCodec:
     def _read_answer(self, fields: Any) -> Determinant:
         kind = next(fields)
         if isinstance(kind, str):
-            self._learn(kind)
+            self._add_kind(kind)
         else:
             kind = self._kinds[_number(kind)]
         return Answer(kind, next(fields))
@@ -194,7 +196,7 @@ class LogCodec:
         determinant: Determinant = msgspec.convert(next(fields), Determinant)
         if isinstance(determinant, InputOrder | FrameBatch | ReadBatch):
             _count(determinant.count)
-        self._remember(determinant)
+        self._update_state(determinant)
         return determinant
 
     _READERS: ClassVar[dict[int, Callable[[LogCodec, Any], Determinant]]] = {

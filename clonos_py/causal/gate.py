@@ -66,15 +66,15 @@ class Gate:
         self._replay: deque[Determinant] = deque()
         self._run_used = 0
         self._repeating = False
-        self.forget_time()
+        self.reset_time()
 
-    def forget_time(self) -> None:
+    def reset_time(self) -> None:
         """The next query of the time gets a new answer."""
         self._now_us: int | None = None
         self._cached = 0
 
     @property
-    def told_us(self) -> int | None:
+    def last_answered_us(self) -> int | None:
         """The last time answered, live or from the log; None if there was none in this epoch."""
         return self._now_us
 
@@ -128,7 +128,7 @@ class Gate:
                 return determinant
             self._run_used = 0
         self._replay.popleft()
-        return self._whole(determinant) if isinstance(determinant, Completion) else determinant
+        return self._loaded(determinant) if isinstance(determinant, Completion) else determinant
 
     def take_next(self, count: int) -> list[Determinant]:
         """Consumes the next ``count`` determinants, which form one event. Raises DivergenceError if there are fewer."""
@@ -141,7 +141,7 @@ class Gate:
         if self._replay:
             raise ProtocolError(f"{determinant} was decided live while determinants are still to be replayed")
         self._repeating = False
-        self.writer.append(self._lightened(determinant) if isinstance(determinant, Completion) else determinant)
+        self.writer.append(self._externalized(determinant) if isinstance(determinant, Completion) else determinant)
 
     def _expect(self, kind: type[D], question: str) -> D:
         found = self._replay[0]
@@ -193,10 +193,10 @@ class Gate:
         except ServiceError as problem:
             self.writer.append(Refusal(kind, str(problem)))
             raise
-        self.writer.append(self._lightened(Answer(kind, value)))
+        self.writer.append(self._externalized(Answer(kind, value)))
         return value
 
-    def _lightened(self, answer: A) -> A:
+    def _externalized(self, answer: A) -> A:
         """The answer with its value replaced by a name if the value is large."""
         if self._keeper is None or answer.value is None or isinstance(answer.value, int):
             return answer
@@ -205,7 +205,7 @@ class Gate:
             return answer
         return replace(answer, value=None, kept=self._keeper.keep(self.writer.epoch, content))
 
-    def _whole(self, answer: A) -> A:
+    def _loaded(self, answer: A) -> A:
         if answer.kept is None:
             return answer
         if self._keeper is None:
@@ -218,4 +218,4 @@ class Gate:
             raise DivergenceError(f"the replay asks {kind!r}, its predecessor asked {found.kind!r} here")
         if isinstance(found, Refusal):
             raise ServiceError(found.message)
-        return self._whole(found).value
+        return self._loaded(found).value

@@ -91,7 +91,7 @@ class CausalStore:
         self._segments: dict[int, dict[int, LogSegment]] = {}
         self._ends: dict[int, int] = {}
         self._incarnations: dict[int, int] = {}
-        self.lacking: tuple[int, ...] = ()
+        self.incomplete: tuple[int, ...] = ()
         """Numbers of tasks of whose logs a predecessor of this process may have held more."""
         self._stable: dict[int, int] = {}
         """By task: the newest mark, in the order in which they arrived."""
@@ -104,7 +104,7 @@ class CausalStore:
 
         Returns False if the segment was held already. Raises ProtocolError on a gap, and on an overlap that differs.
         """
-        if segment.epoch < self.stable(segment.task) or not self._lives_on(segment):
+        if segment.epoch < self.stable(segment.task) or not self._is_current(segment):
             return False
         held = self._segments.setdefault(segment.task, {})
         end = self._ends.get(segment.task)
@@ -122,7 +122,7 @@ class CausalStore:
         self.size_bytes += len(segment.payload)
         return True
 
-    def _lives_on(self, segment: LogSegment) -> bool:
+    def _is_current(self, segment: LogSegment) -> bool:
         """Whether the segment is of the newest incarnation. The first segment of a newer one voids what is held."""
         known = self._incarnations.get(segment.task, 0)
         if segment.incarnation > known:

@@ -60,7 +60,7 @@ class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
     delta: list[LogSegment]
     sent_before: int = 0
     """Of LOG_ONLY: frames below this number were sent before, to the receiver or its predecessor."""
-    lacking: tuple[int, ...] = ()
+    incomplete: tuple[int, ...] = ()
     """Numbers of tasks of whose logs the sender may not yet hold all that its predecessor held."""
     stamp: bytes = b""
 

@@ -32,7 +32,7 @@ AHEAD_BYTES = 8 << 20
 class RetainedFrame:
     """A retained frame. ``frame.rows`` is cleared; the body is in memory (``body``), on disk (``place``), or both.
 
-    ``asked``: it is being written (if ``place`` is None) or read (else)."""
+    ``io_pending``: it is being written (if ``place`` is None) or read (else)."""
 
     frame: Frame
     row_count: int
@@ -40,10 +40,10 @@ class RetainedFrame:
     size_bytes: int
     checksum: int
     place: Any = None
-    asked: bool = False
+    io_pending: bool = False
 
     @property
-    def here(self) -> bool:
+    def in_memory(self) -> bool:
         """Whether its body is in memory, so that it can be sent now."""
         return self.body is not None or not self.size_bytes
 
@@ -61,7 +61,7 @@ class InFlightLog:
         self.sent_before = next_seq
         """Frames below this number were sent at least once."""
         self.acked = next_seq
-        self._owed = next_seq
+        self._retained_at_connect = next_seq
         """Frames below this number were retained when the receiver connected."""
         self.epoch = 0
         """The epoch of the newest frame."""
@@ -83,7 +83,7 @@ class InFlightLog:
     def unreceived(self) -> int:
         """The number of frames cut since the receiver connected that it has not taken yet. Back-pressure counts these.
         Frames that are replayed to the receiver do not count: back-pressure admitted them when they were cut."""
-        return self.next_seq - max(self.acked, self._owed) if self.connected else 0
+        return self.next_seq - max(self.acked, self._retained_at_connect) if self.connected else 0
 
     def append(self, entry: RetainedFrame) -> None:
         """Raises ProtocolError if the frame is not the next one."""
@@ -98,7 +98,7 @@ class InFlightLog:
             self.cursor = max(self.cursor, self.first)
             return
         if not self.retain and not self.connected and entry.frame.kind is not FrameKind.END:
-            self._forget_sent(self.next_seq)
+            self._drop_sent(self.next_seq)
 
     def between(self, start: int, stop: int) -> Iterator[RetainedFrame]:
         """The frames [start, stop) in order. Raises ProtocolError if they are not all retained."""
@@ -116,19 +116,19 @@ class InFlightLog:
             raise ProtocolError(f"frame {next_seq} was asked for, the in-flight log starts at {self.first}")
         self.disconnect()
         self.cursor = self.acked = self._read_from = next_seq
-        self._owed = self.next_seq
+        self._retained_at_connect = self.next_seq
         self.connected = True
 
     def disconnect(self) -> None:
         """Stops sending and drops bodies that were read ahead; they are still on disk."""
         self.connected = False
         for seq in list(self._ahead):
-            self._let_go(seq)
+            self._release(seq)
 
     def _keep_ahead(self, entry: RetainedFrame) -> None:
         self._ahead[entry.frame.seq] = entry
 
-    def _let_go(self, seq: int) -> None:
+    def _release(self, seq: int) -> None:
         entry = self._ahead.pop(seq, None)
         if entry is not None:
             entry.body = None
@@ -142,16 +142,16 @@ class InFlightLog:
         if not self.connected or self.cursor >= self.next_seq or self.cursor - self.acked >= window:
             return None
         entry = self._at(self.cursor)
-        return entry if entry.here else None
+        return entry if entry.in_memory else None
 
     def sent(self) -> None:
-        self._let_go(self.cursor)
+        self._release(self.cursor)
         self.cursor += 1
         self.sent_before = max(self.sent_before, self.cursor)
         if not self.retain:
-            self._forget_sent(self.cursor)
+            self._drop_sent(self.cursor)
 
-    def _forget_sent(self, below: int) -> None:
+    def _drop_sent(self, below: int) -> None:
         while self._entries and self.first < below and self._entries[0].frame.kind is not FrameKind.END:
             self._drop_first()
         self.cursor = max(self.cursor, self.first)
@@ -172,16 +172,16 @@ class InFlightLog:
         self.acked = max(self.acked, self.first)
 
     def _drop_first(self) -> None:
-        self._let_go(self.first)
+        self._release(self.first)
         entry = self._entries.popleft()
         self.first += 1
-        asked_bytes = entry.size_bytes if entry.asked else 0
+        pending_bytes = entry.size_bytes if entry.io_pending else 0
         if entry.place is None:
             self.memory_bytes -= entry.size_bytes
-            self.writing_bytes -= asked_bytes
+            self.writing_bytes -= pending_bytes
         else:
             self.spilled_bytes -= entry.size_bytes
-            self.ahead_bytes -= asked_bytes
+            self.ahead_bytes -= pending_bytes
             self._unused.append(entry.place)
 
     def take_unused(self) -> list[Any]:
@@ -201,8 +201,8 @@ class InFlightLog:
             if entry.frame.epoch >= before_epoch:
                 break
             self._write_from += 1
-            if entry.size_bytes and entry.place is None and not entry.asked:
-                entry.asked = True
+            if entry.size_bytes and entry.place is None and not entry.io_pending:
+                entry.io_pending = True
                 self.writing_bytes += entry.size_bytes
                 bytes_wanted -= entry.size_bytes
                 found.append(entry)
@@ -214,7 +214,7 @@ class InFlightLog:
             self._unused.append(place)
             return
         entry = self._at(seq)
-        entry.place, entry.asked = place, False
+        entry.place, entry.io_pending = place, False
         self.memory_bytes -= entry.size_bytes
         self.writing_bytes -= entry.size_bytes
         self.spilled_bytes += entry.size_bytes
@@ -230,7 +230,7 @@ class InFlightLog:
         """The frame could not be written. It stays in memory, and writing it may be tried again."""
         if seq >= self.first:
             entry = self._at(seq)
-            entry.asked = False
+            entry.io_pending = False
             self.writing_bytes -= entry.size_bytes
             self._write_from = min(self._write_from, seq)
 
@@ -245,10 +245,10 @@ class InFlightLog:
         self._read_from = max(self._read_from, self.cursor, self.first)
         while self._read_from < min(self.cursor + frames_ahead, self.next_seq):
             entry = self._at(self._read_from)
-            if not entry.here and not entry.asked:
+            if not entry.in_memory and not entry.io_pending:
                 if not self._may_read(entry):
                     break
-                entry.asked = True
+                entry.io_pending = True
                 self.ahead_bytes += entry.size_bytes
                 found.append(entry)
             self._read_from += 1
@@ -263,7 +263,7 @@ class InFlightLog:
         if seq < self.first:
             return
         entry = self._at(seq)
-        entry.asked = False
+        entry.io_pending = False
         if self.connected and self.cursor <= seq < self._read_from:
             entry.body = body
             self._keep_ahead(entry)

@@ -25,17 +25,17 @@ class RegeneratedLog(InFlightLog):
         self.kept = next_seq
         self.connections = 0
         """How many receivers have connected so far. Frames regenerated for an earlier one are of no use."""
-        self._again: deque[RetainedFrame] = deque()
+        self._regenerated: deque[RetainedFrame] = deque()
         self._checksum_of: dict[int, int] = {}
 
     def append(self, entry: RetainedFrame) -> None:
         super().append(entry)
-        self._forget(self.acked if self.connected else self.next_seq)
+        self._drop_below(self.acked if self.connected else self.next_seq)
 
-    def go_on_at(self, next_seq: int) -> None:
+    def continue_at(self, next_seq: int) -> None:
         """A predecessor cut the frames from ``first`` on before; the next frame to be cut is ``next_seq``."""
         self.next_seq = self.kept = next_seq
-        self._owed = max(self._owed, next_seq)
+        self._retained_at_connect = max(self._retained_at_connect, next_seq)
         self.sent_before = max(self.sent_before, next_seq)
 
     def connect(self, next_seq: int) -> None:
@@ -44,28 +44,28 @@ class RegeneratedLog(InFlightLog):
 
     def disconnect(self) -> None:
         self.connected = False
-        self._forget(self.next_seq)
-        self._again.clear()
+        self._drop_below(self.next_seq)
+        self._regenerated.clear()
         self.ahead_bytes = 0
 
     def _at(self, seq: int) -> RetainedFrame:
-        return self._entries[seq - self.kept] if seq >= self.kept else self._again[0]
+        return self._entries[seq - self.kept] if seq >= self.kept else self._regenerated[0]
 
     def pending(self, window: int) -> RetainedFrame | None:
-        if self.cursor < self.kept and not self._again:
+        if self.cursor < self.kept and not self._regenerated:
             return None
         return super().pending(window)
 
     def sent(self) -> None:
         if self.cursor < self.kept:
-            self.ahead_bytes -= self._again.popleft().size_bytes
+            self.ahead_bytes -= self._regenerated.popleft().size_bytes
         super().sent()
 
     def acknowledge(self, next_seq: int) -> None:
         super().acknowledge(next_seq)
-        self._forget(self.acked)
+        self._drop_below(self.acked)
 
-    def _forget(self, below: int) -> None:
+    def _drop_below(self, below: int) -> None:
         while self._entries and self.kept < below:
             self.memory_bytes -= self._entries.popleft().size_bytes
             self.kept += 1
@@ -74,11 +74,11 @@ class RegeneratedLog(InFlightLog):
         self.covered = max(self.covered, seq)
         self.first = max(self.first, seq)
         self._checksum_of = {seq: known for seq, known in self._checksum_of.items() if seq >= self.first}
-        self._forget(self.first)
+        self._drop_below(self.first)
         self.cursor = max(self.cursor, self.first)
         self.acked = max(self.acked, self.first)
-        while self._again and self._again[0].frame.seq < self.cursor:
-            self.ahead_bytes -= self._again.popleft().size_bytes
+        while self._regenerated and self._regenerated[0].frame.seq < self.cursor:
+            self.ahead_bytes -= self._regenerated.popleft().size_bytes
 
     # ---- regenerated frames
 
@@ -90,7 +90,7 @@ class RegeneratedLog(InFlightLog):
     @property
     def missing(self) -> range:
         """The frames that must be regenerated for the receiver, in this order."""
-        start = self.cursor + len(self._again)
+        start = self.cursor + len(self._regenerated)
         return range(start, self.kept) if self.connected else range(0)
 
     def checksum_of(self, seq: int, unknown: int) -> int:
@@ -102,6 +102,6 @@ class RegeneratedLog(InFlightLog):
         missing = self.missing
         if not missing or entry.frame.seq != missing.start:
             return False
-        self._again.append(entry)
+        self._regenerated.append(entry)
         self.ahead_bytes += entry.size_bytes
         return True

@@ -62,13 +62,13 @@ def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> Task
             answer = survivors.get(task)
             if answer is not None:
                 index = plan.inputs[task].index(channel)
-                if shared and number not in answer.lacking.get(index, ()):
+                if shared and number not in answer.incomplete.get(index, ()):
                     continue
                 if index in answer.depends or (index in answer.replayed and not shared):
                     return task
                 if any(plan.tasks[log] in before for log in answer.logs_received.get(index, ())):
                     return task
-                if answer.settled:
+                if answer.has_own_log:
                     continue  # tasks beyond it depend on no more than its log does, which is checked by itself
             known = passed.setdefault((task, shared), set())
             if not known >= before | {task}:

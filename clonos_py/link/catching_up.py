@@ -13,7 +13,7 @@ from clonos_py.channel.frames import FrameHeader
 from clonos_py.link.instructions import Instruction, SendToCoordinator
 from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import NewEffect, Running
-from clonos_py.process.contract import Observed, Took
+from clonos_py.process.contract import FramesTaken, Observed
 
 _FIRST = Attempt(generation=1, counter=1)
 
@@ -50,7 +50,7 @@ class CatchingUp:
         if header.seq < (self._sent_before[index] or 0):
             self.rows += header.rows
 
-    def took(self, event: Took) -> bool:
+    def frames_taken(self, event: FramesTaken) -> bool:
         """The task has taken frames. Returns whether the last of them was new to the task, not only to this process."""
         self._taken[event.input] = event.next_seq
         return self.is_new(event.input, event.next_seq - 1)

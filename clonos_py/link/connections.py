@@ -25,7 +25,7 @@ class Connections:
         self._inputs, self._outputs = inputs, outputs
         self._attempt: Attempt | None = None
         self._parked: list[io.Subscribed] = []
-        self._wishes: dict[int, io.Hello] = {}
+        self._subscriptions: dict[int, io.Hello] = {}
         """By input: the last subscription sent; answers to earlier ones are void."""
 
     def open(self, attempt: Attempt) -> list[io.Instruction]:
@@ -51,7 +51,7 @@ class Connections:
         channel.opened = False
         next_seq = -1 if channel.renumbers else channel.next_seq
         hello = io.Hello(self._job, channel.channel, self._attempt, channel.peer.attempt, next_seq, channel.covered)
-        self._wishes[channel.index] = hello
+        self._subscriptions[channel.index] = hello
         return [io.Connect(channel.index, channel.peer.address, hello)]
 
     def _drop(self, channel: InputChannel) -> list[io.Instruction]:
@@ -76,7 +76,7 @@ class Connections:
 
     def connected(self, event: io.Connected) -> list[io.Instruction]:
         channel = self._inputs[event.input]
-        if channel.peer is None or channel.connection is not None or event.hello != self._wishes[channel.index]:
+        if channel.peer is None or channel.connection is not None or event.hello != self._subscriptions[channel.index]:
             return [io.Disconnect(event.connection)]
         channel.connection = event.connection
         return []
@@ -135,5 +135,5 @@ class Connections:
     def _concerns(self, event: io.Lost, channel: InputChannel) -> bool:
         if event.connection >= 0:
             return event.connection == channel.connection
-        tried = event.hello is not None and event.hello == self._wishes.get(channel.index)
+        tried = event.hello is not None and event.hello == self._subscriptions.get(channel.index)
         return tried and event.input == channel.index and channel.connection is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from clonos_py.model.snapshots import TaskSnapshot
-from clonos_py.process.contract import Snapped, TaskProgress
+from clonos_py.process.contract import SnapshotTaken, TaskProgress
 
 Committables = dict[str, list[bytes]]
 """By sink: names of prepared results, oldest first."""
@@ -23,7 +23,7 @@ class Epochs:
         """The checkpoints of which anything is held."""
         return sorted(self._progress.keys() | self._prepared.keys())
 
-    def add(self, event: Snapped) -> TaskSnapshot:
+    def add(self, event: SnapshotTaken) -> TaskSnapshot:
         """Takes a snapshot. Returns it with all results that its completion has to commit."""
         snapshot = event.snapshot
         self._progress[snapshot.checkpoint] = event.progress

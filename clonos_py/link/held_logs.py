@@ -34,13 +34,13 @@ def shared_logs(plan: PhysicalPlan, task: TaskId, receiver: TaskId) -> frozenset
 
 
 class HeldLogs:
-    """The logs of one link. ``store.lacking`` is kept up to date for outgoing frames."""
+    """The logs of one link. ``store.incomplete`` is kept up to date for outgoing frames."""
 
     def __init__(self, plan: PhysicalPlan, task: TaskId, inputs: Sequence[InputChannel]) -> None:
         self.store = CausalStore()
         self._plan, self._task, self._inputs = plan, task, inputs
         self._own = plan.tasks.index(task)
-        self._lacking: list[set[int]] = [set() for _ in inputs]
+        self._incomplete: list[set[int]] = [set() for _ in inputs]
         self._received: list[set[int]] = [set() for _ in inputs]
         """By input: numbers of the tasks of whose logs anything has arrived on it since the restart point."""
         shared = [shared_logs(plan, channel.sender, task) for channel in inputs]
@@ -49,16 +49,16 @@ class HeldLogs:
         self._acknowledged = [self._unacknowledged(index) for index in range(len(inputs))]
         self._replayed: set[int] = set()
         self._needs: dict[int, int] = {}
-        self._settled = True
+        self._has_own_log = True
         self.incarnation = Incarnation()
         """The incarnation of the task's own log."""
 
-    def succeed(self, attempt: Attempt) -> None:
+    def become(self, attempt: Attempt) -> None:
         """This process becomes ``attempt`` of its task. Unless it is the first, it may lack its predecessor's logs."""
         if attempt.counter > 1:
-            self._settled = False
-            self._lacking = [set(shared_logs(self._plan, channel.sender, self._task)) for channel in self._inputs]
-            self._note()
+            self._has_own_log = False
+            self._incomplete = [set(shared_logs(self._plan, channel.sender, self._task)) for channel in self._inputs]
+            self._update_incomplete()
 
     def restore(self, logs: Sequence[LogSegment]) -> None:
         """Takes the determinants of upstream tasks that the restored state depends on (E8)."""
@@ -70,22 +70,22 @@ class HeldLogs:
 
     def to_store(self) -> list[LogSegment] | None:
         """The logs that a snapshot has to store; None if some of them may be incomplete."""
-        if self.store.lacking:
+        if self.store.incomplete:
             return None
         return [s for number in range(len(self._plan.tasks)) if number != self._own for s in self.store.of(number)]
 
     def replay(self, message: Replay) -> None:
         """Takes the logs that the coordinator has merged."""
-        self._settled, self.incarnation = True, message.incarnation
+        self._has_own_log, self.incarnation = True, message.incarnation
         for segment in (*message.upstream, *message.log):
             self.store.append(segment)
         codec = LogCodec()
-        spoken = (d for segment in message.log for d in codec.load(segment))
-        self._replayed = {d.channel for d in spoken if isinstance(d, InputOrder | FrameBatch)}
+        logged = (d for segment in message.log for d in codec.load(segment))
+        self._replayed = {d.channel for d in logged if isinstance(d, InputOrder | FrameBatch)}
         self._needs = {number: end for number, end in message.needs.items() if self._is_behind(number)}
-        for lacking in self._lacking:
-            lacking.difference_update(message.complete)
-        self._note()
+        for incomplete in self._incomplete:
+            incomplete.difference_update(message.complete)
+        self._update_incomplete()
 
     def _is_behind(self, number: int) -> bool:
         """Whether anything of a task has arrived, on any path, with the frames that the replayed log names."""
@@ -102,11 +102,11 @@ class HeldLogs:
         for segment in header.delta:
             self.store.append(segment)
             self._received[index].add(segment.task)
-        if self._lacking[index]:
-            self._lacking[index].intersection_update(header.lacking)
-            self._note()
+        if self._incomplete[index]:
+            self._incomplete[index].intersection_update(header.incomplete)
+            self._update_incomplete()
 
-    def news(self, index: int) -> list[Reach]:
+    def unacknowledged(self, index: int) -> list[Reach]:
         """The logs that others than the sender of an input have sent; only those that were not acknowledged yet."""
         known = self._acknowledged[index]
         found = [reach for number in self._several[index] if (reach := self.store.reach(number)) > known[number]]
@@ -127,9 +127,9 @@ class HeldLogs:
         matter any more."""
         self._drop_stable()
         self._replayed, self._needs = set(), {}
-        if self.store.lacking:
-            self._lacking = [set() for _ in self._inputs]
-            self._note()
+        if self.store.incomplete:
+            self._incomplete = [set() for _ in self._inputs]
+            self._update_incomplete()
 
     def _drop_stable(self) -> None:
         """Drops checksums of frames from before a sender's restart point: these are not rebuilt."""
@@ -140,9 +140,9 @@ class HeldLogs:
         """On a new connection, the sender has no record of what its receiver holds."""
         return {number: Reach(number, 0, 0) for number in self._several[index]}
 
-    def _note(self) -> None:
-        own = set() if self._settled else {self._own}
-        self.store.lacking = tuple(sorted(own.union(*self._lacking)))
+    def _update_incomplete(self) -> None:
+        own = set() if self._has_own_log else {self._own}
+        self.store.incomplete = tuple(sorted(own.union(*self._incomplete)))
 
     def answer(self, process: int, message: Sever) -> HeldLogsReport:
         """The report that the coordinator needs to recover the failed tasks."""
@@ -150,7 +150,7 @@ class HeldLogs:
         plan, failed = self._plan, {task for task, _ in message.attempts}
         numbers = {plan.tasks.index(task) for task in failed}
         upstream = [n for n, origin in enumerate(plan.tasks) if not failed.isdisjoint(plan.hops[origin])]
-        claimed = self._task in failed and not self._settled and self.store.end(self._own) is not None
+        claimed = self._task in failed and not self._has_own_log and self.store.end(self._own) is not None
         reached = {task for task in failed if self._task in plan.hops[task] or (claimed and task == self._task)}
         in_loop = any(plan.loop_of(task) is not None for task in failed)
         behind = [n for n in upstream if in_loop or not reached.isdisjoint(plan.hops[plan.tasks[n]])]
@@ -162,19 +162,19 @@ class HeldLogs:
             depends=[channel.index for channel in self._inputs if self._has_received(channel)],
             logs_received={c.index: sorted(held) for c in self._inputs if (held := self._held_from(c.index))},
             replayed=sorted(self._replayed),
-            lacking={index: sorted(lacking) for index, lacking in enumerate(self._lacking) if lacking},
-            settled=self._settled,
+            incomplete={index: sorted(incomplete) for index, incomplete in enumerate(self._incomplete) if incomplete},
+            has_own_log=self._has_own_log,
             ends={n: end for n in upstream if n not in numbers and (end := self.store.end(n)) is not None},
-            whole=[n for n in behind if self._knows_all(n, claimed)],
+            whole=[n for n in behind if self._holds_all(n, claimed)],
             needs=self._needs,
             own=self._own if in_loop and self._own in behind and self._own not in numbers else None,
         )
 
-    def _knows_all(self, number: int, claimed: bool) -> bool:
+    def _holds_all(self, number: int, claimed: bool) -> bool:
         """Whether all of a log is held that the task depends on. An output that was ``claimed`` has all that the task's
         log there depends on, though perhaps not all that the task had received."""
         shared = self._plan.shares(self._plan.tasks[number], self._task)
-        return shared and (claimed or number not in self.store.lacking)
+        return shared and (claimed or number not in self.store.incomplete)
 
     def _has_received(self, channel: InputChannel) -> bool:
         """A process that holds a log depends on it: if it is the only holder, the log is replayed for that reason."""
@@ -182,5 +182,5 @@ class HeldLogs:
 
     def _held_from(self, index: int) -> set[int]:
         """The held logs of which anything has arrived on an input, without those that may be incomplete there."""
-        came = {self._plan.tasks.index(self._inputs[index].sender), *self._received[index]}
-        return {number for number in came - self._lacking[index] if self.store.end(number) is not None}
+        arrived = {self._plan.tasks.index(self._inputs[index].sender), *self._received[index]}
+        return {number for number in arrived - self._incomplete[index] if self.store.end(number) is not None}

@@ -139,20 +139,20 @@ class LinkMachine:
     # ---- the state to start from
 
     def _on_prepare(self, message: control.Prepare) -> list[io.Instruction]:
-        return self._restoring.ask(message.restore, ahead=True) if self.state is TaskState.STANDBY else []
+        return self._restoring.request(message.restore, ahead=True) if self.state is TaskState.STANDBY else []
 
     def _on_promote(self, message: control.Promote) -> list[io.Instruction]:
         if self.state is not TaskState.STANDBY:
             return []
         self._round, self.attempt, self._numbering = message.round, message.attempt, message.numbering
-        self._held_logs.succeed(message.attempt)
+        self._held_logs.become(message.attempt)
         self._enter(LinkCause.PROMOTED)
         self._mark(message.restore.marks)
         claims = self._causal_outputs.claim(message.attempt, message.restore.checkpoint, lineage_of(message.numbering))
         for index, peer in enumerate(message.inputs):
             self.inputs[index].follow(peer)
         loads = self._restoring.start_from(message.restore)
-        return claims + loads + (self._start() if self._restoring.here else [])
+        return claims + loads + (self._start() if self._restoring.ready else [])
 
     def _on_loaded(self, event: io.Loaded) -> list[io.Instruction]:
         restore = event.restore
@@ -162,7 +162,7 @@ class LinkMachine:
         self._restore_channels(progress, event)
         self._loaded_logs = event.logs
         ahead = self.state is TaskState.STANDBY
-        taken = io.SendToTask(task.TakeState(restore.checkpoint, event.operators, progress, ahead))
+        taken = io.SendToTask(task.RestoreState(restore.checkpoint, event.operators, progress, ahead))
         if ahead:
             return [taken, io.SendToCoordinator(control.Prepared(self.process, restore.checkpoint))]
         return [taken, *self._start()]
@@ -239,7 +239,7 @@ class LinkMachine:
         self._replay = message
         self._status.note_checkpoint(max(message.aborted, default=0))
         self._held_logs.replay(message)
-        return self._begin() if self._restoring.here else []
+        return self._begin() if self._restoring.ready else []
 
     def _begin(self) -> list[io.Instruction]:
         if self._replay is None or self.attempt is None:
@@ -265,7 +265,7 @@ class LinkMachine:
         return instructions
 
     def _on_lost(self, event: io.Lost) -> list[io.Instruction]:
-        return self._connections.lost(event) + self._outflow.weigh()
+        return self._connections.lost(event) + self._outflow.check_pressure()
 
     def _on_subscribed(self, event: io.Subscribed) -> list[io.Instruction]:
         output, instructions = self._connections.admit(event)
@@ -283,13 +283,13 @@ class LinkMachine:
         for channel in renumbering:
             channel.void()
             instructions.append(self._renumber(channel))
-        return instructions + self._outflow.weigh()
+        return instructions + self._outflow.check_pressure()
 
     def _answer(self) -> list[io.Instruction]:
         """Answers once the contents of the causal outputs are loaded: this process answers as a holder of them, too."""
         if self._asked is None or not self._causal_outputs.ready:
             return []
-        if self._checkpointing.stores_logs and self.state in BEFORE_BEGIN and not self._restoring.here:
+        if self._checkpointing.stores_logs and self.state in BEFORE_BEGIN and not self._restoring.ready:
             return []
         asked, self._asked = self._asked, None
         return [io.SendToCoordinator(self._held_logs.answer(self.process, asked))]
@@ -337,9 +337,9 @@ class LinkMachine:
                     instructions += self._checkpointing.reported()
                 self._outflow.cover(output, given.covered)
                 instructions += self._outflow.pump(output)
-        return instructions + self._outflow.weigh()
+        return instructions + self._outflow.check_pressure()
 
-    def _on_took(self, event: task.Took) -> list[io.Instruction]:
+    def _on_frames_taken(self, event: task.FramesTaken) -> list[io.Instruction]:
         channel = self.inputs[event.input]
         if channel.renumbers or event.restarts < channel.restarts:
             return []
@@ -347,7 +347,7 @@ class LinkMachine:
         taken = channel.acknowledge(event.next_seq)
         if taken is not None:
             instructions += self._acknowledge(channel, taken, event.rows_wanted)
-        new = self._catching_up.took(event)
+        new = self._catching_up.frames_taken(event)
         if self.state in (TaskState.RUNNING, TaskState.FINISHED):
             instructions += self._catching_up.report_running(self._round, 0)
         if new and not self.outputs:
@@ -357,7 +357,7 @@ class LinkMachine:
     def _acknowledge(self, channel: InputChannel, taken: int, rows_wanted: int = 0) -> list[io.Instruction]:
         if channel.connection is None:
             return []
-        held = self._held_logs.news(channel.index)
+        held = self._held_logs.unacknowledged(channel.index)
         given = io.Acknowledgement(taken, held, rows_wanted, channel.covered, channel.snapshot)
         return [io.SendAck(channel.connection, given)]
 
@@ -365,14 +365,14 @@ class LinkMachine:
         if event.log is not None:
             self._held_logs.produced(event.log)
         sent, written = self._outflow.produced(event), self._causal_outputs.published(event.published)
-        return [*sent, *written, *self._outflow.weigh()]
+        return [*sent, *written, *self._outflow.check_pressure()]
 
     def _on_output_claimed(self, event: io.OutputClaimed) -> list[io.Instruction]:
         self._causal_outputs.claimed(event)
         return self._answer()
 
     def _on_output_written(self, event: io.OutputWritten) -> list[io.Instruction]:
-        return self._causal_outputs.written(event) + self._outflow.weigh()
+        return self._causal_outputs.written(event) + self._outflow.check_pressure()
 
     def _on_frames_moved(self, event: FramesMoved) -> list[io.Instruction]:
         if isinstance(event, io.FramesRead) and event.checkpoint:
@@ -390,7 +390,7 @@ class LinkMachine:
         self._checkpointing.abort(message.checkpoint)
         return [io.SendToTask(task.AbortCall(message.checkpoint)), *self._outflow.aborted(message.checkpoint)]
 
-    def _on_snapped(self, event: task.Snapped) -> list[io.Instruction]:
+    def _on_snapshot_taken(self, event: task.SnapshotTaken) -> list[io.Instruction]:
         snapshot = self._epochs.add(event)
         self._status.note_checkpoint(snapshot.checkpoint)
         if not event.persist or self.attempt is None:
@@ -403,7 +403,7 @@ class LinkMachine:
                 return []
             snapshot = replace(snapshot, logs=logs)
         instructions = self._causal_outputs.flush()
-        instructions += self._checkpointing.snapped(snapshot, event.progress, self.attempt)
+        instructions += self._checkpointing.snapshot_taken(snapshot, event.progress, self.attempt)
         instructions += self._report_snapshot(snapshot.checkpoint, event.progress)
         if self._checkpointing.barriers:
             instructions += self._outflow.passed(snapshot.checkpoint)
@@ -430,7 +430,7 @@ class LinkMachine:
     def _on_complete(self, message: control.Complete) -> list[io.Instruction]:
         if self.state in BEFORE_BEGIN:
             return []
-        return [*self._commit(message.checkpoint), *self._truncate(message), *self._outflow.weigh()]
+        return [*self._commit(message.checkpoint), *self._truncate(message), *self._outflow.check_pressure()]
 
     def _commit(self, checkpoint: int) -> list[io.Instruction]:
         if not self._commits:
@@ -477,7 +477,7 @@ class LinkMachine:
 
     # ---- the rest
 
-    def _on_entered(self, event: task.Entered) -> list[io.Instruction]:
+    def _on_state_changed(self, event: task.StateChanged) -> list[io.Instruction]:
         if event.state is TaskState.RUNNING:
             self._enter(LinkCause.LOG_USED_UP)
             self._held_logs.replayed()
@@ -523,7 +523,7 @@ class LinkMachine:
         """Reports the status, and repeats requests that may have been lost with the former coordinator."""
         incarnations = self.store.incarnations
         report = self._status.report(self.state, self.attempt, self._round, self._replay, incarnations)
-        return [io.SendToCoordinator(report), *self._outflow.ask_again()]
+        return [io.SendToCoordinator(report), *self._outflow.repeat_requests()]
 
     def _on_stop(self, message: control.Stop) -> list[io.Instruction]:
         return [io.Shutdown(message.reason)]
@@ -554,9 +554,9 @@ class LinkMachine:
         io.OutputClaimed: _on_output_claimed,
         io.OutputWritten: _on_output_written,
         **dict.fromkeys(FRAMES_MOVED, _on_frames_moved),
-        task.Took: _on_took,
+        task.FramesTaken: _on_frames_taken,
         task.Produced: _on_produced,
-        task.Snapped: _on_snapped,
+        task.SnapshotTaken: _on_snapshot_taken,
         task.LoopCounts: _on_loop_counts,
-        task.Entered: _on_entered,
+        task.StateChanged: _on_state_changed,
     }

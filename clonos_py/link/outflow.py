@@ -22,7 +22,9 @@ from clonos_py.model.errors import SpillError
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits
 
-FramesMoved = io.FramesWritten | io.FramesNotWritten | io.FramesRead | io.FramesNotRead | task.WentOn | task.Regenerated
+FramesMoved = (
+    io.FramesWritten | io.FramesNotWritten | io.FramesRead | io.FramesNotRead | task.Resumed | task.Regenerated
+)
 FRAMES_MOVED = typing.get_args(FramesMoved)
 
 
@@ -78,7 +80,7 @@ class Outflow:
         """Serves an admitted receiver: opens the connection with a log-only frame, and sends what may be sent."""
         self.cover(output, event.hello.covered)
         header = output.subscribe(event.connection, event.hello.receiver, event.hello.next_seq, self._store)
-        return [self._send(event.connection, header, None, 0), *self.pump(output), *self.weigh()]
+        return [self._send(event.connection, header, None, 0), *self.pump(output), *self.check_pressure()]
 
     def produced(self, event: task.Produced) -> list[io.Instruction]:
         """Retains the frames that the task cut, and sends what may be sent."""
@@ -98,8 +100,8 @@ class Outflow:
             instructions.append(self._send(output.connection, frame.header, frame.body, frame.size_bytes))
             if frame.new:
                 instructions += self._catching_up.report_effect()
-        if output.again is not None:
-            instructions += self._make_again(output, output.again)
+        if output.regenerating is not None:
+            instructions += self._request_regenerated(output, output.regenerating)
         elif self._pressure.writes:
             instructions += self._read_ahead(output)
         return instructions
@@ -124,11 +126,11 @@ class Outflow:
                 instructions = self._read(event)
             case io.FramesNotRead(problem):
                 raise SpillError(str(problem)) from problem
-            case task.WentOn():
-                instructions = self._went_on(event)
+            case task.Resumed():
+                instructions = self._resumed(event)
             case task.Regenerated():
                 instructions = self._regenerated(event)
-        return instructions + self.weigh()
+        return instructions + self.check_pressure()
 
     def _read_ahead(self, output: OutputChannel) -> list[io.Instruction]:
         entries = output.log.to_read(2 * self._limits.window)
@@ -167,35 +169,35 @@ class Outflow:
 
     # ---- regenerated frames
 
-    def _went_on(self, event: task.WentOn) -> list[io.Instruction]:
+    def _resumed(self, event: task.Resumed) -> list[io.Instruction]:
         instructions: list[io.Instruction] = []
         for output, next_seq in zip(self._outputs, event.next_seqs, strict=True):
-            assert output.again is not None
-            output.again.go_on_at(next_seq)
+            assert output.regenerating is not None
+            output.regenerating.continue_at(next_seq)
             instructions += self.pump(output)
         return instructions
 
-    def _make_again(self, output: OutputChannel, log: RegeneratedLog) -> list[io.Instruction]:
+    def _request_regenerated(self, output: OutputChannel, log: RegeneratedLog) -> list[io.Instruction]:
         missing = log.missing
         if not missing:
             return []
         run, below = self._runs.get(output.index, (0, 0))
         room = log.cursor + 2 * self._limits.window
-        wish: task.Regenerate | task.RegenerateBelow
+        request: task.Regenerate | task.RegenerateBelow
         if run != log.connections:
             assert self._own_log is not None
             own = self._store.of(self._own_log)
-            wish = task.Regenerate(output.index, log.connections, missing.start, missing.stop, room, own)
+            request = task.Regenerate(output.index, log.connections, missing.start, missing.stop, room, own)
         elif below < min(missing.stop, room - self._limits.window + 1):
-            wish = task.RegenerateBelow(output.index, room)
+            request = task.RegenerateBelow(output.index, room)
         else:
             return []
         self._runs[output.index] = (log.connections, room)
-        return [io.SendToTask(wish)]
+        return [io.SendToTask(request)]
 
     def _regenerated(self, event: task.Regenerated) -> list[io.Instruction]:
         output = self._outputs[event.output]
-        if output.again is None or event.run != output.again.connections:
+        if output.regenerating is None or event.run != output.regenerating.connections:
             return []
         for frame in event.frames:
             output.regenerated(frame, self._codec, self._checks)
@@ -203,38 +205,38 @@ class Outflow:
 
     # ---- weight
 
-    def weigh(self) -> list[io.Instruction]:
+    def check_pressure(self) -> list[io.Instruction]:
         """Called after any change of the in-flight logs: spills frames to disk, stops or resumes the task's production,
         and requests a checkpoint in time."""
         if not self.started:
             return []
         instructions = self._spill() if self._pressure.writes else []
-        verdict = self._pressure.weigh()
-        if verdict.wants_checkpoint and not self._uncovered:
+        memory = self._pressure.measure()
+        if memory.wants_checkpoint and not self._uncovered:
             self._uncovered = {o.index for o in self._outputs if o.log.first < o.log.next_seq}
             instructions.append(io.SendToCoordinator(control.RequestCheckpoint(self._process)))
-        if verdict.may_produce != self.may_produce:
-            self.may_produce = verdict.may_produce
-            instructions.append(io.SendToTask(task.MayProduce(verdict.may_produce)))
+        if memory.may_produce != self.may_produce:
+            self.may_produce = memory.may_produce
+            instructions.append(io.SendToTask(task.MayProduce(memory.may_produce)))
         return instructions
 
     def passed(self, checkpoint: int) -> list[io.Instruction]:
         """The task has taken its snapshot for this checkpoint. Frames retained from before wait for its completion."""
         self._pressure.barrier_passed = checkpoint
-        return self.weigh()
+        return self.check_pressure()
 
     def aborted(self, checkpoint: int) -> list[io.Instruction]:
         """The checkpoint was aborted: a task that waited for it needs another."""
         if self._pressure.barrier_passed == checkpoint:
             self._pressure.barrier_passed = 0
         self._uncovered = set()
-        return self.weigh()
+        return self.check_pressure()
 
-    def ask_again(self) -> list[io.Instruction]:
+    def repeat_requests(self) -> list[io.Instruction]:
         """The coordinator was lost, and with it perhaps a requested checkpoint: requests one again if needed."""
         self._pressure.barrier_passed = 0
         self._uncovered = set()
-        return self.weigh()
+        return self.check_pressure()
 
     def cover(self, output: OutputChannel, below: int) -> None:
         """The restart point of a receiver covers the frames below ``below``. There may be disk space again."""

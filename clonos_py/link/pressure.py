@@ -1,6 +1,6 @@
 """Back-pressure and memory limits of in-flight logs: when a task may produce and which frames go to disk (D3).
 
-    0 ......... spill_bytes ........ ask ........ budget ........ give up
+    0 ......... spill_bytes ........ halfway .... budget ........ give up
       in memory  | oldest to disk    | checkpoint | sources stop   | the job stops, its last checkpoint intact
 
 A source that stops reading still processes the trigger of a checkpoint. A task with inputs continues past the budget
@@ -52,7 +52,7 @@ class Pressure:
         policy = Spill.THRESHOLD if limits.policy is Spill.REGENERATE else limits.policy
         self._policy = Spill.IN_MEMORY if regenerates else policy
         spilled = limits.spill_bytes if self._policy is Spill.THRESHOLD else 0
-        self._ask_bytes = (limits.budget_bytes + min(spilled, limits.budget_bytes)) // 2
+        self._checkpoint_bytes = (limits.budget_bytes + min(spilled, limits.budget_bytes)) // 2
         self._give_up_bytes = int(limits.budget_bytes * (1 + limits.reserve))
         self.disk_problem: str | None = None
         """Why nothing can be written to disk; reset when a completed checkpoint frees space."""
@@ -72,7 +72,7 @@ class Pressure:
     def spilled_bytes(self) -> int:
         return sum(output.log.spilled_bytes for output in self._outputs)
 
-    def weigh(self) -> MemoryState:
+    def measure(self) -> MemoryState:
         """Decides whether the task may produce. Raises CapacityError when even the reserve is used up."""
         used = sum(output.log.memory_bytes for output in self._outputs)
         being_written = any(output.log.writing_bytes for output in self._outputs) and self.disk_problem is None
@@ -85,7 +85,7 @@ class Pressure:
         crowded = any(o.log.unreceived >= 2 * o.window for o in self._outputs if not o.feedback)
         crowded = crowded or self._causal_outputs.unwritten >= 2 * self._limits.window
         full = used >= budget and (self._source or self.barrier_passed > 0 or being_written)
-        return MemoryState(not crowded and not full, used > self._ask_bytes or self.disk_problem is not None)
+        return MemoryState(not crowded and not full, used > self._checkpoint_bytes or self.disk_problem is not None)
 
     @property
     def _remedy(self) -> str:

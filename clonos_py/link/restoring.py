@@ -13,7 +13,7 @@ class Restoring:
         self._loaded = 0
         self.wanted: Restore | None = None
 
-    def ask(self, restore: Restore, ahead: bool = False) -> list[io.Instruction]:
+    def request(self, restore: Restore, ahead: bool = False) -> list[io.Instruction]:
         """Requests state, unless the same state is already being loaded: loading it twice would undo later changes.
         ``ahead``: no failed task waits for it."""
         on_its_way = self._is_wanted(restore)
@@ -25,10 +25,10 @@ class Restoring:
         if self._loaded == restore.checkpoint:
             self.wanted = restore
             return []
-        return self.ask(restore)
+        return self.request(restore)
 
     @property
-    def here(self) -> bool:
+    def ready(self) -> bool:
         """Whether the wanted state is loaded."""
         return self.wanted is not None and self._loaded == self.wanted.checkpoint
 

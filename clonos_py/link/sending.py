@@ -76,8 +76,8 @@ class OutputChannel:
     def restore(self, next_seq: int, entries: Sequence[RetainedFrame] = ()) -> None:
         """Starts from a restart point: ``entries`` are the retained frames below ``next_seq``."""
         first = entries[0].frame.seq if entries else next_seq
-        self.again = RegeneratedLog(next_seq) if self._regenerates else None
-        self.log = self.again or InFlightLog(first)
+        self.regenerating = RegeneratedLog(next_seq) if self._regenerates else None
+        self.log = self.regenerating or InFlightLog(first)
         self.log.retain = self.retain
         self._position = self._marks_carried = 0
         self._held: dict[int, Reach] = {}
@@ -112,9 +112,9 @@ class OutputChannel:
     def regenerated(self, frame: Frame, codec: FrameCodec, check: bool) -> None:
         """Takes a regenerated frame, or drops it if it is not missing any more. Raises DivergenceError if it differs
         from the frame that was sent under this number."""
-        assert self.again is not None
-        if frame.seq in self.again.missing:
-            self.again.regenerated(self._encoded(frame, codec, check))
+        assert self.regenerating is not None
+        if frame.seq in self.regenerating.missing:
+            self.regenerating.regenerated(self._encoded(frame, codec, check))
 
     def _encoded(self, frame: Frame, codec: FrameCodec, check: bool) -> RetainedFrame:
         rows = frame.rows
@@ -127,7 +127,7 @@ class OutputChannel:
         DivergenceError if it differs from the frame that the predecessor sent under this number."""
         checksum = codec.checksum(body, self._sampled) if check and body is not None else 0
         sent = self._expected.pop(frame.seq, checksum)
-        known = self.again.checksum_of(frame.seq, sent) if self.again is not None else sent
+        known = self.regenerating.checksum_of(frame.seq, sent) if self.regenerating is not None else sent
         if sent != checksum or known != checksum:
             raise DivergenceError(
                 f"frame {frame.seq} on {self.channel} was rebuilt with other content than was sent to "
@@ -146,8 +146,8 @@ class OutputChannel:
         self._stamps = SentStamps(self._stamped) if self._stamped else None
         delta = self._delta(store)
         sent_before = max(self.log.sent_before, self._first_new)
-        kind, lacking = FrameKind.LOG_ONLY, store.lacking
-        return FrameHeader(next_seq, kind, 0, 0, False, 0, 0, 0, 0, self._marks(store), delta, sent_before, lacking)
+        kind, incomplete = FrameKind.LOG_ONLY, store.incomplete
+        return FrameHeader(next_seq, kind, 0, 0, False, 0, 0, 0, 0, self._marks(store), delta, sent_before, incomplete)
 
     def acknowledged(self, next_seq: int, held: Iterable[Reach], rows_wanted: int = 0) -> bool:
         """Takes an acknowledgement: the receiver has taken all frames below ``next_seq``, and ``held`` are the upstream
@@ -211,7 +211,7 @@ class OutputChannel:
                 entry.checksum,
                 self._marks(store),
                 self._delta(store),
-                lacking=store.lacking,
+                incomplete=store.incomplete,
                 stamp=self._stamps.write(frame.stamp) if self._stamps is not None else b"",
             )
             body = entry.body

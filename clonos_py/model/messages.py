@@ -206,9 +206,9 @@ class HeldLogsReport(msgspec.Struct, frozen=True, tag=True):
     replayed, so the process depends on everything that the log depends on."""
     replayed: list[int] = []
     """Inputs that occur in the log that it was sent to replay."""
-    lacking: dict[int, list[int]] = {}
+    incomplete: dict[int, list[int]] = {}
     """By input: ordinals of tasks whose logs its predecessor had received on it, and which it may hold in part only."""
-    settled: bool = True
+    has_own_log: bool = True
     """False: it replaces a failed task and has not received that task's log."""
     ends: dict[int, int] = {}
     """By ordinal of a task upstream of a failed one: the offset at which the held log ends."""

@@ -108,7 +108,7 @@ class TaskProgress(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class TakeState:
+class RestoreState:
     """Replace all state. ``operators`` holds, by operator, one snapshot, or several at a new parallelism. ``ahead``:
     the process is a standby, and no failed task waits for it."""
 
@@ -214,7 +214,7 @@ class RegenerateBelow:
 
 
 ToTask = (
-    TakeState
+    RestoreState
     | Begin
     | Deliver
     | Renumber
@@ -246,7 +246,7 @@ class Produced:
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class FramesTaken:
     """The task has taken all frames of ``input`` below ``next_seq``. ``restarts``: how often its numbering had
     restarted. ``rows_wanted``: see RowsWanted; 0 if it does not matter or is not known yet."""
 
@@ -257,7 +257,7 @@ class Took:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapped:
+class SnapshotTaken:
     """A snapshot was taken. ``persist`` is False if a replay passes a barrier that its predecessor had passed."""
 
     snapshot: TaskSnapshot
@@ -266,7 +266,7 @@ class Snapped:
 
 
 @dataclass(frozen=True, slots=True)
-class Entered:
+class StateChanged:
     """The task has changed its state."""
 
     state: TaskState
@@ -309,7 +309,7 @@ class LoopCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class WentOn:
+class Resumed:
     """The task continues from the last landmark in its log: its outputs are at ``next_seqs``. Frames that its
     predecessor cut before are made again only on request."""
 
@@ -325,4 +325,4 @@ class Regenerated:
     frames: Sequence[Frame]
 
 
-FromTask = Produced | Took | Snapped | Entered | Observed | LoopCounts | WentOn | Regenerated
+FromTask = Produced | FramesTaken | SnapshotTaken | StateChanged | Observed | LoopCounts | Resumed | Regenerated

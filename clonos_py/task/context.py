@@ -62,7 +62,7 @@ class TaskContext:
     def open_epoch(self) -> None:
         """Begins an epoch: the next random number draws a new seed, the next time request reads the clock."""
         self._random = None
-        self.gate.forget_time()
+        self.gate.reset_time()
 
     @property
     def random(self) -> random.Random:
@@ -135,7 +135,7 @@ class OperatorView:
         return self._shared.ports.service(name)
 
     def set_timer(self, at: int) -> None:
-        self._shared.timers.set(self._number, at, self._shared.gate.told_us)
+        self._shared.timers.set(self._number, at, self._shared.gate.last_answered_us)
 
     def clear_timer(self, at: int) -> None:
         self._shared.timers.remove(self._number, at)

@@ -13,7 +13,7 @@ from clonos_py.causal.determinants import Landmark
 from clonos_py.causal.gate import Gate
 from clonos_py.model.errors import DivergenceError, ProtocolError
 from clonos_py.model.segments import LogSegment
-from clonos_py.process.contract import TakeState, WentOn
+from clonos_py.process.contract import RestoreState, Resumed
 from clonos_py.task.snapshotting import Snapshotting
 
 LANDMARK_INTERVAL_US = 50_000
@@ -59,8 +59,8 @@ class Landmarks:
         self._passed(now_us)
 
     def enter(
-        self, log: Sequence[LogSegment], before: tuple[int, int] | None, take_state: Callable[[TakeState], None]
-    ) -> WentOn | None:
+        self, log: Sequence[LogSegment], before: tuple[int, int] | None, restore_state: Callable[[RestoreState], None]
+    ) -> Resumed | None:
         """Loads a log to replay and moves to its last landmark. If ``before`` is given, moves to the last landmark at
         which output ``before[0]`` had not passed frame ``before[1]``, regardless of the current state. Returns None if
         the log has no landmark; then the replay starts from the current state.
@@ -77,9 +77,9 @@ class Landmarks:
                 raise ProtocolError(f"frame {before[1]} is to be made again, and the log has no landmark before it")
             return None
         offset = writer.offset
-        take_state(self._snapshotting.at(landmark))
+        restore_state(self._snapshotting.at(landmark))
         writer.resume(landmark.epoch, landmark.epoch_start, offset)
-        return WentOn(self._next_seqs(landmark))
+        return Resumed(self._next_seqs(landmark))
 
     def _next_seqs(self, landmark: Landmark) -> list[int]:
         progress = self._snapshotting.at(landmark).progress

@@ -52,7 +52,7 @@ from clonos_py.process.contract import (
     Begin,
     ChannelLimits,
     Deliver,
-    Entered,
+    FramesTaken,
     FromTask,
     LoopEndCall,
     MayProduce,
@@ -60,12 +60,12 @@ from clonos_py.process.contract import (
     Regenerate,
     RegenerateBelow,
     Renumber,
+    RestoreState,
     RowsWanted,
     SourceArrival,
-    TakeState,
+    StateChanged,
     TaskProgress,
     TaskState,
-    Took,
     ToTask,
     TriggerCall,
 )
@@ -134,7 +134,7 @@ class TaskMachine:
         self._metrics = TaskMetrics(self._shared, self._outputs, sinks)
         self._lingering = Lingering(self._outputs, linger_us)
         self._may_produce = True
-        self._take_state(TakeState(0, {}, None))
+        self._restore_state(RestoreState(0, {}, None))
 
     # ---- input from the link
 
@@ -166,16 +166,16 @@ class TaskMachine:
                 self._outputs.want(output, rows)
             case Regenerate() | RegenerateBelow():
                 self._regeneration.take(item)
-            case TakeState():
+            case RestoreState():
                 if self.state is not TaskState.STANDBY:
                     raise ProtocolError(f"{self.task} is {self.state.value} and cannot take other state")
-                self._take_state(item)
+                self._restore_state(item)
             case Begin():
                 self._begin(item)
             case _:
                 raise ProtocolError(f"{self.task} cannot handle event {item!r}; last events: {self._last}")
 
-    def _take_state(self, item: TakeState) -> None:
+    def _restore_state(self, item: RestoreState) -> None:
         self._snapshotting.restore(item)
         if self._loop:
             self._loop.restore()
@@ -196,8 +196,8 @@ class TaskMachine:
             self._reader.skip(self._gate.pass_over(item.log))
         elif self._landmarks is None:
             self._gate.load(item.log)
-        elif went_on := self._landmarks.enter(item.log, item.before, self._take_state):
-            self._events.append(went_on)
+        elif resumed := self._landmarks.enter(item.log, item.before, self._restore_state):
+            self._events.append(resumed)
         for checkpoint in item.aborted:
             self._checkpointing.called(AbortCall(checkpoint))
         self._enter(TaskCause.BEGUN)
@@ -210,7 +210,7 @@ class TaskMachine:
 
     def _enter(self, cause: TaskCause) -> None:
         self.state = TASK_STATES.after(self.state, cause, self.task, self._last)
-        self._events.append(Entered(self.state, self._metrics.rows_replayed))
+        self._events.append(StateChanged(self.state, self._metrics.rows_replayed))
 
     # ---- one event
 
@@ -395,7 +395,7 @@ class TaskMachine:
         if self._checkpointing.forces:
             self._checkpointing.took(frames)
         wanted = self._rows_wanted if self._input_edges[channel].adaptive else 0
-        self._events.append(Took(channel, frame.seq + 1, self._inputs.restarts(channel), wanted))
+        self._events.append(FramesTaken(channel, frame.seq + 1, self._inputs.restarts(channel), wanted))
         self._shared.frame = (channel, frames[0].seq)
         row_count = 0
         if batches := [f.rows for f in frames if f.rows is not None]:

@@ -9,7 +9,7 @@ from clonos_py.causal.log import LogWriter
 from clonos_py.channel.frames import FrameKind
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.model.state import OperatorState
-from clonos_py.process.contract import Produced, Snapped, TakeState, TaskProgress
+from clonos_py.process.contract import Produced, RestoreState, SnapshotTaken, TaskProgress
 from clonos_py.task.chain import Chain
 from clonos_py.task.checkpointing.interface import TaskCheckpointing
 from clonos_py.task.context import TaskContext
@@ -39,7 +39,7 @@ class Snapshotting:
         self._inputs, self._chain, self._outputs, self._reader = inputs, chain, outputs, reader
         self._checkpointing = checkpointing
 
-    def restore(self, item: TakeState) -> None:
+    def restore(self, item: RestoreState) -> None:
         """Replaces all state with that right after the snapshot."""
         progress = item.progress
         self._shared.timers.clear()
@@ -60,7 +60,7 @@ class Snapshotting:
 
     def take(
         self, checkpoint: int, forced: bool, other_events: int, ended: bool, persist: bool
-    ) -> tuple[Produced, Snapped]:
+    ) -> tuple[Produced, SnapshotTaken]:
         """Takes a snapshot. In the old epoch: flushes pending rows, collects state, sends barriers. Then begins the new
         epoch, with a new seed."""
         self._outputs.flush()
@@ -80,7 +80,7 @@ class Snapshotting:
         progress = self.progress(other_events, ended, self._writer.offset)
         encoded = msgspec.msgpack.encode(progress)
         snapshot = TaskSnapshot(self._shared.task, checkpoint, operators, encoded, committables, forced=forced)
-        return produced, Snapped(snapshot, progress, persist)
+        return produced, SnapshotTaken(snapshot, progress, persist)
 
     def landmark(self, other_events: int, ended: bool) -> Landmark:
         """Cuts pending rows and returns a landmark. If operators keep no state, progress is the task's whole state."""
@@ -90,12 +90,12 @@ class Snapshotting:
         state = msgspec.msgpack.encode((positions, self.progress(other_events, ended, log_offset=0)))
         return Landmark(self._writer.epoch, self._writer.epoch_start, state)
 
-    def at(self, landmark: Landmark) -> TakeState:
+    def at(self, landmark: Landmark) -> RestoreState:
         """The state at a landmark. The caller moves the log there, too."""
         assert self._reader is not None
         positions, progress = _landmark_states.decode(landmark.state)
         source = OperatorState(values={"positions": dict(positions), "finished": []})
-        return TakeState(landmark.epoch, {self._reader.name: [source]}, progress)
+        return RestoreState(landmark.epoch, {self._reader.name: [source]}, progress)
 
     def progress(self, other_events: int, ended: bool, log_offset: int) -> TaskProgress:
         """The task's progress, with no pending output rows."""

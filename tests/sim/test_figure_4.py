@@ -123,5 +123,5 @@ def found_out(seed: int) -> bool:
 
 
 def test_a_holder_that_claims_to_have_caught_up_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HeldLogs, "succeed", lambda self, attempt: None)
+    monkeypatch.setattr(HeldLogs, "become", lambda self, attempt: None)
     assert any(found_out(seed) for seed in range(200))

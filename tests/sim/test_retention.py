@@ -140,7 +140,7 @@ def _an_epoch_begins_without_a_landmark(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_replacement_forgets_what_its_predecessor_cut(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RegeneratedLog, "go_on_at", lambda self, next_seq: setattr(self, "next_seq", next_seq))
+    patch.setattr(RegeneratedLog, "continue_at", lambda self, next_seq: setattr(self, "next_seq", next_seq))
 
 
 def _one_frame_too_few_is_made_again(patch: pytest.MonkeyPatch) -> None:

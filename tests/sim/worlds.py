@@ -72,7 +72,7 @@ def active(world: World) -> list[LocalProcess]:
 def calm(world: World) -> bool:
     """Whether every task runs and has caught up with whatever it was before."""
     up = [p for p in active(world) if p.link.state in (TaskState.RUNNING, TaskState.FINISHED)]
-    return {p.task for p in up} == set(world.plan.tasks) and not any(p.link.store.lacking for p in up)
+    return {p.task for p in up} == set(world.plan.tasks) and not any(p.link.store.incomplete for p in up)
 
 
 class KillTogether:
@@ -125,7 +125,7 @@ class KillBehind:
         self._together(world, made)
         owners = {p.task: p for p in active(world)}
         replacement = owners.get(self._first)
-        if self._left and made.kills and replacement is not None and replacement.link.store.lacking:
+        if self._left and made.kills and replacement is not None and replacement.link.store.incomplete:
             self._left = False
             made.kills += 1
             world.kill(owners[self._second].number)

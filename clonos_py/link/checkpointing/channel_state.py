@@ -62,7 +62,7 @@ class ChannelState(LinkCheckpointing):
     def reports(self, channel: ChannelId) -> bool:
         return True
 
-    def snapped(self, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt) -> list[io.Instruction]:
+    def snapshot_taken(self, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt) -> list[io.Instruction]:
         self._pending = _Pending(snapshot, attempt, progress.outputs)
         return self.reported()
 
@@ -79,8 +79,8 @@ class ChannelState(LinkCheckpointing):
             # may be empty: the receiver's restart point may have moved past all of them
             parts = pending.parts[output.index] = list(self._parts(output, start, pending.ends[output.index]))
             fresh = [entry for part in parts if not isinstance(part, StoredFrames) for entry in part]
-            pending.bodies.update({(output.index, e.frame.seq): e.body for e in fresh if e.here})
-            places = [(e.frame.seq, e.place) for e in fresh if not e.here]
+            pending.bodies.update({(output.index, e.frame.seq): e.body for e in fresh if e.in_memory})
+            places = [(e.frame.seq, e.place) for e in fresh if not e.in_memory]
             if places:
                 pending.unread.update((output.index, seq) for seq, _ in places)
                 reads.append(io.ReadFrames(output.index, places, checkpoint))

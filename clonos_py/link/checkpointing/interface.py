@@ -37,7 +37,7 @@ class LinkCheckpointing:
         """Whether the receiver of a channel reports the position of its last snapshot to its sender."""
         return False
 
-    def snapped(self, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt) -> list[io.Instruction]:
+    def snapshot_taken(self, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt) -> list[io.Instruction]:
         """The task has taken a snapshot."""
         return [io.Persist(snapshot, attempt)]
 

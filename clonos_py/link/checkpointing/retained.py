@@ -37,12 +37,12 @@ class RetainedState(ChannelState):
     def reports(self, channel: ChannelId) -> bool:
         return False
 
-    def snapped(self, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt) -> list[io.Instruction]:
+    def snapshot_taken(self, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt) -> list[io.Instruction]:
         if self._busy:
             self._later = snapshot, progress, attempt
             return []
         self._busy = True
-        return super().snapped(snapshot, progress, attempt)
+        return super().snapshot_taken(snapshot, progress, attempt)
 
     def persisted(self, handle: TaskHandle) -> list[io.Instruction]:
         super().persisted(handle)
@@ -57,7 +57,7 @@ class RetainedState(ChannelState):
     def _go_on(self) -> list[io.Instruction]:
         self._busy = False
         later, self._later = self._later, None
-        return [] if later is None else self.snapped(*later)
+        return [] if later is None else self.snapshot_taken(*later)
 
     def _start(self, output: OutputChannel, checkpoint: int) -> int | None:
         return output.log.first

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from clonos_py.model.calls import ServiceCall
-from clonos_py.process.contract import FromTask, TakeState, ToTask
+from clonos_py.process.contract import FromTask, RestoreState, ToTask
 from clonos_py.runtime.executors.low_priority import LowPriority
 from clonos_py.task.machine import TaskMachine
 
@@ -37,7 +37,7 @@ class TaskExecutor:
 
     def offer(self, item: ToTask) -> None:
         """Adds an item for the task. A later step takes it."""
-        if isinstance(item, TakeState) and item.ahead:
+        if isinstance(item, RestoreState) and item.ahead:
             self._low_priority.do(partial(self.machine.offer, item))
         else:
             self.machine.offer(item)

@@ -21,7 +21,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.protocols import ALIGNED, UNALIGNED
 from clonos_py.model.times import MAX_TIME, MIN_TIME
-from clonos_py.process.contract import TaskProgress, TaskState, Took
+from clonos_py.process.contract import FramesTaken, TaskProgress, TaskState
 from clonos_py.runtime.sim.histories import HistoryLedger
 from clonos_py.runtime.sim.steps import CountTimers
 from clonos_py.runtime.sim.violation import Violation, check
@@ -89,7 +89,7 @@ class Bounds:
                         f"{process.task} was sent {waiting} frames on {channel.channel} that it has not taken, the "
                         f"window is {self._window}"
                     )
-            case Took(index, next_seq):
+            case FramesTaken(index, next_seq):
                 key = process.number, index
                 self._opened_at[key] = max(next_seq, self._opened_at.get(key, 0))
 
@@ -168,7 +168,7 @@ class Bounds:
         for output in process.link.outputs:
             if output.connection is None or not (below := covered.get(output.connection, 0)):
                 continue
-            lowest = output.again.lowest_checksum if output.again is not None else None
+            lowest = output.regenerating.lowest_checksum if output.regenerating is not None else None
             if output.log.first < min(below, output.log.next_seq) or (lowest is not None and lowest < below):
                 yield "covered frames", (output.index, output.log.first)
 

@@ -19,7 +19,7 @@ from clonos_py.model.messages import Promote
 from clonos_py.model.plan import Vertex
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import FrameRun, TaskSnapshot
-from clonos_py.process.contract import FromTask, Observed, Produced, Snapped, TakeState, Took
+from clonos_py.process.contract import FramesTaken, FromTask, Observed, Produced, RestoreState, SnapshotTaken
 from clonos_py.runtime.executors.link import LinkInput
 
 
@@ -187,7 +187,7 @@ def of_link_input(event: LinkInput) -> Iterator[Amount]:
                 yield from _of_stamp(frame.stamp)
         case Acknowledged():
             yield Amount("acknowledge")
-        case Took() | Snapped():
+        case FramesTaken() | SnapshotTaken():
             pass
         case Promote():
             yield Amount("promote")
@@ -203,15 +203,15 @@ def of_step(produced: Iterable[FromTask], duty: Duty) -> Iterator[Amount]:
                 yield Amount(duty.value, 1, event.events)
                 if duty is Duty.READ:
                     yield Amount("give", 1, event.rows_out)
-            case Took():
+            case FramesTaken():
                 yield Amount("take")
-            case Snapped():
+            case SnapshotTaken():
                 yield Amount("snapshot")
             case _:
                 pass
 
 
-def of_state(item: TakeState) -> Amount:
+def of_state(item: RestoreState) -> Amount:
     """The work of loading state."""
     states = (state for parts in item.operators.values() for state in parts)
     rows = [chunk.rows for state in states for table in state.tables.values() for chunk in table]

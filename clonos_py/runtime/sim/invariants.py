@@ -45,7 +45,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.protocols import ALONE, INDUCED
 from clonos_py.model.snapshots import Manifest
-from clonos_py.process.contract import Produced, Snapped, TakeState, TaskProgress, TaskState, Took
+from clonos_py.process.contract import FramesTaken, Produced, RestoreState, SnapshotTaken, TaskProgress, TaskState
 from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.commits import Commits
 from clonos_py.runtime.sim.lines import RestartPoints
@@ -176,12 +176,12 @@ class InvariantChecker:
         match event:
             case io.Arrived():
                 self._arrived(process, event)
-            case Snapped(snapshot=snapshot, progress=progress, persist=persist) if self._counts(process):
+            case SnapshotTaken(snapshot=snapshot, progress=progress, persist=persist) if self._counts(process):
                 self._taken.took(process.task, snapshot.checkpoint, progress)
                 if persist:
                     self._points.took(process.task, snapshot.checkpoint, progress)
                     self._snapped[process.task, snapshot.checkpoint] = self._of(process).used
-            case Took(index, next_seq):
+            case FramesTaken(index, next_seq):
                 self._moved_us = self._now_us
                 self._took(self._of(process), index, next_seq)
             case messages.Promote(restore=restore) if self._counts(process):
@@ -210,7 +210,7 @@ class InvariantChecker:
         chosen = self._chosen.get(process.task) == process.number and process.number not in self._reused_by
         return process.link.state is not TaskState.FAILED and chosen
 
-    def restored(self, process: LocalProcess, item: TakeState) -> None:
+    def restored(self, process: LocalProcess, item: RestoreState) -> None:
         """The task of ``process`` has loaded a snapshot: checks its progress."""
         if item.progress is None or process.link.state is TaskState.FAILED:
             return

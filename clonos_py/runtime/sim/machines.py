@@ -13,7 +13,7 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
-from clonos_py.process.contract import TakeState, ToTask
+from clonos_py.process.contract import RestoreState, ToTask
 from clonos_py.runtime.executors.link import LinkInput
 from clonos_py.runtime.sim.costs import BLOCK_EVENTS, Amount, Costs, Duty, WorkDone, of_link_input, of_state, of_step
 from clonos_py.runtime.world.actions import Actions
@@ -215,7 +215,7 @@ class CostedDispatcher:
             self._do(process, [*of_link_input(event)], partial(self._inner.link, number, event), Thread.LINK)
 
     def offer(self, process: LocalProcess, item: ToTask) -> None:
-        amounts = [of_state(item)] if isinstance(item, TakeState) else []
+        amounts = [of_state(item)] if isinstance(item, RestoreState) else []
         self._do(process, amounts, partial(self._inner.offer, process, item), Thread.TASK)
 
     def _do(self, process: LocalProcess, amounts: list[Amount], action: Callable[[], None], thread: Thread) -> None:

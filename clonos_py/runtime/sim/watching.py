@@ -8,7 +8,7 @@ from clonos_py.job.events import JobEvent, JobInstruction
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator
-from clonos_py.process.contract import Produced, TakeState, ToTask
+from clonos_py.process.contract import Produced, RestoreState, ToTask
 from clonos_py.runtime.executors.link import LinkInput
 from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.invariants import InvariantChecker
@@ -40,7 +40,7 @@ class WatchedDispatcher:
 
     def offer(self, process: LocalProcess, item: ToTask) -> None:
         self._inner.offer(process, item)
-        if isinstance(item, TakeState) and process.alive:
+        if isinstance(item, RestoreState) and process.alive:
             self._watch.restored(process, item)
 
     def step(self, process: LocalProcess, token: int) -> None:

@@ -15,7 +15,7 @@ from clonos_py.link import instructions as io
 from clonos_py.link.epochs import Epochs
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model.ids import TaskId
-from clonos_py.process.contract import Snapped
+from clonos_py.process.contract import SnapshotTaken
 from clonos_py.runtime.executors.storage import StorageWork
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
@@ -91,13 +91,13 @@ def numbers_of_aborted_checkpoints_are_used_again(patch: pytest.MonkeyPatch) -> 
 
 @BUGS.planted()
 def frames_count_as_covered_when_the_snapshot_is_taken(patch: pytest.MonkeyPatch) -> None:
-    def hasty(self: LinkMachine, event: Snapped) -> list[io.Instruction]:
-        instructions = LinkMachine._on_snapped(self, event)
+    def hasty(self: LinkMachine, event: SnapshotTaken) -> list[io.Instruction]:
+        instructions = LinkMachine._on_snapshot_taken(self, event)
         for channel in self.inputs:
             channel.covered = event.progress.inputs[channel.index].next_seq
         return instructions
 
-    rehandled(patch, Snapped, hasty)
+    rehandled(patch, SnapshotTaken, hasty)
 
 
 @BUGS.planted()

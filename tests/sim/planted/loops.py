@@ -43,9 +43,9 @@ def what_is_fed_back_is_not_stored(patch: pytest.MonkeyPatch) -> None:
     def at_once(
         self: FeedbackState, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt
     ) -> list[io.Instruction]:
-        return LinkCheckpointing.snapped(self, snapshot, progress, attempt)
+        return LinkCheckpointing.snapshot_taken(self, snapshot, progress, attempt)
 
-    patch.setattr(FeedbackState, "snapped", at_once)
+    patch.setattr(FeedbackState, "snapshot_taken", at_once)
 
 
 @in_loops()

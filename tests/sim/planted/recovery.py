@@ -218,10 +218,10 @@ def receivers_do_not_say_what_their_restart_point_covers(patch: pytest.MonkeyPat
 
 @BUGS.planted()
 def a_finished_task_forgets_its_frames(patch: pytest.MonkeyPatch) -> None:
-    event = next(e for e, h in LinkMachine._HANDLERS.items() if h is LinkMachine._on_entered)
+    event = next(e for e, h in LinkMachine._HANDLERS.items() if h is LinkMachine._on_state_changed)
 
     def forgets(self: LinkMachine, event: Any) -> list[io.Instruction]:
-        instructions = LinkMachine._on_entered(self, event)
+        instructions = LinkMachine._on_state_changed(self, event)
         if event.state.name == "FINISHED":
             for output in self.outputs:
                 while output.log._entries and output.log.first < output.log.acked:
@@ -238,7 +238,7 @@ def back_pressure_holds_a_replaying_task(patch: pytest.MonkeyPatch) -> None:
 
     def unaware(self: InFlightLog, next_seq: int) -> None:
         connect(self, next_seq)
-        self.acked = self._owed = self.first
+        self.acked = self._retained_at_connect = self.first
 
     patch.setattr(InFlightLog, "connect", unaware)
     patch.setattr(TaskMachine, "_replay_event", lambda self, now_us: self._may_produce and replay(self, now_us))
@@ -315,13 +315,13 @@ def watermarks_of_inputs_are_not_restored(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def timers_are_lost_with_the_task(patch: pytest.MonkeyPatch) -> None:
-    take_state = TaskMachine._take_state
+    restore_state = TaskMachine._restore_state
 
     def forgetful(self: TaskMachine, item: Any) -> None:
-        take_state(self, item)
+        restore_state(self, item)
         self._shared.timers.clear()
 
-    patch.setattr(TaskMachine, "_take_state", forgetful)
+    patch.setattr(TaskMachine, "_restore_state", forgetful)
 
 
 @BUGS.planted()

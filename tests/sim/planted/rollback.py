@@ -43,14 +43,14 @@ def kept_with_state(patch: pytest.MonkeyPatch, keep: Callable[[LocalProcess, Loc
     """Also when the task takes the state of its restart point."""
 
     def keep_at_once_and_then(before: LocalProcess, after: LocalProcess) -> None:
-        take = after.machine._take_state
+        take = after.machine._restore_state
 
         def taken(item: Any) -> None:
             take(item)
             keep(before, after)
 
         keep(before, after)
-        patch.setattr(after.machine, "_take_state", taken)
+        patch.setattr(after.machine, "_restore_state", taken)
 
     kept(patch, keep_at_once_and_then)
 
@@ -155,7 +155,7 @@ def frames_cut_behind_the_restart_point_are_kept(patch: pytest.MonkeyPatch) -> N
     def keep(before: LocalProcess, after: LocalProcess) -> None:
         for old, new in zip(before.link.outputs, after.link.outputs, strict=True):
             for entry in old.log._entries:
-                if entry.frame.seq == new.log.next_seq and entry.here:
+                if entry.frame.seq == new.log.next_seq and entry.in_memory:
                     append(new.log, entry)
 
     def keep_at_once_and_then(before: LocalProcess, after: LocalProcess) -> None:

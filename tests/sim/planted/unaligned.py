@@ -60,9 +60,9 @@ def snapshots_are_durable_without_the_frames_between_them(patch: pytest.MonkeyPa
     def at_once(
         self: ChannelState, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt
     ) -> list[io.Instruction]:
-        return LinkCheckpointing.snapped(self, snapshot, progress, attempt)
+        return LinkCheckpointing.snapshot_taken(self, snapshot, progress, attempt)
 
-    patch.setattr(ChannelState, "snapped", at_once)
+    patch.setattr(ChannelState, "snapshot_taken", at_once)
 
 
 @unaligned()

@@ -144,7 +144,7 @@ def test_the_time_does_not_pass_in_a_replayed_event_but_for_what_the_log_says() 
 def test_the_time_is_new_in_every_epoch() -> None:
     gate = Gate(LogWriter(0), 1_000)
     assert questions(gate, [0], [10_000], live=True) == [10_000]
-    gate.forget_time()
+    gate.reset_time()
     assert questions(gate, [0], [10_001], live=True) == [10_001]
 
 

@@ -282,9 +282,9 @@ def test_every_frame_is_sent_in_order_whatever_is_written_read_and_lost_meanwhil
         for place in log.take_unused():
             del disk[place]
         assert log.memory_bytes == sum(e.size_bytes for e in log._entries if e.place is None)
-        assert log.writing_bytes == sum(e.size_bytes for e in log._entries if e.place is None and e.asked)
+        assert log.writing_bytes == sum(e.size_bytes for e in log._entries if e.place is None and e.io_pending)
         assert log.spilled_bytes == sum(e.size_bytes for e in log._entries if e.place is not None)
-        ahead = [e for e in log._entries if e.place is not None and (e.asked or e.body is not None)]
+        ahead = [e for e in log._entries if e.place is not None and (e.io_pending or e.body is not None)]
         assert log.ahead_bytes == sum(e.size_bytes for e in ahead)
     if not log.connected:
         received = log.first

@@ -83,7 +83,7 @@ def test_a_window_of_frames_made_again_is_on_its_way_at_most() -> None:
 def test_a_replacement_goes_on_behind_what_its_predecessor_cut() -> None:
     log = RegeneratedLog(0)
     log.connect(2)
-    log.go_on_at(5)
+    log.continue_at(5)
     assert (log.next_seq, log.missing) == (5, range(2, 5))
     log.append(entry(5))
     for seq in (2, 3, 4):
@@ -94,7 +94,7 @@ def test_a_replacement_goes_on_behind_what_its_predecessor_cut() -> None:
 def test_frames_that_the_receiver_has_already_are_not_sent_again() -> None:
     log = RegeneratedLog(0)
     log.connect(3)
-    log.go_on_at(2)
+    log.continue_at(2)
     for seq in (2, 3):
         log.append(entry(seq))
     assert not log.missing

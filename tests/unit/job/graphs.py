@@ -71,7 +71,7 @@ def _shares(plan: PhysicalPlan, origin: TaskId, receiver: TaskId) -> bool:
 
 def _knows(plan: PhysicalPlan, channel: ChannelId, origin: TaskId, answer: HeldLogsReport, within: bool) -> bool:
     index = plan.inputs[plan.receiver(channel)].index(channel)
-    return within and plan.tasks.index(origin) not in answer.lacking.get(index, [])
+    return within and plan.tasks.index(origin) not in answer.incomplete.get(index, [])
 
 
 def _misses(answer: HeldLogsReport, number: int, survivors: Mapping[TaskId, HeldLogsReport]) -> bool:
@@ -97,7 +97,7 @@ def _lost_on(
         knows = _knows(plan, channel, origin, answer, within)
         held = {plan.tasks[number] for number in answer.logs_received.get(index, [])}
         took = index in answer.depends or not held.isdisjoint(uncertain) or (index in answer.replayed and not within)
-        may_have_passed_on = not answer.settled
+        may_have_passed_on = not answer.has_own_log
         if took:
             depend.add(receiver)
         if knows:

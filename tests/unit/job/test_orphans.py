@@ -54,11 +54,19 @@ def _drawn(plan: PhysicalPlan, which: TaskId, random_: random.Random) -> HeldLog
     heard = {i: [n for n in range(len(plan.tasks)) if random_.random() < 0.2] for i in inputs}
     if random_.random() < 0.5:
         return HeldLogsReport(0, 1, [], [], depends=depends, logs_received=heard)
-    lacking = {i: [n for n in range(len(plan.tasks)) if random_.random() < 0.5] for i in inputs}
-    settled = random_.random() < 0.7
-    told = [i for i in inputs if settled and random_.random() < 0.5]
+    incomplete = {i: [n for n in range(len(plan.tasks)) if random_.random() < 0.5] for i in inputs}
+    has_own_log = random_.random() < 0.7
+    told = [i for i in inputs if has_own_log and random_.random() < 0.5]
     return HeldLogsReport(
-        0, 1, [], [], depends=depends, logs_received=heard, replayed=told, lacking=lacking, settled=settled
+        0,
+        1,
+        [],
+        [],
+        depends=depends,
+        logs_received=heard,
+        replayed=told,
+        incomplete=incomplete,
+        has_own_log=has_own_log,
     )
 
 
@@ -101,10 +109,12 @@ def test_who_holds_a_log_that_comes_after_a_lost_one_depends_on_that_though_no_f
 def test_who_holds_a_log_depends_only_on_what_came_down_the_same_path_as_that_log() -> None:
     """What a sent to b is covered at d. Only the path through c is not, and the log of b did not come to e on it."""
     plan = graph("ab", "bd", "ac", "cd", "de")
-    e = HeldLogsReport(0, 1, [], [], logs_received={0: [1]}, lacking={0: [0, 2, 3]}, settled=False)
-    covers_b = HeldLogsReport(0, 1, [], [], depends=[0], logs_received={0: [0, 1]}, lacking={1: [0, 2]}, settled=False)
+    e = HeldLogsReport(0, 1, [], [], logs_received={0: [1]}, incomplete={0: [0, 2, 3]}, has_own_log=False)
+    covers_b = HeldLogsReport(
+        0, 1, [], [], depends=[0], logs_received={0: [0, 1]}, incomplete={1: [0, 2]}, has_own_log=False
+    )
     assert lost(plan, "abcde", d=covers_b, e=e) == ""
-    covers_neither = HeldLogsReport(0, 1, [], [], lacking={0: [0, 1], 1: [0, 2]}, settled=False)
+    covers_neither = HeldLogsReport(0, 1, [], [], incomplete={0: [0, 1], 1: [0, 2]}, has_own_log=False)
     assert lost(plan, "abcde", d=covers_neither, e=e) == "a", "the log of b will be replayed"
 
 
@@ -117,7 +127,7 @@ def test_a_standby_that_was_only_now_promoted_neither_holds_nor_depends() -> Non
 
 def test_a_replacement_that_has_not_opened_its_inputs_is_no_holder() -> None:
     plan = graph("ab", "bc", sharing_depth=1)
-    behind = HeldLogsReport(0, 1, [], [], lacking={0: [0]}, replayed=[0], needs={0: 1})
+    behind = HeldLogsReport(0, 1, [], [], incomplete={0: [0]}, replayed=[0], needs={0: 1})
     assert lost(plan, "a", b=behind) == "a"
     assert lost(plan, "a", b=HeldLogsReport(0, 1, [], [], depends=[0])) == ""
     holder = HeldLogsReport(0, 1, [LogSegment(0, 0, 0, 0, 1, b"")], [], depends=[0])
@@ -126,13 +136,13 @@ def test_a_replacement_that_has_not_opened_its_inputs_is_no_holder() -> None:
 
 def test_a_replacement_whose_log_never_spoke_of_an_input_passed_nothing_on() -> None:
     plan = graph("ab", "bc", sharing_depth=1)
-    assert lost(plan, "a", b=HeldLogsReport(0, 1, [], [], lacking={0: [0]})) == ""
+    assert lost(plan, "a", b=HeldLogsReport(0, 1, [], [], incomplete={0: [0]})) == ""
 
 
 def test_a_replacement_depends_on_what_the_givers_of_its_log_knew() -> None:
     """c gave b its log, and died before b had heard from a; d, which knows less of a, is no substitute."""
     plan = graph("ab", "bc", "cd", "bd")
-    given = HeldLogsReport(0, 1, [], [], lacking={0: [0]}, replayed=[0], needs={0: 9})
+    given = HeldLogsReport(0, 1, [], [], incomplete={0: [0]}, replayed=[0], needs={0: 9})
     known = [LogSegment(0, 0, 0, 0, 7, b"")]
     answers = {task("b"): given, task("d"): HeldLogsReport(0, 1, known, [], depends=[0, 1])}
     assert orphans(plan, {task("a"), task("c")}, answers) == {task("a"): task("b")}
@@ -169,8 +179,8 @@ def test_a_loop_of_which_no_task_lives_has_no_orphans_in_it() -> None:
 
 def test_a_task_behind_a_loop_that_lacks_its_logs_is_an_orphan() -> None:
     plan = graph("ab", "bc", "cd", "cb")
-    lacking = {0: [plan.tasks.index(task("b")), plan.tasks.index(task("c"))]}
-    assert looped("bc", d=survivor(plan, task("d"), lacking=lacking)) == "bc"
+    incomplete = {0: [plan.tasks.index(task("b")), plan.tasks.index(task("c"))]}
+    assert looped("bc", d=survivor(plan, task("d"), incomplete=incomplete)) == "bc"
 
 
 def test_what_goes_round_a_loop_of_one_task_is_no_news_to_it() -> None:

@@ -274,7 +274,7 @@ def test_a_task_that_still_replays_starts_anew_when_a_task_before_it_does() -> N
     instructions = []
     for process, sever in sent(stage.say(ProcessDied(stage.process(SOURCE), "killed")), Sever):
         lacks = {0: [0]} if process == replaying else {}
-        instructions += stage.say(HeldLogsReport(process, sever.round, [], [], depends=[0], lacking=lacks))
+        instructions += stage.say(HeldLogsReport(process, sever.round, [], [], depends=[0], incomplete=lacks))
     assert happened(instructions)[0] is RestartedWithoutLog
     assert of(instructions, KillProcess) == [KillProcess(replaying)]
     replays = dict(sent(stage.answer(sent(instructions, Sever)), Replay))

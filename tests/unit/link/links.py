@@ -46,7 +46,7 @@ def sending(adaptive: bool) -> LinkMachine:
     link = LinkMachine(three(adaptive=adaptive), UP, 5, PassThrough())
     link.handle(control.Promote(1, FIRST, Restore(0), []))
     link.handle(control.Replay(1, [], [], []))
-    link.handle(task.Entered(TaskState.RUNNING))
+    link.handle(task.StateChanged(TaskState.RUNNING))
     link.handle(io.Subscribed(TO_DOWN, io.Hello(PLAN.job, INPUT, FIRST, FIRST, 0)))
     return link
 
@@ -98,7 +98,7 @@ def connected(attempt: Attempt = FIRST, limits: ChannelLimits = ChannelLimits())
 def running(attempt: Attempt = FIRST, limits: ChannelLimits = ChannelLimits()) -> LinkMachine:  # noqa: B008 - frozen
     link = connected(attempt, limits)
     link.handle(control.Replay(1, [], [], []))
-    link.handle(task.Entered(TaskState.RUNNING))
+    link.handle(task.StateChanged(TaskState.RUNNING))
     assert link.state is TaskState.RUNNING
     return link
 

@@ -77,7 +77,7 @@ def running(held: PublishedOutput = PublishedOutput([], {})) -> LinkMachine:  # 
     link.handle(io.Arrived(FROM_MIDDLE, header, data(0)))
     link.handle(io.OutputClaimed(0, held))
     link.handle(control.Replay(1, [], [], []))
-    link.handle(task.Entered(TaskState.RUNNING))
+    link.handle(task.StateChanged(TaskState.RUNNING))
     return link
 
 
@@ -151,7 +151,7 @@ def test_a_snapshot_comes_behind_what_is_to_be_written() -> None:
     link.handle(task.Produced(segment(OWN, 1), [], [published(1, 8)]))
     snapshot = TaskSnapshot(DOWN, 1, {}, b"", {})
     instructions = link.handle(
-        task.Snapped(snapshot, task.TaskProgress([], [], [], [], False, 0, [], [], [], {}), True)
+        task.SnapshotTaken(snapshot, task.TaskProgress([], [], [], [], False, 0, [], [], [], {}), True)
     )
     assert [type(i) for i in instructions[:3]] == [io.WriteOutput, io.SettleOutput, io.Persist]
 
@@ -187,10 +187,10 @@ def test_the_task_hands_rows_over_with_its_log_and_numbers_them_across_snapshots
         machine.offer(task.Deliver(0, frame))
         found = machine.step(0).events
         produced += [event for event in found if isinstance(event, task.Produced) and event.published]
-        snapped = [event for event in found if isinstance(event, task.Snapped)]
+        snapped = [event for event in found if isinstance(event, task.SnapshotTaken)]
         if snapped:
             assert snapped[0].progress.published == [2]
-            machine_after.offer(task.TakeState(1, {}, snapped[0].progress))
+            machine_after.offer(task.RestoreState(1, {}, snapped[0].progress))
     assert [(n, f.seq, f.epoch, keys(f.rows)) for event in produced for n, f in event.published] == [
         (0, 0, 0, [1, 2]),
         (0, 1, 0, [3]),

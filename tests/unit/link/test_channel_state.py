@@ -47,7 +47,7 @@ def connected_link(protocol: str, limits: ChannelLimits) -> LinkMachine:
     link.handle(io.Connected(0, FROM_UP, connect.hello))
     link.handle(opening())
     link.handle(control.Replay(1, [], [], []))
-    link.handle(task.Entered(TaskState.RUNNING))
+    link.handle(task.StateChanged(TaskState.RUNNING))
     link.handle(subscribe())
     return link
 
@@ -64,7 +64,7 @@ def snapped(link: LinkMachine, taken: int, cut: int, checkpoint: int = 1) -> lis
     """The task takes a snapshot, whose barrier is the last of the frames below ``cut``."""
     link.handle(task.Produced(None, [(0, barrier(cut - 1, checkpoint))]))
     snapshot = TaskSnapshot(MIDDLE, checkpoint, {}, b"")
-    return link.handle(task.Snapped(snapshot, progress(taken, cut), persist=True))
+    return link.handle(task.SnapshotTaken(snapshot, progress(taken, cut), persist=True))
 
 
 def reported(next_seq: int, checkpoint: int = 1, taken: int = 0) -> io.Acknowledged:
@@ -196,7 +196,7 @@ def test_at_most_once_nothing_is_stored() -> None:
     link = LinkMachine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough(), retain=False)
     link.handle(promote())
     link.handle(control.Replay(1, [], [], []))
-    link.handle(task.Entered(TaskState.RUNNING))
+    link.handle(task.StateChanged(TaskState.RUNNING))
     link.handle(produced(0, 1))
     (persist,) = of(snapped(link, taken=0, cut=3), io.Persist)
     assert persist.snapshot.frames == {}
@@ -337,7 +337,7 @@ def test_while_one_is_stored_only_the_newest_later_one_waits() -> None:
 
 def test_no_snapshot_is_stored_while_logs_may_be_missing() -> None:
     link = alone()
-    link.store.lacking = (0,)
+    link.store.incomplete = (0,)
     assert of(alone_snapped(link, taken=0, cut=0), io.Persist) == []
 
 
@@ -360,7 +360,7 @@ def test_a_promoted_process_answers_what_its_snapshot_holds_once_that_is_loaded(
 
 def alone_snapped(link: LinkMachine, taken: int, cut: int, checkpoint: int = 1) -> list[io.Instruction]:
     snapshot = TaskSnapshot(MIDDLE, checkpoint, {}, b"")
-    return link.handle(task.Snapped(snapshot, progress(taken, cut), persist=True))
+    return link.handle(task.SnapshotTaken(snapshot, progress(taken, cut), persist=True))
 
 
 def acknowledging(covered: int) -> io.Acknowledged:
@@ -391,7 +391,7 @@ def test_a_snapshot_taken_alone_whose_number_a_new_coordinator_voids_is_stored_a
     link.handle(produced(0, 1))
     link.handle(io.FramesWritten(0, [(0, 100), (1, 101)]))
     snapshot = TaskSnapshot(MIDDLE, 8, {}, b"")
-    instructions = link.handle(task.Snapped(snapshot, progress(0, 2), persist=True))
+    instructions = link.handle(task.SnapshotTaken(snapshot, progress(0, 2), persist=True))
     (wanted,) = [read for read in of(instructions, io.ReadFrames) if read.checkpoint == 8]
     link.handle(control.AbortCheckpoint(8))
     bodies = [(seq, rows(seq)) for seq, _ in wanted.places]

@@ -20,12 +20,12 @@ A, B, C, D = CHAIN.tasks
 def held_logs(plan: PhysicalPlan, which: TaskId, attempt: Attempt = Attempt(1, 2)) -> HeldLogs:  # noqa: B008 - frozen
     inputs = [InputChannel(i, c, plan.sender(c), 16) for i, c in enumerate(plan.inputs[which])]
     made = HeldLogs(plan, which, inputs)
-    made.succeed(attempt)
+    made.become(attempt)
     return made
 
 
-def header(*delta: LogSegment, lacking: tuple[int, ...] = ()) -> FrameHeader:
-    return FrameHeader(0, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, (), list(delta), lacking=lacking)
+def header(*delta: LogSegment, incomplete: tuple[int, ...] = ()) -> FrameHeader:
+    return FrameHeader(0, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, (), list(delta), incomplete=incomplete)
 
 
 def log(number: int, *determinants: Determinant, incarnation: int = 0) -> LogSegment:
@@ -44,21 +44,21 @@ def test_logs_are_passed_on_within_the_depth_along_the_shortest_path() -> None:
 
 def test_a_first_attempt_lacks_nothing() -> None:
     made = held_logs(CHAIN, C, Attempt(1, 1))
-    assert list(made.store.lacking) == []
-    assert asked(made, A).settled
+    assert list(made.store.incomplete) == []
+    assert asked(made, A).has_own_log
 
 
 def test_a_replacement_lacks_its_own_log_until_it_is_given_and_upstream_ones_until_its_inputs_open() -> None:
     made = held_logs(CHAIN, C)
-    assert list(made.store.lacking) == [0, 1, 2]
-    assert not asked(made, B).settled
+    assert list(made.store.incomplete) == [0, 1, 2]
+    assert not asked(made, B).has_own_log
     made.replay(Replay(1, [log(2, InputOrder(0, 1))], [], [], complete=[2]))
-    assert list(made.store.lacking) == [0, 1]
-    assert asked(made, B).lacking == {0: [0, 1]}
-    made.take(0, header(log(1, Linger()), lacking=(0, 1)))
-    assert list(made.store.lacking) == [0, 1], "who sends this is a replacement itself, and has opened nothing yet"
+    assert list(made.store.incomplete) == [0, 1]
+    assert asked(made, B).incomplete == {0: [0, 1]}
+    made.take(0, header(log(1, Linger()), incomplete=(0, 1)))
+    assert list(made.store.incomplete) == [0, 1], "who sends this is a replacement itself, and has opened nothing yet"
     made.take(0, header(log(0, Linger())))
-    assert list(made.store.lacking) == []
+    assert list(made.store.incomplete) == []
     assert asked(made, A, B).logs == [log(0, Linger()), log(1, Linger())]
 
 
@@ -66,7 +66,12 @@ def test_what_a_replacement_was_given_of_upstream_logs_it_holds() -> None:
     made = held_logs(CHAIN, C)
     made.replay(Replay(1, [log(2, InputOrder(0, 1))], [], [], [log(1, Linger())], complete=[1, 2], needs={0: 5}))
     answer = asked(made, B)
-    assert (answer.logs, answer.lacking, answer.replayed, answer.needs) == ([log(1, Linger())], {0: [0]}, [0], {0: 5})
+    assert (answer.logs, answer.incomplete, answer.replayed, answer.needs) == (
+        [log(1, Linger())],
+        {0: [0]},
+        [0],
+        {0: 5},
+    )
 
 
 def test_logs_are_told_by_the_input_that_they_came_from_though_no_frame_and_no_log_of_the_sender_came_yet() -> None:
@@ -79,8 +84,8 @@ def test_logs_are_told_by_the_input_that_they_came_from_though_no_frame_and_no_l
 
 def test_a_sender_that_lacks_something_takes_nothing_from_a_receiver_that_has_it() -> None:
     made = held_logs(CHAIN, C, Attempt(1, 1))
-    made.take(0, header(lacking=(0, 1)))
-    assert asked(made, A).lacking == {}
+    made.take(0, header(incomplete=(0, 1)))
+    assert asked(made, A).incomplete == {}
 
 
 def test_a_completed_checkpoint_settles_what_was_lacking_from_before() -> None:
@@ -88,7 +93,7 @@ def test_a_completed_checkpoint_settles_what_was_lacking_from_before() -> None:
     made.replay(Replay(1, [log(2, InputOrder(0, 1))], [], [], complete=[2], needs={0: 5}))
     made.complete()
     answer = asked(made, A)
-    assert (answer.lacking, answer.replayed, answer.needs, made.store.lacking) == ({}, [], {}, ())
+    assert (answer.incomplete, answer.replayed, answer.needs, made.store.incomplete) == ({}, [], {}, ())
 
 
 def test_ends_are_told_of_logs_upstream_of_the_failed_ones() -> None:
@@ -117,9 +122,9 @@ def test_what_a_task_logs_that_started_anew_is_of_its_new_life() -> None:
 def test_a_receiver_tells_its_senders_what_it_got_of_upstream_logs_from_others_and_tells_it_once() -> None:
     plan = graph("ab", "ac", "bd", "cd")
     made = held_logs(plan, task("d"), Attempt(1, 1))
-    assert made.news(0) == []
+    assert made.unacknowledged(0) == []
     made.take(0, header(log(0, Linger(), Linger()), log(1, Linger())))
-    assert made.news(1) == [Reach(0, 0, 2)], "the log of b comes from nobody else"
-    assert made.news(1) == []
+    assert made.unacknowledged(1) == [Reach(0, 0, 2)], "the log of b comes from nobody else"
+    assert made.unacknowledged(1) == []
     made.take(1, header())
-    assert made.news(1) == [Reach(0, 0, 2)], "a new connection knows nothing"
+    assert made.unacknowledged(1) == [Reach(0, 0, 2)], "a new connection knows nothing"

@@ -56,10 +56,10 @@ def test_a_promoted_standby_connects_then_fetches_its_log_then_replays() -> None
     states.append(link.state)
     assert handed(link.handle(control.Replay(1, [OWN_LOG], [], [4]))) == [task.Begin(SECOND, [OWN_LOG], [4], "line-0")]
     states.append(link.state)
-    link.handle(task.Entered(TaskState.RUNNING, 3))
+    link.handle(task.StateChanged(TaskState.RUNNING, 3))
     states.append(link.state)
     assert [state.value for state in states] == ["connecting", "fetching determinants", "replaying", "running"]
-    assert told(link.handle(task.Entered(TaskState.FINISHED))) == [control.Drained(5)]
+    assert told(link.handle(task.StateChanged(TaskState.FINISHED))) == [control.Drained(5)]
 
 
 def test_a_replay_waits_for_the_state() -> None:
@@ -67,7 +67,7 @@ def test_a_replay_waits_for_the_state() -> None:
     (load,) = of(link.handle(promote(restore=Restore(3))), io.Load)
     assert link.handle(control.Replay(1, [], [], [])) == []
     instructions = link.handle(io.Loaded(load.restore, {}))
-    assert [type(item) for item in handed(instructions)] == [task.TakeState, task.Begin]
+    assert [type(item) for item in handed(instructions)] == [task.RestoreState, task.Begin]
     assert len(of(instructions, io.Connect)) == 1
 
 
@@ -235,11 +235,13 @@ def test_what_was_taken_of_a_former_numbering_is_not_acknowledged_to_the_sender_
     link.handle(arrived(0))
     (connect,) = of(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND, reset=True))), io.Connect)
     link.handle(io.Connected(0, FROM_UP, connect.hello))
-    assert of(link.handle(task.Took(0, 1)), io.SendAck) == [], "before it has said how it numbers"
+    assert of(link.handle(task.FramesTaken(0, 1)), io.SendAck) == [], "before it has said how it numbers"
     link.handle(opening(5))
-    assert of(link.handle(task.Took(0, 1)), io.SendAck) == [], "and after, until the task knows of it"
+    assert of(link.handle(task.FramesTaken(0, 1)), io.SendAck) == [], "and after, until the task knows of it"
     link.handle(arrived(5))
-    assert [ack.acknowledgement.next_seq for ack in of(link.handle(task.Took(0, 6, restarts=2)), io.SendAck)] == [6]
+    assert [
+        ack.acknowledgement.next_seq for ack in of(link.handle(task.FramesTaken(0, 6, restarts=2)), io.SendAck)
+    ] == [6]
 
 
 def test_frames_of_a_sender_that_starts_anew_are_void_as_soon_as_that_is_known() -> None:
@@ -254,7 +256,7 @@ def test_the_task_is_told_whether_a_channel_had_ended_where_its_sender_starts_an
     assert handed(renumbered(running(), 5)) == [task.Renumber(0, 5, ended=False)]
     link = running()
     progress = task.TaskProgress([task.InputProgress(3, ended=True)], [7], [0], [0], False, 0, [], [], [], {})
-    link.handle(task.Snapped(_snapshot(1), progress, persist=True))
+    link.handle(task.SnapshotTaken(_snapshot(1), progress, persist=True))
     link.handle(control.Complete(1))
     assert handed(renumbered(link, 3)) == [task.Renumber(0, 3, ended=True)]
 
@@ -427,7 +429,7 @@ def test_frames_to_receivers_that_call_no_python_are_sent_by_their_number_alone(
 def test_what_the_task_wants_goes_with_the_acknowledgement() -> None:
     link = running()
     link.handle(arrived(0))
-    (ack,) = of(link.handle(task.Took(0, 1, rows_wanted=70)), io.SendAck)
+    (ack,) = of(link.handle(task.FramesTaken(0, 1, rows_wanted=70)), io.SendAck)
     assert ack.acknowledgement.rows_wanted == 70
 
 
@@ -441,7 +443,7 @@ def seqs_sent(instructions: list[io.Instruction]) -> list[int]:
 def snapped(link: LinkMachine, next_seq: int) -> None:
     """The task has taken all below ``next_seq`` when checkpoint 1 comes."""
     progress = task.TaskProgress([task.InputProgress(next_seq)], [2], [0], [0], False, 0, [], [], [], {})
-    link.handle(task.Snapped(_snapshot(1), progress, persist=True))
+    link.handle(task.SnapshotTaken(_snapshot(1), progress, persist=True))
 
 
 def test_a_completed_checkpoint_truncates_logs_and_is_announced_to_senders() -> None:
@@ -488,9 +490,9 @@ def test_what_was_covered_while_a_connection_was_made_is_said_when_it_stands() -
 def test_a_snapshot_is_persisted_but_not_one_of_a_replay() -> None:
     link = running()
     progress = task.TaskProgress([task.InputProgress(0)], [0], [0], [0], False, 0, [], [], [], {})
-    kept = link.handle(task.Snapped(_snapshot(1), progress, persist=True))
+    kept = link.handle(task.SnapshotTaken(_snapshot(1), progress, persist=True))
     assert of(kept, io.Persist) == [io.Persist(_snapshot(1), FIRST)]
-    assert link.handle(task.Snapped(_snapshot(2), progress, persist=False)) == []
+    assert link.handle(task.SnapshotTaken(_snapshot(2), progress, persist=False)) == []
 
 
 def _snapshot(checkpoint: int) -> TaskSnapshot:
@@ -521,6 +523,6 @@ def test_what_the_task_of_a_failed_process_had_still_to_say_is_void() -> None:
     link = connected()
     link.handle(control.Replay(1, [], [], []))
     link.fail(ProtocolError("planted"))
-    assert link.handle(task.Entered(TaskState.RUNNING)) == []
+    assert link.handle(task.StateChanged(TaskState.RUNNING)) == []
     assert link.handle(produced(0, log=OWN_LOG)) == []
     assert link.state is TaskState.FAILED

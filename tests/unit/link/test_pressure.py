@@ -94,10 +94,10 @@ def test_a_checkpoint_is_wanted_at_half_of_the_budget_and_of_what_lies_between_t
     channel = output()
     weighed, spilling = pressure(channel), pressure(channel, Spill.THRESHOLD)
     cut(channel, 51)
-    assert weighed.weigh().wants_checkpoint
-    assert not spilling.weigh().wants_checkpoint
+    assert weighed.measure().wants_checkpoint
+    assert not spilling.measure().wants_checkpoint
     cut(channel, 20)
-    assert spilling.weigh().wants_checkpoint
+    assert spilling.measure().wants_checkpoint
 
 
 def test_a_full_disk_wants_a_checkpoint_and_nothing_more_is_written() -> None:
@@ -105,7 +105,7 @@ def test_a_full_disk_wants_a_checkpoint_and_nothing_more_is_written() -> None:
     weighed = pressure(channel, Spill.BUFFER)
     cut(channel, 1)
     weighed.disk_problem = "the disk is full"
-    assert weighed.weigh().wants_checkpoint
+    assert weighed.measure().wants_checkpoint
     assert writing(weighed) == []
     weighed.disk_problem = None
     assert writing(weighed) == [0]
@@ -115,18 +115,18 @@ def test_a_source_stops_to_read_at_the_budget() -> None:
     channel = output()
     weighed = pressure(channel)
     cut(channel, 99)
-    assert weighed.weigh().may_produce
+    assert weighed.measure().may_produce
     cut(channel, 1)
-    assert not weighed.weigh().may_produce
+    assert not weighed.measure().may_produce
 
 
 def test_a_task_with_inputs_goes_on_past_the_budget_until_the_barrier_is_through() -> None:
     channel = output()
     weighed = pressure(channel, source=False)
     cut(channel, 120)
-    assert weighed.weigh().may_produce, "the barrier that would free its memory is behind other frames"
+    assert weighed.measure().may_produce, "the barrier that would free its memory is behind other frames"
     weighed.barrier_passed = 1
-    assert not weighed.weigh().may_produce
+    assert not weighed.measure().may_produce
 
 
 def test_a_step_that_makes_more_than_the_budget_waits_for_the_disk() -> None:
@@ -134,9 +134,9 @@ def test_a_step_that_makes_more_than_the_budget_waits_for_the_disk() -> None:
     weighed = pressure(channel, Spill.BUFFER, source=False)
     cut(channel, 400)
     assert writing(weighed) == [0]
-    assert not weighed.weigh().may_produce
+    assert not weighed.measure().may_produce
     channel.log.written(0, "a place")
-    assert weighed.weigh().may_produce
+    assert weighed.measure().may_produce
 
 
 def test_a_step_that_makes_more_than_the_budget_is_too_much_where_nothing_can_be_written() -> None:
@@ -147,7 +147,7 @@ def test_a_step_that_makes_more_than_the_budget_is_too_much_where_nothing_can_be
     channel.log.not_written(0)
     weighed.disk_problem = "the disk is full"
     with pytest.raises(CapacityError, match="as the disk is full: free space there"):
-        weighed.weigh()
+        weighed.measure()
 
 
 @pytest.mark.parametrize("window", range(1, 65))
@@ -165,23 +165,23 @@ def test_receivers_that_are_behind_hold_everybody_back() -> None:
     weighed = pressure(channel)
     channel.subscribe(1, Attempt(1, 1), 0, CausalStore())
     cut(channel, 1, 1, 1)
-    assert weighed.weigh().may_produce
+    assert weighed.measure().may_produce
     cut(channel, 1)
-    assert not weighed.weigh().may_produce
+    assert not weighed.measure().may_produce
 
 
 def test_when_the_reserve_is_spent_the_error_says_why_and_what_to_do() -> None:
     channel = output()
     weighed = pressure(channel, source=False)
     cut(channel, 150)
-    weighed.weigh()
+    weighed.measure()
     cut(channel, 1)
     with pytest.raises(CapacityError, match="checkpoint more often, raise the budget, or choose a spill policy"):
-        weighed.weigh()
+        weighed.measure()
     spilling = pressure(channel, Spill.BUFFER)
     spilling.disk_problem = "the disk for retained frames, /tmp/x, is full"
     with pytest.raises(CapacityError, match=r"reserve is spent, as the disk .* is full: free space there"):
-        spilling.weigh()
+        spilling.measure()
 
 
 def test_what_waits_on_a_feedback_channel_holds_no_task_back_and_weighs_all_the_same() -> None:
@@ -189,12 +189,12 @@ def test_what_waits_on_a_feedback_channel_holds_no_task_back_and_weighs_all_the_
     channel.log.connect(0)
     cut(channel, *[10] * 8)
     assert channel.log.unreceived == 8
-    assert pressure(channel, source=False).weigh().may_produce
+    assert pressure(channel, source=False).measure().may_produce
     assert pressure(channel, Spill.THRESHOLD).writes
     assert writing(pressure(channel, Spill.THRESHOLD)), "the oldest go to disk"
     cut(channel, 30)
-    assert pressure(channel).weigh().wants_checkpoint
-    assert not pressure(channel, source=True).weigh().may_produce, "the budget is spent"
+    assert pressure(channel).measure().wants_checkpoint
+    assert not pressure(channel, source=True).measure().may_produce, "the budget is spent"
 
 
 def test_a_quiet_channel_does_not_stop_requests() -> None:
@@ -205,7 +205,7 @@ def test_a_quiet_channel_does_not_stop_requests() -> None:
     outflow.started = True
 
     def asks() -> bool:
-        return any(isinstance(instruction, io.SendToCoordinator) for instruction in outflow.weigh())
+        return any(isinstance(instruction, io.SendToCoordinator) for instruction in outflow.check_pressure())
 
     cut(busy, *[10] * 7)
     assert asks()

@@ -30,7 +30,7 @@ def running() -> LinkMachine:
     link.handle(io.Connected(0, FROM_UP, connect.hello))
     link.handle(opening())
     link.handle(control.Replay(1, [], [], []))
-    link.handle(task.Entered(TaskState.RUNNING))
+    link.handle(task.StateChanged(TaskState.RUNNING))
     return link
 
 

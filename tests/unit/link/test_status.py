@@ -86,7 +86,7 @@ def test_checkpoints_that_were_void_when_a_task_got_its_log_are_known() -> None:
 
 def test_a_task_that_has_nothing_more_to_do_says_so() -> None:
     link = running()
-    link.handle(task.Entered(TaskState.FINISHED))
+    link.handle(task.StateChanged(TaskState.FINISHED))
     assert status(link).drained
 
 
@@ -102,7 +102,7 @@ def test_a_checkpoint_that_a_lost_coordinator_was_asked_for_is_asked_for_again()
     link.handle(io.Connected(0, FROM_UP, connect.hello))
     link.handle(opening())
     link.handle(control.Replay(1, [], [], []))
-    link.handle(task.Entered(TaskState.RUNNING))
+    link.handle(task.StateChanged(TaskState.RUNNING))
     wish = control.RequestCheckpoint(5)
     produced = task.Produced(None, [(0, data(0, *range(10)))])
     assert wish in told(link.handle(produced))

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from clonos_py.model.times import MAX_TIME
-from clonos_py.process.contract import MayProduce, TakeState
+from clonos_py.process.contract import MayProduce, RestoreState
 from clonos_py.runtime.executors.task import TaskExecutor, TaskPorts
 from clonos_py.runtime.ray.background import NICENESS, Background
 from clonos_py.runtime.ray.task_loop import TaskLoop
@@ -72,8 +72,8 @@ def test_a_task_takes_in_in_the_background_only_the_state_that_nobody_waits_for(
     problems: list[BaseException] = []
     executor = TaskExecutor(machine, TaskPorts(Mock(), Mock(), background, lambda: 0))
     task = TaskLoop(executor, problems.append, Mock(), lambda: 0)
-    task.put(TakeState(1, {}, None, ahead=True))
-    task.put(TakeState(2, {}, None))
+    task.put(RestoreState(1, {}, None, ahead=True))
+    task.put(RestoreState(2, {}, None))
     task.put(MayProduce(True))
     task.stop()
     asker = threading.Thread(target=task.run, name="the task")

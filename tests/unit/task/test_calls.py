@@ -20,7 +20,7 @@ from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan,
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
-from clonos_py.process.contract import Begin, Deliver, Produced, Snapped, TakeState, TaskState
+from clonos_py.process.contract import Begin, Deliver, Produced, RestoreState, SnapshotTaken, TaskState
 from clonos_py.task.machine import TaskMachine
 from tests.unit.task.plans import MIDDLE, SCHEMA, Counting, Outside, barrier, data, end, keys, rows
 
@@ -98,13 +98,13 @@ def plan() -> PhysicalPlan:
 class Run:
     """A task that the test steps, and answers."""
 
-    def __init__(self, log: Sequence[LogSegment] = (), state: Snapped | None = None) -> None:
+    def __init__(self, log: Sequence[LogSegment] = (), state: SnapshotTaken | None = None) -> None:
         self.machine = TaskMachine(plan(), MIDDLE, Outside(), linger_us=100)
         self.events: list[Any] = []
         self.calls: list[ServiceCall] = []
         if state is not None:
             operators = {name: [found] for name, found in state.snapshot.operators.items()}
-            self.machine.offer(TakeState(1, operators, state.progress))
+            self.machine.offer(RestoreState(1, operators, state.progress))
         self.machine.offer(Begin(Attempt(1, 1), log, ()))
 
     def go(self, *items: Any) -> Run:
@@ -187,7 +187,7 @@ def test_a_task_whose_operator_has_enough_takes_nothing_more() -> None:
 
 def test_pending_calls_belong_to_the_snapshot_and_are_made_again_by_who_starts_from_it() -> None:
     before = Run().go(Deliver(0, data(0, 1)), Deliver(0, barrier(1, 1)))
-    snapped = next(e for e in before.events if isinstance(e, Snapped))
+    snapped = next(e for e in before.events if isinstance(e, SnapshotTaken))
     assert Run(state=snapped).go().asked == [1]
     before.go(answer(1, 51))
     after = Run([s for s in before.segments if s.epoch == 1], snapped).go()
@@ -205,7 +205,7 @@ def test_the_end_waits_for_answers_and_may_be_in_a_snapshot() -> None:
     run = Run().go(Deliver(0, data(0, 1)), Deliver(0, end(1)), Deliver(0, barrier(2, 1)))
     assert [frame.kind for frame in run.frames] == [FrameKind.BARRIER]
     assert run.machine.state is TaskState.RUNNING
-    snapped = next(e for e in run.events if isinstance(e, Snapped))
+    snapped = next(e for e in run.events if isinstance(e, SnapshotTaken))
     for which in (run, Run(state=snapped).go()):
         which.go(answer(1, 51))
         assert which.keys == [51, 999], "who comes after it hears of the end when all rows have passed"
@@ -222,7 +222,7 @@ def test_a_replay_of_the_end_waits_for_answers_too() -> None:
 
 def test_a_standby_calls_nothing() -> None:
     before = Run().go(Deliver(0, data(0, 1)), Deliver(0, barrier(1, 1)))
-    snapped = next(e for e in before.events if isinstance(e, Snapped))
+    snapped = next(e for e in before.events if isinstance(e, SnapshotTaken))
     machine = TaskMachine(plan(), MIDDLE, Outside())
-    machine.offer(TakeState(1, {n: [s] for n, s in snapped.snapshot.operators.items()}, snapped.progress))
+    machine.offer(RestoreState(1, {n: [s] for n, s in snapped.snapshot.operators.items()}, snapped.progress))
     assert list(machine.step(0).calls) == []

@@ -12,7 +12,7 @@ from clonos_py.channel.frames import Frame
 from clonos_py.channel.stamps import HmnrStamp
 from clonos_py.model.errors import CodecError
 from clonos_py.model.protocols import INDUCED
-from clonos_py.process.contract import Deliver, Produced, Snapped, TakeState, TriggerCall
+from clonos_py.process.contract import Deliver, Produced, RestoreState, SnapshotTaken, TriggerCall
 from clonos_py.task.checkpointing.hmnr import Hmnr
 from clonos_py.task.checkpointing.induced import InducedSnapshots
 from clonos_py.task.inputs import Inputs
@@ -59,7 +59,7 @@ def forced_run() -> tuple[Run, Sender]:
 def test_frames_that_come_after_a_snapshot_of_their_sender_force_one_where_frames_were_sent_before() -> None:
     run, _ = forced_run()
     assert run.log == [InputOrder(0, 1), Linger(), Trigger(1, forced=True), FrameBatch(0, 2), Linger()]
-    (snapped,) = run.of(Snapped)
+    (snapped,) = run.of(SnapshotTaken)
     assert snapped.snapshot.forced
     assert snapped.progress.inputs[0].next_seq == 1, "it is taken before the frames are"
 
@@ -68,7 +68,7 @@ def test_nothing_is_forced_where_no_frame_was_sent_since_the_last_snapshot() -> 
     run, sender = Run(PLAN), Sender()
     sender.hmnr.snapshot()
     run.offer(*sender.frames(2)).go()
-    assert run.of(Snapped) == []
+    assert run.of(SnapshotTaken) == []
 
 
 def test_frames_say_what_their_sender_knows_of_checkpoints() -> None:
@@ -87,10 +87,10 @@ def test_a_replay_takes_forced_snapshots_where_they_were_and_puts_the_same_on_fr
 
 def test_a_replacement_goes_on_with_what_the_snapshot_says_of_checkpoints() -> None:
     run, sender = forced_run()
-    (snapped,) = run.of(Snapped)
+    (snapped,) = run.of(SnapshotTaken)
     again = Run(PLAN)
-    again.machine._take_state(
-        TakeState(1, {name: [s] for name, s in snapped.snapshot.operators.items()}, snapped.progress)
+    again.machine._restore_state(
+        RestoreState(1, {name: [s] for name, s in snapped.snapshot.operators.items()}, snapped.progress)
     )
     before = sender.hmnr
     again.offer(*(Deliver(0, replace(data(seq, seq), stamp=before.stamp().encode())) for seq in (1, 2))).go()
@@ -103,14 +103,14 @@ def test_a_call_is_a_snapshot_whatever_was_forced_meanwhile() -> None:
     run.offer(TriggerCall(1)).go(600)
     run.offer(TriggerCall(40)).go(700)
     assert [d.checkpoint for d in run.log if isinstance(d, Trigger)] == [1, 2, 40]
-    assert [snapped.snapshot.forced for snapped in run.of(Snapped)] == [True, False, False]
+    assert [snapped.snapshot.forced for snapped in run.of(SnapshotTaken)] == [True, False, False]
 
 
 def test_frames_of_a_run_with_another_protocol_force_nothing() -> None:
     run = Run(PLAN)
     run.offer(Deliver(0, data(0, 0))).go()
     run.go(200)
-    assert run.of(Snapped) == []
+    assert run.of(SnapshotTaken) == []
 
 
 def test_the_state_of_another_task_is_refused() -> None:

@@ -21,10 +21,10 @@ from clonos_py.process.contract import (
     Regenerate,
     RegenerateBelow,
     Regenerated,
-    Snapped,
-    TakeState,
+    RestoreState,
+    Resumed,
+    SnapshotTaken,
     TriggerCall,
-    WentOn,
 )
 from clonos_py.task.machine import TaskMachine
 from tests.unit.task.given import Given
@@ -45,7 +45,7 @@ def plan() -> PhysicalPlan:
 class Run(Given):
     """A source task that the test steps at times of its own."""
 
-    def __init__(self, log: Sequence[LogSegment] = (), state: TakeState | None = None) -> None:
+    def __init__(self, log: Sequence[LogSegment] = (), state: RestoreState | None = None) -> None:
         super().__init__()
         self.machine = TaskMachine(plan(), UP, Outside(INTERVAL_US), linger_us=10 * INTERVAL_US)
         if state is not None:
@@ -100,7 +100,7 @@ def test_every_epoch_begins_with_a_landmark() -> None:
 def test_a_replacement_goes_on_at_the_last_landmark_and_reads_again_only_what_came_after() -> None:
     before = first_run()
     after = Run(before.segments)
-    assert after.step(INTERVAL_US, 2).of(WentOn) == [WentOn([1, 1])]
+    assert after.step(INTERVAL_US, 2).of(Resumed) == [Resumed([1, 1])]
     assert sum(event.events for event in after.of(Observed)) == 2, "rows of one read"
     before.reads(3, INTERVAL_US + 2).step(INTERVAL_US + 3, 2)
     after.reads(3, INTERVAL_US + 2).step(INTERVAL_US + 3, 2)
@@ -112,10 +112,10 @@ def test_a_replacement_of_which_there_is_no_log_yet_begins_at_its_checkpoint() -
     before = first_run()
     before.machine.offer(TriggerCall(1))
     before.step(INTERVAL_US + 1)
-    (snapped,) = before.of(Snapped)
-    state = TakeState(1, {n: [s] for n, s in snapped.snapshot.operators.items()}, snapped.progress)
+    (snapped,) = before.of(SnapshotTaken)
+    state = RestoreState(1, {n: [s] for n, s in snapped.snapshot.operators.items()}, snapped.progress)
     after = Run(state=state).step(INTERVAL_US + 2, 2)
-    assert after.of(WentOn) == []
+    assert after.of(Resumed) == []
     assert [type(d) for d in after.log] == [Landmark, SourceRead]
 
 

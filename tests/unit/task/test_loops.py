@@ -19,7 +19,7 @@ from clonos_py.process.contract import (
     LoopEndCall,
     ProbeCall,
     Produced,
-    Snapped,
+    SnapshotTaken,
     TaskState,
     TriggerCall,
 )
@@ -113,7 +113,7 @@ def test_a_barrier_that_comes_round_early_waits_for_those_that_enter() -> None:
 
 def test_a_barrier_that_comes_round_late_changes_nothing() -> None:
     run = Run().offer(Deliver(ENTRY, barrier(0, 1)), Deliver(BACK, barrier(0, 1)), Deliver(BACK, data(1, 5)))
-    assert len(run.of(Snapped)) == 1
+    assert len(run.of(SnapshotTaken)) == 1
     assert run.rows == [5]
 
 
@@ -193,7 +193,7 @@ def test_only_the_first_call_ends_a_head_and_none_ends_another_task() -> None:
 def test_the_end_that_comes_round_and_barriers_behind_it_are_taken() -> None:
     run = ended().offer(Deliver(BACK, end(0)), Deliver(ENTRY, barrier(2, 1)), Deliver(BACK, barrier(1, 1)))
     assert run.kinds == [FrameKind.DATA, FrameKind.END, FrameKind.BARRIER]
-    assert run.of(Snapped)[0].progress.finished
+    assert run.of(SnapshotTaken)[0].progress.finished
 
 
 def test_rows_that_come_back_after_the_end_stop_the_job() -> None:

@@ -27,15 +27,15 @@ from clonos_py.process.contract import (
     AbortCall,
     Begin,
     Deliver,
-    Entered,
+    FramesTaken,
     MayProduce,
     Observed,
     Produced,
     Renumber,
-    Snapped,
-    TakeState,
+    RestoreState,
+    SnapshotTaken,
+    StateChanged,
     TaskState,
-    Took,
     TriggerCall,
 )
 from clonos_py.task.machine import TaskMachine
@@ -104,7 +104,7 @@ def test_waiting_frames_are_taken_together_as_one_event_up_to_the_rows_allowed()
     run.go()
     assert run.log == [FrameBatch(0, 3), InputOrder(0, 1)]
     assert run.keys == [[0, 1, 2]]
-    assert [took.next_seq for took in run.of(Took)] == [3, 4]
+    assert [took.next_seq for took in run.of(FramesTaken)] == [3, 4]
 
 
 def test_nothing_but_data_is_taken_together() -> None:
@@ -129,7 +129,7 @@ def test_a_replay_logs_nothing_and_says_when_it_has_ended() -> None:
     after = Run(log=before.segments).offer(Deliver(0, data(0, 1, 2, 3)))
     after.go()
     assert after.log == []
-    assert after.of(Entered) == [Entered(TaskState.REPLAYING), Entered(TaskState.RUNNING, 3)]
+    assert after.of(StateChanged) == [StateChanged(TaskState.REPLAYING), StateChanged(TaskState.RUNNING, 3)]
 
 
 def test_all_is_counted_before_a_task_says_that_its_input_has_ended() -> None:
@@ -137,7 +137,7 @@ def test_all_is_counted_before_a_task_says_that_its_input_has_ended() -> None:
     counting = replace(middle, operators=(replace(middle.operators[0], factory=SeenToTheEnd),))
     run = Run(plan=replace(three(), vertices=(up, counting, down))).offer(Deliver(0, data(0, 1)), Deliver(0, end(1)))
     run.go()
-    last = run.events.index(Entered(TaskState.FINISHED, 0))
+    last = run.events.index(StateChanged(TaskState.FINISHED, 0))
     counted = [event.counts for event in run.events[:last] if isinstance(event, Observed) and event.counts]
     assert counted[-1] == {"seen.keys": 1, "seen.ends": 1}
     assert [event.counts for event in run.of(Observed) if event.counts] == counted
@@ -146,7 +146,7 @@ def test_all_is_counted_before_a_task_says_that_its_input_has_ended() -> None:
 def test_without_a_log_a_task_runs_at_once() -> None:
     run = Run()
     run.go()
-    assert [event.state for event in run.of(Entered)] == [TaskState.REPLAYING, TaskState.RUNNING]
+    assert [event.state for event in run.of(StateChanged)] == [TaskState.REPLAYING, TaskState.RUNNING]
 
 
 def test_determinants_come_with_the_frames_that_depend_on_them() -> None:
@@ -225,9 +225,9 @@ def test_a_task_held_back_takes_nothing() -> None:
 def test_a_snapshot_is_taken_with_the_last_barrier_and_barriers_go_on() -> None:
     run = Run().offer(Deliver(0, data(0, 1)), Deliver(0, barrier(1, 1)), Deliver(0, data(2, 2)))
     run.offer(Deliver(1, data(0, 3))).go()
-    assert run.of(Snapped) == []
+    assert run.of(SnapshotTaken) == []
     run.offer(Deliver(1, barrier(1, 1))).go()
-    (snapped,) = run.of(Snapped)
+    (snapped,) = run.of(SnapshotTaken)
     assert snapped.snapshot.operators["seen"].values["keys"] == [1, 3], "2 came behind a barrier"
     assert [(f.kind, keys(f.rows)) for f in run.frames] == [(FrameKind.DATA, [1, 3]), (FrameKind.BARRIER, [])]
     assert [p.next_seq for p in snapped.progress.inputs] == [2, 2]
@@ -241,14 +241,14 @@ def test_an_aborted_checkpoint_lets_waiting_inputs_go_and_its_late_barriers_are_
     run.offer(AbortCall(1)).go()
     assert run.keys == [[1, 2, 3]]
     run.offer(Deliver(1, barrier(0, 1)), Deliver(1, data(1, 4, 5, 6))).go()
-    assert run.of(Snapped) == []
+    assert run.of(SnapshotTaken) == []
     assert run.log == [InputOrder(0, 1), Abort(1), InputOrder(0, 1), InputOrder(1, 2)]
 
 
 def test_the_next_checkpoint_aligns_after_an_aborted_one() -> None:
     run = Run().offer(Deliver(0, barrier(0, 1)), AbortCall(1))
     run.offer(Deliver(0, barrier(1, 2)), Deliver(1, barrier(0, 2))).go()
-    assert [snapped.snapshot.checkpoint for snapped in run.of(Snapped)] == [2]
+    assert [snapped.snapshot.checkpoint for snapped in run.of(SnapshotTaken)] == [2]
 
 
 def test_checkpoints_aborted_while_a_task_was_down_are_void_for_its_replacement() -> None:
@@ -263,16 +263,16 @@ def test_a_snapshot_that_a_replay_passes_is_not_persisted_again() -> None:
     before.go()
     after = Run(log=before.segments).offer(*frames)
     after.go()
-    assert [snapped.persist for snapped in after.of(Snapped)] == [False]
+    assert [snapped.persist for snapped in after.of(SnapshotTaken)] == [False]
 
 
 def test_a_task_goes_on_from_its_snapshot() -> None:
     before = Run().offer(Deliver(0, data(0, -500)), Deliver(0, barrier(1, 1)), Deliver(1, barrier(0, 1)))
     before.go()
-    (snapped,) = before.of(Snapped)
+    (snapped,) = before.of(SnapshotTaken)
     operators = {name: [state] for name, state in snapped.snapshot.operators.items()}
     machine = TaskMachine(TWO_UP, MIDDLE, Outside())
-    machine.offer(TakeState(1, operators, snapped.progress))
+    machine.offer(RestoreState(1, operators, snapped.progress))
     machine.offer(Begin(Attempt(1, 2), [], []))
     machine.offer(Deliver(0, data(2, 7, 8, 9)))
     (produced,) = [event for event in machine.step(0).events if isinstance(event, Produced)]
@@ -291,10 +291,10 @@ def test_what_a_replacement_replays_counts_once() -> None:
     plan = three()
     before = Run(plan=plan).offer(Deliver(0, data(0, 1, 2)), Deliver(0, barrier(1, 1)), Deliver(0, data(2, 3)))
     before.go()
-    (snapped,) = before.of(Snapped)
+    (snapped,) = before.of(SnapshotTaken)
     assert counted(before.events) == {"seen.keys": 3}
     after = TaskMachine(plan, MIDDLE, Outside())
-    after.offer(TakeState(1, {}, snapped.progress))
+    after.offer(RestoreState(1, {}, snapped.progress))
     after.offer(Begin(Attempt(1, 2), before.segments[-1:], []))
     assert counted(after.step(0).events) == {"seen.keys": 2}
     after.offer(Deliver(0, data(2, 3)))
@@ -309,7 +309,7 @@ def test_rows_are_told_with_the_watermark_at_which_they_came() -> None:
 
 def test_state_cannot_be_replaced_once_the_task_has_begun() -> None:
     with pytest.raises(ProtocolError, match="cannot take other state"):
-        Run().offer(TakeState(1, {}, None))
+        Run().offer(RestoreState(1, {}, None))
 
 
 # ---- the source, and the end
@@ -342,22 +342,22 @@ def test_a_trigger_is_taken_once_and_logged() -> None:
     run = Run(three(), UP).offer(TriggerCall(1), TriggerCall(1))
     run.go()
     assert run.log.count(Trigger(1)) == 1
-    assert [snapped.snapshot.checkpoint for snapped in run.of(Snapped)] == [1]
+    assert [snapped.snapshot.checkpoint for snapped in run.of(SnapshotTaken)] == [1]
 
 
 def test_a_finished_task_takes_part_in_checkpoints() -> None:
     run = Run(three(), UP)
     run.go()
     run.offer(TriggerCall(1)).go()
-    assert [snapped.progress.finished for snapped in run.of(Snapped)] == [True]
+    assert [snapped.progress.finished for snapped in run.of(SnapshotTaken)] == [True]
 
 
 def test_a_task_ends_with_the_last_of_its_inputs() -> None:
     run = Run().offer(Deliver(0, end(0)))
     run.go()
-    assert run.of(Entered)[-1].state is TaskState.RUNNING
+    assert run.of(StateChanged)[-1].state is TaskState.RUNNING
     run.offer(Deliver(1, end(0))).go()
-    assert run.of(Entered)[-1].state is TaskState.FINISHED
+    assert run.of(StateChanged)[-1].state is TaskState.FINISHED
     assert [frame.kind for frame in run.frames if frame.kind is FrameKind.END] == [FrameKind.END]
 
 
@@ -383,5 +383,5 @@ def test_rows_of_a_sender_that_starts_anew_are_taken_though_its_channel_had_ende
     run.go()
     run.offer(Renumber(0, 0), Deliver(0, data(0, 1)))
     run.go()
-    assert run.of(Took)[-1] == Took(0, 1, restarts=1)
+    assert run.of(FramesTaken)[-1] == FramesTaken(0, 1, restarts=1)
     assert run.machine.state is TaskState.RUNNING
