@@ -30,7 +30,7 @@ def test_witnesses_agree_on_every_answer_whatever_dies(chunk: int) -> None:
     for seed in range(chunk * SEEDS // CHUNKS, (chunk + 1) * SEEDS // CHUNKS):
         outcome = simulate(seed, kills=1 if seed % 5 == 0 else 4)
         assert not outcome.problems, (seed, outcome.problems, outcome.story)
-        worthy += outcome.worthy_kills
+        worthy += outcome.kills_at_stake
     assert worthy, "no kill had anything to lose: the test proves nothing"
 
 

@@ -24,7 +24,7 @@ def test_witnesses_agree_on_every_record_whatever_dies(seeds: range) -> None:
     for seed in seeds:
         outcome = simulate(seed, SHORT, kills=6)
         assert not outcome.problems, told(outcome)
-        worthy += outcome.worthy_kills
+        worthy += outcome.kills_at_stake
     assert worthy > SIZE // 3, "too few kills had anything to lose: the test proves little"
 
 

@@ -100,9 +100,9 @@ class Chaos:
             self._due, self._random = world.actions_done + fault.after, random.Random(fault.salt)
         if world.actions_done < self._due:
             return
-        struck = self._STRIKES[fault.kind](self, world, self._random)
-        self.done[fault.kind] += struck
-        if struck or world.actions_done > self._due + _PATIENCE:
+        injected = self._INJECTIONS[fault.kind](self, world, self._random)
+        self.done[fault.kind] += injected
+        if injected or world.actions_done > self._due + _PATIENCE:
             self._left.pop(0)
             self._due = None
 
@@ -123,23 +123,23 @@ class Chaos:
             self._kill(world, random_.choice(victims))
         return bool(victims)
 
-    def _strike_kill(self, world: HarshWorld, random_: random.Random) -> bool:
+    def _inject_kill(self, world: HarshWorld, random_: random.Random) -> bool:
         return self._kill_one(world, random_, [p for p in _active(world) if p.link.frames_at_stake])
 
-    def _strike_again(self, world: HarshWorld, random_: random.Random) -> bool:
+    def _inject_again(self, world: HarshWorld, random_: random.Random) -> bool:
         victims = [p for p in _processes(world) if p.task == self._last_killed and p.link.attempt is not None]
         return self._kill_one(world, random_, victims)
 
-    def _strike_recovering(self, world: HarshWorld, random_: random.Random) -> bool:
+    def _inject_recovering(self, world: HarshWorld, random_: random.Random) -> bool:
         return self._kill_one(world, random_, _recovering(world))
 
-    def _strike_meanwhile(self, world: HarshWorld, random_: random.Random) -> bool:
+    def _inject_meanwhile(self, world: HarshWorld, random_: random.Random) -> bool:
         recovering = _recovering(world)
         return bool(recovering) and self._kill_one(
             world, random_, [p for p in _active(world) if p not in recovering and p.link.frames_at_stake]
         )
 
-    def _strike_neighbours(self, world: HarshWorld, random_: random.Random) -> bool:
+    def _inject_neighbours(self, world: HarshWorld, random_: random.Random) -> bool:
         """Kills a task and tasks downstream of it, hop by hop."""
         active = {p.task: p for p in _active(world)}
         starts = [p for t, p in active.items() if p.link.frames_at_stake and world.plan.outputs[t]]
@@ -154,7 +154,7 @@ class Chaos:
             self._kill(world, victim)
         return True
 
-    def _strike_standby(self, world: HarshWorld, random_: random.Random) -> bool:
+    def _inject_standby(self, world: HarshWorld, random_: random.Random) -> bool:
         standbys = [p for p in _processes(world) if p.link.state is TaskState.STANDBY]
         if standbys:
             victim = random_.choice(standbys)
@@ -164,7 +164,7 @@ class Chaos:
 
     # ---- what is slow, silent or cut off
 
-    def _strike_slow(self, world: HarshWorld, random_: random.Random) -> bool:
+    def _inject_slow(self, world: HarshWorld, random_: random.Random) -> bool:
         kind = random_.choice(sorted(set(TYPICAL_US) - {"start", "retry"}))
         factor, duration_us = random_.choice([5.0, 20.0]), random_.choice([5_000, 30_000])
         self._time.slow(kind, factor)
@@ -172,10 +172,10 @@ class Chaos:
         world.at(world.now_us + duration_us, lambda: self._time.slow(kind, 1 / factor))
         return True
 
-    def _strike_hold_back(self, world: HarshWorld, random_: random.Random) -> bool:
+    def _inject_hold_back(self, world: HarshWorld, random_: random.Random) -> bool:
         return self._of_a_pair(world, random_, "gives nothing to", world.hold_back, (500, 5_000, 30_000))
 
-    def _strike_cut(self, world: HarshWorld, random_: random.Random) -> bool:
+    def _inject_cut(self, world: HarshWorld, random_: random.Random) -> bool:
         return self._of_a_pair(world, random_, "is cut off from", world.cut, (500, 5_000, 30_000, None))
 
     def _of_a_pair(
@@ -195,7 +195,7 @@ class Chaos:
             act(one, other, duration_us)
         return bool(pairs)
 
-    def _strike_freeze(self, world: HarshWorld, random_: random.Random) -> bool:
+    def _inject_freeze(self, world: HarshWorld, random_: random.Random) -> bool:
         """Makes a process hang. If it goes on after it was replaced, it is a zombie, which is ended a while later."""
         victims = [p for p in _active(world) if p.link.frames_at_stake and not world.is_frozen(p.number)]
         if not victims:
@@ -209,7 +209,7 @@ class Chaos:
 
     # ---- what fails, and what ends everything
 
-    def _strike_disk(self, world: HarshWorld, random_: random.Random) -> bool:
+    def _inject_disk(self, world: HarshWorld, random_: random.Random) -> bool:
         method = random_.choice(
             ["write", "write", "write_manifest", "hang", "read", "keep_answer"] + ["spill"] * 4 * bool(self._disk)
         )
@@ -225,7 +225,7 @@ class Chaos:
             self._store.fail_next(method, raised if method.startswith("write") else None)
         return True
 
-    def _strike_clock(self, world: HarshWorld, random_: random.Random) -> bool:
+    def _inject_clock(self, world: HarshWorld, random_: random.Random) -> bool:
         victims = random_.choice([_active, _processes])(world)
         if not victims:
             return False
@@ -235,44 +235,44 @@ class Chaos:
         victim.ports.ahead_us += step_us
         return True
 
-    def _strike_stand_still(self, world: HarshWorld, random_: random.Random) -> bool:
+    def _inject_stand_still(self, world: HarshWorld, random_: random.Random) -> bool:
         duration_us = random_.choice([50_000, 400_000, 5_000_000])
         self._note(f"the coordinator stands still for {duration_us} us")
         world.stand_still(duration_us)
         return True
 
-    def _strike_coordinator(self, world: HarshWorld, random_: random.Random) -> bool:
+    def _inject_coordinator(self, world: HarshWorld, random_: random.Random) -> bool:
         self._note("the coordinator is lost")
         world.lose_coordinator()
         return True
 
-    def _strike_crash(self, world: HarshWorld, random_: random.Random) -> bool:
+    def _inject_crash(self, world: HarshWorld, random_: random.Random) -> bool:
         self._note("everything crashes, the coordinator included")
         world.crash()
         return True
 
-    def _strike_stop(self, world: HarshWorld, random_: random.Random) -> bool:
+    def _inject_stop(self, world: HarshWorld, random_: random.Random) -> bool:
         self._note("the user stops the job")
         world.request_stop()
         return True
 
-    _STRIKES: ClassVar[Mapping[FaultKind, Callable[..., bool]]] = {
-        FaultKind.KILL: _strike_kill,
-        FaultKind.KILL_AGAIN: _strike_again,
-        FaultKind.KILL_RECOVERING: _strike_recovering,
-        FaultKind.KILL_MEANWHILE: _strike_meanwhile,
-        FaultKind.KILL_NEIGHBOURS: _strike_neighbours,
-        FaultKind.KILL_STANDBY: _strike_standby,
-        FaultKind.SLOW: _strike_slow,
-        FaultKind.HOLD_BACK: _strike_hold_back,
-        FaultKind.CUT: _strike_cut,
-        FaultKind.FREEZE: _strike_freeze,
-        FaultKind.CLOCK: _strike_clock,
-        FaultKind.DISK: _strike_disk,
-        FaultKind.STAND_STILL: _strike_stand_still,
-        FaultKind.COORDINATOR: _strike_coordinator,
-        FaultKind.CRASH: _strike_crash,
-        FaultKind.STOP: _strike_stop,
+    _INJECTIONS: ClassVar[Mapping[FaultKind, Callable[..., bool]]] = {
+        FaultKind.KILL: _inject_kill,
+        FaultKind.KILL_AGAIN: _inject_again,
+        FaultKind.KILL_RECOVERING: _inject_recovering,
+        FaultKind.KILL_MEANWHILE: _inject_meanwhile,
+        FaultKind.KILL_NEIGHBOURS: _inject_neighbours,
+        FaultKind.KILL_STANDBY: _inject_standby,
+        FaultKind.SLOW: _inject_slow,
+        FaultKind.HOLD_BACK: _inject_hold_back,
+        FaultKind.CUT: _inject_cut,
+        FaultKind.FREEZE: _inject_freeze,
+        FaultKind.CLOCK: _inject_clock,
+        FaultKind.DISK: _inject_disk,
+        FaultKind.STAND_STILL: _inject_stand_still,
+        FaultKind.COORDINATOR: _inject_coordinator,
+        FaultKind.CRASH: _inject_crash,
+        FaultKind.STOP: _inject_stop,
     }
 
 

@@ -31,7 +31,7 @@ class Faults:
         self._plan = ""
         self._not_before = 0
         self.done = 0
-        self.worthy = 0
+        self.at_stake = 0
         """Kills of tasks that had sent or received at least 20 frames since their restart point."""
         self._draw(0)
 
@@ -81,7 +81,7 @@ class Faults:
         self._left -= 1
         self.done += 1
         stake = victim.link.frames_at_stake
-        self.worthy += stake >= self.FRAMES_AT_LEAST
+        self.at_stake += stake >= self.FRAMES_AT_LEAST
         state = victim.link.state.value
         self._story.append(f"{world.now_us}: killed process {victim.number}, {victim.task}, {state}, {stake} frames")
         world.kill(victim.number)

@@ -248,7 +248,7 @@ def _node(
     standbys = random_.choice([1, 1, 1, 1, 0, 2])
     if not sources:
         parallelism = random_.randint(1, most)
-        asked = random_.choice([StepKind.DICE, StepKind.CLOCK])
+        asked = random_.choice([StepKind.RANDOM, StepKind.CLOCK])
         some = (asked,) if random_.random() < 0.3 else ()
         return SimulatedVertex(parallelism, (), some, _volume(random_), random_.random() < 0.1, standbys)
     # mostly the parallelism of its input: only then may an edge be FORWARD

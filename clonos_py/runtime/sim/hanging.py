@@ -15,7 +15,7 @@ from clonos_py.runtime.world.actions import Actions
 from clonos_py.runtime.world.dispatcher import Dispatcher
 from clonos_py.runtime.world.processes import LocalProcess
 
-_ZOMBIE_LIVES_US = 20_000
+_ZOMBIE_END_US = 20_000
 
 
 class HangingDispatcher:
@@ -53,7 +53,7 @@ class HangingDispatcher:
         if not waiting:
             self.ended(number)
         if number in self._zombies:
-            actions.at(actions.now_us + _ZOMBIE_LIVES_US, partial(kill, number))
+            actions.at(actions.now_us + _ZOMBIE_END_US, partial(kill, number))
 
     def _do_next(self, number: int) -> None:
         if waiting := self._hung.get(number):

@@ -44,16 +44,18 @@ class HarshConnections:
         self._cut_off, self._watch = cut_off, watch
         self.disconnect, self.send_ack = inner.disconnect, inner.send_ack
 
-    def connect(self, wish: Connect) -> None:
-        self._actions.after("network", (self._process.number, "connect", wish.input), partial(self._establish, wish))
+    def connect(self, instruction: Connect) -> None:
+        self._actions.after(
+            "network", (self._process.number, "connect", instruction.input), partial(self._establish, instruction)
+        )
 
-    def _establish(self, wish: Connect) -> None:
+    def _establish(self, instruction: Connect) -> None:
         """Called when the subscription arrives: refuses it if the two processes are cut off from each other then."""
-        if self._cut_off(self._process.number, int(wish.address)):
-            self._network.refuse(self._process, wish, "cut off")
+        if self._cut_off(self._process.number, int(instruction.address)):
+            self._network.refuse(self._process, instruction, "cut off")
         else:
-            self._network.establish(self._process, wish)
+            self._network.establish(self._process, instruction)
 
-    def send_frame(self, wish: SendFrame) -> None:
-        self._watch.sent(self._process, wish)
-        self._inner.send_frame(wish)
+    def send_frame(self, instruction: SendFrame) -> None:
+        self._watch.sent(self._process, instruction)
+        self._inner.send_frame(instruction)

@@ -139,12 +139,14 @@ class HarshWorld:
         """Tears the next causal output of a process that ends: nothing of it is written, or only the log, or the log
         and some of the rows."""
         process = self.world.processes.get(number)
-        wish = next((work for work in process.unstored if isinstance(work, WriteOutput)), None) if process else None
-        if process is not None and wish is not None and number % 3:
-            sink = process.machine.committing[wish.name]
+        instruction = (
+            next((work for work in process.unstored if isinstance(work, WriteOutput)), None) if process else None
+        )
+        if process is not None and instruction is not None and number % 3:
+            sink = process.machine.committing[instruction.name]
             assert isinstance(sink, MemoryCausalSink)
-            torn_after = self.world.actions_done % (len(wish.pieces) + 1)
-            sink.append(wish.epoch, wish.log, wish.pieces, torn_after=torn_after)
+            torn_after = self.world.actions_done % (len(instruction.pieces) + 1)
+            sink.append(instruction.epoch, instruction.log, instruction.pieces, torn_after=torn_after)
 
     # ---- faults of connections
 

@@ -58,7 +58,7 @@ class HistorySink(Sink):
         self._ledger.commit(int(committable))
 
 
-class CausalTrails(MemoryCausalSink):
+class CausalHistorySink(MemoryCausalSink):
     """A causal sink. It writes to an output of the ledger, where rows are visible at once."""
 
     def __init__(self, name: str, ledger: HistoryLedger) -> None:

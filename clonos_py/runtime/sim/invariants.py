@@ -59,7 +59,7 @@ STUCK_US = 10_000_000
 """Longer than any wait in a generated run."""
 
 
-class Knowledge:
+class Dependencies:
     """The dependencies of one process. Extents are never changed, only replaced, because frames share them."""
 
     def __init__(self, inputs: int) -> None:
@@ -94,8 +94,8 @@ class InvariantChecker:
         self._once, self._alone = self._causal or plan.rollback, plan.protocol in ALONE
         self._number = {task: number for number, task in enumerate(plan.tasks)}
         self._must_hold, self._may_hold = must_hold(plan), may_hold(plan)
-        self._known: dict[int, Knowledge] = {}
-        self._on_the_way: dict[tuple[int, int], tuple[TaskId, Extent]] = {}
+        self._dependencies: dict[int, Dependencies] = {}
+        self._in_transit: dict[tuple[int, int], tuple[TaskId, Extent]] = {}
         """By connection and sequence number: the sender of the frame, and its dependencies."""
         self._owner: dict[TaskId, int] = {}
         self._started: dict[int, TaskId] = {}
@@ -121,7 +121,7 @@ class InvariantChecker:
         self._progress: dict[TaskId, TaskProgress] = {}
         self._epochs: dict[TaskId, int] = {}
         """By task: the number of the snapshot that is its restart point."""
-        self._snapped: dict[tuple[TaskId, int], Extent] = {}
+        self._snapshot_extents: dict[tuple[TaskId, int], Extent] = {}
         """By task and snapshot: the dependencies of its state."""
         self._checkpoint = 0
         self._failed: set[TaskId] = set()
@@ -146,10 +146,10 @@ class InvariantChecker:
 
     # ---- processes
 
-    def _of(self, process: LocalProcess) -> Knowledge:
-        known = self._known.get(process.number)
+    def _of(self, process: LocalProcess) -> Dependencies:
+        known = self._dependencies.get(process.number)
         if known is None:
-            known = self._known[process.number] = Knowledge(len(process.link.inputs))
+            known = self._dependencies[process.number] = Dependencies(len(process.link.inputs))
         return known
 
     def produced(self, process: LocalProcess, event: Produced) -> None:
@@ -180,10 +180,10 @@ class InvariantChecker:
                 self._taken.took(process.task, snapshot.checkpoint, progress)
                 if persist:
                     self._points.took(process.task, snapshot.checkpoint, progress)
-                    self._snapped[process.task, snapshot.checkpoint] = self._of(process).used
+                    self._snapshot_extents[process.task, snapshot.checkpoint] = self._of(process).used
             case FramesTaken(index, next_seq):
                 self._moved_us = self._now_us
-                self._took(self._of(process), index, next_seq)
+                self._frames_taken(self._of(process), index, next_seq)
             case messages.Promote(restore=restore) if self._counts(process):
                 self._owner[process.task] = process.number
                 last = self._epochs.get(process.task, self._checkpoint)
@@ -191,7 +191,7 @@ class InvariantChecker:
                     restore.checkpoint == last,
                     f"{process.task} restarts from checkpoint {restore.checkpoint}, the last one is {last}",
                 )
-                self._depends_again(process, restore.checkpoint)
+                self._restore_dependencies(process, restore.checkpoint)
                 self._taken.restarts(process.task, restore.checkpoint)
                 self._renumbered(process)
             case messages.Sever():
@@ -218,10 +218,10 @@ class InvariantChecker:
         differing = [name for name in wanted.__struct_fields__ if getattr(wanted, name) != getattr(found, name)]
         check(not differing, f"{process.task} was restored from checkpoint {item.checkpoint} without its {differing}")
 
-    def _depends_again(self, process: LocalProcess, epoch: int) -> None:
+    def _restore_dependencies(self, process: LocalProcess, epoch: int) -> None:
         """Gives a task that restarts the dependencies of its snapshot, except on its own log. Stable determinants are
         no dependencies any more."""
-        extent = _without([self._number[process.task]], self._snapped.get((process.task, epoch), {}))
+        extent = _without([self._number[process.task]], self._snapshot_extents.get((process.task, epoch), {}))
         known = self._of(process)
         known.used, known.received = joined(known.used, extent), joined(known.received, extent)
 
@@ -232,12 +232,12 @@ class InvariantChecker:
             if channel.renumbers:
                 self._of(process).next_seq[channel.index] = None
 
-    def sent(self, process: LocalProcess, wish: io.SendFrame) -> None:
+    def sent(self, process: LocalProcess, instruction: io.SendFrame) -> None:
         """``process`` sends a frame: records its dependencies."""
-        if wish.header.kind is not FrameKind.LOG_ONLY:
-            output = next(o for o in process.link.outputs if o.connection == wish.connection)
-            extent = self._cut[process.task].get((output.index, wish.header.seq), {})
-            self._on_the_way[wish.connection, wish.header.seq] = process.task, extent
+        if instruction.header.kind is not FrameKind.LOG_ONLY:
+            output = next(o for o in process.link.outputs if o.connection == instruction.connection)
+            extent = self._cut[process.task].get((output.index, instruction.header.seq), {})
+            self._in_transit[instruction.connection, instruction.header.seq] = process.task, extent
 
     def _arrived(self, process: LocalProcess, event: io.Arrived) -> None:
         """Checks a frame that has arrived. Frames to a failed process do not count: a zombie may still read frames from
@@ -255,17 +255,17 @@ class InvariantChecker:
             self._opened(known, process, channel.index, header.seq)
             return
         expected = known.next_seq[channel.index]
-        forgotten = expected is None and self._owner.get(task) != process.number
-        if header.seq != expected and not forgotten and self._once:
+        exempt = expected is None and self._owner.get(task) != process.number
+        if header.seq != expected and not exempt and self._once:
             raise Violation(f"{task} received frame {header.seq} on {channel.channel}, {expected} is next")
         known.next_seq[channel.index] = header.seq + 1
-        _, extent = self._on_the_way.pop((event.connection, header.seq), (task, {}))
+        _, extent = self._in_transit.pop((event.connection, header.seq), (task, {}))
         known.waiting[channel.index].append((header.seq, extent))
         known.received = joined(known.received, extent)
         if self._causal and self._owner.get(task) == process.number:
             self._check_held(process, extent)
 
-    def _opened(self, known: Knowledge, process: LocalProcess, index: int, seq: int) -> None:
+    def _opened(self, known: Dependencies, process: LocalProcess, index: int, seq: int) -> None:
         """Checks where a connection begins: the first one at the restart point, later ones where the last one broke
         off. Zombies are left out, and so are processes that are to go back: their tasks' restart points are not
         theirs."""
@@ -294,7 +294,7 @@ class InvariantChecker:
                         f"only up to {held}"
                     )
 
-    def _took(self, known: Knowledge, index: int, next_seq: int) -> None:
+    def _frames_taken(self, known: Dependencies, index: int, next_seq: int) -> None:
         waiting = known.waiting[index]
         while waiting and waiting[0][0] < next_seq:
             known.used = joined(known.used, waiting.popleft()[1])
@@ -319,7 +319,7 @@ class InvariantChecker:
         for instruction in instructions:
             match instruction:
                 case StartProcess(number, task, reuse=reuse):
-                    self._asked_for(number, task, reuse)
+                    self._start_requested(number, task, reuse)
                 case Send(number, messages.Promote(restore=restore)):
                     self._chosen[self._started[number]] = number
                     self._points.promoted(self._started[number], restore.checkpoint)
@@ -333,7 +333,7 @@ class InvariantChecker:
                     pass
         for task, message in replays.items() if self._availability else ():
             if message.incarnation.number and message.incarnation.round == message.round:
-                self._forget(self._number[task])
+                self._drop_dependencies_on(self._number[task])
         if replays and self._causal:
             self._check_logs(replays, processes)
         if replays and self._plan.rollback:
@@ -345,7 +345,7 @@ class InvariantChecker:
             self.commits.restart(self._points.restart(replays))
         self._failed -= replays.keys()
 
-    def _asked_for(self, number: int, task: TaskId, reuse: int | None) -> None:
+    def _start_requested(self, number: int, task: TaskId, reuse: int | None) -> None:
         """Records a requested process. Another coordinator, or another run, may reuse the number of a process that is
         gone."""
         self._started[number] = task
@@ -421,10 +421,10 @@ class InvariantChecker:
             incarnations = self._owner.get(process.task) == number and process.link.state is not TaskState.FAILED
             if incarnations and process.task not in failed:
                 holds = {n: process.link.store.end(n) or 0 for n in range(len(self._plan.tasks))}
-                heard = {
+                received_from = {
                     c.sender for c in process.link.inputs if c.expectation.checksums or holds[self._number[c.sender]]
                 }
-                found.append(Survivor(process.task, self._of(process).received, holds, heard))
+                found.append(Survivor(process.task, self._of(process).received, holds, received_from))
         return found
 
     def _rolled_back(self, reason: str, processes: Mapping[int, LocalProcess]) -> None:
@@ -471,7 +471,7 @@ class InvariantChecker:
         check(needed, f"unnecessary restart without log after the failure of {self._failed_names}: {reason}")
         self._restarted_at = self._checkpoint
 
-    def _forget(self, number: int) -> None:
+    def _drop_dependencies_on(self, number: int) -> None:
         """A task restarts without its log: the former log is void, and no task depends on it any more. The task sends
         its frames again, so downstream tasks do not depend on the dependencies of the former frames either."""
         task = self._plan.tasks[number]
@@ -484,12 +484,12 @@ class InvariantChecker:
         self._history[task].clear()
         self._cut[task].clear()
         self._stamps[task].clear()
-        for process, known in self._known.items():
+        for process, known in self._dependencies.items():
             without = partial(left, self._started[process])
             known.received, known.used = without(known.received), without(known.used)
             for index, waiting in enumerate(known.waiting):
                 known.waiting[index] = deque((seq, without(extent)) for seq, extent in waiting)
-        self._on_the_way = {key: (sender, left(sender, extent)) for key, (sender, extent) in self._on_the_way.items()}
+        self._in_transit = {key: (sender, left(sender, extent)) for key, (sender, extent) in self._in_transit.items()}
         for other in after:
             self._history[other] = [(offset, left(other, extent)) for offset, extent in self._history[other]]
             self._cut[other] = {key: left(other, extent) for key, extent in self._cut[other].items()}
@@ -519,8 +519,8 @@ class InvariantChecker:
     def restarted(self) -> None:
         """All tasks begin again at the last checkpoint, without dependencies."""
         self._completed()
-        self._known.clear()
-        self._on_the_way.clear()
+        self._dependencies.clear()
+        self._in_transit.clear()
         self._owner.clear()
         self._failed.clear()
         self._restarted_at = -1

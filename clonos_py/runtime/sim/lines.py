@@ -36,7 +36,7 @@ class Passed(NamedTuple):
     sent: Sequence[int]
 
 
-class Way(NamedTuple):
+class ChannelEnds(NamedTuple):
     """A channel, by its two ends."""
 
     sender: TaskId
@@ -49,7 +49,7 @@ Snapshots = Mapping[TaskId, Mapping[int, Passed]]
 """By task and number of the snapshot."""
 
 
-def newest_that_fit(snapshots: Snapshots, ways: Collection[Way]) -> dict[TaskId, int]:
+def newest_that_fit(snapshots: Snapshots, channels: Collection[ChannelEnds]) -> dict[TaskId, int]:
     """By task: the newest snapshot on the recovery line. A snapshot is removed if it has taken more frames than any
     remaining snapshot of the sender had sent: then it fits none. The newest remaining snapshots fit each other, because
     a task's newer snapshots have sent no less. Raises Violation if no snapshot of a task remains."""
@@ -57,10 +57,10 @@ def newest_that_fit(snapshots: Snapshots, ways: Collection[Way]) -> dict[TaskId,
     complete = False
     while not complete:
         complete = True
-        for way in ways:
-            receivers = left[way.receiver]
-            sent = max((passed.sent[way.output] for passed in left[way.sender].values()), default=-1)
-            for number in [number for number, passed in receivers.items() if passed.taken[way.input] > sent]:
+        for ends in channels:
+            receivers = left[ends.receiver]
+            sent = max((passed.sent[ends.output] for passed in left[ends.sender].values()), default=-1)
+            for number in [number for number, passed in receivers.items() if passed.taken[ends.input] > sent]:
                 del receivers[number]
                 complete = False
     for task, found in left.items():
@@ -74,14 +74,14 @@ class RestartPoints:
     def __init__(self, plan: PhysicalPlan) -> None:
         self._alone = plan.protocol in ALONE
         self._goes_back = self._alone and plan.rollback
-        self._ways = [
-            Way(task, output, plan.receiver(channel), plan.inputs[plan.receiver(channel)].index(channel))
+        self._channels = [
+            ChannelEnds(task, output, plan.receiver(channel), plan.inputs[plan.receiver(channel)].index(channel))
             for task, channels in plan.outputs.items()
             for output, channel in enumerate(channels)
         ]
-        self._ways_from: dict[TaskId, list[Way]] = {task: [] for task in plan.tasks}
-        for way in self._ways:
-            self._ways_from[way.sender].append(way)
+        self._channels_from: dict[TaskId, list[ChannelEnds]] = {task: [] for task in plan.tasks}
+        for ends in self._channels:
+            self._channels_from[ends.sender].append(ends)
         starts = {task: Passed([0] * len(plan.inputs[task]), [0] * len(plan.outputs[task])) for task in plan.tasks}
         self._taken = {task: {0: start} for task, start in starts.items()}
         """By task and number: all snapshots from the restart point on that are durable or may become durable."""
@@ -123,11 +123,11 @@ class RestartPoints:
             for handle in manifest.tasks
         }
         for handle in manifest.tasks:
-            for way in self._ways_from[handle.task]:
-                taken, sent = passed[way.receiver].taken[way.input], passed[way.sender].sent[way.output]
+            for ends in self._channels_from[handle.task]:
+                taken, sent = passed[ends.receiver].taken[ends.input], passed[ends.sender].sent[ends.output]
                 check(
-                    taken < 0 or taken <= sent <= _first_missing(handle.frames.get(way.output, ()), taken),
-                    f"checkpoint {manifest.checkpoint}: {way.receiver} has taken the frames of {way.sender} below "
+                    taken < 0 or taken <= sent <= _first_missing(handle.frames.get(ends.output, ()), taken),
+                    f"checkpoint {manifest.checkpoint}: {ends.receiver} has taken the frames of {ends.sender} below "
                     f"{taken}, which has sent those below {sent}",
                 )
 
@@ -136,7 +136,7 @@ class RestartPoints:
 
     def _move_on(self) -> None:
         if self._goes_back:
-            self.safe = newest_that_fit(self._adopted, self._ways)
+            self.safe = newest_that_fit(self._adopted, self._channels)
         else:
             self.safe = {task: max(found) for task, found in self._adopted.items()}
         for task, oldest in self.safe.items():
@@ -168,46 +168,46 @@ class RestartPoints:
             if passed is None:
                 raise Violation(f"{task} restarts from snapshot {number}, which is none that counts")
             chosen[task] = passed
-        ways = [way for way in self._ways if way.sender in restores and way.receiver in restores]
-        for way in ways:
-            taken, sent = chosen[way.receiver].taken[way.input], chosen[way.sender].sent[way.output]
+        channels = [ends for ends in self._channels if ends.sender in restores and ends.receiver in restores]
+        for ends in channels:
+            taken, sent = chosen[ends.receiver].taken[ends.input], chosen[ends.sender].sent[ends.output]
             if taken > sent:
                 raise Violation(
-                    f"{way.receiver} restarts from snapshot {restores[way.receiver]} with frame {taken - 1} of "
-                    f"{way.sender}, which restarts from snapshot {restores[way.sender]} and is to send {sent} next"
+                    f"{ends.receiver} restarts from snapshot {restores[ends.receiver]} with frame {taken - 1} of "
+                    f"{ends.sender}, which restarts from snapshot {restores[ends.sender]} and is to send {sent} next"
                 )
-        for task, newest in newest_that_fit({task: self._adopted[task] for task in restores}, ways).items():
+        for task, newest in newest_that_fit({task: self._adopted[task] for task in restores}, channels).items():
             number = restores[task]
             check(number == newest, f"{task} restarts from snapshot {number}, the newest that fits is {newest}")
 
     # ---- frames between
 
-    def _needed(self, way: Way) -> int:
+    def _needed(self, ends: ChannelEnds) -> int:
         """The first frame that the receiver may request."""
-        return self._adopted[way.receiver][self.safe[way.receiver]].taken[way.input]
+        return self._adopted[ends.receiver][self.safe[ends.receiver]].taken[ends.input]
 
     def _check_stored(self, handle: TaskHandle) -> None:
         passed = self._adopted[handle.task].get(handle.checkpoint)
         if passed is None:
             return  # the recovery line is past this snapshot already
-        for way in self._ways_from[handle.task]:
-            start, stop = self._needed(way), passed.sent[way.output]
-            missing = _first_missing(handle.frames.get(way.output, ()), start)
+        for ends in self._channels_from[handle.task]:
+            start, stop = self._needed(ends), passed.sent[ends.output]
+            missing = _first_missing(handle.frames.get(ends.output, ()), start)
             if missing < stop:
                 raise Violation(
-                    f"{_name(handle)} lacks frame {missing} for {way.receiver}, which may ask for [{start}, {stop})"
+                    f"{_name(handle)} lacks frame {missing} for {ends.receiver}, which may request [{start}, {stop})"
                 )
 
     def check_retained(self, process: LocalProcess, connection: int) -> None:
         """Checks that the active process retains the frames of a connection that the receiver may request."""
         for output in process.link.outputs:
             if output.connection == connection:
-                way = self._ways_from[process.task][output.index]
-                needed = self._needed(way)
+                ends = self._channels_from[process.task][output.index]
+                needed = self._needed(ends)
                 if output.log.first > needed:
                     raise Violation(
-                        f"{process.task} retains frames for {way.receiver} from {output.log.first} on, which may ask "
-                        f"for {needed}"
+                        f"{process.task} retains frames for {ends.receiver} from {output.log.first} on, which may "
+                        f"request {needed}"
                     )
 
 

@@ -26,7 +26,7 @@ class MemoryOutput:
         if attempt <= self.attempt:
             raise SinkError(f"attempt {attempt} comes too late: the output belongs to {self.attempt}")
         self.attempt = attempt
-        self.forget(checkpoint)
+        self.truncate_before(checkpoint)
         log = {segment for held in self._logs.values() for segment in held}
         written = {seq: checksum for known in self._checksums.values() for seq, checksum in known.items()}
         return PublishedOutput(list(log), {seq: checksum for seq, checksum in written.items() if seq <= self._out})
@@ -39,7 +39,7 @@ class MemoryOutput:
         self._rows.extend(piece.rows.to_pylist())
         self._out = piece.seq
 
-    def forget(self, checkpoint: int) -> None:
+    def truncate_before(self, checkpoint: int) -> None:
         self._logs = {epoch: log for epoch, log in self._logs.items() if epoch >= checkpoint}
         self._checksums = {epoch: known for epoch, known in self._checksums.items() if epoch >= checkpoint}
 
@@ -66,6 +66,6 @@ class MemoryCausalSink(CausalSink):
             for piece in pieces[:torn_after]:
                 self.output.show(piece)
 
-    def forget(self, checkpoint: int) -> None:
+    def truncate_before(self, checkpoint: int) -> None:
         if self._attempt == self.output.attempt:
-            self.output.forget(checkpoint)
+            self.output.truncate_before(checkpoint)

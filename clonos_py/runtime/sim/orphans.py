@@ -23,7 +23,7 @@ class Survivor:
     task: TaskId
     depends: Extent
     holds: Extent
-    heard_from: Collection[TaskId]
+    received_from: Collection[TaskId]
     """The tasks from which it received frames since its restart point, or whose logs it holds a part of."""
 
 
@@ -64,7 +64,7 @@ def _too_far(plan: PhysicalPlan, start: TaskId, failed: Collection[TaskId], surv
     while front:
         hops += 1
         ways = {(task, plan.receiver(c)) for task in front for c in plan.outputs[task]}
-        if hops > depth and any(to in by_task and via in by_task[to].heard_from for via, to in ways):
+        if hops > depth and any(to in by_task and via in by_task[to].received_from for via, to in ways):
             return True
         front = {to for _, to in ways if to in failed}
     return False

@@ -60,7 +60,7 @@ class SimulatedRun:
     problems: list[str] = field(default_factory=list)
     story: list[str] = field(default_factory=list)
     kills: int = 0
-    worthy_kills: int = 0
+    kills_at_stake: int = 0
     rollbacks: int = 0
     actions: int = 0
 
@@ -108,7 +108,7 @@ def simulate_plan(
             outcome.ended = world.run()
     except AssertionError as problem:
         outcome.problems.append(f"{type(problem).__name__}: {problem}")
-    outcome.kills, outcome.worthy_kills, outcome.actions = faults.done, faults.worthy, world.actions_done
+    outcome.kills, outcome.kills_at_stake, outcome.actions = faults.done, faults.at_stake, world.actions_done
     if outcome.ended is not None and outcome.ended.error:
         outcome.problems.append(f"ended with {outcome.ended.error}: {outcome.ended.message}")
     if outcome.rollbacks and not plan.rollback:

@@ -40,7 +40,7 @@ class Step(Operator):
         return [0] * rows.num_rows
 
 
-class AskDice(Step):
+class AskRandom(Step):
     def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
         return [self.ctx.random.getrandbits(62) for _ in range(rows.num_rows)]
 
@@ -160,7 +160,7 @@ class RankByKey(Step):
         self._ranks = {row["key"]: row["rank"] for rows in chunks for row in rows if row[GROUP_COLUMN] in own}
 
 
-class RememberOther(Step):
+class LastOfOtherSide(Step):
     """An operator with two inputs: answers the last id that arrived on the other side."""
 
     def __init__(self, letter: int) -> None:
@@ -203,7 +203,7 @@ class StepKind(Enum):
     """The kind of an operator of a generated job: the nondeterministic answer that it adds."""
 
     PLAIN = "plain"
-    DICE = "dice"
+    RANDOM = "random"
     CLOCK = "clock"
     SERVICE = "service"
     LARGE = "large answers"
@@ -218,7 +218,7 @@ class StepKind(Enum):
 
 STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
     StepKind.PLAIN: Step,
-    StepKind.DICE: AskDice,
+    StepKind.RANDOM: AskRandom,
     StepKind.CLOCK: AskClock,
     StepKind.SERVICE: AskService,
     StepKind.LARGE: AskAtLength,
@@ -227,7 +227,7 @@ STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
     StepKind.TIMERS: CountTimers,
     StepKind.COUNT: CountRows,
     StepKind.RANK: RankByKey,
-    StepKind.OTHER: RememberOther,
+    StepKind.OTHER: LastOfOtherSide,
     StepKind.ROUTE: RouteBack,
 }
 """By kind: the factory of its operators, which takes a letter."""

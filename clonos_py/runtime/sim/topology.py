@@ -12,7 +12,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import EventTime
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
 from clonos_py.model.protocols import ALIGNED
-from clonos_py.runtime.sim.histories import HISTORY_ROWS, CausalTrails, HistoryLedger, HistorySink, Path
+from clonos_py.runtime.sim.histories import HISTORY_ROWS, CausalHistorySink, HistoryLedger, HistorySink, Path
 from clonos_py.runtime.sim.origin import RowOrigin, Volume
 from clonos_py.runtime.sim.steps import STEPS, StepKind
 
@@ -157,7 +157,7 @@ class Topology:
             for letter, kind in zip(self.letters(number), node.steps, strict=True)
         ]
         if self.has_sink(number):
-            sink = partial(CausalTrails if node.causal else HistorySink, name, ledger)
+            sink = partial(CausalHistorySink if node.causal else HistorySink, name, ledger)
             operators.append(OperatorPlan(f"{name}-out", "sink", sink, (), sink=True, causal=node.causal))
         first = -1 if source is not None else 0
         wires = tuple(Wire(i, 0, i + 1, 0) for i in range(first, len(operators) - 1))

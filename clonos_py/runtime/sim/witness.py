@@ -201,7 +201,9 @@ class CausalWitness(MemoryCausalSink):
     @property
     def output(self) -> MemoryOutput:
         name = f"{self._name}-{self.ctx.task}"
-        return self._ledger.tapes.setdefault(name, MemoryOutput(self._ledger.committed.setdefault(f"{name}-shown", [])))
+        return self._ledger.outputs.setdefault(
+            name, MemoryOutput(self._ledger.committed.setdefault(f"{name}-shown", []))
+        )
 
 
 class WitnessLedger:
@@ -210,7 +212,7 @@ class WitnessLedger:
     def __init__(self) -> None:
         self._staged: list[list[dict[str, int]]] = []
         self.committed: dict[str, list[dict[str, int]]] = {}
-        self.tapes: dict[str, MemoryOutput] = {}
+        self.outputs: dict[str, MemoryOutput] = {}
 
     def stage(self, rows: list[dict[str, int]]) -> int:
         self._staged.append(rows)

@@ -111,7 +111,7 @@ def logs_of_an_output_go_before_their_checkpoint_is_complete(patch: pytest.Monke
 
     def early(self: MemoryCausalSink, checkpoint: int) -> bytes | None:
         if self._attempt is not None:
-            self.forget(checkpoint)
+            self.truncate_before(checkpoint)
         return prepare(self, checkpoint)
 
     patch.setattr(MemoryCausalSink, "prepare", early)

@@ -29,9 +29,9 @@ def chain(sharing_depth: int, also_directly: bool = False) -> PhysicalPlan:
 
 
 def survivor(
-    task: TaskId, depends: Mapping[int, int], holds: Mapping[int, int], heard_from: Collection[TaskId] = ()
+    task: TaskId, depends: Mapping[int, int], holds: Mapping[int, int], received_from: Collection[TaskId] = ()
 ) -> Survivor:
-    return Survivor(task, depends, holds, heard_from)
+    return Survivor(task, depends, holds, received_from)
 
 
 def test_who_depends_on_more_than_is_replayed_is_an_orphan() -> None:
