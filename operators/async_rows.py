@@ -219,7 +219,7 @@ class MapAsyncRows(Operator):
 
     def _end(self, row: _Row) -> None:
         self._at_work -= 1
-        self.ctx.forget_call(row.note.number)
+        self.ctx.cancel_call(row.note.number)
         for at in (row.note.deadline_us, row.note.wake_us):
             if at is not None:
                 self._clear_alarm(at, row)

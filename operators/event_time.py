@@ -31,7 +31,7 @@ class AssignEventTime(EventTimeAssigner):
         seen, self._seen = self._seen, None
         return seen
 
-    def reach(self, watermark: int) -> None:
+    def set_watermark(self, watermark: int) -> None:
         self._reached = max(self._reached, watermark)
 
     def on_watermark(self, watermark: int) -> int:

@@ -282,7 +282,7 @@ class CausalFileWriter(CausalSink):
         except FileNotFoundError:
             self._give_up()
 
-    def forget(self, checkpoint: int) -> None:
+    def truncate_before(self, checkpoint: int) -> None:
         for epoch in [epoch for epoch in self._journals if epoch < checkpoint]:
             self._journals.pop(epoch).close()
             with named_errors(self._attempt_folder), suppress(FileNotFoundError):

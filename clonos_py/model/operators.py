@@ -124,7 +124,7 @@ class OperatorContext(Protocol):
         snapshot."""
         ...
 
-    def forget_call(self, number: int) -> None:
+    def cancel_call(self, number: int) -> None:
         """Cancels a call: its answer is ignored."""
         ...
 
@@ -242,7 +242,7 @@ class EventTimeAssigner(Operator):
         """The earliest and the latest event time of the rows since the last call; None if there were none."""
         raise NotImplementedError
 
-    def reach(self, watermark: int) -> None:
+    def set_watermark(self, watermark: int) -> None:
         """Sets the watermark that now holds for the rows emitted so far; ``released`` returns it."""
         raise NotImplementedError
 
@@ -289,7 +289,7 @@ class CausalSink(Sink):
     def settle(self) -> None:
         """Called before a snapshot: makes durable what is visible. Raises SinkError."""
 
-    def forget(self, checkpoint: int) -> None:
+    def truncate_before(self, checkpoint: int) -> None:
         """``checkpoint`` is complete: drops logs of earlier epochs."""
         raise NotImplementedError
 
@@ -303,7 +303,7 @@ class CausalSink(Sink):
                 "damaged, or the sink had another delivery; restore it from a copy, resume with that delivery, or "
                 "start over with --fresh"
             )
-        self.forget(int(committable))
+        self.truncate_before(int(committable))
 
 
 class Read(NamedTuple):

@@ -42,11 +42,13 @@ class StateTable(Generic[State, Cause]):
         for cause, to in anywhere.items():
             self._next |= {(state, cause): to for state in type(initial) if state is not to}
 
-    def after(self, state: State, cause: Cause, who: object, last: LastEvents) -> State:
+    def after(self, state: State, cause: Cause, machine: object, last: LastEvents) -> State:
         """The next state. Raises ProtocolError if ``cause`` must not occur in ``state``."""
         to = self._next.get((state, cause))
         if to is None:
-            raise ProtocolError(f"{who} is {state.value}, and '{cause.value}' cannot happen then; last events: {last}")
+            raise ProtocolError(
+                f"{machine} is {state.value}, and '{cause.value}' cannot happen then; last events: {last}"
+            )
         return to
 
     def diagram(self) -> str:

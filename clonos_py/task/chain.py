@@ -152,7 +152,7 @@ class Chain:
 
     def assign(self, number: int, watermark: int) -> None:
         """Rows to which this operator assigns event time are complete up to ``watermark``."""
-        self.assigners[number].reach(watermark)
+        self.assigners[number].set_watermark(watermark)
         self._release(number)
 
     def _pass_on(self, watermark: int) -> None:

@@ -143,8 +143,8 @@ class OperatorView:
     def start_call(self, number: int, service: str, question: Any) -> None:
         self._shared.calls.begin(ServiceCall(self._number, number, service, question))
 
-    def forget_call(self, number: int) -> None:
-        self._shared.calls.forget(self._number, number)
+    def cancel_call(self, number: int) -> None:
+        self._shared.calls.cancel(self._number, number)
 
     def hold(self, any_: bool, enough: bool) -> None:
         (self._shared.working.add if any_ else self._shared.working.discard)(self._number)

@@ -144,7 +144,7 @@ def test_what_a_replaced_attempt_writes_is_never_seen(tmp_path: Path) -> None:
     zombie.append(0, log(2), [piece(2, 67)])
     with pytest.raises(SinkError, match=r"attempt 1\.1 of out\[0\] has been replaced: it writes nothing any more"):
         zombie.append(1, log(3, epoch=1), [piece(3, 68)])
-    zombie.forget(5)
+    zombie.truncate_before(5)
     assert visible(tmp_path) == [1, 2]
     assert claimed(tmp_path, 3)[1] == PublishedOutput(log(0, 1), {0: 1_000, 1: 1_001})
 

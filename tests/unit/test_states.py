@@ -89,8 +89,8 @@ def test_the_simulator_takes_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: set[tuple[object, object, object]] = set()
 
     class Watched(states.StateTable[Any, Any]):
-        def after(self, state: Any, cause: Any, who: object, last: LastEvents) -> Any:
-            to = super().after(state, cause, who, last)
+        def after(self, state: Any, cause: Any, machine: object, last: LastEvents) -> Any:
+            to = super().after(state, cause, machine, last)
             taken.add((state, cause, to))
             return to
 

@@ -131,7 +131,7 @@ class KafkaCausalWriter(CausalSink):
         self._medium.drop()
         self._writer = None
 
-    def forget(self, checkpoint: int) -> None:
+    def truncate_before(self, checkpoint: int) -> None:
         start = self._epoch_starts.get(checkpoint)
         self._epoch_starts = {e: at for e, at in self._epoch_starts.items() if e >= checkpoint}
         if start is not None:

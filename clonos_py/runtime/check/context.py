@@ -89,7 +89,7 @@ class CheckedContext:
     def start_call(self, number: int, service: str, question: Any) -> None:
         self.calls[number] = ServiceCall(0, number, service, question)
 
-    def forget_call(self, number: int) -> None:
+    def cancel_call(self, number: int) -> None:
         self.calls.pop(number, None)
 
     def answer(self, number: int) -> tuple[Any, str | None]:

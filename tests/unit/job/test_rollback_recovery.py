@@ -125,14 +125,14 @@ def test_a_host_process_that_is_silent_is_not_waited_for_as_long_as_one_that_sta
     assert standby in receivers(instructions, Promote)
 
 
-def test_failures_are_no_rollbacks_in_vain() -> None:
+def test_failures_do_not_count_towards_the_limit_of_rollbacks() -> None:
     stage = deployed(plan(), JobPolicy(rollbacks_max=2))
     for _ in range(5):
         assert of(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), EndJob) == []
         stage.start_up()
 
 
-def test_broken_rules_of_the_protocol_are() -> None:
+def test_violations_of_the_protocol_count_towards_it() -> None:
     stage = deployed(plan(), JobPolicy(rollbacks_max=2))
     for _ in range(2):
         assert of(stage.say(Failed(stage.process(SINK), "ProtocolError", "a gap")), EndJob) == []

@@ -9,7 +9,7 @@ from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, deploye
 POLICY = JobPolicy(checkpoint_interval_us=0, connection_timeout_us=20 * SECOND_US)
 
 
-def seeks_in_vain(stage: Stage, seconds: int, first: int = 1) -> list[JobInstruction]:
+def fails_to_connect(stage: Stage, seconds: int, first: int = 1) -> list[JobInstruction]:
     """The sink fails to connect to the middle, once a second; all answer."""
     since = len(stage.told)
     for failure in range(first, first + seconds):
@@ -33,12 +33,12 @@ def heal(stage: Stage) -> None:
 def test_the_receiver_is_replaced_first_and_then_the_sender_and_then_the_job_ends_naming_both() -> None:
     stage = deployed(policy=POLICY)
     sink, middle = stage.process(SINK), stage.process(MIDDLE)
-    assert killed(seeks_in_vain(stage, 20)) == []
-    assert killed(seeks_in_vain(stage, 1, first=21)) == [sink]
+    assert killed(fails_to_connect(stage, 20)) == []
+    assert killed(fails_to_connect(stage, 1, first=21)) == [sink]
     heal(stage)
-    assert killed(seeks_in_vain(stage, 21)) == [middle]
+    assert killed(fails_to_connect(stage, 21)) == [middle]
     heal(stage)
-    (end,) = of(seeks_in_vain(stage, 21), EndJob)
+    (end,) = of(fails_to_connect(stage, 21), EndJob)
     assert end.error == "ClusterError"
     receiver, sender = f"host:{stage.process(SINK)}", f"host:{stage.process(MIDDLE)}"
     assert end.message.startswith(f"sink[0] ({receiver}) cannot connect to middle[0] ({sender}), though both answer")
@@ -47,7 +47,7 @@ def test_the_receiver_is_replaced_first_and_then_the_sender_and_then_the_job_end
 def test_connections_that_are_made_again_each_time_replace_nobody() -> None:
     stage = deployed(policy=POLICY)
     for _ in range(10):
-        assert killed(seeks_in_vain(stage, 9)) == []
+        assert killed(fails_to_connect(stage, 9)) == []
         stage.wait(0)
 
 
@@ -61,10 +61,10 @@ def test_connections_that_were_lost_are_forgotten_with_the_next_checkpoint() -> 
     assert stage.machine.sizes["lost_connections"] == 0
 
 
-def test_a_checkpoint_that_completes_shows_that_replacements_were_not_in_vain() -> None:
+def test_a_checkpoint_that_completes_shows_that_replacements_have_helped() -> None:
     stage = deployed(policy=POLICY)
     for checkpoint in (1, 2, 3, 4):
-        assert len(killed(seeks_in_vain(stage, 21))) == 1
+        assert len(killed(fails_to_connect(stage, 21))) == 1
         heal(stage)
         stage.say(RequestCheckpoint(stage.process(MIDDLE)))
         stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=checkpoint)

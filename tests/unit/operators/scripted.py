@@ -89,7 +89,7 @@ class ScriptedContext:
         assert number not in self.calls
         self.calls[number] = (service, question)
 
-    def forget_call(self, number: int) -> None:
+    def cancel_call(self, number: int) -> None:
         self.calls.pop(number, None)
 
     def hold(self, any_: bool, enough: bool) -> None:

@@ -67,7 +67,7 @@ def asking(
 
 def answer(operator: MapAsyncRows, ctx: ScriptedContext, number: int, value: Any, error: str | None = None) -> None:
     """What the task does with a completion."""
-    ctx.forget_call(number)
+    ctx.cancel_call(number)
     operator.on_answer(number, value, error)
 
 
