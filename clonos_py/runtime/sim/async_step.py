@@ -22,7 +22,7 @@ class HistoryRow(Record):
 
 
 def ask_later(letter: int) -> Operator:
-    """Calls a service, and goes on with other rows until it answers. Sometimes it sleeps, or gets a large answer."""
+    """Calls a service, and continues with other rows until it answers. Sometimes it sleeps, or gets a large answer."""
 
     async def ask(row: HistoryRow, ctx: AsyncContext) -> HistoryRow:
         drawn = ctx.random.getrandbits(32)

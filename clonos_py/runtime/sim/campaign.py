@@ -41,29 +41,29 @@ def run_seeds(start: int, count: int, range_: Range) -> Tally:
     tally = Tally()
     family = {kind: name for name, kinds in FAULTS.items() for kind in kinds}
     for seed in range(start, start + count):
-        verdict = run_seed(seed, range_)
-        faults = Counter({family[kind]: 0 for kind in verdict.faults})
-        for kind, done in verdict.faults.items():
+        result = run_seed(seed, range_)
+        faults = Counter({family[kind]: 0 for kind in result.faults})
+        for kind, done in result.faults.items():
             faults[family[kind]] += done
-        failing = [(seed, "; ".join(verdict.problems))] if verdict.problems else []
-        tally.add(Tally(1, +faults, verdict.rollbacks, verdict.restarts, verdict.actions, failing))
+        failing = [(seed, "; ".join(result.problems))] if result.problems else []
+        tally.add(Tally(1, +faults, result.rollbacks, result.restarts, result.actions, failing))
     return tally
 
 
 def explain(seed: int, range_: Range) -> list[str]:
     """The report on a failing seed, for the smallest scenario found that still fails. Empty if it does not fail."""
     failed = run_seed(seed, range_)
-    return _told(shrink(failed)) if failed.problems else []
+    return _report(shrink(failed)) if failed.problems else []
 
 
-def _told(verdict: ScenarioResult) -> list[str]:
-    scenario = verdict.scenario
+def _report(result: ScenarioResult) -> list[str]:
+    scenario = result.scenario
     topology, faults = scenario.topology, scenario.faults
-    story = verdict.story
+    story = result.story
     if len(story) > _LINES_MAX:
         story = [f"({len(story) - _LINES_MAX} lines before)", *story[-_LINES_MAX:]]
     return [
-        f"still fails with {topology.tasks} tasks and {len(faults)} faults: {'; '.join(verdict.problems)}",
+        f"still fails with {topology.tasks} tasks and {len(faults)} faults: {'; '.join(result.problems)}",
         *(f"  {line}" for line in topology.lines()),
         *(f"  {line}" for line in story),
     ]

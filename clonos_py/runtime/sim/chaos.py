@@ -21,7 +21,7 @@ from clonos_py.runtime.world.processes import LocalProcess
 
 _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)
 _STEPS_US = (20_000, 3_600_000_000)
-_PATIENCE = 400
+_WAIT_ACTIONS_MAX = 400
 """The number of actions for which a fault waits for a process that it can hit."""
 
 
@@ -43,14 +43,14 @@ class FaultKind(Enum):
     CUT = "cut"
     """Two connected processes cannot reach each other for a while, or for good. Messages in transit are lost."""
     FREEZE = "freeze"
-    """A process hangs, mostly until it is replaced, and then goes on."""
+    """A process hangs, mostly until it is replaced, and then continues."""
     CLOCK = "clock"
     """The time of day of one process is set backwards or forwards."""
     DISK = "disk"
     """The next write of a snapshot, manifest, large answer or retained frame fails, or the next read of a snapshot. Or
     the next manifest is never written, without an error."""
     STAND_STILL = "stand still"
-    """The coordinator does nothing for a while, and then goes on."""
+    """The coordinator does nothing for a while, and then continues."""
     COORDINATOR = "coordinator"
     """The coordinator is lost, and another replaces it after a while."""
     CRASH = "crash"
@@ -102,7 +102,7 @@ class Chaos:
             return
         injected = self._INJECTIONS[fault.kind](self, world, self._random)
         self.done[fault.kind] += injected
-        if injected or world.actions_done > self._due + _PATIENCE:
+        if injected or world.actions_done > self._due + _WAIT_ACTIONS_MAX:
             self._left.pop(0)
             self._due = None
 
@@ -196,7 +196,7 @@ class Chaos:
         return bool(pairs)
 
     def _inject_freeze(self, world: HarshWorld, random_: random.Random) -> bool:
-        """Makes a process hang. If it goes on after it was replaced, it is a zombie, which is ended a while later."""
+        """Makes a process hang. If it continues after it was replaced, it is a zombie, which is ended a while later."""
         victims = [p for p in _active(world) if p.link.frames_at_stake and not world.is_frozen(p.number)]
         if not victims:
             return False

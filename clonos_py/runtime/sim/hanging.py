@@ -1,7 +1,7 @@
-"""Processes and coordinators that hang: events for them wait, and are handled when they go on.
+"""Processes and coordinators that hang: events for them wait, and are handled when they continue.
 
 A process that hangs cannot be ended, as on a host that is unreachable. Instead it becomes a zombie, which ends some
-time after it has gone on.
+time after it has continued.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class HangingDispatcher:
         self._inner = inner
         self._hung: dict[int, list[Callable[[], None]]] = {}
         """By hanging process: its waiting actions. It counts as hanging until all of them have been performed."""
-        self._going_on: dict[int, Actions] = {}
-        """The hanging processes that have gone on and perform their waiting actions."""
+        self._resuming: dict[int, Actions] = {}
+        """The hanging processes that have continued and perform their waiting actions."""
         self._zombies: set[int] = set()
         self._standstill: list[Callable[[], None]] | None = None
         """The waiting actions of the coordinator; None if it does not hang."""
@@ -41,13 +41,13 @@ class HangingDispatcher:
         """Makes processes hang for ``duration_us``. ``kill`` then ends those that have become zombies."""
         for number in numbers:
             self._hung.setdefault(number, [])
-            self._going_on.pop(number, None)
-            actions.at(actions.now_us + duration_us, partial(self._go_on, number, actions, kill))
+            self._resuming.pop(number, None)
+            actions.at(actions.now_us + duration_us, partial(self._resume, number, actions, kill))
 
-    def _go_on(self, number: int, actions: Actions, kill: Callable[[int], None]) -> None:
+    def _resume(self, number: int, actions: Actions, kill: Callable[[int], None]) -> None:
         """Performs the waiting actions in order, then those that arrive meanwhile."""
         waiting = len(self._hung.get(number, ()))
-        self._going_on[number] = actions
+        self._resuming[number] = actions
         for _ in range(waiting):
             actions.at(actions.now_us, partial(self._do_next, number))
         if not waiting:
@@ -63,17 +63,17 @@ class HangingDispatcher:
 
     def _wait(self, number: int, action: Callable[[], None]) -> None:
         self._hung[number].append(action)
-        if (actions := self._going_on.get(number)) is not None:
+        if (actions := self._resuming.get(number)) is not None:
             actions.at(actions.now_us, partial(self._do_next, number))
 
     def becomes_zombie(self, number: int) -> None:
-        """A process that hangs is to be ended: it ends after it has gone on."""
+        """A process that hangs is to be ended: it ends after it has continued."""
         self._zombies.add(number)
 
     def ended(self, number: int) -> None:
         """The process does not hang any more, or has ended."""
         self._hung.pop(number, None)
-        self._going_on.pop(number, None)
+        self._resuming.pop(number, None)
 
     def link(self, number: int, event: LinkInput) -> None:
         if number in self._hung:
@@ -105,9 +105,9 @@ class HangingDispatcher:
         """Makes the coordinator hang for ``duration_us``, as if it were stopped, or its machine suspended."""
         if self._standstill is None:
             self._standstill = []
-            actions.at(actions.now_us + duration_us, self._coordinator_goes_on)
+            actions.at(actions.now_us + duration_us, self._resume_coordinator)
 
-    def _coordinator_goes_on(self) -> None:
+    def _resume_coordinator(self) -> None:
         """Performs the waiting actions in order."""
         waiting, self._standstill = self._standstill or [], None
         for action in waiting:

@@ -1,4 +1,4 @@
-"""The world of generated runs: processes can hang and go on, connections can be cut, and checkers watch all events.
+"""The world of generated runs: processes can hang and continue, connections can be cut, and checkers watch all events.
 
 It is a world with layers for the simulator's failures and checks. The executors are those of the other drivers.
 """
@@ -88,10 +88,10 @@ class HarshWorld:
         actions = world.actions
         self._watch.tick(actions.now_us)
         if actions.done % LOOK_EVERY == 0:
-            self._bounds.look(self._prompt(), actions.now_us)
+            self._bounds.look(self._responsive(), actions.now_us)
         self._hook(self)
 
-    def _prompt(self) -> list[LocalProcess]:
+    def _responsive(self) -> list[LocalProcess]:
         """The processes that should act in time: those that do not hang. None while steps are slow."""
         if self._time.slowness.get("step", 1.0) > _SLOW_STEPS:
             return []

@@ -117,9 +117,9 @@ class Machine:
         """Gives free processors to waiting processes."""
         while self._free and self._waiting:
             self._free -= 1
-            self._go_on(self._waiting.popleft(), _TURN_US, actions)
+            self._run(self._waiting.popleft(), _TURN_US, actions)
 
-    def _go_on(self, process: int, turn_us: int, actions: Actions) -> None:
+    def _run(self, process: int, turn_us: int, actions: Actions) -> None:
         """Runs a process that has a processor. It keeps the processor for ``turn_us`` while others wait."""
         while (piece := self._piece(process)) is not None:
             if piece.us:
@@ -148,10 +148,10 @@ class Machine:
             return
         us = min(piece.us, turn_us if turn_us > 0 else _TURN_US)
         piece.us -= us
-        actions.at(actions.now_us + us, partial(self._go_on_and_begin, process, turn_us - us, actions))
+        actions.at(actions.now_us + us, partial(self._run_and_begin, process, turn_us - us, actions))
 
-    def _go_on_and_begin(self, process: int, turn_us: int, actions: Actions) -> None:
-        self._go_on(process, turn_us, actions)
+    def _run_and_begin(self, process: int, turn_us: int, actions: Actions) -> None:
+        self._run(process, turn_us, actions)
         self._begin(actions)
 
 

@@ -27,7 +27,7 @@ from clonos_py.runtime.world.world import WorldSettings
 
 ACTIONS_MAX = 150_000
 _RESTARTS_MAX = 16
-_OF_THE_DISK = ("CheckpointError", "CapacityError")
+_DISK_ERRORS = ("CheckpointError", "CapacityError")
 _CONNECTION_TIMEOUT_US = 1_600_000
 """Longer than the two heartbeats that may count of a coordinator's standstill: it causes no connection timeout."""
 _DELTAS_MAX = 3
@@ -55,14 +55,14 @@ def run_seed(seed: int, range_: Range = Range()) -> ScenarioResult:  # noqa: B00
 
 def run_scenario(scenario: Scenario) -> ScenarioResult:
     """Runs a scenario. It decides everything: the same scenario gives the same story."""
-    return _Run(scenario).judged()
+    return _Run(scenario).run()
 
 
 class _Run:
     """The job of a scenario, its storage and its ledger, which outlive coordinators."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self._scenario, self._verdict = scenario, ScenarioResult(scenario)
+        self._scenario, self._result = scenario, ScenarioResult(scenario)
         conditions = scenario.conditions
         self._ledger = HistoryLedger()
         self._plan = scenario.topology.plan(self._ledger)
@@ -85,24 +85,22 @@ class _Run:
             lambda what: self._note(self._time.now_us(), what),
         )
 
-    def judged(self) -> ScenarioResult:
-        verdict, topology = self._verdict, self._scenario.topology
+    def run(self) -> ScenarioResult:
+        result, topology = self._result, self._scenario.topology
         try:
             self._run_to_the_end()
         except Violation as problem:
-            verdict.problems.append(str(problem))
+            result.problems.append(str(problem))
         except Exception as problem:  # noqa: BLE001 - a failed assertion of a machine is a finding, too
             place = traceback.extract_tb(problem.__traceback__)[-1]
-            verdict.problems.append(f"{type(problem).__name__}: {problem} ({place.filename}:{place.lineno})")
-        if not verdict.problems:
+            result.problems.append(f"{type(problem).__name__}: {problem} ({place.filename}:{place.lineno})")
+        if not result.problems:
             once = self._exactly_once and not self._watch.restarts_without_log
-            verdict.problems += missing_or_doubled(
-                self._ledger, topology.paths, topology.rows_of, once, topology.rounds
-            )
+            result.problems += missing_or_doubled(self._ledger, topology.paths, topology.rows_of, once, topology.rounds)
             if once:
-                verdict.problems += disagreements(self._ledger, topology.numbered)
-        verdict.faults, verdict.rollbacks = self._chaos.done, self._watch.rollbacks
-        return verdict
+                result.problems += disagreements(self._ledger, topology.numbered)
+        result.faults, result.rollbacks = self._chaos.done, self._watch.rollbacks
+        return result
 
     @property
     def _exactly_once(self) -> bool:
@@ -127,7 +125,7 @@ class _Run:
             try:
                 ended = world.run()
             finally:
-                self._verdict.actions += world.actions_done
+                self._result.actions += world.actions_done
             if ended.error is None and not ended.stopped:
                 self._watch.finished()
                 return
@@ -135,14 +133,14 @@ class _Run:
             self._note(self._time.now_us(), how)
             if not self._expected(ended):
                 raise Violation(f"ended with {ended.error}: {ended.message}")
-            self._verdict.restarts += 1
+            self._result.restarts += 1
             self._chaos.restarted()
             self._watch.restarted()
             self._bounds.restarted()
         raise Violation(f"has not finished after {_RESTARTS_MAX} restarts")
 
     def _expected(self, ended: EndJob) -> bool:
-        disk = ended.error in _OF_THE_DISK and self._chaos.done[FaultKind.DISK] > 0
+        disk = ended.error in _DISK_ERRORS and self._chaos.done[FaultKind.DISK] > 0
         return ended.stopped or ended.error == CRASHED or disk
 
     def _settings(self) -> WorldSettings:
@@ -180,4 +178,4 @@ class _Run:
         self._note(time_us, words(event))
 
     def _note(self, time_us: int, what: str) -> None:
-        self._verdict.story.append(f"{(time_us - self._start_us) / 1e3:10.3f} ms  {' '.join(what.split())}")
+        self._result.story.append(f"{(time_us - self._start_us) / 1e3:10.3f} ms  {' '.join(what.split())}")

@@ -29,9 +29,9 @@ def shrink(failed: ScenarioResult, runs_max: int = RUNS_MAX) -> ScenarioResult:
         candidate = candidates[at]
         for scenario in (candidate, replace(candidate, seed=candidate.seed + 1)):
             left -= 1
-            verdict = run_scenario(scenario)
-            if verdict.problems:
-                smallest, last_change = verdict, -1
+            result = run_scenario(scenario)
+            if result.problems:
+                smallest, last_change = result, -1
                 break
         else:
             at = (at + 1) % len(candidates)

@@ -1,4 +1,4 @@
-"""Checks that processes are replaced for a reason: they have hung, are unreachable, or have died.
+"""Checks that processes are replaced for a reason: they have hung, are unreachable, or have failed.
 
 The simulator has a record of all faults. A process that never hung must not be replaced as silent, unless control
 messages were slow. A running process must not be replaced as unreachable, unless two processes were cut off for good,
@@ -49,10 +49,10 @@ class Silence:
                 case ReportEvent(TaskLost(task, reason) | StandbyLost(task, reason)) if killed in processes:
                     if reason.startswith(_SILENT):
                         fair = killed in self._hung or control_is_slow
-                        check(fair, f"{task} was replaced, {reason}, though process {killed} was well")
+                        check(fair, f"{task} was replaced, {reason}, though process {killed} had not hung")
                     elif reason.startswith(_UNREACHABLE):
                         fair = self._cut_off or connecting_is_slow
-                        check(fair, f"{task} was replaced, {reason}, though none was cut off")
+                        check(fair, f"{task} was replaced, {reason}, though no process was cut off")
                     killed = -1
                 case _:
                     pass

@@ -180,7 +180,7 @@ class LastOfOtherSide(Step):
 
 
 class RouteBack(Step):
-    """Sends random rows back into the loop, on port 1. Rows that have made enough rounds always go on."""
+    """Sends random rows back into the loop, on port 1. Rows that have made enough rounds always leave the loop."""
 
     _BACK = 0.4
     _ROUNDS_MAX = 4
