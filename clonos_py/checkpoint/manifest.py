@@ -230,5 +230,6 @@ def check_newest(generation: int | None, newest: int, job: str) -> None:
     None: it does not continue another."""
     if generation is not None and generation != newest:
         raise CheckpointError(
-            f"job {job!r} cannot go on after generation {generation}: generation {newest} has taken over; stop this run"
+            f"job {job!r} cannot continue after generation {generation}: generation {newest} has taken over; "
+            "stop this run"
         )

@@ -187,5 +187,5 @@ def _complaint(manifest: Manifest, plan: PhysicalPlan, unclaimed: Collection[str
     remedies = [f"--drop-state {old}" for old in unclaimed]
     return (
         f"checkpoint {manifest.checkpoint} holds state that no operator of this job claims, of {', '.join(named)}; "
-        f"--rename OLD=NEW gives it to another operator, {' '.join(remedies)} goes on without it"
+        f"--rename OLD=NEW gives it to another operator, {' '.join(remedies)} continues without it"
     )

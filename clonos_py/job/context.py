@@ -46,7 +46,7 @@ class CoordinatorContext:
         """The first reading of the driver's clock."""
         self.now_us = clock_us
 
-    def attend(self, clock_us: int, due_us: int) -> None:
+    def advance_clock(self, clock_us: int, due_us: int) -> None:
         """The driver calls at ``clock_us`` and should have called by ``due_us`` (both on the driver's clock). A call
         that is later by more than a heartbeat interval means that the coordinator stood still."""
         late_us = clock_us - max(due_us, self.clock_us) - self.policy.heartbeat_us

@@ -93,7 +93,7 @@ class EndedByFunction:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The job takes a last checkpoint, commits it and ends. A later run goes on from there."""
+    """The job takes a last checkpoint, commits it and ends. A later run continues from there."""
 
 
 JobEvent = (

@@ -139,7 +139,7 @@ class JobMachine:
 
     def handle(self, event: ToCoordinator | JobEvent, now_us: int) -> list[JobInstruction]:
         """Processes one message or event and returns the instructions that follow."""
-        self._context.attend(now_us, self.wake_us)
+        self._context.advance_clock(now_us, self.wake_us)
         if type(event) not in self._HANDLERS:
             raise ProtocolError(f"the coordinator cannot handle event {event!r}; last events: {self._last}")
         self._last.add(type(event))
@@ -160,7 +160,7 @@ class JobMachine:
 
     def tick(self, now_us: int) -> list[JobInstruction]:
         """Processes the passing of time: heartbeats, checkpoint intervals and timeouts, processes that do not start."""
-        self._context.attend(now_us, self.wake_us)
+        self._context.advance_clock(now_us, self.wake_us)
         if self.state is JobState.TAKING_OVER:
             if self._takeover.until_us <= self._context.now_us:
                 self._takeover.give_up()
@@ -252,7 +252,7 @@ class JobMachine:
     def _on_started(self, message: messages.Started) -> None:
         process = self._fleet.processes[message.process]
         process.address, process.host_process = message.address, message.host_process
-        self._starts.came_up()
+        self._starts.process_started()
         self._report_deployment()
         self._advance(self._rounds.advance)
         if process.role is Role.STANDBY:
@@ -308,7 +308,7 @@ class JobMachine:
             self._protocol.abort("a task failed")
         self._advance(self._rounds.advance)
 
-    def _on_holdings(self, message: messages.HeldLogsReport) -> None:
+    def _on_held_logs_report(self, message: messages.HeldLogsReport) -> None:
         self._advance(lambda: self._rounds.answer(message))
 
     def _advance(self, course: Callable[[], bool]) -> None:
@@ -553,7 +553,7 @@ class JobMachine:
         messages.Started: _on_started,
         messages.Prepared: _on_prepared,
         messages.NotPrepared: _on_not_prepared,
-        messages.HeldLogsReport: _on_holdings,
+        messages.HeldLogsReport: _on_held_logs_report,
         messages.Snapshotted: _on_snapshotted,
         messages.SnapshotFailed: _on_snapshot_failed,
         messages.Running: _on_running,

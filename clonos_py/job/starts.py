@@ -22,11 +22,11 @@ class Starts:
 
     def __init__(self, context: CoordinatorContext) -> None:
         self._context = context
-        self._came_up_us = 0
+        self._last_start_us = 0
 
-    def came_up(self) -> None:
+    def process_started(self) -> None:
         """A process has reported that it has started."""
-        self._came_up_us = self._context.now_us
+        self._last_start_us = self._context.now_us
 
     def overdue(self) -> list[TaskProcess]:
         """The processes that have not started in time."""
@@ -34,7 +34,7 @@ class Starts:
         return [process for process in asked if self._waited_us(process) >= self._limit_us(process)]
 
     def _waited_us(self, process: TaskProcess) -> int:
-        return self._context.now_us - max(process.last_seen_us, self._came_up_us)
+        return self._context.now_us - max(process.last_seen_us, self._last_start_us)
 
     def _limit_us(self, process: TaskProcess) -> int:
         policy = self._context.policy

@@ -82,12 +82,12 @@ class HeldLogs:
         codec = LogCodec()
         logged = (d for segment in message.log for d in codec.load(segment))
         self._replayed = {d.channel for d in logged if isinstance(d, InputOrder | FrameBatch)}
-        self._needs = {number: end for number, end in message.needs.items() if self._is_behind(number)}
+        self._needs = {number: end for number, end in message.needs.items() if self._is_upstream(number)}
         for incomplete in self._incomplete:
             incomplete.difference_update(message.complete)
         self._update_incomplete()
 
-    def _is_behind(self, number: int) -> bool:
+    def _is_upstream(self, number: int) -> bool:
         """Whether anything of a task has arrived, on any path, with the frames that the replayed log names."""
         origin = self._plan.tasks[number]
         senders = {self._inputs[index].sender for index in self._replayed}

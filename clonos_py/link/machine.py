@@ -102,7 +102,7 @@ class LinkMachine:
         self._commits = vertex.commits
         self._round = 0
         self._numbering = ""
-        self._asked: control.Sever | None = None
+        self._unanswered_sever: control.Sever | None = None
         self._restoring = Restoring()
         self._restored_frames = RestoredFrames(plan, codec, self._logs)
         self._status = TaskStatus(process, self.inputs, self.outputs, self._restoring)
@@ -276,7 +276,7 @@ class LinkMachine:
         self._round = message.round
         instructions = self._truncate(message.completed)
         instructions += self._connections.close_older(dict(message.attempts))
-        self._asked = message
+        self._unanswered_sever = message
         instructions += self._answer()
         replaced, renumbering = self._connections.replace(message.replacements)
         instructions += replaced
@@ -287,12 +287,12 @@ class LinkMachine:
 
     def _answer(self) -> list[io.Instruction]:
         """Answers once the contents of the causal outputs are loaded: this process answers as a holder of them, too."""
-        if self._asked is None or not self._causal_outputs.ready:
+        if self._unanswered_sever is None or not self._causal_outputs.ready:
             return []
         if self._checkpointing.stores_logs and self.state in BEFORE_BEGIN and not self._restoring.ready:
             return []
-        asked, self._asked = self._asked, None
-        return [io.SendToCoordinator(self._held_logs.answer(self.process, asked))]
+        message, self._unanswered_sever = self._unanswered_sever, None
+        return [io.SendToCoordinator(self._held_logs.answer(self.process, message))]
 
     # ---- frames
 

@@ -97,7 +97,7 @@ class SnapshotDurable:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTriggered:
-    """The sources were told to begin this checkpoint."""
+    """The coordinator has triggered this checkpoint at the sources."""
 
     checkpoint: int
 
@@ -177,7 +177,7 @@ class StandbyUnready:
 
 @dataclass(frozen=True, slots=True)
 class StandbyPromoted:
-    """A standby was told to become this attempt of ``task``. It has no log yet."""
+    """A standby is promoted to this attempt of ``task``. It has no log yet."""
 
     task: TaskId
     attempt: Attempt

@@ -53,7 +53,7 @@ def found_paths(job: Job, source: CommandSource) -> Paths:
 
     def step(paths: Paths) -> tuple[Paths, Paths]:
         extensions = join_deltas(links, paths, on="node", into=Extension).named("join")
-        selected = extensions.map_batches(without_circles, returns=Extension).named("select")
+        selected = extensions.map_batches(without_cycles, returns=Extension).named("select")
         longer = selected.map_batches(projected, returns=PathChange).named("project")
         return longer, longer
 
@@ -68,7 +68,7 @@ def sources_of(commands: pa.RecordBatch) -> pa.RecordBatch:
     return changes(commands)[1]
 
 
-def without_circles(extensions: pa.RecordBatch) -> pa.RecordBatch:
+def without_cycles(extensions: pa.RecordBatch) -> pa.RecordBatch:
     """The extensions whose target is not on the path yet."""
     starts, nodes = nodes_of(extensions.column("path"))
     owners = np.repeat(np.arange(extensions.num_rows), np.diff(starts))

@@ -87,7 +87,7 @@ def test_a_renamed_operator_is_refused_with_its_likely_name(changed: Change) -> 
     line = refused(changed(name=RENAMED))
     assert "holds state that no operator of this job claims, of 'sums' (is it 'totals' now? then add " in line
     assert "--rename sums=totals" in line
-    assert "--drop-state sums goes on without it" in line
+    assert "--drop-state sums continues without it" in line
 
 
 def test_with_rename_the_state_is_that_of_the_new_name(changed: Change) -> None:

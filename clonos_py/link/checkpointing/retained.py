@@ -46,15 +46,15 @@ class RetainedState(ChannelState):
 
     def persisted(self, handle: TaskHandle) -> list[io.Instruction]:
         super().persisted(handle)
-        return self._go_on()
+        return self._start_next()
 
     def not_persisted(self) -> list[io.Instruction]:
-        return self._go_on()
+        return self._start_next()
 
     def abort(self, checkpoint: int) -> None:
         """Does nothing: a snapshot that a task takes alone is never void."""
 
-    def _go_on(self) -> list[io.Instruction]:
+    def _start_next(self) -> list[io.Instruction]:
         self._busy = False
         later, self._later = self._later, None
         return [] if later is None else self.snapshot_taken(*later)

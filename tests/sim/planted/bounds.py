@@ -147,10 +147,10 @@ def a_manifest_that_hangs_is_waited_for_without_an_end(patch: pytest.MonkeyPatch
 
 @BUGS.planted("coordinator", "partition", "zombie")
 def a_coordinator_takes_its_standstill_for_the_silence_of_others(patch: pytest.MonkeyPatch) -> None:
-    def attend(self: CoordinatorContext, clock_us: int, due_us: int) -> None:
+    def advance_clock(self: CoordinatorContext, clock_us: int, due_us: int) -> None:
         self.now_us = max(self.now_us, clock_us)
 
-    patch.setattr(CoordinatorContext, "attend", attend)
+    patch.setattr(CoordinatorContext, "advance_clock", advance_clock)
 
 
 @BUGS.planted("coordinator", "zombie")

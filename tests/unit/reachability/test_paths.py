@@ -17,7 +17,7 @@ from clonos_py.model.state import OperatorState
 from clonos_py.operators.delta_join import DeltaJoin
 from clonos_py.reachability.expected import expected_paths
 from clonos_py.reachability.generator import Command, Reachability
-from clonos_py.reachability.query import Extension, projected, without_circles
+from clonos_py.reachability.query import Extension, projected, without_cycles
 from clonos_py.reachability.rows import PATHS, changes, links_batch, paths_batch
 from tests.unit.operators.scripted import Collected, ScriptedContext, compacted_early, opened, stored
 
@@ -33,7 +33,7 @@ def delta_join() -> DeltaJoin:
 
 def extended(out: Collected) -> list[pa.RecordBatch]:
     """What the join has emitted, as paths that go round."""
-    found = [projected(without_circles(rows)) for _, rows in out.batches]
+    found = [projected(without_cycles(rows)) for _, rows in out.batches]
     out.batches.clear()
     return [rows for rows in found if rows.num_rows]
 
