@@ -26,12 +26,12 @@ CHUNKS = 3
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_witnesses_agree_on_every_answer_whatever_dies(chunk: int) -> None:
-    worthy = 0
+    at_stake = 0
     for seed in range(chunk * SEEDS // CHUNKS, (chunk + 1) * SEEDS // CHUNKS):
         outcome = simulate(seed, kills=1 if seed % 5 == 0 else 4)
         assert not outcome.problems, (seed, outcome.problems, outcome.story)
-        worthy += outcome.kills_at_stake
-    assert worthy, "no kill had anything to lose: the test proves nothing"
+        at_stake += outcome.kills_at_stake
+    assert at_stake, "no kill had anything to lose: the test proves nothing"
 
 
 Patch = Callable[[pytest.MonkeyPatch], None]

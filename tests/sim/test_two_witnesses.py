@@ -20,12 +20,12 @@ def told(outcome: SimulatedRun) -> str:
 
 @pytest.mark.parametrize("seeds", chunks(1_000, SIZE, always=200))
 def test_witnesses_agree_on_every_record_whatever_dies(seeds: range) -> None:
-    worthy = 0
+    at_stake = 0
     for seed in seeds:
         outcome = simulate(seed, SHORT, kills=6)
         assert not outcome.problems, told(outcome)
-        worthy += outcome.kills_at_stake
-    assert worthy > SIZE // 3, "too few kills had anything to lose: the test proves little"
+        at_stake += outcome.kills_at_stake
+    assert at_stake > SIZE // 3, "too few kills had anything to lose: the test proves little"
 
 
 def test_no_failure_means_no_attempt_changes() -> None:
