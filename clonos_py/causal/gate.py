@@ -146,7 +146,7 @@ class Gate:
     def _expect(self, kind: type[D], question: str) -> D:
         found = self._replay[0]
         if not isinstance(found, kind):
-            raise DivergenceError(f"the replay asks for {question}, its predecessor's log has {found} here")
+            raise DivergenceError(f"the replay needs {question} here, but the log of its predecessor has {found}")
         self._replay.popleft()
         self.writer.offset += 1
         return found
@@ -209,13 +209,15 @@ class Gate:
         if answer.kept is None:
             return answer
         if self._keeper is None:
-            raise ProtocolError(f"the log names an answer kept aside, {answer.kept!r}, and none are kept")
+            raise ProtocolError(
+                f"the log names the stored answer {answer.kept!r}, but this task has no storage for answers"
+            )
         return replace(answer, value=decode_value(self._keeper.kept(answer.kept)), kept=None)
 
     def _replayed(self, kind: str) -> Any:
         found = self._expect(Answer | Refusal, f"an answer of {kind!r}")  # type: ignore[arg-type]
         if found.kind != kind:
-            raise DivergenceError(f"the replay asks {kind!r}, its predecessor asked {found.kind!r} here")
+            raise DivergenceError(f"the replay calls {kind!r} here, its predecessor called {found.kind!r}")
         if isinstance(found, Refusal):
             raise ServiceError(found.message)
         return self._loaded(found).value

@@ -113,7 +113,7 @@ class InFlightLog:
     def connect(self, next_seq: int) -> None:
         """A receiver has subscribed from ``next_seq`` on. Raises ProtocolError if that frame is no longer retained."""
         if next_seq < self.first:
-            raise ProtocolError(f"frame {next_seq} was asked for, the in-flight log starts at {self.first}")
+            raise ProtocolError(f"frame {next_seq} was requested, the in-flight log starts at {self.first}")
         self.disconnect()
         self.cursor = self.acked = self._read_from = next_seq
         self._retained_at_connect = self.next_seq

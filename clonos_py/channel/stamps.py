@@ -89,7 +89,7 @@ class StampReader:
         if data[:1] == bytes([_WHOLE]):
             return _whole(_Reader(data, 1), self._tasks)
         if self._before is None:
-            raise ValueError("a difference to nothing")
+            raise ValueError("a difference without a stamp before it")
         if not data:
             return self._before
         return _after(self._before, _Reader(data))
@@ -228,7 +228,7 @@ class _Reader:
             if value >= _NUMBER_MAX or shift > 63:
                 raise ValueError("a number is too large")
         if value < least or value >= _NUMBER_MAX or (not byte and shift > 7):
-            raise ValueError(f"{value} where another number is expected, or written otherwise")
+            raise ValueError(f"{value} is out of range, or not in its shortest encoding")
         return value
 
     def bits(self, tasks: int) -> int:
@@ -261,7 +261,7 @@ class _Reader:
         bits = format(int.from_bytes(data, "little"), f"0{8 * len(data) or 1}b")[::-1]
         *growth, rest = bits.split("0", len(counts))
         if len(growth) < len(counts) or rest.strip("0") or len(rest) > 7:
-            raise ValueError(f"{len(data)} bytes do not say by how much {len(counts)} counts have grown")
+            raise ValueError(f"{len(data)} bytes do not encode the growth of {len(counts)} counts")
         return tuple(count + len(by) for count, by in zip(counts, growth, strict=True))
 
     def end(self) -> None:

@@ -64,7 +64,7 @@ def _bodies(content: pa.Buffer, records: list[FrameRecord], at: int) -> Iterator
         yield content.slice(at, record.size_bytes) if record.size_bytes else None
         at += record.size_bytes
     if at > content.size:
-        raise ValueError("it ends before its frames do")
+        raise ValueError("it ends in the middle of a frame")
 
 
 def between(run: FrameRun, stored: StoredFrames) -> FrameRun:

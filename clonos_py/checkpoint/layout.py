@@ -92,8 +92,8 @@ def check_answer_name(name: str) -> None:
     """Raises CheckpointError unless ``answer_name`` can make the name: a log is input, and must name no other file."""
     if not _ANSWER.fullmatch(name):
         raise CheckpointError(
-            f"{name!r} is no name of a kept answer: the log that names it is damaged; resume with an intact copy of "
-            "it, or start over with --fresh"
+            f"{name!r} is not the name of a stored answer: the log that names it is damaged; resume with an intact "
+            "copy of it, or start over with --fresh"
         )
 
 

@@ -172,7 +172,7 @@ class MemoryStore:
 
     def _file(self, mark: Mark) -> tuple[bytes, str]:
         if mark not in self._manifests:
-            raise CheckpointError(f"manifest {mark} is missing: it was deleted while another went on from it")
+            raise CheckpointError(f"manifest {mark} is missing: it was deleted while it was the base of another")
         return self._manifests[mark], f"manifest {mark}"
 
     def write_savepoint(self, name: str, manifest: Manifest) -> None:

@@ -59,7 +59,7 @@ def claimed(manifest: Manifest | None, plan: PhysicalPlan, claims: Claims, code_
     if not manifest.coordinated and not _at_the_end(manifest):
         _check_same_run(manifest, plan, code_digest)
     if not same_shape(manifest, plan):
-        _check_nothing_under_way(manifest)
+        _check_nothing_in_flight(manifest)
     return manifest
 
 
@@ -85,13 +85,13 @@ def _check_same_run(manifest: Manifest, plan: PhysicalPlan, code_digest: str) ->
         )
 
 
-def _check_nothing_under_way(manifest: Manifest) -> None:
+def _check_nothing_in_flight(manifest: Manifest) -> None:
     """Raises SettingError if the checkpoint holds channel state, which fits only the receiver it was sent to (E3)."""
-    under_way = sum(stored.rows for task in manifest.tasks for frames in task.frames.values() for stored in frames)
-    if under_way and not _at_the_end(manifest):
+    in_flight = sum(stored.rows for task in manifest.tasks for frames in task.frames.values() for stored in frames)
+    if in_flight and not _at_the_end(manifest):
         tasks = ", ".join(f"{vertex} x {parallelism}" for vertex, parallelism in manifest.parallelism.items())
         raise SettingError(
-            f"checkpoint {manifest.checkpoint} holds {under_way} rows that were under way between tasks ({tasks}), and "
+            f"checkpoint {manifest.checkpoint} holds {in_flight} rows that were in flight between tasks ({tasks}), and "
             "this job has others: resume with the operators and the parallelism that it was written with, once with "
             "--protocol aligned if they are to change after its next checkpoint, or start over with --fresh"
         )

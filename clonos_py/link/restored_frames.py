@@ -50,7 +50,7 @@ class RestoredFrames:
         for run in runs:
             if not run.schema.equals(schema):
                 raise CheckpointError(
-                    f"checkpoint {checkpoint}: frame {run.start} of {output.channel} was under way with other columns "
+                    f"checkpoint {checkpoint}: frame {run.start} of {output.channel} was in flight with other columns "
                     "than the job has now; resume with the former code, or start over with --fresh"
                 )
             for record, message in zip(run.records, run.bodies, strict=True):

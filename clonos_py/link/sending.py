@@ -174,7 +174,7 @@ class OutputChannel:
         if self.log.covered > self.log.next_seq:
             raise ProtocolError(
                 f"the restart point of {self.receiver} covers the frames below {self.log.covered} on {self.channel}, "
-                f"and the log of their sender led to {self.log.next_seq} only"
+                f"but the replay of their sender has cut only those below {self.log.next_seq}"
             )
 
     def _delta(self, store: CausalStore) -> list[Any]:

@@ -146,8 +146,8 @@ class DraftVertices:
         chained = chain is not None
         if isinstance(node.work, AssignEventTimes) and (chain is None or chain.source is None):
             raise GraphError(
-                f"{node.where}: {node.name} runs in other tasks than its source, as something before it, or it itself, "
-                "asks for another parallelism: write with_event_time before that"
+                f"{node.where}: {node.name} runs in other tasks than its source, as it or an operator before it has "
+                "another parallelism: write with_event_time before that"
             )
         if chain is None:
             chain = self._begin(self._parallelism_of(node, sides))

@@ -103,8 +103,8 @@ def _check_parallelism(graph: LogicalGraph, settings: Settings) -> None:
     for node in graph.nodes:
         if node.parallelism is not None and node.parallelism > settings.key_groups:
             raise SettingError(
-                f"{node.where}: {node.name!r} asks for {node.parallelism} tasks: there are at most as many as key "
-                f"groups, and these are {settings.key_groups} ({settings.origin('key_groups')})"
+                f"{node.where}: {node.name!r} has parallelism {node.parallelism}: it must be from 1 to the "
+                f"{settings.key_groups} key groups ({settings.origin('key_groups')})"
             )
 
 

@@ -21,7 +21,7 @@ _UNDECLARED = "calls a function that is not declared deterministic"
 def obstacles(chain: DraftVertex, protocol: str) -> Iterator[str]:
     """Why a chain that begins with a source has to retain its frames; empty if it need not."""
     if protocol != ALIGNED:
-        yield f"{protocol} checkpoints store frames that are under way"
+        yield f"{protocol} checkpoints store frames in flight"
     for operator, origin in zip(chain.operators, chain.origins, strict=True):
         if origin is not None and (why := _obstacle(origin)):
             yield f"{operator.name!r} {why}"

@@ -148,7 +148,7 @@ def test_another_parallelism_is_refused_and_everything_stays() -> None:
     done = go_on("--parallelism", "1")
     (line,) = done.stderr.splitlines()
     assert done.returncode == 1
-    assert "rows that were under way between tasks (rows x 2" in line
+    assert "rows that were in flight between tasks (rows x 2" in line
     assert "resume with the operators and the parallelism that it was written with" in line
     complete(go_on())
 

@@ -27,7 +27,7 @@ a time, and a process that has received the next has received the one before."""
 
 @dataclass
 class Pending:
-    """A checkpoint under way."""
+    """A pending checkpoint."""
 
     checkpoint: int
     triggered_us: int

@@ -75,15 +75,15 @@ def test_any_bytes_are_a_stamp_or_a_codec_error(data: bytes, after_another: bool
     ("data", "said"),
     [
         (b"\x00", "flags 0 describe no difference"),
-        (b"\x80", "do not say by how much 20 counts"),
-        (b"\x80\xff\xff\xff", "do not say by how much 20 counts"),
-        (b"\x80\x00\x00\x80", "do not say by how much 20 counts"),
-        (b"\x80\x00\x00\x00\x00", "do not say by how much 20 counts"),
+        (b"\x80", "do not encode the growth of 20 counts"),
+        (b"\x80\xff\xff\xff", "do not encode the growth of 20 counts"),
+        (b"\x80\x00\x00\x80", "do not encode the growth of 20 counts"),
+        (b"\x80\x00\x00\x00\x00", "do not encode the growth of 20 counts"),
         (b"\x03\x01", "flags 3 describe no difference"),
         (b"\x02", "too few bytes"),
-        (b"\x02\x00", "0 where another number"),
+        (b"\x02\x00", "0 is out of range"),
         (b"\x02\x01\x01", "trailing bytes"),
-        (b"\x02\x81\x00", "written otherwise"),
+        (b"\x02\x81\x00", "shortest encoding"),
         (b"\x02" + b"\xff" * 12, "too large"),
         (b"\x04\xff", "no vector of 20 tasks"),
         (b"\x04\x00\x00\x10", "no vector of 20 tasks"),
@@ -111,7 +111,7 @@ def test_many_counts_that_grow_take_a_bit_for_each_and_one_for_each_step() -> No
 
 
 def test_a_difference_needs_a_stamp_before_it() -> None:
-    with pytest.raises(CodecError, match="a difference to nothing"):
+    with pytest.raises(CodecError, match="a difference without a stamp before it"):
         StampReader(TASKS).read(b"")
 
 

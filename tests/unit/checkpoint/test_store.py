@@ -222,7 +222,7 @@ def test_answers_are_kept_until_no_checkpoint_before_them_is(store: SnapshotStor
     ],
 )
 def test_a_log_cannot_lead_out_of_the_folder_of_answers(store: SnapshotStore, name: str) -> None:
-    with pytest.raises(CheckpointError, match="is no name of a kept answer: the log that names it is damaged"):
+    with pytest.raises(CheckpointError, match="is not the name of a stored answer: the log that names it is damaged"):
         store.kept_answer(name)
 
 

@@ -255,7 +255,7 @@ def test_a_frame_that_is_missing_is_an_error(runs: list[FrameRun]) -> None:
 
 
 def test_frames_of_other_columns_are_an_error() -> None:
-    with pytest.raises(CheckpointError, match="was under way with other columns than the job has now"):
+    with pytest.raises(CheckpointError, match="was in flight with other columns than the job has now"):
         restarted(stored((2, 7), schema=pa.schema([("other", pa.int64())])))
 
 
@@ -344,7 +344,7 @@ def test_no_snapshot_is_stored_while_logs_may_be_missing() -> None:
 def test_a_receiver_further_than_the_log_leads_is_an_error() -> None:
     link = alone()
     link.handle(acknowledging(covered=2))
-    with pytest.raises(ProtocolError, match=r"covers the frames below 2 .* led to 0 only"):
+    with pytest.raises(ProtocolError, match=r"covers the frames below 2 .* only those below 0"):
         alone_snapped(link, taken=0, cut=0)
 
 

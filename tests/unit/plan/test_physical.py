@@ -400,7 +400,9 @@ def test_a_filter_with_a_parallelism_of_its_own_is_not_moved() -> None:
 def test_more_tasks_of_an_operator_than_key_groups_are_refused() -> None:
     job = Job("many", key_groups=16)
     bids(job).sink(Nowhere()).parallelism(17)
-    with pytest.raises(SettingError, match=r"test_physical.py:\d+: 'sink-nowhere' asks for 17 tasks.* these are 16"):
+    with pytest.raises(
+        SettingError, match=r"test_physical.py:\d+: 'sink-nowhere' has parallelism 17: it must be .* the 16 key groups"
+    ):
         plan(job)
 
 
