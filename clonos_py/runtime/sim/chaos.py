@@ -173,7 +173,7 @@ class Chaos:
         return True
 
     def _inject_hold_back(self, world: HarshWorld, random_: random.Random) -> bool:
-        return self._of_a_pair(world, random_, "gives nothing to", world.hold_back, (500, 5_000, 30_000))
+        return self._of_a_pair(world, random_, "sends nothing to", world.hold_back, (500, 5_000, 30_000))
 
     def _inject_cut(self, world: HarshWorld, random_: random.Random) -> bool:
         return self._of_a_pair(world, random_, "is cut off from", world.cut, (500, 5_000, 30_000, None))

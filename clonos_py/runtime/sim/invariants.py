@@ -377,7 +377,9 @@ class InvariantChecker:
         """A machine of ``process`` has acted. Raises Violation if another process has replaced it."""
         after = self._reused_by.get(process.number)
         if after in processes:
-            raise Violation(f"process {process.number}, {process.task}, works on beside {after} in its place")
+            raise Violation(
+                f"process {process.number}, {process.task}, still works, but process {after} has replaced it"
+            )
 
     def _reported(self, event: CoordinatorEvent, processes: Mapping[int, LocalProcess]) -> None:
         match event:
