@@ -329,7 +329,7 @@ def test_tasks_that_are_taken_for_dead_live_on_and_do_no_harm(tmp_path: Path) ->
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
 
-def test_connections_break_and_nothing_is_lost_and_nobody_replaced(tmp_path: Path) -> None:
+def test_broken_connections_lose_no_row_and_replace_no_process(tmp_path: Path) -> None:
     tasks = [TaskId("count", 0), TaskId("numbers", 1), TaskId("audit", 1), TaskId("count", 1)]
     kills = [(500_000 + 100_000 * number, tasks[number % 4]) for number in range(12)]
     end, events = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, platform=Cuts)

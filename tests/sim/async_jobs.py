@@ -1,4 +1,4 @@
-"""The two-witness job with an asynchronous function: what it was answered goes to two sinks over different paths."""
+"""The two-witness job with an asynchronous function: its answers go to two sinks over different paths."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ async def enrich(row: Number, ctx: AsyncContext) -> Told:
 
 @dataclass
 class World:
-    """Answers that no one gets twice; every fourth request fails. Remembers under which key it was asked what."""
+    """A service that answers every request differently; every fourth request fails. It records each request by its
+    key."""
 
     random: random.Random
     keys: dict[str, set[str]] = field(default_factory=dict)
@@ -87,8 +88,9 @@ def job(ordered: bool, concurrency: int, left: MemorySink, right: MemorySink) ->
 
 
 def simulate(seed: int, kills: int = 4) -> SimulatedRun:
-    """One run; what the witnesses disagree on is among its problems. After one failure every request is still known by
-    its key; after several at once, frames that nobody has seen may be cut anew, and rows stand elsewhere in them."""
+    """One run; disagreements of the witnesses are among its problems. After one failure the key of every request still
+    names the same request. After several at once, frames that no receiver holds may be cut differently, and rows have
+    other places in them."""
     drawn = random.Random(seed)
     left, right = MemorySink(f"left-{next(_names)}"), MemorySink(f"right-{next(_names)}")
     made = job(drawn.random() < 0.5, drawn.choice([1, 3, 20]), left, right)

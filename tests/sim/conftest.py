@@ -1,4 +1,4 @@
-"""A disk that is really full, for whatever a simulated job writes."""
+"""A disk that is really full, for the files of a simulated job."""
 
 from __future__ import annotations
 

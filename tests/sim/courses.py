@@ -28,7 +28,7 @@ AtSinks = Callable[["Course", World, LocalProcess, StorageWork], bool]
 
 
 class AskedStorage:
-    """The storage of a process, whose course is asked before it does anything."""
+    """The storage of a process. It asks its course before every action."""
 
     def __init__(self, inner: Storage, may: Callable[[StorageWork], bool]) -> None:
         self._inner, self._may = inner, may
@@ -38,8 +38,8 @@ class AskedStorage:
 
 
 class Course:
-    """All runs of one job. Processes die in the middle of what they write. ``faults`` is asked before every action;
-    ``at_sinks`` says whether sinks do what they are asked to, and may do something else before or instead."""
+    """All runs of one job. Processes die in the middle of a write. ``faults`` is called before every action;
+    ``at_sinks`` decides whether a sink executes an action, and may do something else before or instead."""
 
     def __init__(
         self, seed: int, job: WitnessJob, faults: Faults | None = None, at_sinks: AtSinks | None = None
@@ -49,7 +49,7 @@ class Course:
         self.events: list[CoordinatorEvent] = []
         self.runs = 0
         self.torn = 0
-        """Writes in the middle of which a process died, and of which something is there."""
+        """Writes of which only a part was stored when their process died."""
         self._faults, self._at_sinks, self._job = faults, at_sinks, job
         self._plan = job.plan(self.ledger)
         self._store = MemoryStore(self._plan.job)
@@ -57,7 +57,7 @@ class Course:
         self._window = self.random.choice([1, 4, 16])
 
     def run(self) -> list[str]:
-        """To the end, however many runs that takes. What is wrong then."""
+        """Runs the job to its end, in as many runs as it takes. Returns the problems."""
         ended = EndJob(CRASHED)
         while ended.error == CRASHED or ended.stopped:
             assert self.runs < _RUNS_MAX
@@ -90,7 +90,7 @@ class Course:
         return AskedStorage(inner, partial(self._at_sinks, self, self._world, process))
 
     def _tear(self, number: int) -> None:
-        """Nothing of what waits is written, or its log alone, or some of its pieces, too."""
+        """Writes nothing of a pending write, its log alone, or its log and some of its pieces."""
         process = self._world.processes.get(number)
         wishes = writes(process) if process is not None else []
         if process is not None and wishes and self.random.random() < 0.8:
@@ -115,14 +115,14 @@ class Course:
 
 
 def crash(world: World) -> None:
-    """Everybody dies, the coordinator too; what is left is storage and output."""
+    """All processes die, including the coordinator; storage and output stay."""
     for number in list(world.processes):
         world.end_process(number)
     world.end(EndJob(CRASHED))
 
 
 def writes(process: LocalProcess) -> list[WriteOutput]:
-    """What a process has still to write of its causal sinks' output."""
+    """What a process has not written yet of its causal sinks' output."""
     return [work for work in process.unstored if isinstance(work, WriteOutput)]
 
 

@@ -69,7 +69,7 @@ def running(world: World, process: LocalProcess) -> bool:
 
 
 def deployed(world: World, process: LocalProcess) -> bool:
-    """Everybody runs."""
+    """All tasks run."""
     return sum(running(world, other) for other in world.processes.values()) == len(world.plan.tasks)
 
 
@@ -91,7 +91,7 @@ def forsake(world: World, process: LocalProcess) -> None:
 
 
 def cut_off(world: World, process: LocalProcess) -> None:
-    """All its connections break, with what is on the way; both ends hear of it."""
+    """All connections of the process break, and frames in flight are lost; both ends are notified."""
     for number in sorted(process.connections):
         connection = world.network.connections[number]
         world.network.cut(number, (connection.receiver, connection.sender))
@@ -108,7 +108,7 @@ def kill_and_lose_coordinator(world: World, process: LocalProcess) -> None:
 
 @dataclass
 class Run:
-    """What a run showed."""
+    """The result of a run."""
 
     harmed: int = 0
     problems: list[str] = field(default_factory=list)
@@ -117,7 +117,7 @@ class Run:
 
 
 class Harmer:
-    """Does harm at a point, so many times, now and then when there is somebody to be hit."""
+    """Does harm at a point, a given number of times, in some of the moments in which a process is there."""
 
     def __init__(self, random_: random.Random, point: Point, harm: Harm, times: int, run: Run) -> None:
         self._random, self._point, self._harm, self._times, self._run = random_, point, harm, times, run

@@ -1,4 +1,4 @@
-"""Causal sinks: what is visible stays as it is and is never doubled, whoever dies, and when."""
+"""Causal sinks: visible rows never change and are never doubled, whichever process dies at any moment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOB = WitnessJob(total=60, causal=BOTH)
 
 
 class Kills:
-    """Kills those who are chosen, some times, at moments that a seed decides; never before anything is visible."""
+    """Kills chosen processes, some times, at seeded moments; never before any row is visible."""
 
     def __init__(self, choose: Callable[[Course, World], Sequence[LocalProcess]], times: int = 3) -> None:
         self._choose, self._left, self._not_before = choose, times, 0
@@ -118,13 +118,13 @@ def _problems(course: Course) -> list[str]:
 
 
 @pytest.mark.parametrize("causal", [BOTH, LEFT, RIGHT])
-def test_rows_that_are_visible_at_once_agree_whatever_dies(causal: tuple[str, ...]) -> None:
+def test_rows_that_are_visible_at_once_agree_under_any_failures(causal: tuple[str, ...]) -> None:
     for seed in range(2 * SEEDS):
         outcome = simulate(seed, WitnessJob(total=60, causal=causal), kills=6)
         assert not outcome.problems, f"seed {seed}: {outcome.problems}"
 
 
-def test_rows_are_visible_before_any_checkpoint_is_complete() -> None:
+def test_rows_are_visible_before_the_first_checkpoint_is_complete() -> None:
     published: list[int] = []
 
     def look(course: Course, world: World) -> None:
@@ -136,7 +136,7 @@ def test_rows_are_visible_before_any_checkpoint_is_complete() -> None:
 
 
 @pytest.mark.parametrize("choose", [writing, writing_and_upstream, everybody])
-def test_a_sink_that_dies_in_the_middle_of_a_write_is_repeated(
+def test_a_write_during_which_the_sink_fails_is_repeated(
     choose: Callable[[Course, World], list[LocalProcess]],
 ) -> None:
     made: list[Kills] = []
@@ -151,16 +151,16 @@ def test_a_sink_that_dies_in_the_middle_of_a_write_is_repeated(
 
 
 @pytest.mark.parametrize("crashes", [Crashes, CrashesAfterCheckpoints])
-def test_a_job_that_is_started_again_repeats_what_is_visible(crashes: Callable[[], Faults]) -> None:
+def test_a_job_that_is_started_again_rebuilds_the_visible_rows(crashes: Callable[[], Faults]) -> None:
     assert problems(crashes) == []
 
 
-def test_a_rollback_repeats_what_is_visible() -> None:
+def test_a_rollback_rebuilds_the_visible_rows() -> None:
     assert problems(Rollbacks) == []
 
 
 class Zombies:
-    """Sinks are taken for dead and live on: whatever they are in the middle of, they do it, and all that follows."""
+    """Sinks are replaced while they still run: they complete the write they are in and continue."""
 
     def __init__(self, times: int = 2) -> None:
         self._left = times
@@ -172,12 +172,12 @@ class Zombies:
             world.coordination.notice_death(found[0].number, "taken for dead")
 
 
-def test_a_zombie_writes_nothing_once_it_is_replaced() -> None:
+def test_a_zombie_writes_nothing_after_it_has_been_replaced() -> None:
     assert problems(Zombies) == []
 
 
 class Fickle(EnrichStep):
-    """Emits what the replay of nothing could repeat."""
+    """Emits values that no replay could repeat."""
 
     calls = itertools.count()
 
@@ -185,7 +185,7 @@ class Fickle(EnrichStep):
         super().on_rows(rows.set_column(1, "key", pa.array([next(self.calls)] * rows.num_rows)), side)
 
 
-def test_an_operator_that_is_not_deterministic_ends_the_job_and_what_was_seen_stays(
+def test_a_nondeterministic_operator_ends_the_job_and_visible_rows_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(witness, EnrichStep.__name__, Fickle)

@@ -1,5 +1,5 @@
-"""Death between a checkpoint and its commit, in both directions: the manifest is written and nothing is committed yet;
-all is committed and nobody has heard of it."""
+"""Processes die between a checkpoint and its commit, in both directions: the manifest is written and nothing is
+committed yet; all is committed and the coordinator has not been notified."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ KINDS = {"transactional": (), "causal": ("left", "right"), "both": ("left",)}
 
 
 class DeathAtCommits:
-    """Of the sink alone, or of everybody, around some of the commits; the last one, which ends the job, among them."""
+    """Kills the sink alone, or all processes, around some of the commits; the last one, which ends the job, is among
+    them."""
 
     def __init__(self, before: bool, alone: bool, times: int = 4) -> None:
         self._before, self._alone, self._left = before, alone, times
@@ -45,7 +46,7 @@ class DeathAtCommits:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("alone", [True, False], ids=["the sink", "everybody"])
 @pytest.mark.parametrize("before", [True, False], ids=["manifest written", "committed"])
-def test_whoever_dies_around_a_commit_every_row_is_there_once(before: bool, alone: bool, kind: str) -> None:
+def test_every_row_is_visible_once_although_processes_die_around_commits(before: bool, alone: bool, kind: str) -> None:
     done = of_the_end = 0
     for seed in range(SEEDS):
         deaths = DeathAtCommits(before, alone)

@@ -20,7 +20,9 @@ def every_other(self: CoordinatedCheckpoints, lost: Collection[TaskId]) -> set[T
 
 
 @pytest.mark.parametrize("start", range(0, 120, 20))
-def test_nothing_is_lost_or_doubled_when_survivors_go_back(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_row_is_lost_or_doubled_when_condemned_survivors_go_back(
+    start: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(CoordinatedCheckpoints, "condemned", every_other)
     went_back = 0
     for seed in range(start, start + 20):

@@ -42,7 +42,7 @@ def told(seed: int, found: Run) -> str:
 
 
 def harmed(point: Point, harm: Harm, seeds: range, times: int = 4, job: WitnessJob = WitnessJob()) -> list[Run]:  # noqa: B008
-    """The runs, in none of which anything is wrong."""
+    """The runs; asserts that none has problems."""
     runs = []
     for seed in seeds:
         found = run(seed, point, harm, times, job)
@@ -52,7 +52,7 @@ def harmed(point: Point, harm: Harm, seeds: range, times: int = 4, job: WitnessJ
 
 
 def harm_first_then_again(then: Point, harm: Harm = points.kill) -> tuple[Point, Harm]:
-    """Points that are met only while something recovers need a first failure: whoever runs."""
+    """Points that are met only during a recovery need a first failure, of any running process."""
     begun: WeakSet[World] = WeakSet()
 
     def point(world: World, process: LocalProcess) -> bool:
@@ -69,12 +69,12 @@ def harm_first_then_again(then: Point, harm: Harm = points.kill) -> tuple[Point,
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_whoever_is_killed_at_this_point_is_replaced_and_the_witnesses_agree(point: Point) -> None:
+def test_a_process_killed_at_this_point_is_replaced_and_the_witnesses_agree(point: Point) -> None:
     runs = harmed(*harm_first_then_again(point), range(SEEDS), times=5)
     assert sum(found.harmed - 1 for found in runs) >= SEEDS // 2, "the point is hardly ever met"
 
 
-def test_the_same_task_dies_again_and_again() -> None:
+def test_one_task_can_be_killed_eight_times() -> None:
     def the_task(world: World, process: LocalProcess) -> bool:
         return str(process.task) == "enrich[0]" and process.link.attempt is not None
 
@@ -83,20 +83,20 @@ def test_the_same_task_dies_again_and_again() -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_task_that_is_taken_for_dead_at_this_point_lives_on_and_does_no_harm(point: Point) -> None:
-    """The zombie sends, persists, commits and answers as long as the job lasts, and nobody listens."""
+def test_a_task_that_is_replaced_at_this_point_while_it_still_runs_does_no_harm(point: Point) -> None:
+    """The zombie sends, persists, commits and answers as long as the job lasts, and all of that is ignored."""
     runs = harmed(*harm_first_then_again(point, points.forsake), range(SEEDS), times=4)
     assert sum(found.harmed - 1 for found in runs) > 0
 
 
-def test_connections_break_and_nothing_is_lost_and_nobody_replaced() -> None:
+def test_broken_connections_lose_no_row_and_replace_no_process() -> None:
     runs = harmed(points.running, points.cut_off, range(2 * SEEDS), times=6)
     assert all(found.harmed == 6 for found in runs)
     assert not any(TaskLost in found.happened for found in runs)
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_the_coordinator_is_lost_at_this_point_and_another_goes_on(point: Point) -> None:
+def test_another_coordinator_takes_over_when_one_is_lost_at_this_point(point: Point) -> None:
     runs = harmed(*harm_first_then_again(point, points.lose_coordinator), range(SEEDS), times=4)
     assert sum(CoordinatorReplaced in found.happened for found in runs) > 0
 
@@ -107,7 +107,7 @@ def test_the_coordinator_is_lost_together_with_a_process_at_this_point(point: Po
     assert sum(CoordinatorReplaced in found.happened for found in runs) > 0
 
 
-def test_the_coordinator_is_lost_before_anybody_runs() -> None:
+def test_the_coordinator_is_lost_before_any_task_runs() -> None:
     def starting(world: World, process: LocalProcess) -> bool:
         return world.actions_done < 60
 
@@ -116,14 +116,14 @@ def test_the_coordinator_is_lost_before_anybody_runs() -> None:
 
 
 def test_without_failures_a_lost_coordinator_changes_no_attempt() -> None:
-    """Data does not stop meanwhile: nobody is replaced, and nobody replays."""
+    """Data continues to flow: no process is replaced, and none replays."""
     runs = harmed(points.deployed, points.lose_coordinator, range(2 * SEEDS), times=3)
     assert all(CoordinatorReplaced in found.happened for found in runs)
     assert not any(StandbyPromoted in found.happened for found in runs)
 
 
 @pytest.mark.parametrize("standbys", [0, 2])
-def test_any_number_of_standbys(standbys: int) -> None:
+def test_a_job_recovers_with_any_number_of_standbys(standbys: int) -> None:
     """Without any, a process is started when it is needed."""
     job = WitnessJob(standbys=standbys)
     runs = harmed(*harm_first_then_again(points.beside_recovering), range(SEEDS), times=4, job=job)
@@ -134,7 +134,7 @@ def test_any_number_of_standbys(standbys: int) -> None:
 @pytest.mark.parametrize(
     "harm", [points.kill, points.forsake, points.lose_coordinator, points.kill_and_lose_coordinator]
 )
-def test_a_job_that_rolls_back_goes_on_whatever_befalls_it_at_this_point(point: Point, harm: Harm) -> None:
+def test_a_job_with_rollback_recovery_survives_any_failure_at_this_point(point: Point, harm: Harm) -> None:
     """Nothing is logged, so that nothing replays."""
     job = WitnessJob(sharing_depth=0, rollback=True)
     runs = harmed(*harm_first_then_again(point, harm), range(SEEDS), times=4, job=job)
@@ -142,7 +142,7 @@ def test_a_job_that_rolls_back_goes_on_whatever_befalls_it_at_this_point(point: 
     assert sum(found.harmed - 1 for found in runs) > 0
 
 
-def test_zombies_and_lost_coordinators_together() -> None:
+def test_a_job_survives_zombies_and_lost_coordinators_together() -> None:
     """A successor learns from the neighbours which of two is the task."""
     runs = harmed(*zombies_and_losses(), range(4 * SEEDS), times=6)
     assert sum(CoordinatorReplaced in found.happened for found in runs) > 2 * SEEDS
@@ -156,7 +156,7 @@ def zombies_and_losses() -> tuple[Point, Harm]:
 
 
 def half_way_is_all_the_way(patch: pytest.MonkeyPatch) -> None:
-    """Who has been told to be a task is taken for it, though it has no log."""
+    """A process that was promoted counts as the task, although it has no log."""
     report = TaskStatus.report
     patch.setattr(
         TaskStatus, "report", lambda *known: replace(report(*known), begun=report(*known).attempt is not None)

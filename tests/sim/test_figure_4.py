@@ -21,7 +21,7 @@ SEEDS = range(5)
 
 
 def kill(seed: int, depth: int, *tasks: TaskId, policy: JobPolicy | None = None) -> Run:
-    """Of a chain of parallelism 1, so that a set of failed tasks is what it says."""
+    """A chain of parallelism 1, so that a set of vertices names the failed tasks."""
     made = run(seed, WitnessJob(parallelism=1, sharing_depth=depth), KillTogether(tasks, times=2), policy)
     assert made.kills >= len(tasks), "nothing was killed"
     assert made.ended is not None
@@ -37,18 +37,20 @@ def healed(made: Run) -> bool:
 
 
 @pytest.mark.parametrize("tasks", [(N,), (E,), (N, E), (N, L), (E, L), (N, E, R)])
-def test_depth_is_full_and_a_survivor_has_the_determinants_they_guide_the_recovery(tasks: tuple[TaskId, ...]) -> None:
+def test_full_depth_replacements_replay_the_determinants_that_a_survivor_holds(tasks: tuple[TaskId, ...]) -> None:
     assert all(healed(kill(seed, -1, *tasks)) for seed in SEEDS)
 
 
 @pytest.mark.parametrize("tasks", [(L,), (R,), (L, R), (E, L, R)])
-def test_depth_is_full_and_nobody_is_left_who_depends_any_execution_will_do(tasks: tuple[TaskId, ...]) -> None:
-    """Of the sinks nobody ever depends; of enrich only they did."""
+def test_full_depth_any_execution_is_right_when_no_survivor_depends_on_the_failed_tasks(
+    tasks: tuple[TaskId, ...],
+) -> None:
+    """No task ever depends on the sinks; only they depended on enrich."""
     assert all(healed(kill(seed, -1, *tasks)) for seed in SEEDS)
 
 
 @pytest.mark.parametrize("depth", [-1, 1])
-def test_all_tasks_fail_the_job_goes_on_from_its_checkpoint_and_nothing_depended(depth: int) -> None:
+def test_the_job_resumes_from_its_checkpoint_when_all_tasks_have_failed(depth: int) -> None:
     for seed in SEEDS:
         made = kill(seed, depth, N, E, L, R)
         assert healed(made)
@@ -56,31 +58,31 @@ def test_all_tasks_fail_the_job_goes_on_from_its_checkpoint_and_nothing_depended
 
 
 @pytest.mark.parametrize("tasks", [(N,), (E,), (N, L), (E, L), (N, L, R)])
-def test_depth_is_less_and_a_survivor_within_it_has_the_determinants_they_guide_the_recovery(
+def test_lower_depth_replacements_replay_the_determinants_that_a_survivor_within_it_holds(
     tasks: tuple[TaskId, ...],
 ) -> None:
     assert all(healed(kill(seed, 1, *tasks)) for seed in SEEDS)
 
 
 @pytest.mark.parametrize("tasks", [(L, R), (E, L, R), (N, E, L, R)])
-def test_depth_is_less_and_holders_and_dependants_have_all_failed_any_execution_will_do(
+def test_lower_depth_any_execution_is_right_when_all_holders_and_dependants_have_failed(
     tasks: tuple[TaskId, ...],
 ) -> None:
     assert all(healed(kill(seed, 1, *tasks)) for seed in SEEDS)
 
 
 @pytest.mark.parametrize("tasks", [(N, E), (N, E, L)])
-def test_depth_is_less_and_holders_have_failed_but_not_all_dependants_the_job_rolls_back(
+def test_lower_depth_the_job_rolls_back_when_holders_have_failed_but_not_all_dependants(
     tasks: tuple[TaskId, ...],
 ) -> None:
     for seed in SEEDS:
         made = kill(seed, 1, *tasks)
-        assert not healed(made), "consistency is what a job prefers unless it says otherwise"
+        assert not healed(made), "a job prefers consistency by default"
         assert "depends on numbers[0]" in made.of(RolledBack)[0].reason
 
 
 @pytest.mark.parametrize("tasks", [(N, E), (N, E, L)])
-def test_depth_is_less_and_dependants_are_left_but_availability_is_preferred_the_job_goes_on_at_least_once(
+def test_lower_depth_a_job_that_prefers_availability_goes_on_at_least_once_instead(
     tasks: tuple[TaskId, ...],
 ) -> None:
     twice = 0
@@ -94,7 +96,7 @@ def test_depth_is_less_and_dependants_are_left_but_availability_is_preferred_the
     assert twice > 0, "nothing ever came twice: there was no lapse to survive"
 
 
-def test_depth_is_0_no_determinant_is_kept_and_the_job_is_at_least_once() -> None:
+def test_depth_0_no_determinant_is_kept_and_the_job_is_at_least_once() -> None:
     policy = JobPolicy(checkpoint_interval_us=INTERVAL_US, deduplicate=False)
     for seed in SEEDS:
         made = kill(seed, 0, N, E, policy=policy)
@@ -103,14 +105,15 @@ def test_depth_is_0_no_determinant_is_kept_and_the_job_is_at_least_once() -> Non
 
 
 def behind(seed: int) -> Run:
-    """numbers fails while the replacement of enrich, the only holder of its determinants, has not heard from it yet."""
+    """numbers fails before the replacement of enrich, the only holder of its determinants, has received anything from
+    it."""
     made = run(seed, WitnessJob(parallelism=1, sharing_depth=1), KillBehind(E, N))
     assert made.kills == 2
     assert not disagreements(made.ledger, 200)
     return made
 
 
-def test_depth_is_less_and_the_holder_has_not_caught_up_it_counts_for_nothing() -> None:
+def test_lower_depth_a_holder_that_has_not_caught_up_does_not_count() -> None:
     assert all(behind(seed).of(RolledBack) for seed in SEEDS)
 
 

@@ -1,4 +1,4 @@
-"""A disk that is full for a while costs no row, whatever checkpoints are made of (E4, E5, E9): the disk is real, and
+"""A disk that is full for a while loses no row, under any checkpoint protocol (E4, E5, E9): the disk is real, and
 schedules are simulated."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Hook = Callable[["FullDisk", World], None]
 
 
 class CountingShelf(FileShelf):
-    """Counts what it has stored."""
+    """Counts the writes."""
 
     def __init__(self, disk: FullDisk, folder: Path) -> None:
         super().__init__(folder)
@@ -51,7 +51,7 @@ class CountingShelf(FileShelf):
 
 
 class FullDisk:
-    """A job whose retained frames are on a small disk, perhaps with its checkpoints, and what is on it besides."""
+    """A job whose retained frames are on a small disk, perhaps with its checkpoints and other files."""
 
     def __init__(
         self, seed: int, job: WitnessJob, folder: Path, checkpoints: Path, limits: ChannelLimits, interval_us: int
@@ -105,7 +105,7 @@ class FullDisk:
 
 
 @any_job
-def test_a_job_that_cannot_write_snapshots_says_so_and_goes_on_from_its_last_when_there_is_room(
+def test_a_job_that_cannot_write_snapshots_ends_and_resumes_when_the_disk_has_room(
     job: WitnessJob, small_disk: Path
 ) -> None:
     def fill_once_a_checkpoint_is_there(disk: FullDisk, world: World) -> None:
@@ -126,7 +126,7 @@ def test_a_job_that_cannot_write_snapshots_says_so_and_goes_on_from_its_last_whe
 
 
 @any_job
-def test_a_job_that_cannot_spill_says_so_and_spills_again_when_there_is_room(
+def test_a_job_that_cannot_spill_reports_it_and_spills_again_when_the_disk_has_room(
     job: WitnessJob, small_disk: Path, tmp_path: Path
 ) -> None:
     spilled: list[int] = []

@@ -1,4 +1,4 @@
-"""Generated jobs under generated failures: nothing that must hold is ever broken, and what is claimed is covered."""
+"""Generated jobs under generated failures: no rule is ever broken, and the generator covers what it should."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_no_schedule_of_failures_breaks_a_rule(seeds: range) -> None:
 
 
 @pytest.mark.parametrize("seeds", chunks(200, SIZE, always=100))
-def test_no_schedule_of_failures_breaks_a_rule_whatever_the_protocol_and_the_recovery(seeds: range) -> None:
+def test_no_schedule_of_failures_breaks_a_rule_under_any_protocol_and_recovery(seeds: range) -> None:
     """The only jobs with other protocols that promise no more than at-least-once."""
     for seed in seeds:
         verdict = run_seed(seed, Range(protocol=MIXED))
@@ -72,7 +72,7 @@ def test_no_schedule_of_failures_breaks_a_rule_under(protocol: str, kind: int) -
 
 @pytest.mark.parametrize("protocol", [*PROTOCOLS, MIXED])
 @pytest.mark.parametrize("recovery", RECOVERIES)
-def test_jobs_recover_as_asked(recovery: str, protocol: str) -> None:
+def test_generated_jobs_have_the_chosen_recovery_and_a_depth_that_fits_it(recovery: str, protocol: str) -> None:
     topologies = [generate(seed, Range(protocol=protocol, recovery=recovery)).topology for seed in range(100)]
     assert {topology.rollback for topology in topologies} == {recovery == ROLLBACK}
     depths = {topology.sharing_depth for topology in topologies}
@@ -146,7 +146,7 @@ def test_every_kind_of_condition_is_generated() -> None:
     assert available == {1, 2, 3}, "where all determinants are held, nothing is ever lost"
 
 
-def test_tasks_start_anew_and_the_coordinator_that_knows_is_lost() -> None:
+def test_some_coordinators_are_lost_after_a_task_has_restarted_without_log() -> None:
     range_ = Range(("kill", "coordinator"), sharing_depth=1, tasks_max=10)
     chosen = [s for s in (generate(seed, range_) for seed in range(150)) if s.faults[1:2] and s.conditions.availability]
     stories = ["\n".join(run_scenario(s).story) for s in chosen if s.faults[1].kind is FaultKind.COORDINATOR]
@@ -158,14 +158,14 @@ def test_the_same_seed_gives_the_same_story() -> None:
         assert run_seed(seed).story == run_seed(seed).story
 
 
-def test_without_faults_nothing_befalls_anybody() -> None:
+def test_no_process_fails_in_a_run_without_faults() -> None:
     for seed in range(20):
         verdict = run_seed(seed, Range(faults=()))
         assert not verdict.problems, told(verdict)
         assert not any("killed" in line or "failed" in line for line in verdict.story)
 
 
-def test_what_fails_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_scenario_is_shrunk_to_fewer_faults_and_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     logs.BUGS["services_are_asked_again_on_replay"].plant(monkeypatch)
     range_ = Range(("kill",), tasks_max=10)
     large = (s for s in map(partial(generate, range_=range_), range(200)) if len(s.faults) > 2 and s.topology.tasks > 6)

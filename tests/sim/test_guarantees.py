@@ -20,7 +20,7 @@ SEEDS = range(30)
 
 
 def witnessed(seed: int, settings: Settings) -> tuple[WitnessLedger, list[type[CoordinatorEvent]], int]:
-    """What the sinks committed, what happened, and how many kills there were."""
+    """What the sinks committed, the events, and the number of kills."""
     ledger, told = WitnessLedger(), list[type[CoordinatorEvent]]()
     plan = WitnessJob(sharing_depth=settings.sharing_depth, gaps=settings.guarantee.value == "at-most-once").plan(
         ledger
@@ -54,7 +54,9 @@ def seen(made: Run, witness: str) -> Counter[int]:
 
 @pytest.mark.parametrize("victims", VICTIMS)
 @pytest.mark.parametrize("given", [{"sharing_depth": 0}, {"guarantee": "at-least-once", "sharing_depth": "full"}])
-def test_at_least_once_no_record_is_lost_and_some_come_twice(given: dict[str, object], victims: list[TaskId]) -> None:
+def test_at_least_once_no_record_is_lost_and_some_are_processed_twice(
+    given: dict[str, object], victims: list[TaskId]
+) -> None:
     chosen, twice = settings(**given), 0
     for seed in range(6):
         job = WitnessJob(sharing_depth=chosen.sharing_depth)
@@ -64,7 +66,7 @@ def test_at_least_once_no_record_is_lost_and_some_come_twice(given: dict[str, ob
         for name in ("left", "right"):
             assert set(seen(made, name)) == set(range(200)), (seed, name)
             twice += len(made.ids(name)) - 200
-    assert (twice > 0) == (victims not in ([L], [R])), "what sinks had not committed counts once"
+    assert (twice > 0) == (victims not in ([L], [R])), "rows that sinks had not committed count once"
 
 
 @pytest.mark.parametrize("victims", VICTIMS)
@@ -79,7 +81,7 @@ def test_with_rollback_recovery_every_record_takes_effect_once_and_nothing_is_lo
         assert not disagreements(made.ledger, 200), seed
 
 
-def test_beyond_the_sharing_depth_availability_loses_nothing_and_is_told() -> None:
+def test_availability_beyond_the_sharing_depth_loses_no_record_and_reports_each_restart_without_log() -> None:
     lapses = twice = 0
     for seed in SEEDS:
         ledger, told, _ = witnessed(seed, settings(sharing_depth=1, beyond_sharing_depth="availability"))
@@ -90,7 +92,7 @@ def test_beyond_the_sharing_depth_availability_loses_nothing_and_is_told() -> No
             ids = [row["id"] for row in ledger.rows(name)]
             assert set(ids) == set(range(200)), (seed, name)
             doubled += len(ids) - 200
-        assert RestartedWithoutLog in told or not doubled, (seed, "what came twice was not told")
+        assert RestartedWithoutLog in told or not doubled, (seed, "rows came twice without a report")
         twice += doubled
     assert lapses > 0
     assert twice > 0

@@ -1,4 +1,4 @@
-"""Answers kept aside are there as long as a log that names them is: every answer of the witness job is kept aside."""
+"""Answers kept aside exist as long as a log refers to them: every answer of the witness job is kept aside."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def simulated(seed: int) -> SimulatedRun:
     return outcome
 
 
-def test_an_answer_survives_every_checkpoint_at_which_it_is_still_needed(every_answer_is_kept_aside: list[int]) -> None:
+def test_an_answer_kept_aside_is_readable_after_every_checkpoint_while_a_log_refers_to_it(
+    every_answer_is_kept_aside: list[int],
+) -> None:
     for seed in range(SEEDS):
         outcome = simulated(seed)
         assert not outcome.problems, told(outcome)
@@ -59,7 +61,9 @@ def test_an_answer_survives_every_checkpoint_at_which_it_is_still_needed(every_a
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3])
-def test_answers_that_are_filed_too_low_are_missed(monkeypatch: pytest.MonkeyPatch, epochs: int) -> None:
+def test_the_simulator_finds_answers_that_are_filed_under_too_low_an_epoch(
+    monkeypatch: pytest.MonkeyPatch, epochs: int
+) -> None:
     keep = SimulatedPorts.keep
     monkeypatch.setattr(
         SimulatedPorts, "keep", lambda self, epoch, content: keep(self, max(0, epoch - epochs), content)

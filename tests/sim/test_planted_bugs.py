@@ -17,5 +17,5 @@ def test_the_simulator_finds(name: str) -> None:
     pytest.fail(f"{SEEDS_MAX} seeds did not find it")
 
 
-def test_every_hint_is_of_a_planted_bug() -> None:
+def test_every_hint_names_a_planted_bug() -> None:
     assert FOUND_BY.keys() <= BUGS.keys()

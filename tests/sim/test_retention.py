@@ -1,4 +1,5 @@
-"""Where retained frames live makes no difference, whoever dies: every policy, disks that fill up, frames made again."""
+"""The place of retained frames does not change the output under any failures: every policy, disks that fill up,
+regenerated frames."""
 
 from __future__ import annotations
 
@@ -40,20 +41,20 @@ def frequent_landmarks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("policy", [Spill.EPOCH, Spill.BUFFER, Spill.THRESHOLD])
-def test_witnesses_agree_whatever_dies_while_frames_are_on_disk(policy: Spill) -> None:
+def test_witnesses_agree_under_any_failures_while_frames_are_on_disk(policy: Spill) -> None:
     for seed in range(SEEDS):
         outcome = simulate(seed, kills=6, limits=LIMITS[policy])
         assert not outcome.problems, told(outcome)
 
 
-def test_witnesses_agree_whatever_dies_while_sources_make_their_frames_again() -> None:
+def test_witnesses_agree_under_any_failures_while_sources_regenerate_their_frames() -> None:
     for seed in range(3 * SEEDS):
         outcome = simulate(seed, REGENERATING, kills=6, limits=LIMITS[Spill.REGENERATE])
         assert not outcome.problems, told(outcome)
 
 
 class SmallDisk:
-    """A job whose retained frames do not fit onto its disks. Whatever is asked for is noted."""
+    """A job whose retained frames do not fit onto its disks. Every request is recorded."""
 
     def __init__(self, seed: int, budget_bytes: int) -> None:
         self.random = random.Random(seed)
@@ -77,7 +78,7 @@ class SmallDisk:
         return World(plan, self.store, time, ports, settings, listen, hook=faults).run()
 
 
-def test_disks_that_are_full_slow_a_job_down_to_the_pace_of_its_checkpoints() -> None:
+def test_full_disks_slow_a_job_down_to_the_pace_of_its_checkpoints() -> None:
     for seed in range(SEEDS):
         job = SmallDisk(seed, budget_bytes=20_000)
         assert job.run(kills=2, frames_max=3) == EndJob(), f"seed {seed}"
@@ -86,7 +87,7 @@ def test_disks_that_are_full_slow_a_job_down_to_the_pace_of_its_checkpoints() ->
         assert job.happened.count(CheckpointCompleted) > 1, "none is due by time before the end"
 
 
-def test_a_job_that_stops_since_its_reserve_is_spent_goes_on_from_its_checkpoint_and_loses_nothing() -> None:
+def test_a_job_that_ran_out_of_room_for_frames_resumes_from_its_checkpoint_and_loses_no_row() -> None:
     stopped = 0
     for seed in range(SEEDS):
         job = SmallDisk(seed, budget_bytes=1_000)
@@ -172,7 +173,7 @@ def test_the_simulator_finds_of_frames_on_disk(plant: Plant, monkeypatch: pytest
     ],
     ids=lambda plant: plant.__name__.strip("_").replace("_", " "),
 )
-def test_the_simulator_finds_of_frames_made_again(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulator_finds_of_regenerated_frames(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     _find(REGENERATING, LIMITS[Spill.REGENERATE])
 
@@ -182,7 +183,7 @@ def _find(job: WitnessJob, limits: ChannelLimits) -> None:
         try:
             outcome = simulate(seed, job, kills=6, limits=limits)
         except (AttributeError, NameError):
-            raise  # the bug is not planted: what it patches has another name now
+            raise  # the bug is not planted: the code that it patches has another name now
         except Exception:  # noqa: BLE001 - a machine that trips over its own invariant has found the bug
             return
         if outcome.problems:

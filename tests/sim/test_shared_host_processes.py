@@ -23,7 +23,7 @@ STANDBYS_PER_PROCESS = 3
 
 
 def harmed(point: Point, harm: Harm, times: int, job: WitnessJob = WitnessJob()) -> list[Run]:  # noqa: B008 - frozen
-    """The runs, in none of which anything is wrong."""
+    """The runs; asserts that none has problems."""
     runs = []
     for seed in range(SEEDS):
         found = run(seed, point, harm, times, job, STANDBYS_PER_PROCESS)
@@ -37,7 +37,7 @@ def sharing_a_host(world: World, process: LocalProcess) -> bool:
 
 
 def calm(world: World, process: LocalProcess) -> bool:
-    """Everybody runs, and whoever is to stand by does so."""
+    """All tasks run, and all standbys stand by."""
     standing_by = sum(points.standing_by(world, other) for other in world.processes.values())
     return points.running(world, process) and points.deployed(world, process) and standing_by >= len(world.plan.tasks)
 
@@ -47,23 +47,23 @@ def calm(world: World, process: LocalProcess) -> bool:
     [points.running, points.connecting, points.replaying, points.beside_recovering, points.loading, sharing_a_host],
 )
 @pytest.mark.parametrize("standbys", [1, 2])
-def test_whoever_is_killed_here_dies_with_its_home_and_the_witnesses_agree(point: Point, standbys: int) -> None:
+def test_a_process_killed_here_ends_its_host_process_and_the_witnesses_agree(point: Point, standbys: int) -> None:
     runs = harmed(*harm_first_then_again(point), times=5, job=WitnessJob(standbys=standbys))
     assert sum(found.harmed - 1 for found in runs) > 0
     assert sum(StandbyLost in found.happened for found in runs) > 0
 
 
-def test_the_coordinator_is_lost_together_with_a_host() -> None:
+def test_the_coordinator_is_lost_together_with_a_host_process() -> None:
     runs = harmed(*harm_first_then_again(sharing_a_host, points.kill_and_lose_coordinator), times=4)
     assert sum(CoordinatorReplaced in found.happened for found in runs) > 0
 
 
-def test_a_successor_finds_standbys_in_the_homes_of_tasks() -> None:
+def test_a_new_coordinator_finds_standbys_in_the_host_processes_of_tasks() -> None:
     runs = harmed(*harm_first_then_again(points.connecting, points.lose_coordinator), times=6)
     assert sum(CoordinatorReplaced in found.happened for found in runs) > 0
 
 
-def test_no_task_dies_because_standbys_leave_its_host() -> None:
+def test_no_task_dies_because_standbys_leave_its_host_process() -> None:
     runs = harmed(calm, points.kill, times=3, job=WitnessJob(total=400))
     assert sum(found.harmed for found in runs) > SEEDS
     for found in runs:
@@ -71,8 +71,8 @@ def test_no_task_dies_because_standbys_leave_its_host() -> None:
         assert StandbyLost in found.happened or not found.harmed
 
 
-def test_that_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: whoever leaves takes everybody along."""
+def test_the_simulator_finds_a_dismissal_that_kills_the_whole_host_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: a standby that leaves kills its whole host process."""
 
     def end(self: CoordinatorContext, process: TaskProcess) -> None:
         self.fleet.remove(process.number)
@@ -83,8 +83,8 @@ def test_that_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.problems or found.happened.count(TaskLost) > found.harmed
 
 
-def test_generated_jobs_have_shared_homes_and_lose_them() -> None:
-    """What seeds stand for does not otherwise depend on it."""
+def test_generated_jobs_have_shared_host_processes_and_lose_them() -> None:
+    """Otherwise, the jobs of seeds do not depend on shared host processes."""
     seeds = [seed for seed in range(60) if generate(seed).conditions.standbys_per_process > 1]
     assert 15 < len(seeds) < 45
     stories = [" ".join(run_seed(seed).story) for seed in seeds]

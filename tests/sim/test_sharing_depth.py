@@ -41,7 +41,7 @@ class Judge:
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_outputs_are_right_and_rollbacks_are_those_that_the_definitions_call_for(
+def test_outputs_are_right_and_rollbacks_are_those_that_the_definitions_require(
     depth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rolled_back = 0
@@ -58,7 +58,7 @@ def test_outputs_are_right_and_rollbacks_are_those_that_the_definitions_call_for
     assert (rolled_back > SEEDS // 20) == (depth == 1), "full is 2 in this graph, and needs no rollback"
 
 
-def test_one_failure_at_a_time_is_never_rolled_back_at_depth_1() -> None:
+def test_single_failures_at_depth_1_cause_no_rollback() -> None:
     kills = 0
     for seed in range(SEEDS):
         made = run(seed, WitnessJob(sharing_depth=1, parallelism=1 + seed % 3), KillOneAtATime(seed, 6))
@@ -81,7 +81,7 @@ def _nothing_received(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("plant", [_no_orphans, _nothing_received], ids=["no orphans", "nothing received"])
 def test_the_simulator_notices(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each planted bug leaves an orphan: its replay differs from what was sent before, or the witnesses disagree."""
+    """Each planted bug leaves an orphan: its replay differs from the frames sent before, or the witnesses disagree."""
     plant(monkeypatch)
     for seed in range(SEEDS_MAX):
         ledger = WitnessLedger()

@@ -1,4 +1,4 @@
-"""Runs on a simulated cluster: every protocol, with a task killed, and what a row stands for."""
+"""Runs on a simulated cluster: every protocol, with a killed task, and rows that stand for many."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def simulated(variant: Variant, rate: float, **cluster: int) -> Any:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("recovery", [CAUSAL, ROLLBACK])
-def test_a_task_is_killed_and_comes_back_under_every_protocol(protocol: str, recovery: str) -> None:
+def test_a_task_that_is_killed_recovers_under_every_protocol(protocol: str, recovery: str) -> None:
     metrics = simulated(Variant("q3", protocol, recovery, 2), 5_000.0)
     assert metrics["throughput_events_per_s"] == pytest.approx(5_000, rel=0.15), "after a rollback rows are read again"
     assert metrics["kills_missed"] == 0
@@ -41,18 +41,18 @@ def test_a_task_is_killed_and_comes_back_under_every_protocol(protocol: str, rec
     assert metrics["checkpoints"]["snapshots"] > 0
 
 
-def test_the_cyclic_query_runs_there_too() -> None:
+def test_the_cyclic_query_runs_on_a_simulated_cluster() -> None:
     metrics = simulated(Variant(CYCLE, "uncoordinated", CAUSAL, 2), 100.0)
     assert metrics["failure"]["restart_ms"] is not None
     assert metrics["failure"]["invalid"] == 0
 
 
-def test_two_runs_are_the_same() -> None:
+def test_two_runs_of_one_cell_give_the_same_metrics() -> None:
     variant = Variant("q3", "communication-induced", ROLLBACK, 2)
     assert simulated(variant, 1_000.0) == simulated(variant, 1_000.0)
 
 
-def test_skewed_rows_are_shared_as_the_run_says() -> None:
+def test_keys_are_shuffled_by_hash_or_by_remainder_as_the_cell_says() -> None:
     """Keys that the remainder shares are made by tasks of their own."""
     variant = Variant("q12", NONE, NONE, 2)
     by_hash, by_remainder = (run_cell(CheckmateCell(variant, 50, None, 1, keys), 1_000.0, terms()) for keys in KEYS)
@@ -60,7 +60,7 @@ def test_skewed_rows_are_shared_as_the_run_says() -> None:
     assert by_remainder["metrics"]["throughput_events_per_s"] == pytest.approx(1_000, rel=0.05)
 
 
-def test_a_row_that_stands_for_many_costs_what_they_cost() -> None:
+def test_a_row_that_stands_for_many_costs_as_much_as_they_do() -> None:
     variant = Variant("q1", NONE, NONE, 2)
     metrics = simulated(variant, 200_000.0, rows_per_row=100)
     assert metrics["throughput_events_per_s"] == pytest.approx(200_000, rel=0.05)
@@ -68,7 +68,7 @@ def test_a_row_that_stands_for_many_costs_what_they_cost() -> None:
     assert metrics["bytes"]["rows"] == pytest.approx(100 * one_by_one["bytes"]["rows"], rel=0.05)
 
 
-def test_reads_and_frames_stand_for_as_many_rows_as_ever() -> None:
+def test_reads_and_frames_stand_for_the_same_number_of_rows_at_any_weight() -> None:
     cluster = ClusterTerms(rows_per_row=20)
     settings = terms().settings(Variant("q3", "aligned", ROLLBACK, 1))
     ran = cluster.run(job_of("q3", 400_000, None, settings), settings, no_listener)
@@ -79,7 +79,7 @@ def test_reads_and_frames_stand_for_as_many_rows_as_ever() -> None:
     assert first_read(ran).event_count == 2_500
 
 
-def test_events_are_made_in_blocks_whatever_a_row_stands_for() -> None:
+def test_events_are_generated_in_blocks_of_the_same_size_at_any_weight() -> None:
     for weight in (1, 20):
         settings, machines = terms().settings(Variant("q1", NONE, NONE, 1)), Machines(2, [0.0])
         physical = plan(job_of("q1", 120_000 // weight, None, settings), settings)
@@ -96,7 +96,7 @@ def first_read(physical: PhysicalPlan) -> Read:
     return read
 
 
-def test_a_rate_that_processors_cannot_carry_falls_behind() -> None:
+def test_latency_grows_at_a_rate_that_the_processors_cannot_sustain() -> None:
     """One processor of one machine for all tasks, and as many as there are tasks."""
     variant = Variant("q1", NONE, NONE, 2)
     slow = simulated(variant, 3_000_000.0, machines=1, processors=1, rows_per_row=2_000)

@@ -52,7 +52,7 @@ class Stop:
 
 
 class StoppedCourse(Course):
-    """Notes what is visible once the stopped run has ended."""
+    """Records what is visible after the stopped run has ended."""
 
     after_stop: Seen | None = None
 
@@ -64,7 +64,7 @@ class StoppedCourse(Course):
 
 @pytest.fixture
 def received(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    """What sinks have received so far."""
+    """The rows that sinks have received so far."""
     found: Seen = set()
     for kind in (Witness, CausalWitness):
         original = kind.on_rows
@@ -79,7 +79,7 @@ def received(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 
 def stopped(seed: int, protocol: str, more: dict[str, object], received: Seen, losses: Sequence[str] = ()) -> Course:
-    """A course of which nothing is wrong."""
+    """A course without problems."""
     received.clear()
     stop = Stop(received, losses)
     course = StoppedCourse(seed, WitnessJob(total=150, protocol=protocol, **more), stop)  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def all_stopped(protocol: str, more: dict[str, object], received: Seen) -> list[
 
 
 @pytest.mark.parametrize(("protocol", "more"), COURSES)
-def test_what_sinks_had_received_is_visible_and_the_next_run_goes_on(
+def test_a_stop_commits_all_rows_that_sinks_have_received_and_the_next_run_resumes(
     protocol: str, more: dict[str, object], received: Seen
 ) -> None:
     courses = all_stopped(protocol, more, received)
@@ -106,7 +106,7 @@ def test_what_sinks_had_received_is_visible_and_the_next_run_goes_on(
 
 @pytest.mark.parametrize("losses", [("task", "task"), ("coordinator", "task"), ("task", "coordinator")], ids="-".join)
 @pytest.mark.parametrize(("protocol", "more"), COURSES)
-def test_failures_while_the_last_checkpoint_is_taken_change_no_row(
+def test_failures_during_the_last_checkpoint_of_a_stop_change_no_row(
     protocol: str, more: dict[str, object], losses: Sequence[str], received: Seen
 ) -> None:
     courses = [stopped(seed, protocol, more, received, losses) for seed in range(SEEDS_WITH_LOSSES)]
@@ -119,7 +119,7 @@ def test_failures_while_the_last_checkpoint_is_taken_change_no_row(
 NOTICED = "received before the stop, and not visible"
 
 
-def test_an_end_before_the_commits_would_be_noticed(received: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_finds_a_stop_that_ends_before_the_commits(received: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     maybe_finished = JobMachine._maybe_finished
 
     def hasty(self: JobMachine) -> None:
@@ -134,7 +134,7 @@ def test_an_end_before_the_commits_would_be_noticed(received: Seen, monkeypatch:
 
 
 @pytest.mark.parametrize("protocol", ALONE)
-def test_an_end_with_snapshots_of_before_would_be_noticed(
+def test_the_check_finds_a_stop_that_counts_snapshots_from_before_the_request(
     protocol: str, received: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def any_counts(self: UncoordinatedCheckpoints, task: TaskId) -> bool:
@@ -145,7 +145,7 @@ def test_an_end_with_snapshots_of_before_would_be_noticed(
         all_stopped(protocol, {}, received)
 
 
-def test_an_end_that_does_not_wait_for_the_recovery_line_would_be_noticed(
+def test_the_check_finds_a_stop_that_does_not_wait_for_the_recovery_line(
     received: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def newest_counts(self: UncoordinatedCheckpoints, task: TaskId) -> bool:

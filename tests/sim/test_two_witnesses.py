@@ -28,7 +28,7 @@ def test_witnesses_agree_on_every_record_whatever_dies(seeds: range) -> None:
     assert at_stake > SIZE // 3, "too few kills had anything to lose: the test proves little"
 
 
-def test_no_failure_means_no_attempt_changes() -> None:
+def test_no_attempt_changes_without_a_failure() -> None:
     for seed in range(20):
         outcome = simulate(seed, kills=0)
         assert not outcome.problems, told(outcome)
@@ -45,7 +45,7 @@ def test_only_killed_tasks_change_their_attempt() -> None:
         assert promoted <= killed, told(outcome)
 
 
-def test_a_chain_of_parallelism_one_and_three_recovers_too() -> None:
+def test_chains_of_parallelism_1_and_3_recover() -> None:
     for parallelism in (1, 3):
         for seed in range(60):
             outcome = simulate(seed, WitnessJob(parallelism=parallelism, partitions=3), kills=4)

@@ -1,4 +1,4 @@
-"""Simulated runs of the witness job in which the test itself decides who dies when."""
+"""Simulated runs of the witness job in which the test decides which process dies when."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ N, E, L, R = (TaskId(name, 0) for name in ("numbers", "enrich", "left", "rank"))
 
 @dataclass
 class Run:
-    """What is left of a run."""
+    """The result of a run."""
 
     ledger: WitnessLedger = field(default_factory=WitnessLedger)
     events: list[CoordinatorEvent] = field(default_factory=list)
@@ -65,18 +65,19 @@ def run(seed: int, job: WitnessJob, faults: Callable[[World, Run], None], policy
 
 
 def active(world: World) -> list[LocalProcess]:
-    """The processes that are tasks, or have been told to be."""
+    """The processes that are tasks, or have been promoted."""
     return [world.processes[n] for n in sorted(world.processes) if world.processes[n].link.attempt is not None]
 
 
 def calm(world: World) -> bool:
-    """Whether every task runs and has caught up with whatever it was before."""
+    """Whether every task runs and has caught up with its predecessor."""
     up = [p for p in active(world) if p.link.state in (TaskState.RUNNING, TaskState.FINISHED)]
     return {p.task for p in up} == set(world.plan.tasks) and not any(p.link.store.incomplete for p in up)
 
 
 class KillTogether:
-    """Kills these tasks in one moment, ``times`` times, each time when all is calm and everybody has much to lose."""
+    """Kills these tasks in one moment, ``times`` times, each time when all tasks run, have caught up and
+    retain enough frames."""
 
     def __init__(self, tasks: Collection[TaskId], times: int = 1, frames_at_least: int = 6, pause: int = 0) -> None:
         """``pause``: so many actions at least before each time."""
@@ -98,7 +99,7 @@ class KillTogether:
 
 
 class KillOneAtATime:
-    """Kills anybody who runs, again and again, but never before all is calm."""
+    """Kills running tasks one at a time, again and again, each time when all run and have caught up."""
 
     def __init__(self, seed: int, times: int) -> None:
         self._random, self._left = random.Random(seed), times
@@ -114,8 +115,8 @@ class KillOneAtATime:
 
 
 class KillBehind:
-    """Kills ``first`` when all is calm, and ``second`` as soon as the replacement of ``first`` has been told to be it
-    and still lacks logs that its predecessor had."""
+    """Kills ``first`` when all tasks run and have caught up, and ``second`` as soon as the replacement of ``first``
+    has been promoted and still lacks logs that its predecessor had."""
 
     def __init__(self, first: TaskId, second: TaskId) -> None:
         self._together, self._second, self._left = KillTogether([first]), second, True

@@ -1,4 +1,4 @@
-"""What grows without a bound, what runs ahead of event time, and what waits, or is waited for, too long."""
+"""Bugs of growth without a bound, of operators ahead of event time, and of waits that are too long."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.sim.planted.recovery import rehandled
 
 BUGS = Bugs()
 
-# ---- what grows
+# ---- growth
 
 
 @BUGS.planted()

@@ -1,4 +1,4 @@
-"""What is wrong with checkpoints: what counts as complete, what is dropped and committed when, how barriers align."""
+"""Bugs of checkpoints: when one is complete, what is dropped and committed when, how barriers align."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def frames_count_as_covered_when_the_snapshot_is_taken(patch: pytest.MonkeyPatch
 
 @BUGS.planted()
 def state_is_captured_when_it_is_stored(patch: pytest.MonkeyPatch) -> None:
-    """What the task has done since its snapshot is in it, too."""
+    """The snapshot also contains what the task has done since."""
     assembled = World._assembled
 
     def late(self: World, number: int, task: TaskId) -> LocalProcess:

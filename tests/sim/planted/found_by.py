@@ -1,4 +1,4 @@
-"""Which seed finds a planted bug first: a hint that saves time. Run as a module, it prints the list anew."""
+"""The seed that finds a planted bug first: a hint that saves time. Run as a module, it prints the list again."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ FOUND_BY = {
 
 
 def problems(name: str, seed: int) -> list[str]:
-    """What the simulator says of the bug in a run of this seed."""
+    """The problems that the simulator reports in a run of this seed with the bug."""
     with pytest.MonkeyPatch.context() as patch:
         BUGS[name].plant(patch)
         return list(run_seed(seed, BUGS[name].range).problems)

@@ -1,4 +1,4 @@
-"""What is wrong with communication-induced checkpoints: what is put on frames, and what is kept of it."""
+"""Bugs of communication-induced checkpoints: what stamps contain, and what is kept of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def a_replay_does_not_look_at_the_stamps_of_the_frames_it_takes(patch: pytest.Mo
 
 @induced("kill")
 def forced_snapshots_are_no_events_of_the_log(patch: pytest.MonkeyPatch) -> None:
-    """The vectors pass a snapshot that a replay does not know of."""
+    """The vectors pass a snapshot that a replay does not contain."""
     before = InducedSnapshots.before
 
     def unlogged(self: InducedSnapshots, frames: list[Frame], epoch: int) -> Trigger | None:

@@ -1,4 +1,4 @@
-"""What is wrong with determinants: not logged, logged at the wrong place, not where they are needed."""
+"""Bugs of determinants: not logged, logged at the wrong place, or not held where they are needed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BUGS = Bugs()
 
 
 def unlogged(kind: type) -> Patch:
-    """The choice is made live, and nobody is told."""
+    """The choice is made live and not logged."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         record = Gate.record
@@ -187,7 +187,7 @@ def causal_log_is_truncated_one_epoch_early(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def an_epoch_starts_one_determinant_too_late(patch: pytest.MonkeyPatch) -> None:
-    """The snapshot says that the log had not come quite so far."""
+    """The snapshot names a place in the log that is too early."""
     open_epoch = LogWriter.open_epoch
 
     def late(self: LogWriter, checkpoint: int) -> LogSegment | None:

@@ -1,4 +1,4 @@
-"""What is wrong with loops: what their head waits for, what is stored of them, when they end, and what is logged."""
+"""Bugs of loops: what their heads wait for, what is stored of them, when they end, and what is logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with the output of causal sinks: what is written when, who may write, who is asked."""
+"""Bugs of the output of causal sinks: what is written when, which process may write, which is asked."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def a_sink_answers_before_it_knows_its_output(patch: pytest.MonkeyPatch) -> None
 
 @BUGS.planted("crash")
 def the_first_log_of_an_epoch_is_not_complete(patch: pytest.MonkeyPatch) -> None:
-    """It has only what came after the last write of the epoch before."""
+    """It has only the segments since the last write of the epoch before."""
 
     def news(self: _Output, epoch: int, store: CausalStore) -> list[LogSegment]:
         position, self._position = self._position, store.position
@@ -156,7 +156,7 @@ def the_log_of_a_sink_is_not_kept(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def what_an_output_holds_is_told_but_not_kept(patch: pytest.MonkeyPatch) -> None:
-    """Should the task die again before it has its log, nobody knows any more."""
+    """Should the task die again before it has its log, no process holds it any more."""
     claim = MemoryOutput.claim
 
     def once(self: MemoryOutput, *more: Any) -> PublishedOutput:

@@ -1,4 +1,4 @@
-"""What is wrong with recovery: who is asked and listened to, what is sent again, from what a replacement starts."""
+"""Bugs of recovery: which processes are asked and listened to, what is sent again, from where a replacement starts."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def frames_of_a_connection_overtake_each_other(patch: pytest.MonkeyPatch) -> Non
 
 @BUGS.planted()
 def survivors_answer_before_they_close_connections(patch: pytest.MonkeyPatch) -> None:
-    """What lies unread in the sockets of the dead is taken after the answer that does not know of it."""
+    """Unread frames in the sockets of the dead are taken after the answer that does not contain them."""
     sever, handle = LinkMachine._on_sever, LinkMachine.handle
     late: dict[int, list[Sever]] = {}
 
@@ -161,7 +161,7 @@ def a_receiver_asks_for_one_frame_too_many(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted("partition")
 def gaps_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    """The sender goes on where the connection broke, and the receiver does not mind."""
+    """The sender continues where the connection broke, and the receiver accepts the gap."""
     connect = InFlightLog.connect
 
     def onwards(self: InFlightLog, next_seq: int) -> None:
@@ -233,7 +233,7 @@ def a_finished_task_forgets_its_frames(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def back_pressure_holds_a_replaying_task(patch: pytest.MonkeyPatch) -> None:
-    """What its receivers had from its predecessor counts as not received yet."""
+    """Frames that its receivers had from its predecessor count as not received yet."""
     connect, replay = InFlightLog.connect, TaskMachine._replay_event
 
     def unaware(self: InFlightLog, next_seq: int) -> None:
@@ -244,7 +244,7 @@ def back_pressure_holds_a_replaying_task(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TaskMachine, "_replay_event", lambda self, now_us: self._may_produce and replay(self, now_us))
 
 
-# ---- what a replacement starts from
+# ---- where a replacement starts
 
 
 @BUGS.planted()

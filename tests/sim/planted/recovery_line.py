@@ -1,4 +1,4 @@
-"""What is wrong with going back to the recovery line: who goes back, how far, what is kept and committed till then."""
+"""Bugs of going back to the recovery line: which tasks go back, how far, what is kept and committed till then."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def a_replacement_forgets_what_is_still_to_be_committed(patch: pytest.MonkeyPatc
 
 @alone()
 def senders_drop_frames_that_lie_behind_the_line(patch: pytest.MonkeyPatch) -> None:
-    """Their receivers say that their newest snapshots cover them."""
+    """Their receivers report that their newest snapshots cover the frames."""
     message = LineCheckpoints.complete_message
 
     def newest(self: LineCheckpoints, task: TaskId) -> Complete:

@@ -1,4 +1,4 @@
-"""What is wrong with rollback recovery (E2, E9): who goes back, what is kept of before, what still works beside it."""
+"""Bugs of rollback recovery (E2, E9): which tasks go back, which state stays, what still runs beside it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def kept_with_state(patch: pytest.MonkeyPatch, keep: Callable[[LocalProcess, Loc
     kept(patch, keep_at_once_and_then)
 
 
-# ---- who goes back
+# ---- which tasks go back
 
 
 @BUGS.planted(depth=0)
@@ -66,7 +66,7 @@ def survivors_go_on(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted(depth=0)
 def one_survivor_goes_on(patch: pytest.MonkeyPatch) -> None:
-    """As if it had begun, it is told neither to be its task nor to replay."""
+    """As if it had begun, it is neither promoted nor sent a log to replay."""
     removed = JobMachine._owners_removed
     spared: set[int] = set()
 
@@ -102,7 +102,7 @@ def tasks_that_go_back_start_from_the_beginning(patch: pytest.MonkeyPatch) -> No
     patch.setattr(Rounds, "deploy", forgetful)
 
 
-# ---- what is kept of before
+# ---- which state stays
 
 
 @BUGS.planted(depth=0)
@@ -125,7 +125,7 @@ def frames_that_wait_are_kept(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted(depth=0)
 def barriers_of_before_count_for_the_next_checkpoint(patch: pytest.MonkeyPatch) -> None:
-    """Inputs that waited for barriers wait on, whatever the number of the checkpoint that comes."""
+    """Inputs that wait for barriers stay blocked, whatever the number of the next checkpoint."""
 
     def keep(before: LocalProcess, after: LocalProcess) -> None:
         for old, new in zip(before.machine._inputs._channels, after.machine._inputs._channels, strict=True):
@@ -145,7 +145,7 @@ def barriers_of_before_count_for_the_next_checkpoint(patch: pytest.MonkeyPatch) 
 
 @BUGS.planted(depth=0)
 def frames_cut_behind_the_restart_point_are_kept(patch: pytest.MonkeyPatch) -> None:
-    """Receivers get them again; what is cut now under their numbers is taken for a repetition."""
+    """Receivers get them again; new frames under their numbers count as repetitions."""
     append = InFlightLog.append
 
     def unless_there(self: InFlightLog, entry: RetainedFrame) -> None:
@@ -191,7 +191,7 @@ def what_sinks_had_prepared_is_committed_all_the_same(patch: pytest.MonkeyPatch)
     kept(patch, keep)
 
 
-# ---- what still works beside it
+# ---- what still runs beside it
 
 
 @BUGS.planted(depth=0)

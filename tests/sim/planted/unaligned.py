@@ -1,4 +1,4 @@
-"""What is wrong with unaligned checkpoints: where the cut is, which frames are stored, and what is made of them."""
+"""Bugs of unaligned checkpoints: where the cut is, which frames are stored, and how they are used."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def stored_frames_are_not_restored(patch: pytest.MonkeyPatch) -> None:
 
 @unaligned(depth=-1)
 def frames_from_before_the_senders_restart_point_are_depended_on(patch: pytest.MonkeyPatch) -> None:
-    """What a task has received since its own restart point is taken for what its sender has to make again."""
+    """Frames that a task has received since its own restart point count as those that its sender has to send again."""
 
     def cover(self: InputChannel, next_seq: int) -> None:
         self.covered = next_seq

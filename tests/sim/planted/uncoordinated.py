@@ -1,4 +1,4 @@
-"""What is wrong with snapshots that tasks take alone: what is stored with them, when they count, what manifests say."""
+"""Bugs of snapshots that tasks take alone: what is stored with them, when they count, what manifests name."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def replacements_are_not_asked_what_their_snapshots_hold(patch: pytest.MonkeyPat
 @alone("kill", "crash")
 def replacements_answer_before_their_state_is_here(patch: pytest.MonkeyPatch) -> None:
     def restore(self: HeldLogs, logs: list[LogSegment]) -> None:
-        """What was loaded comes too late."""
+        """The loaded state comes too late."""
 
     patch.setattr(HeldLogs, "restore", restore)
 
@@ -106,7 +106,7 @@ def changed_deltas(patch: pytest.MonkeyPatch, change: Callable[[ManifestChain, M
 
 @alone("kill", "coordinator")
 def a_delta_goes_on_from_another_base_than_it_names(patch: pytest.MonkeyPatch) -> None:
-    """It has what is new since the manifest before it, and names the whole one."""
+    """It has only what is new since the manifest before it, and names an older manifest as its base."""
     written = ManifestChain.written
     whole: dict[ManifestChain, Base] = {}
 
@@ -147,5 +147,5 @@ def a_standby_takes_the_logs_of_an_earlier_snapshot(patch: pytest.MonkeyPatch) -
 
 @alone("kill", "crash")
 def what_no_manifest_names_yet_is_deleted(patch: pytest.MonkeyPatch) -> None:
-    """The epoch of one task says nothing of those of others."""
+    """The epoch of one task does not determine those of others."""
     patch.setattr(OldestEpochs, "of", lambda self, writer: max(self.by_writer.values()))
