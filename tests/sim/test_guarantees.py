@@ -81,7 +81,7 @@ def test_with_rollback_recovery_every_record_takes_effect_once_and_nothing_is_lo
         assert not disagreements(made.ledger, 200), seed
 
 
-def test_availability_beyond_the_sharing_depth_loses_no_record_and_reports_each_restart_without_log() -> None:
+def test_availability_beyond_the_sharing_depth_loses_no_record_and_restarts_are_reported() -> None:
     lapses = twice = 0
     for seed in SEEDS:
         ledger, told, _ = witnessed(seed, settings(sharing_depth=1, beyond_sharing_depth="availability"))
