@@ -53,9 +53,9 @@ def orphans_by_definition(
     plan: PhysicalPlan, failed: Collection[TaskId], survivors: Mapping[TaskId, HeldLogsReport]
 ) -> set[TaskId]:
     """The failed tasks with an event e that is not stable and of which Depend(e) has survivors and Log(e) none
-    (Clonos, equations 1 to 3). What is not known may have happened: e may have gone down any single path, as far as
-    its receivers, where they still live, say that they have received something from there, or hold a log from there
-    that depends on it. Who has been given a log to replay says itself how much of which logs it depends on."""
+    (Clonos, equations 1 to 3). Unobserved events may have happened: e may have gone down any single path, as far as
+    its surviving receivers report that they have received something from there, or hold a log from there that depends
+    on it. A replacement that was given a log to replay reports how much of which logs it depends on."""
     return {
         origin
         for origin in failed

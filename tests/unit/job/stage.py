@@ -1,4 +1,4 @@
-"""A coordinator on a stage: the test plays the processes and the storage, and looks at what they are told."""
+"""A coordinator on a stage: the test plays the processes and the storage, and examines the messages to them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def chain(sharing_depth: int = -1) -> PhysicalPlan:
 
 
 class Stage:
-    """``told`` holds every instruction so far; ``say`` gives those that one event led to."""
+    """``told`` holds all instructions so far; ``say`` returns those caused by one event."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Stage:
         return self._note(self.machine.handle(event, self.now_us))
 
     def wait(self, duration_us: int) -> list[JobInstruction]:
-        """Time passes; the coordinator looks at it whenever it wants to, and at the end."""
+        """Time passes; the coordinator's tick is called whenever it is due, and at the end."""
         since, end_us = len(self.told), self.now_us + duration_us
         while self.machine.wake_us < end_us and self.machine.state is not JobState.ENDED:
             self.now_us = max(self.now_us + 1, self.machine.wake_us)
@@ -90,7 +90,7 @@ class Stage:
         return self._note(self.machine.tick(self.now_us))
 
     def start_up(self) -> list[JobInstruction]:
-        """All processes that were asked for and have not said so yet are up."""
+        """All requested processes that have not started yet start."""
         since = len(self.told)
         for instruction in [i for i in self.told if isinstance(i, StartProcess) and i.process not in self._up]:
             self._up.add(instruction.process)
@@ -106,7 +106,7 @@ class Stage:
         return [i.process for i in self.told if isinstance(i, StartProcess) and i.task == task][-1]
 
     def answer(self, severs: Sequence[tuple[int, Sever]], depends: Sequence[int] = ()) -> list[JobInstruction]:
-        """Survivors say that they hold nothing, and have received from these inputs."""
+        """Survivors report that they hold no logs, and have received from these inputs."""
         since = len(self.told)
         for process, sever in severs:
             self.say(HeldLogsReport(process, sever.round, [], [], depends=list(depends)))

@@ -68,26 +68,26 @@ def test_the_manifest_is_written_with_the_last_snapshot_and_completes_the_checkp
     assert receivers(instructions, Prepare) == {stage.standby(t) for t in (SOURCE, MIDDLE, SINK)}
 
 
-def test_one_checkpoint_is_under_way_at_most() -> None:
+def test_at_most_one_checkpoint_is_under_way() -> None:
     stage = triggered()
     assert stage.say(RequestCheckpoint(stage.process(MIDDLE))) == []
     assert sent(stage.wait(SECOND_US), TriggerCheckpoint) == []
 
 
-def test_a_full_in_flight_log_asks_for_a_checkpoint_before_its_time() -> None:
+def test_a_full_in_flight_log_requests_a_checkpoint_before_the_interval_has_passed() -> None:
     stage = deployed()
     instructions = stage.say(RequestCheckpoint(stage.process(MIDDLE)))
     assert receivers(instructions, TriggerCheckpoint) == {stage.process(SOURCE)}
 
 
-def test_a_checkpoint_that_was_asked_for_during_a_recovery_is_triggered_when_it_has_ended() -> None:
+def test_a_checkpoint_requested_during_a_recovery_is_triggered_after_it() -> None:
     stage = deployed()
     instructions = stage.say(ProcessDied(stage.process(SINK), "killed"))
     assert sent(stage.say(RequestCheckpoint(stage.process(MIDDLE))), TriggerCheckpoint) == []
     assert receivers(stage.answer(sent(instructions, Sever)), TriggerCheckpoint) == {stage.process(SOURCE)}
 
 
-def test_frames_that_cannot_be_written_are_reported_with_task_and_reason() -> None:
+def test_frames_that_cannot_be_spilled_are_reported_with_task_and_reason() -> None:
     stage = deployed()
     instructions = stage.say(FramesNotSpilled(stage.process(MIDDLE), "the disk is full"))
     assert reported(instructions) == [SpillFailed(MIDDLE, "the disk is full")]
@@ -111,7 +111,7 @@ def test_the_number_of_an_aborted_checkpoint_is_not_used_again() -> None:
     assert [m for _, m in sent(stage.wait(SECOND_US), TriggerCheckpoint)] == [TriggerCheckpoint(2)]
 
 
-def test_a_manifest_being_written_is_settled_before_the_round_begins() -> None:
+def test_a_round_begins_after_the_manifest_that_is_being_written() -> None:
     stage = triggered()
     stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
@@ -124,7 +124,7 @@ def test_a_manifest_being_written_is_settled_before_the_round_begins() -> None:
     assert {sever.completed.checkpoint for _, sever in sent(instructions, Sever)} == {1}
 
 
-def test_a_standby_that_comes_up_takes_the_last_checkpoint() -> None:
+def test_a_standby_that_starts_loads_the_last_checkpoint() -> None:
     stage = triggered()
     stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
     stage.say(ManifestWritten(1))
@@ -139,13 +139,13 @@ def test_a_checkpoint_that_takes_too_long_is_aborted() -> None:
     assert [m for _, m in sent(instructions, TriggerCheckpoint)] == [TriggerCheckpoint(2)]
 
 
-def test_a_manifest_that_is_being_written_is_never_aborted_since_it_may_be_complete() -> None:
+def test_a_checkpoint_whose_manifest_is_being_written_is_not_aborted() -> None:
     stage = triggered(checkpoint_timeout_us=10 * SECOND_US)
     stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
     assert CheckpointAborted not in happened(stage.wait(59 * SECOND_US))
 
 
-def test_a_recovery_does_not_wait_for_ever_for_storage_that_does_not_answer() -> None:
+def test_a_recovery_waits_60_s_for_storage_that_does_not_answer_and_then_ends_the_job() -> None:
     stage = triggered()
     stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
     assert sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Promote) == []
@@ -155,7 +155,7 @@ def test_a_recovery_does_not_wait_for_ever_for_storage_that_does_not_answer() ->
     assert end.message.startswith("checkpoint storage has not answered for 60 s while a manifest was being written")
 
 
-def test_old_checkpoints_that_cannot_be_deleted_are_reported_once_and_the_job_goes_on() -> None:
+def test_checkpoints_that_cannot_be_deleted_are_reported_once_and_the_job_continues() -> None:
     stage = deployed(policy=JobPolicy(checkpoint_interval_us=SECOND_US, heartbeat_timeout_us=1_000 * SECOND_US))
     told = []
     for checkpoint, problem in enumerate(["a is stuck", "a is stuck", "b is stuck", None, "b is stuck"], 1):
@@ -227,7 +227,7 @@ def written(stage: Stage, checkpoint: int) -> Manifest:
     return write.manifest
 
 
-def test_a_line_of_checkpoints_keeps_the_lineage_that_was_drawn_when_it_began() -> None:
+def test_checkpoints_keep_the_lineage_that_was_drawn_at_the_first_run() -> None:
     """Idempotency keys are made of it: the same for replacements, for another coordinator and for a resumed run."""
     stage = Stage(policy=JobPolicy(lineage="first"))
     stage.start_up()
@@ -246,7 +246,7 @@ def test_a_line_of_checkpoints_keeps_the_lineage_that_was_drawn_when_it_began() 
     assert numberings(fresh) == {"second-0"}
 
 
-def test_a_change_of_parallelism_is_counted_once_whoever_coordinates() -> None:
+def test_a_change_of_parallelism_is_counted_once_by_any_coordinator() -> None:
     """It numbers frames from 0 again: their numbers name other rows."""
     handles = [TaskHandle(TaskId(name, 0), 7, {}, b"", {}) for name in ("source", "middle", "sink")]
     parallelism = {"source": 2, "middle": 1, "sink": 1}
@@ -266,7 +266,9 @@ def test_a_change_of_parallelism_is_counted_once_whoever_coordinates() -> None:
     ("written_by", "running", "changed"),
     [("abc", "abd", True), ("abc", "abc", False), ("", "abc", False), ("abc", "", False)],
 )
-def test_going_on_with_other_code_than_the_checkpoints_is_told(written_by: str, running: str, changed: bool) -> None:
+def test_a_resume_with_other_code_than_the_checkpoints_is_reported(
+    written_by: str, running: str, changed: bool
+) -> None:
     handles = [TaskHandle(task, 7, {}, b"", {}) for task in (SOURCE, MIDDLE, SINK)]
     parallelism = {"source": 1, "middle": 1, "sink": 1}
     stage = Stage(

@@ -1,4 +1,4 @@
-"""State that no operator claims is refused, renamed or dropped, whatever holds it."""
+"""State that no operator claims is refused, renamed or dropped, in any kind of handle."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ VALUES = OperatorHandle({}, msgspec.msgpack.encode({"checksum": 3}))
     ],
     ids=["rows", "waiting rows", "no rows", "values", "what is found out again", "results", "claimed"],
 )
-def test_what_a_run_would_lose_is_refused(found: Manifest, refused: bool) -> None:
+def test_state_that_no_operator_claims_is_refused_unless_it_is_dropped(found: Manifest, refused: bool) -> None:
     if refused:
         with pytest.raises(UnclaimedStateError, match=r"checkpoint 7 holds state .* of 'gone'.*; .* --drop-state gone"):
             claimed(found, chain(), Claims())
@@ -58,7 +58,7 @@ def test_state_in_another_number_of_key_groups_is_refused() -> None:
         claimed(found, chain(), Claims())
 
 
-def test_a_vertex_that_bears_the_name_is_renamed_with_its_operator() -> None:
+def test_a_vertex_named_after_a_renamed_operator_is_renamed_too() -> None:
     before = manifest("old", rows(3), kind=None)
     handle = msgspec.structs.replace(before.tasks[0], task=TaskId("old", 0))
     before = msgspec.structs.replace(

@@ -41,7 +41,7 @@ def test_a_process_that_is_silent_for_the_heartbeat_timeout_is_killed_and_replac
     assert stage.process(MIDDLE) != silent
 
 
-def test_a_silent_process_that_is_at_work_is_not_replaced_until_it_stops_to_be() -> None:
+def test_a_silent_process_that_reports_work_is_replaced_only_after_it_stops_reporting() -> None:
     stage = deployed(policy=POLICY)
     silent = stage.process(MIDDLE)
     for _ in range(100):
@@ -51,7 +51,7 @@ def test_a_silent_process_that_is_at_work_is_not_replaced_until_it_stops_to_be()
     assert beats(stage, 1, {silent}) == [silent]
 
 
-def test_a_coordinator_that_stood_still_asks_again_before_it_replaces_a_process() -> None:
+def test_a_coordinator_that_stood_still_pings_again_before_it_replaces_a_process() -> None:
     stage = deployed(policy=POLICY)
     beats(stage, 4)
     for absent_us in (2 * SECOND_US, 5 * SECOND_US, 3_600 * SECOND_US):
@@ -71,8 +71,8 @@ def test_a_process_that_died_while_the_coordinator_stood_still_is_replaced_after
     assert beats(stage, 9, {silent}) == [silent]
 
 
-def test_messages_that_waited_while_the_coordinator_stood_still_count_before_time_does() -> None:
-    """The coordinator looks at what has come first, and time does not jump with that either."""
+def test_messages_that_arrived_while_the_coordinator_stood_still_count_before_timeouts() -> None:
+    """The coordinator handles waiting messages first, and its time does not jump with them."""
     stage = deployed(policy=POLICY)
     beats(stage, 4)
     stage.now_us += 10 * SECOND_US
@@ -87,13 +87,13 @@ def test_processes_that_all_answer_late_are_not_replaced() -> None:
         assert beats(stage, 12, late_us=late_us) == []
 
 
-def test_a_sudden_delay_of_all_answers_replaces_nobody() -> None:
+def test_a_sudden_delay_of_all_answers_replaces_no_process() -> None:
     stage = deployed(policy=POLICY)
     beats(stage, 4)
     assert beats(stage, 60, late_us=6 * SECOND_US) == []
 
 
-def test_on_a_machine_that_was_crowded_a_hung_process_is_replaced_later_but_is() -> None:
+def test_on_a_crowded_machine_a_hung_process_is_replaced_later() -> None:
     stage = deployed(policy=POLICY)
     beats(stage, 20, late_us=SECOND_US)
     silent = stage.process(MIDDLE)
@@ -101,15 +101,15 @@ def test_on_a_machine_that_was_crowded_a_hung_process_is_replaced_later_but_is()
     assert beats(stage, 60, {silent}) == [silent]
 
 
-def test_when_nobody_answers_everybody_is_replaced_in_the_end() -> None:
-    """All are on a host that is cut off: whoever is late like all others is not waited for without an end."""
+def test_all_processes_are_replaced_in_the_end_when_none_answers() -> None:
+    """All are on a host that is cut off: a process that is as late as all others is not waited for without limit."""
     stage = deployed(policy=POLICY)
     everybody = {stage.process(t) for t in (SOURCE, MIDDLE, SINK)} | {stage.standby(t) for t in (SOURCE, MIDDLE, SINK)}
     dead = beats(stage, 8 * 8 + 1, everybody)
     assert set(dead) >= everybody
 
 
-def test_without_a_pace_nobody_is_asked_and_nobody_is_late() -> None:
+def test_without_a_heartbeat_interval_no_process_is_pinged_or_late() -> None:
     policy = JobPolicy(checkpoint_interval_us=SECOND_US, checkpoint_timeout_us=7_200 * SECOND_US, heartbeat_us=0)
     stage = deployed(policy=policy)
     instructions = stage.wait(3_600 * SECOND_US)
@@ -117,14 +117,14 @@ def test_without_a_pace_nobody_is_asked_and_nobody_is_late() -> None:
     assert killed(instructions) == []
 
 
-def test_a_checkpoint_is_not_given_up_because_the_coordinator_stood_still() -> None:
+def test_a_checkpoint_is_not_aborted_because_the_coordinator_stood_still() -> None:
     stage = deployed(policy=JobPolicy(checkpoint_interval_us=SECOND_US, checkpoint_timeout_us=3 * SECOND_US))
     assert receivers(stage.wait(SECOND_US), TriggerCheckpoint) == {stage.process(SOURCE)}
     assert CheckpointAborted not in happened(stage.stand_still(60 * SECOND_US))
     assert of(stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1), WriteManifest) != []
 
 
-def test_a_start_is_not_given_up_because_the_coordinator_stood_still() -> None:
+def test_a_start_does_not_time_out_because_the_coordinator_stood_still() -> None:
     stage = Stage(policy=JobPolicy(start_timeout_us=60 * SECOND_US))
     assert of(stage.stand_still(600 * SECOND_US), EndJob) == []
     stage.start_up()

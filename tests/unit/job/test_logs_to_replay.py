@@ -10,7 +10,7 @@ from clonos_py.model.segments import LogSegment
 from tests.unit.job.stage import MIDDLE, SINK, SOURCE, chain, deployed, sent
 
 
-def test_who_replays_a_log_gets_the_failed_upstream_logs_it_depends_on() -> None:
+def test_a_replacement_gets_the_failed_upstream_logs_that_its_log_depends_on() -> None:
     stage = deployed()
     stage.say(ProcessDied(stage.process(SOURCE), "killed"))
     severs = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever)
@@ -24,8 +24,8 @@ def test_who_replays_a_log_gets_the_failed_upstream_logs_it_depends_on() -> None
     assert replays[stage.process(SOURCE)].upstream == []
 
 
-def test_who_replays_a_log_gets_the_upstream_logs_that_its_longest_holders_have_whole() -> None:
-    """The source lives, and may die before its new receiver has heard from it: that must not make an orphan."""
+def test_a_replacement_gets_the_upstream_logs_that_the_longest_holders_of_its_log_have_whole() -> None:
+    """The source lives, and may die before its new receiver has received from it: that must not make an orphan."""
     stage = deployed()
     numbers = {task: number for number, task in enumerate(chain().tasks)}
     severs = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever)

@@ -1,4 +1,4 @@
-"""How the coordinator ends loops: whom it asks when, what it makes of the answers, and when it tells the heads."""
+"""How the coordinator ends loops: which tasks it probes when, how it uses the answers, and when it ends the heads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Loop(Stage):
         return self.told[since:]
 
     def counted(self, passive: bool = True, epoch: int = 0, **changed: list[int]) -> list[JobInstruction]:
-        """Both tasks answer the probe that they were sent last. ``changed``: what the body has taken."""
+        """Both tasks answer the last probe. ``changed``: the frames that the body has taken."""
         since, number = len(self.told), self.probed()[-1][1].number
         for task in (HEAD, BODY):
             taken = changed.get("taken", TAKEN[task]) if task == BODY else TAKEN[task]
@@ -66,17 +66,17 @@ def quiet() -> Loop:
     return stage
 
 
-def test_the_tasks_of_a_loop_are_asked_when_all_that_enters_it_has_ended() -> None:
+def test_tasks_of_a_loop_are_probed_when_all_its_inputs_have_ended() -> None:
     stage = Loop()
     assert not stage.probed()
     assert receivers(stage.drained(FEED), Probe) == {stage.process(HEAD), stage.process(BODY)}
 
 
-def test_a_job_without_a_loop_asks_nothing() -> None:
+def test_a_job_without_a_loop_probes_no_task() -> None:
     assert not sent(deployed().drain(), Probe)
 
 
-def test_they_are_asked_again_later_while_frames_are_on_their_way() -> None:
+def test_tasks_of_a_loop_are_probed_again_later_while_frames_are_in_flight() -> None:
     stage = Loop()
     stage.drained(FEED)
     assert not sent(stage.counted(taken=[4]), Probe)
@@ -86,14 +86,14 @@ def test_they_are_asked_again_later_while_frames_are_on_their_way() -> None:
     assert len(sent(stage.wait(10_000), Probe)) == 2
 
 
-def test_they_are_asked_again_while_one_has_rows_in_work() -> None:
+def test_tasks_of_a_loop_are_probed_again_while_one_is_not_passive() -> None:
     stage = Loop()
     stage.drained(FEED)
     assert not sent(stage.counted(passive=False), TriggerCheckpoint)
     assert sent(stage.wait(20_000), Probe)
 
 
-def test_an_answer_to_an_earlier_question_does_not_count() -> None:
+def test_an_answer_to_an_earlier_probe_does_not_count() -> None:
     stage = Loop()
     stage.drained(FEED)
     stage.counted(taken=[4])
@@ -103,7 +103,7 @@ def test_an_answer_to_an_earlier_question_does_not_count() -> None:
         assert not stage.say(Probed(stage.process(task), first, True, 0, CUT[task], TAKEN[task]))
 
 
-def test_an_empty_loop_takes_a_checkpoint_before_it_ends() -> None:
+def test_an_empty_loop_ends_after_a_checkpoint() -> None:
     stage = Loop()
     stage.drained(FEED)
     told = stage.counted()
@@ -112,7 +112,7 @@ def test_an_empty_loop_takes_a_checkpoint_before_it_ends() -> None:
     assert receivers(stage.completed(1), EndLoop) == {stage.process(HEAD)}
 
 
-def test_a_checkpoint_of_before_the_answers_does_not_do() -> None:
+def test_a_checkpoint_from_before_the_answers_does_not_end_the_loop() -> None:
     stage = Loop()
     stage.machine._trigger()
     stage.drained(FEED)
@@ -123,7 +123,7 @@ def test_a_checkpoint_of_before_the_answers_does_not_do() -> None:
     assert sent(stage.completed(2), EndLoop)
 
 
-def test_one_that_is_under_way_is_waited_for() -> None:
+def test_a_loop_ends_with_a_checkpoint_that_was_already_under_way() -> None:
     stage = Loop()
     stage.machine._trigger()
     stage.drained(FEED)
@@ -131,13 +131,13 @@ def test_one_that_is_under_way_is_waited_for() -> None:
     assert sent(stage.completed(1), EndLoop)
 
 
-def test_heads_are_told_once() -> None:
+def test_loop_heads_are_ended_once() -> None:
     stage = quiet()
     stage.completed(1)
     assert not sent(stage.wait(10_000_000), EndLoop)
 
 
-def test_a_failure_makes_all_that_was_counted_void() -> None:
+def test_a_failure_invalidates_all_answers_to_probes() -> None:
     stage = quiet()
     told = stage.say(ProcessDied(stage.process(BODY), "killed"))
     stage.answer(sent(told, Sever))
@@ -147,7 +147,7 @@ def test_a_failure_makes_all_that_was_counted_void() -> None:
     assert receivers(stage.completed(2), EndLoop) == {stage.process(HEAD)}
 
 
-def test_heads_are_told_again_after_a_failure() -> None:
+def test_loop_heads_are_ended_again_after_a_failure() -> None:
     stage = quiet()
     stage.completed(1)
     told = stage.say(ProcessDied(stage.process(HEAD), "killed"))
@@ -156,12 +156,12 @@ def test_heads_are_told_again_after_a_failure() -> None:
     assert receivers(stage.completed(2), EndLoop) == {stage.process(HEAD)}
 
 
-def test_a_loop_whose_heads_have_ended_is_left_alone() -> None:
+def test_a_loop_whose_heads_have_ended_is_not_probed() -> None:
     stage = Loop()
     assert not sent(stage.drained(HEAD, FEED), Probe)
 
 
-def test_numbers_of_questions_are_not_those_of_an_earlier_coordinator() -> None:
+def test_numbers_of_probes_differ_from_those_of_an_earlier_coordinator() -> None:
     stage = Loop()
     stage.drained(FEED)
     later = Stage(looping(), generation=2, roster={n: t for t, (n, _) in stage.attempts.items()})
@@ -169,7 +169,7 @@ def test_numbers_of_questions_are_not_those_of_an_earlier_coordinator() -> None:
     assert later.machine._loops._context.generation * (1 << 32) > stage.probed()[0][1].number
 
 
-def test_messages_of_loops_are_plain() -> None:
+def test_messages_of_loops_can_be_encoded() -> None:
     message = Probed(1, 2, True, 3, [4], [5])
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=Probed) == message
 
@@ -191,7 +191,7 @@ def snap(stage: Stage, task: TaskId, epoch: int, taken: list[int], cut: list[int
     stage.say(Snapshotted(stage.process(task), TaskHandle(task, epoch, {}, msgspec.msgpack.encode(progress), {})))
 
 
-def test_a_loop_ends_only_when_the_line_has_passed_the_answers() -> None:
+def test_a_loop_ends_only_when_the_recovery_line_has_passed_the_answers() -> None:
     """The body has taken frames of the side since its snapshot on the line; it may decide otherwise the next time."""
     stage = Stage(with_side(), JobPolicy(checkpoint_interval_us=0))
     stage.start_up()

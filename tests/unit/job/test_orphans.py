@@ -1,4 +1,5 @@
-"""Who is an orphan, compared with the definitions on every small graph, and said in words for the cases that matter."""
+"""Which survivors are orphans, compared with the definitions on every small graph, and explained for the cases that
+matter."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def survivor(plan: PhysicalPlan, which: TaskId, *senders: str, **known: object) 
 
 
 def lost(plan: PhysicalPlan, failed: str, **answers: HeldLogsReport) -> str:
-    """The failed tasks whose determinants are lost; whoever does not say otherwise has received from everybody."""
+    """The failed tasks whose determinants are lost; by default, each survivor has received from all others."""
     dead = {task(letter) for letter in failed}
     survivors = {t: survivor(plan, t) for t in plan.tasks if t not in dead}
     survivors |= {task(letter): answer for letter, answer in answers.items()}
@@ -32,7 +33,7 @@ def lost(plan: PhysicalPlan, failed: str, **answers: HeldLogsReport) -> str:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, -1])
-def test_every_failure_of_every_graph_of_four_tasks_is_judged_by_the_definitions(depth: int) -> None:
+def test_orphans_of_every_failure_in_every_graph_of_four_tasks_match_the_definitions(depth: int) -> None:
     random_ = random.Random(depth)
     judged = 0
     for edges in every_graph("abcd"):
@@ -70,25 +71,25 @@ def _drawn(plan: PhysicalPlan, which: TaskId, random_: random.Random) -> HeldLog
     )
 
 
-def test_one_failure_at_a_time_never_makes_an_orphan() -> None:
+def test_one_failure_at_depth_1_never_makes_an_orphan() -> None:
     for edges in every_graph("abcd"):
         plan = graph(*edges, sharing_depth=1)
         for failed in plan.tasks:
             assert lost(plan, failed.vertex) == ""
 
 
-def test_as_many_consecutive_failures_as_the_depth_covers_make_no_orphan_and_one_more_does() -> None:
+def test_as_many_consecutive_failures_as_the_depth_make_no_orphan_and_one_more_does() -> None:
     for depth in (1, 2, 3):
         plan = graph("ab", "bc", "cd", "de", sharing_depth=depth)
         assert lost(plan, "abcd"[:depth]) == ""
         assert lost(plan, "abcd"[: depth + 1]) == "a"
 
 
-def test_a_short_path_does_not_speak_for_a_longer_one_to_the_same_receiver() -> None:
-    """d is one hop from a, but what came through b and c may be newer than what a has sent it itself."""
+def test_a_short_path_does_not_cover_a_longer_one_to_the_same_receiver() -> None:
+    """d is one hop from a, but logs that came through b and c may be newer than those that a has sent it itself."""
     plan = graph("ab", "bc", "cd", "ad", sharing_depth=1)
     assert lost(plan, "abc") == "ab"
-    assert lost(plan, "ac") == "", "b holds what a sent that way"
+    assert lost(plan, "ac") == "", "b holds the log that a sent over that path"
     within = graph("ab", "bd", "ad", sharing_depth=1)
     assert lost(within, "ab") == "", "b passes the log of a on to d: d is within the depth"
 
@@ -98,7 +99,7 @@ def test_a_survivor_that_has_received_nothing_depends_on_nothing() -> None:
     assert lost(plan, "ab", c=HeldLogsReport(0, 1, [], [])) == ""
 
 
-def test_who_holds_a_log_that_comes_after_a_lost_one_depends_on_that_though_no_frame_came() -> None:
+def test_a_holder_of_a_log_depends_on_the_lost_log_before_it_although_no_frame_came() -> None:
     plan = graph("ab", "bc", "cd", sharing_depth=2)
     assert lost(plan, "abc", d=HeldLogsReport(0, 1, [], [])) == ""
     assert lost(plan, "abc", d=HeldLogsReport(0, 1, [], [], logs_received={0: [1]})) == "a", (
@@ -106,8 +107,9 @@ def test_who_holds_a_log_that_comes_after_a_lost_one_depends_on_that_though_no_f
     )
 
 
-def test_who_holds_a_log_depends_only_on_what_came_down_the_same_path_as_that_log() -> None:
-    """What a sent to b is covered at d. Only the path through c is not, and the log of b did not come to e on it."""
+def test_a_holder_of_a_log_depends_only_on_logs_that_came_down_the_same_path() -> None:
+    """The log that a sent to b is covered at d. Only the path through c is not, and the log of b did not come to e on
+    it."""
     plan = graph("ab", "bd", "ac", "cd", "de")
     e = HeldLogsReport(0, 1, [], [], logs_received={0: [1]}, incomplete={0: [0, 2, 3]}, has_own_log=False)
     covers_b = HeldLogsReport(
@@ -118,14 +120,14 @@ def test_who_holds_a_log_depends_only_on_what_came_down_the_same_path_as_that_lo
     assert lost(plan, "abcde", d=covers_neither, e=e) == "a", "the log of b will be replayed"
 
 
-def test_a_standby_that_was_only_now_promoted_neither_holds_nor_depends() -> None:
+def test_a_standby_that_was_just_promoted_neither_holds_nor_depends_on_a_log() -> None:
     plan = graph("ab", "bc", "cd", sharing_depth=2)
     dead = {task(letter) for letter in "abc"}
     assert set(orphans(plan, dead, {task("d"): survivor(plan, task("d"))})) == {task("a")}
     assert orphans(plan, {*dead, task("d")}, {}) == {}
 
 
-def test_a_replacement_that_has_not_opened_its_inputs_is_no_holder() -> None:
+def test_a_replacement_that_has_not_opened_its_inputs_holds_no_log() -> None:
     plan = graph("ab", "bc", sharing_depth=1)
     behind = HeldLogsReport(0, 1, [], [], incomplete={0: [0]}, replayed=[0], needs={0: 1})
     assert lost(plan, "a", b=behind) == "a"
@@ -134,13 +136,13 @@ def test_a_replacement_that_has_not_opened_its_inputs_is_no_holder() -> None:
     assert lost(graph("ab", "bc", sharing_depth=2), "a", b=behind, c=holder) == "", "c holds it, too"
 
 
-def test_a_replacement_whose_log_never_spoke_of_an_input_passed_nothing_on() -> None:
+def test_a_replacement_whose_log_names_no_row_of_an_input_has_passed_nothing_on() -> None:
     plan = graph("ab", "bc", sharing_depth=1)
     assert lost(plan, "a", b=HeldLogsReport(0, 1, [], [], incomplete={0: [0]})) == ""
 
 
-def test_a_replacement_depends_on_what_the_givers_of_its_log_knew() -> None:
-    """c gave b its log, and died before b had heard from a; d, which knows less of a, is no substitute."""
+def test_a_replacement_depends_on_the_logs_that_the_senders_of_its_own_log_held() -> None:
+    """c gave b its log, and died before b had received from a; d, which holds less of a's log, is no substitute."""
     plan = graph("ab", "bc", "cd", "bd")
     given = HeldLogsReport(0, 1, [], [], incomplete={0: [0]}, replayed=[0], needs={0: 9})
     known = [LogSegment(0, 0, 0, 0, 7, b"")]
@@ -150,7 +152,7 @@ def test_a_replacement_depends_on_what_the_givers_of_its_log_knew() -> None:
     assert orphans(plan, {task("a"), task("c")}, answers) == {}
 
 
-def test_the_story_names_who_depends_on_what() -> None:
+def test_the_reason_of_a_rollback_names_the_orphan_and_the_tasks_it_depends_on() -> None:
     plan = graph("ab", "bc", sharing_depth=1)
     dead = {task("a"), task("b")}
     found = orphans(plan, dead, {task("c"): survivor(plan, task("c"))})
@@ -169,21 +171,21 @@ def looped(failed: str, **answers: HeldLogsReport) -> str:
     return "".join(sorted(origin.vertex for origin in orphans(plan, dead, survivors)))
 
 
-def test_in_a_loop_each_task_that_lives_holds_the_log_of_all() -> None:
+def test_any_surviving_task_of_a_loop_holds_the_logs_of_all_its_tasks() -> None:
     assert looped("b") == looped("c") == looped("bc") == looped("abc") == ""
 
 
-def test_a_loop_of_which_no_task_lives_has_no_orphans_in_it() -> None:
+def test_a_loop_without_survivors_has_no_orphans() -> None:
     assert looped("bcd") == ""
 
 
-def test_a_task_behind_a_loop_that_lacks_its_logs_is_an_orphan() -> None:
+def test_a_task_after_a_loop_that_lacks_its_logs_is_an_orphan() -> None:
     plan = graph("ab", "bc", "cd", "cb")
     incomplete = {0: [plan.tasks.index(task("b")), plan.tasks.index(task("c"))]}
     assert looped("bc", d=survivor(plan, task("d"), incomplete=incomplete)) == "bc"
 
 
-def test_what_goes_round_a_loop_of_one_task_is_no_news_to_it() -> None:
+def test_a_loop_of_one_task_makes_it_no_orphan_of_itself() -> None:
     plan = graph("ab", "bb")
     claimed = survivor(plan, task("b"), logs_received={1: [0, 1]})
     assert orphans(plan, {task("a"), task("b")}, {task("b"): claimed}) == {}

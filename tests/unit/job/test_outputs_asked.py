@@ -1,4 +1,4 @@
-"""Outputs of causal sinks in rounds: whoever takes one over answers for it, before anybody replays."""
+"""Outputs of causal sinks in rounds: a process that takes one over reports its logs before any process replays."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def deployed() -> Stage:
     return stage
 
 
-def test_a_deployment_waits_for_what_outputs_hold() -> None:
+def test_a_deployment_waits_for_the_logs_in_the_outputs_of_causal_sinks() -> None:
     stage = Stage(causal())
     instructions = stage.start_up()
     ((process, sever),) = sent(instructions, Sever)
@@ -54,7 +54,7 @@ def test_a_deployment_waits_for_what_outputs_hold() -> None:
     assert stage.machine.state is JobState.RUNNING
 
 
-def test_a_replaced_sink_is_asked_with_the_survivors() -> None:
+def test_a_replaced_causal_sink_is_asked_together_with_the_survivors() -> None:
     stage = deployed()
     standby = stage.standby(SINK)
     instructions = stage.say(ProcessDied(stage.process(SINK), "killed"))
@@ -68,7 +68,7 @@ def test_a_replaced_sink_is_asked_with_the_survivors() -> None:
     assert (process, replay.log) == (standby, log)
 
 
-def test_logs_of_upstream_tasks_that_died_with_the_sink_come_from_its_output() -> None:
+def test_logs_of_upstream_tasks_that_failed_with_the_sink_come_from_its_output() -> None:
     stage = deployed()
     stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
     instructions = stage.say(ProcessDied(stage.process(SINK), "killed"))
@@ -89,7 +89,7 @@ def test_after_a_rollback_outputs_are_asked_again() -> None:
     assert receivers(stage.start_up(), Sever) == {stage.process(SINK)}
 
 
-def test_checkpoints_of_which_logs_speak_are_void_and_their_numbers_used_up() -> None:
+def test_checkpoints_named_in_held_logs_are_void_and_their_numbers_are_not_used_again() -> None:
     stage = Stage(causal())
     ((process, sever),) = sent(stage.start_up(), Sever)
     replays = sent(stage.say(HeldLogsReport(process, sever.round, [held(0, checkpoint=3)], [])), Replay)
@@ -99,7 +99,7 @@ def test_checkpoints_of_which_logs_speak_are_void_and_their_numbers_used_up() ->
     assert triggers == [4]
 
 
-def test_the_newest_checkpoint_that_a_log_names_is_found_wherever_it_stands() -> None:
+def test_the_newest_epoch_that_a_log_names_is_found_at_any_place() -> None:
     named = LogSegment(1, 4, 10, 10, 2, encode([InputOrder(0, 1), Abort(7)]))
     later = LogSegment(1, 9, 10, 10, 1, encode([InputOrder(0, 1)]))
 
@@ -111,7 +111,7 @@ def test_the_newest_checkpoint_that_a_log_names_is_found_wherever_it_stands() ->
     assert newest(later) == 9
 
 
-def test_what_is_known_already_is_not_void() -> None:
+def test_a_checkpoint_that_is_already_pending_does_not_become_void() -> None:
     completed = CompletedCheckpoint(chain(), None, "", "")
     checkpoints = CoordinatedCheckpoints(CoordinatorContext(chain(), JobPolicy(), completed, 1))
     checkpoints.trigger(final=False)

@@ -1,4 +1,4 @@
-"""What the coordinator asks of a checkpoint protocol, beyond what the aligned one needs."""
+"""What the coordinator requires of a checkpoint protocol, beyond the aligned one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def staged(protocol: type[CoordinatedCheckpoints]) -> Stage:
     return stage
 
 
-def test_condemned_survivors_join_the_failed_tasks_and_begin_where_they_are() -> None:
+def test_condemned_survivors_restart_in_their_processes_together_with_the_failed_tasks() -> None:
     stage = staged(SinkGoesBack)
     source, sink = stage.process(SOURCE), stage.process(SINK)
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
@@ -56,7 +56,7 @@ def test_condemned_survivors_join_the_failed_tasks_and_begin_where_they_are() ->
     assert RolledBack not in happened(stage.told)
 
 
-def test_snapshots_that_do_not_fit_give_the_checkpoint_up() -> None:
+def test_snapshots_that_do_not_fit_together_abort_the_checkpoint() -> None:
     stage = staged(NothingFits)
     assert sent(stage.wait(6 * SECOND_US), TriggerCheckpoint)
     instructions = stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
@@ -65,11 +65,11 @@ def test_snapshots_that_do_not_fit_give_the_checkpoint_up() -> None:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_protocol_that_a_setting_may_choose_has_both_sides(name: str) -> None:
+def test_a_protocol_that_settings_can_choose_has_a_job_side_and_a_task_side(name: str) -> None:
     assert callable(JOB_SIDES.of(name))
     assert callable(TASK_SIDES.of(name))
 
 
-def test_a_protocol_that_is_not_registered_is_named() -> None:
+def test_an_unregistered_protocol_is_named_in_the_error() -> None:
     with pytest.raises(SettingError, match="there is no checkpoint protocol 'unheard-of': choose one of"):
         Stage(replace(chain(), protocol="unheard-of"))

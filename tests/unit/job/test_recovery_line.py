@@ -1,4 +1,4 @@
-"""Snapshots that tasks take alone where nothing is logged: what counts, who goes back, and how far."""
+"""Snapshots that tasks take alone without logs: which count, which tasks go back, and how far."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def snapshot(stage: Stage, task: TaskId, epoch: int, taken: int = 0, cut: int = 
 
 
 def counted(stage: Stage) -> tuple[dict[str, list[int]], list[JobInstruction]]:
-    """The manifest that is written after a while: by task the snapshots that it names; and what is told then."""
+    """The manifest that is written after a while: by task the snapshots that it names; and the messages sent then."""
     return adopted(stage, stage.wait(SECOND_US // 5))
 
 
@@ -80,18 +80,18 @@ def with_a_line() -> Stage:
     return stage
 
 
-def test_nothing_counts_before_a_line_has_a_snapshot_of_each_task() -> None:
+def test_no_manifest_is_written_before_a_recovery_line_has_a_snapshot_of_each_task() -> None:
     stage = deployed()
     snapshot(stage, MIDDLE, 1, taken=5, cut=5)
     snapshot(stage, SINK, 2, taken=5)
     snapshot(stage, SOURCE, 3, cut=4)
-    assert of(stage.wait(SECOND_US), WriteManifest) == [], "what the middle has taken the source would send anew"
+    assert of(stage.wait(SECOND_US), WriteManifest) == [], "the source would send again what the middle has taken"
     snapshot(stage, SOURCE, 4, cut=9)
     named, _ = counted(stage)
     assert named == {"source": [4], "middle": [1], "sink": [2]}
 
 
-def test_snapshots_ahead_of_the_line_are_named_but_nothing_is_committed_or_dropped_for_them() -> None:
+def test_snapshots_ahead_of_the_line_are_in_the_manifest_but_commit_and_truncate_nothing() -> None:
     stage = deployed()
     snapshot(stage, SOURCE, 1, cut=10)
     snapshot(stage, MIDDLE, 2, taken=10, cut=10)
@@ -109,7 +109,7 @@ def test_snapshots_ahead_of_the_line_are_named_but_nothing_is_committed_or_dropp
     assert completes(third) == {stage.process(task): epoch for task, epoch in ((SOURCE, 6), (MIDDLE, 4), (SINK, 5))}
 
 
-def test_tasks_behind_a_failed_one_go_back_with_it_and_those_before_it_go_on() -> None:
+def test_tasks_downstream_of_a_failed_one_go_back_with_it_and_those_upstream_continue() -> None:
     stage = with_a_line()
     source, sink = stage.process(SOURCE), stage.process(SINK)
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
@@ -124,7 +124,7 @@ def test_tasks_behind_a_failed_one_go_back_with_it_and_those_before_it_go_on() -
     assert RolledBack not in happened(stage.told)
 
 
-def test_a_replacement_ahead_of_the_line_commits_and_covers_what_the_line_does() -> None:
+def test_a_replacement_ahead_of_the_line_commits_and_truncates_only_as_far_as_the_line() -> None:
     stage = with_a_line()
     begun = stage.say(ProcessDied(stage.process(SINK), "killed"))
     (restore,) = [message.restore for _, message in sent(begun, Promote)]
@@ -132,7 +132,7 @@ def test_a_replacement_ahead_of_the_line_commits_and_covers_what_the_line_does()
     assert restore.fallback == Fallback(3, {"sink": [b"3"]}, [10])
 
 
-def test_before_tasks_go_back_behind_a_snapshot_it_is_written_that_it_counts_no_more() -> None:
+def test_snapshots_that_are_given_up_leave_the_manifest_before_tasks_go_back() -> None:
     stage = with_a_line()
     instructions = stage.say(ProcessDied(stage.process(SOURCE), "killed"))
     assert sent(instructions, Promote) == []
@@ -144,7 +144,7 @@ def test_before_tasks_go_back_behind_a_snapshot_it_is_written_that_it_counts_no_
     assert restarts == {1, 2, 3}
 
 
-def test_epochs_go_on_behind_those_of_snapshots_that_were_given_up() -> None:
+def test_epochs_continue_after_those_of_snapshots_that_were_given_up() -> None:
     stage = with_a_line()
     adopted(stage, stage.say(ProcessDied(stage.process(SOURCE), "killed")))
     replays = [message for _, message in sent(stage.start_up(), Replay)]
@@ -152,7 +152,7 @@ def test_epochs_go_on_behind_those_of_snapshots_that_were_given_up() -> None:
     assert all(message.aborted and message.aborted[0] >= 5 for message in replays)
 
 
-def test_a_failure_before_anything_counts_sends_tasks_back_to_the_start() -> None:
+def test_a_failure_before_the_first_line_sends_tasks_back_to_the_start() -> None:
     stage = deployed()
     snapshot(stage, MIDDLE, 1, taken=5, cut=5)
     instructions = stage.say(ProcessDied(stage.process(SINK), "killed"))
@@ -168,15 +168,15 @@ def test_the_whole_job_resumes_from_the_line() -> None:
     assert {message.restore.checkpoint for _, message in sent(stage.told, Promote)} == {1, 2, 3}
 
 
-def test_another_coordinator_knows_the_line_and_what_is_ahead_of_it() -> None:
+def test_a_new_coordinator_reads_the_line_and_the_snapshots_ahead_of_it_from_the_manifest() -> None:
     (*_, write) = of(with_a_line().told, WriteManifest)
     machine = Stage(PLAN, JobPolicy(), write.manifest, roster={}).machine
     assert [machine._protocol.epoch(task) for task in PLAN.tasks] == [1, 4, 5]
     assert [machine._protocol.complete_message(task).checkpoint for task in PLAN.tasks] == [1, 2, 3]
 
 
-def test_another_coordinator_sends_back_who_still_runs_behind_a_process_that_is_promoted() -> None:
-    """The one before had told the process of the failed task, and not those behind it."""
+def test_a_new_coordinator_sends_back_tasks_that_still_run_after_a_promoted_one() -> None:
+    """The lost coordinator had promoted the process of the failed task, but had not reached those after it."""
     (*_, write) = of(with_a_line().told, WriteManifest)
     stage = Stage(PLAN, JobPolicy(), write.manifest, generation=2, roster={1: SOURCE, 2: MIDDLE, 3: SINK})
     for number in (1, 2, 3):
@@ -196,7 +196,7 @@ def test_another_coordinator_sends_back_who_still_runs_behind_a_process_that_is_
     assert RolledBack not in happened(stage.told)
 
 
-def test_another_coordinator_sends_back_processes_that_are_promoted_behind_a_task_that_died_meanwhile() -> None:
+def test_a_new_coordinator_sends_back_promoted_tasks_after_one_that_has_died() -> None:
     """None runs, and yet the job is not deployed for the first time: their attempts are not the first ones."""
     (*_, write) = of(with_a_line().told, WriteManifest)
     stage = Stage(PLAN, JobPolicy(), write.manifest, generation=2, roster={1: SOURCE, 2: MIDDLE, 3: SINK})
@@ -213,7 +213,7 @@ def test_another_coordinator_sends_back_processes_that_are_promoted_behind_a_tas
     assert restored == {stage.process(SOURCE): 1, stage.process(MIDDLE): 2, stage.process(SINK): 3}
 
 
-def test_where_memory_is_short_all_tasks_are_called_until_the_line_has_passed_its_receivers() -> None:
+def test_when_memory_is_short_all_tasks_are_called_until_the_line_has_passed_the_receivers() -> None:
     stage = with_a_line()
     everybody = {stage.process(task) for task in PLAN.tasks}
     assert receivers(stage.say(RequestCheckpoint(stage.process(SOURCE))), TriggerCheckpoint) == everybody
@@ -228,7 +228,7 @@ def test_where_memory_is_short_all_tasks_are_called_until_the_line_has_passed_it
     assert receivers(moved, TriggerCheckpoint) == set()
 
 
-def test_a_snapshot_is_counted_once_however_long_it_waits_for_a_line() -> None:
+def test_a_snapshot_that_waits_long_for_a_line_is_counted_once() -> None:
     stage = deployed()
     snapshot(stage, MIDDLE, 1, taken=5, cut=5)
     stage.wait(SECOND_US // 5)
@@ -251,10 +251,10 @@ def test_snapshots_before_the_first_line_are_invalid_when_their_tasks_go_back_to
     stage.start_up()
     stage.say(ProcessDied(stage.process(SOURCE), "killed"))
     stage.start_up()
-    assert WentBack(tasks=3, invalid=0, durable=3) in reported(stage.told), "given up before"
+    assert WentBack(tasks=3, invalid=0, durable=3) in reported(stage.told), "counted when they were given up"
 
 
-def test_standbys_load_what_their_tasks_go_back_to() -> None:
+def test_standbys_load_the_snapshots_that_their_tasks_go_back_to() -> None:
     stage = with_a_line()
     _, told = adopted(stage, stage.say(ProcessDied(stage.process(SOURCE), "killed")))
     assert {m.restore.checkpoint for _, m in sent(told, Prepare)} >= {2, 3}
@@ -269,7 +269,7 @@ def finished(task: TaskId, epoch: int) -> TaskHandle:
 
 
 @pytest.mark.parametrize("rollback", [False, True])
-def test_an_ended_job_that_is_run_again_takes_a_last_checkpoint_at_once(rollback: bool) -> None:
+def test_a_finished_job_that_is_run_again_takes_a_last_checkpoint_at_once(rollback: bool) -> None:
     plan = replace(chain(0 if rollback else -1), protocol=UNCOORDINATED, rollback=rollback)
     ended = [finished(task, epoch) for task, epoch in ((SOURCE, 5), (MIDDLE, 6), (SINK, 7))]
     manifest = Stage(plan).machine._completed.next(9, 1, ended)
@@ -294,7 +294,7 @@ def test_without_an_interval_the_coordinator_pauses_while_a_manifest_is_written(
     assert stage.machine.wake_us > stage.now_us
 
 
-def test_a_task_that_takes_no_snapshot_has_the_others_take_no_more_than_one_a_second() -> None:
+def test_a_task_without_snapshots_makes_the_others_take_at_most_one_a_second() -> None:
     stage = with_a_line()
     stage.say(RequestCheckpoint(stage.process(SOURCE)))
     calls = 0

@@ -64,14 +64,14 @@ def test_deployment_is_a_round_without_survivors() -> None:
     assert stage.machine.state is JobState.RUNNING
 
 
-def test_nobody_is_promoted_before_every_task_has_a_process() -> None:
+def test_no_process_is_promoted_before_every_task_has_one() -> None:
     stage = Stage()
     some = [i.process for i in of(stage.told, StartProcess) if i.task != SINK]
     assert len(some) == 4
     assert receivers(stage.told, Promote) == set()
 
 
-def test_a_failed_task_is_its_standby_and_survivors_are_asked_before_it_replays() -> None:
+def test_a_standby_is_promoted_at_once_and_replays_after_the_survivors_have_answered() -> None:
     stage = deployed()
     standby, others = stage.standby(MIDDLE), {stage.process(SOURCE), stage.process(SINK)}
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
@@ -82,7 +82,7 @@ def test_a_failed_task_is_its_standby_and_survivors_are_asked_before_it_replays(
     assert stage.machine.state is JobState.RUNNING
 
 
-def test_only_receivers_of_the_failed_task_subscribe_anew() -> None:
+def test_only_receivers_of_the_failed_task_subscribe_again() -> None:
     stage = deployed()
     severs = dict(sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever))
     assert severs[stage.process(SOURCE)].replacements == []
@@ -90,7 +90,7 @@ def test_only_receivers_of_the_failed_task_subscribe_anew() -> None:
     assert (peer.address, peer.attempt) == (f"host:{stage.process(MIDDLE)}", Attempt(1, 2))
 
 
-def test_a_standby_that_cannot_load_the_newest_checkpoint_is_told_of_and_goes_on_standing_by() -> None:
+def test_a_standby_that_cannot_load_the_newest_checkpoint_is_reported_and_can_still_be_promoted() -> None:
     stage = deployed(policy=JobPolicy(checkpoint_interval_us=SECOND_US))
     stage.wait(SECOND_US)
     stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
@@ -103,19 +103,19 @@ def test_a_standby_that_cannot_load_the_newest_checkpoint_is_told_of_and_goes_on
     assert [process for process, _ in promoted] == [standby]
 
 
-def test_a_standby_that_was_too_slow_for_a_checkpoint_is_no_news() -> None:
+def test_a_standby_that_was_too_slow_to_load_a_checkpoint_is_not_reported() -> None:
     stage = deployed()
     assert stage.say(NotPrepared(stage.standby(MIDDLE), 7, "reclaimed")) == []
 
 
-def test_a_used_standby_is_replaced() -> None:
+def test_a_promoted_standby_is_replaced_by_a_new_one() -> None:
     stage = deployed()
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
     instructions = stage.answer(sent(instructions, Sever))
     assert [i.task for i in of(instructions, StartProcess)] == [MIDDLE]
 
 
-def test_a_second_death_restarts_the_round() -> None:
+def test_a_second_failure_restarts_the_round() -> None:
     stage = deployed()
     first = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever)
     second = stage.say(ProcessDied(stage.process(SINK), "killed"))
@@ -126,7 +126,7 @@ def test_a_second_death_restarts_the_round() -> None:
     assert receivers(replays, Replay) == {stage.process(MIDDLE), stage.process(SINK)}
 
 
-def test_a_replacement_that_dies_is_replaced_by_another_attempt() -> None:
+def test_a_replacement_that_fails_is_replaced_by_a_later_attempt() -> None:
     stage = deployed()
     stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
@@ -136,7 +136,7 @@ def test_a_replacement_that_dies_is_replaced_by_another_attempt() -> None:
     assert [m.attempt for _, m in sent(instructions, Promote)] == [Attempt(1, 3)]
 
 
-def test_the_loss_of_a_standby_touches_nobody_else() -> None:
+def test_the_loss_of_a_standby_affects_no_other_process() -> None:
     stage = deployed()
     instructions = stage.say(ProcessDied(stage.standby(MIDDLE), "killed"))
     assert happened(instructions) == [StandbyLost]
@@ -144,7 +144,7 @@ def test_the_loss_of_a_standby_touches_nobody_else() -> None:
     assert len(instructions) == 2
 
 
-def test_what_a_fenced_process_says_is_ignored() -> None:
+def test_messages_of_a_fenced_process_are_ignored() -> None:
     stage = deployed()
     gone = stage.process(MIDDLE)
     stage.say(ProcessDied(gone, "killed"))
@@ -173,14 +173,14 @@ def test_survivors_that_have_received_nothing_are_no_orphans() -> None:
     assert receivers(replays, Replay) == {stage.process(SOURCE), stage.process(MIDDLE)}
 
 
-def test_a_job_that_prefers_availability_starts_orphaned_tasks_anew_and_says_so() -> None:
+def test_a_job_that_prefers_availability_restarts_orphaned_tasks_without_log_and_reports_it() -> None:
     stage = deployed(chain(sharing_depth=1), JobPolicy(availability=True))
     stage.say(ProcessDied(stage.process(SOURCE), "killed"))
     first = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever)
     instructions = stage.answer(first, depends=[0])
     assert happened(instructions) == [RestartedWithoutLog]
     second = dict(sent(instructions, Sever))
-    assert second.keys() == {stage.process(t) for t in (SOURCE, MIDDLE, SINK)}, "replacements are told, too"
+    assert second.keys() == {stage.process(t) for t in (SOURCE, MIDDLE, SINK)}, "replacements are severed, too"
     assert [peer.reset for peer in second[stage.process(SINK)].replacements] == [True]
     replays = dict(sent(stage.answer(list(second.items()), depends=[0]), Replay))
     assert replays.keys() == {stage.process(SOURCE), stage.process(MIDDLE)}
@@ -189,7 +189,7 @@ def test_a_job_that_prefers_availability_starts_orphaned_tasks_anew_and_says_so(
     }
 
 
-def test_who_received_what_was_sent_anew_starts_anew_itself_until_a_checkpoint_is_complete() -> None:
+def test_receivers_of_a_task_that_restarted_without_log_restart_so_too_until_a_checkpoint() -> None:
     stage = deployed(chain(sharing_depth=1), JobPolicy(availability=True, checkpoint_interval_us=SECOND_US))
     stage.say(ProcessDied(stage.process(SOURCE), "killed"))
     restart_without_log = stage.answer(
@@ -207,7 +207,7 @@ def test_who_received_what_was_sent_anew_starts_anew_itself_until_a_checkpoint_i
     assert RestartedWithoutLog not in happened(stage.say(ProcessDied(stage.process(SINK), "killed")))
 
 
-def test_consecutive_failures_within_the_sharing_depth_are_healed() -> None:
+def test_consecutive_failures_within_the_sharing_depth_cause_no_rollback() -> None:
     stage = deployed(chain(sharing_depth=2))
     stage.say(ProcessDied(stage.process(SOURCE), "killed"))
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
@@ -216,7 +216,7 @@ def test_consecutive_failures_within_the_sharing_depth_are_healed() -> None:
     assert receivers(replays, Replay) == {stage.process(SOURCE), stage.process(MIDDLE)}
 
 
-def test_a_divergence_is_rolled_back_and_given_up_when_that_does_not_help() -> None:
+def test_a_divergence_is_rolled_back_and_ends_the_job_after_too_many_rollbacks() -> None:
     stage = deployed(policy=JobPolicy(rollbacks_max=2))
     ends: list[EndJob] = []
     for _ in range(3):
@@ -228,14 +228,14 @@ def test_a_divergence_is_rolled_back_and_given_up_when_that_does_not_help() -> N
 
 
 @pytest.mark.parametrize(("error", "ends"), [("UserCodeError", True), ("CodecError", False)])
-def test_the_remedy_of_an_error_decides(error: str, ends: bool) -> None:
+def test_the_remedy_of_an_error_decides_whether_the_job_ends(error: str, ends: bool) -> None:
     stage = deployed()
     instructions = stage.say(Failed(stage.process(MIDDLE), error, "no"))
     assert [end.error for end in of(instructions, EndJob)] == ([error] if ends else [])
     assert (receivers(instructions, Promote) == set()) == ends
 
 
-def test_a_task_that_every_replacement_fails_at_ends_the_job_with_its_error() -> None:
+def test_an_error_in_every_replacement_of_a_task_ends_the_job() -> None:
     stage = deployed(policy=JobPolicy(checkpoint_interval_us=0, recoveries_max=2))
     for _ in range(2):
         instructions = stage.say(Failed(stage.process(MIDDLE), "CodecError", "middle[0]: a frame cannot be read"))
@@ -246,14 +246,14 @@ def test_a_task_that_every_replacement_fails_at_ends_the_job_with_its_error() ->
     assert end == EndJob("CodecError", "middle[0]: a frame cannot be read")
 
 
-def test_a_suspect_is_asked_and_not_replaced() -> None:
+def test_a_suspected_process_is_pinged_and_not_replaced() -> None:
     stage = deployed()
     instructions = stage.say(Suspect(stage.process(SINK), MIDDLE))
     assert receivers(instructions, Ping) == {stage.process(MIDDLE)}
     assert len(instructions) == 1
 
 
-def test_how_far_a_replacement_is_is_reported() -> None:
+def test_the_progress_of_a_replacement_is_reported() -> None:
     """A first new effect may come while frames that the predecessor was sent are still being taken."""
     stage = deployed()
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
@@ -263,7 +263,7 @@ def test_how_far_a_replacement_is_is_reported() -> None:
     assert reported(stage.say(Running(replacement, 2, 17))) == [Replayed(MIDDLE, 17)]
 
 
-def test_a_task_that_still_replays_starts_anew_when_a_task_before_it_does() -> None:
+def test_a_replaying_task_restarts_without_log_when_an_upstream_task_does() -> None:
     """Its log is of frames that will not be sent again."""
     stage = deployed(chain(sharing_depth=1), JobPolicy(availability=True, checkpoint_interval_us=0))
     own = LogSegment(1, 0, 0, 0, 1, encode([InputOrder(0, 1)]))

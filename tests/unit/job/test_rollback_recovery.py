@@ -64,7 +64,7 @@ def gone_back_but_for_the_sink(stage: Stage) -> int:
     return awaited
 
 
-def test_all_tasks_go_back_when_one_has_failed_and_no_survivor_is_asked() -> None:
+def test_one_failure_sends_all_tasks_back_and_asks_no_survivor() -> None:
     stage = deployed(plan())
     source, middle, sink = (stage.process(task) for task in (SOURCE, MIDDLE, SINK))
     standby = stage.standby(MIDDLE)
@@ -84,7 +84,7 @@ def test_all_tasks_go_back_when_one_has_failed_and_no_survivor_is_asked() -> Non
     assert all(not replay.log for _, replay in sent(up, Replay))
 
 
-def test_the_job_has_restarted_once_all_tasks_have_had_an_effect() -> None:
+def test_the_restart_is_reported_once_all_tasks_have_had_an_effect() -> None:
     stage = deployed(plan())
     stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
     stage.start_up()
@@ -94,7 +94,7 @@ def test_the_job_has_restarted_once_all_tasks_have_had_an_effect() -> None:
     assert happened(stage.say(NewEffect(stage.process(SOURCE)))) == []
 
 
-def test_what_was_a_task_before_says_nothing_any_more() -> None:
+def test_messages_of_a_process_that_was_a_task_before_the_rollback_are_ignored() -> None:
     stage = deployed(plan())
     source = stage.process(SOURCE)
     stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
@@ -103,7 +103,7 @@ def test_what_was_a_task_before_says_nothing_any_more() -> None:
     assert stage.say(ProcessDied(source, "it has stopped")) == []
 
 
-def test_a_task_that_cannot_begin_where_it_is_is_replaced_by_its_standby() -> None:
+def test_a_task_that_cannot_restart_in_its_process_is_replaced_by_its_standby() -> None:
     stage = deployed(plan())
     standby = stage.standby(SINK)
     begins = gone_back_but_for_the_sink(stage)
@@ -113,7 +113,7 @@ def test_a_task_that_cannot_begin_where_it_is_is_replaced_by_its_standby() -> No
     assert Deployed in happened(instructions)
 
 
-def test_a_host_process_that_is_silent_is_not_waited_for_as_long_as_one_that_starts() -> None:
+def test_a_silent_host_process_is_given_up_earlier_than_one_that_starts() -> None:
     policy = JobPolicy(checkpoint_interval_us=0, heartbeat_timeout_us=2 * SECOND_US, heartbeat_us=0)
     stage = deployed(plan(), policy)
     standby = stage.standby(SINK)
@@ -151,7 +151,7 @@ def test_a_rollback_waits_for_the_manifest_that_is_being_written() -> None:
     assert {promote.restore.checkpoint for _, promote in sent(stage.start_up(), Promote)} == {1}
 
 
-def test_a_new_coordinator_rolls_back_for_a_task_that_died_without_one() -> None:
+def test_a_new_coordinator_rolls_back_for_a_task_that_died_before_the_takeover() -> None:
     stage = Stage(plan(), generation=2, roster=ROSTER)
     stage.say(ProcessDied(2, "killed"))
     instructions = answer(stage, *[present for present in all_well() if present.process != 2])
@@ -160,7 +160,7 @@ def test_a_new_coordinator_rolls_back_for_a_task_that_died_without_one() -> None
     assert {wish.task for reuse, wish in asked_for(instructions).items() if reuse in (1, 3)} == {SOURCE, SINK}
 
 
-def test_a_standby_that_shares_a_host_process_is_not_passed_over_for_one_that_has_to_start() -> None:
+def test_a_standby_in_a_shared_host_process_is_promoted_before_a_process_that_has_to_start() -> None:
     stage = Stage(plan())
     for wish in of(stage.told, StartProcess):
         stage.say(Started(wish.process, "somewhere", host_process=9 if wish.shares else 0))

@@ -1,4 +1,4 @@
-"""Standbys that share a home: who is chosen, who leaves when, and who comes instead."""
+"""Standbys that share a host process: which one is promoted, when the others leave, and what replaces them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def started(stage: Stage, host_processes: Mapping[int, int]) -> list[JobInstruct
 def deployed(
     host_processes: Mapping[int, int] | None = None, plan: PhysicalPlan | None = None, policy: JobPolicy | None = None
 ) -> Stage:
-    """1 to 3 are the tasks; what comes after them stands by, all in one home unless ``host_processes`` says else."""
+    """1 to 3 are the tasks; later ones stand by, all in one host unless ``host_processes`` differs."""
     stage = Stage(plan, policy)
     started(stage, {1: 1, 2: 2, 3: 3, **(host_processes or {4: HOME, 5: HOME, 6: HOME})})
     assert stage.machine.state is JobState.RUNNING
@@ -44,7 +44,7 @@ def deployed(
 
 
 def recovered(stage: Stage, *failed: TaskId) -> list[JobInstruction]:
-    """What follows when these tasks have failed and all survivors have answered."""
+    """The instructions after these tasks have failed and all survivors have answered."""
     since = len(stage.told)
     severs = [sent(stage.say(ProcessDied(stage.process(task), "killed")), Sever) for task in failed]
     stage.answer(severs[-1])
@@ -57,26 +57,26 @@ def with_standbys(number: int) -> PhysicalPlan:
     return replace(plan, vertices=tuple(replace(vertex, standbys=number) for vertex in plan.vertices))
 
 
-def test_only_standbys_may_share_a_host() -> None:
+def test_only_standbys_may_share_a_host_process() -> None:
     stage = Stage()
     asked = {i.process: i.shares for i in of(stage.told, StartProcess)}
     assert asked == {1: False, 2: False, 3: False, 4: True, 5: True, 6: True}
 
 
-def test_a_job_begins_with_processes_of_their_own_though_a_shared_home_is_up_first() -> None:
+def test_a_job_starts_with_unshared_processes_although_a_shared_one_is_up_first() -> None:
     stage = Stage()
     assert sent(started(stage, {4: HOME, 5: HOME, 6: HOME, 1: 1, 2: 2}), Promote) == []
     assert receivers(started(stage, {3: 3}), Promote) == {1, 2, 3}
 
 
 def replaced(stage: Stage, instructions: Sequence[JobInstruction]) -> list[JobInstruction]:
-    """Whoever was asked for comes up, all in another home; what follows."""
+    """All requested processes start, in another host; the instructions after that."""
     since = len(stage.told)
     started(stage, {i.process: THIRD for i in of(instructions, StartProcess)})
     return stage.told[since:]
 
 
-def test_when_a_standby_becomes_its_task_the_others_are_replaced_at_the_end_of_the_round() -> None:
+def test_when_a_standby_is_promoted_the_others_of_its_host_are_replaced_after_the_round() -> None:
     stage = deployed()
     severs = sent(stage.say(ProcessDied(2, "killed")), Sever)
     before = len(stage.told)
@@ -88,14 +88,14 @@ def test_when_a_standby_becomes_its_task_the_others_are_replaced_at_the_end_of_t
     assert of(stage.told[before:], DismissProcess) == [], "until then they may be needed"
 
 
-def test_while_survivors_are_asked_nobody_is_replaced_who_may_be_needed() -> None:
+def test_standbys_that_a_round_may_still_need_are_not_replaced_before_its_end() -> None:
     stage = deployed({4: HOME, 5: HOME})
     severs = sent(stage.say(ProcessDied(2, "killed")), Sever)
     assert of(started(stage, {6: HOME}), StartProcess) == []
     assert len(of(stage.answer(severs), StartProcess)) == 3
 
 
-def test_they_leave_when_their_replacements_are_up() -> None:
+def test_standbys_leave_the_host_of_a_task_when_their_replacements_have_started() -> None:
     stage = deployed()
     asked = {i.task: i.process for i in of(recovered(stage, MIDDLE), StartProcess)}
     instructions = started(stage, {asked[SINK]: OTHER})
@@ -106,7 +106,7 @@ def test_they_leave_when_their_replacements_are_up() -> None:
     assert [i.process for i in of(started(stage, {asked[SOURCE]: OTHER}), DismissProcess)] == [4]
 
 
-def test_they_leave_when_their_replacements_have_the_state_that_they_have() -> None:
+def test_standbys_leave_the_host_of_a_task_when_their_replacements_have_loaded_the_same_state() -> None:
     stage = deployed(policy=JobPolicy(checkpoint_interval_us=SECOND_US))
     stage.wait(SECOND_US)
     stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
@@ -117,7 +117,7 @@ def test_they_leave_when_their_replacements_have_the_state_that_they_have() -> N
     assert [i.process for i in of(stage.say(Prepared(asked[SINK], 1)), DismissProcess)] == [6]
 
 
-def test_who_has_not_left_yet_becomes_its_task_where_it_is() -> None:
+def test_a_standby_that_has_not_left_yet_is_promoted_in_place() -> None:
     stage = deployed()
     recovered(stage, MIDDLE)
     instructions = recovered(stage, SINK)
@@ -125,29 +125,29 @@ def test_who_has_not_left_yet_becomes_its_task_where_it_is() -> None:
     assert [i.task for i in of(instructions, StartProcess)] == [], "its standby is on its way"
 
 
-def test_a_standby_that_dies_before_it_has_left_has_been_replaced() -> None:
+def test_a_standby_that_dies_before_it_has_left_is_not_replaced_again() -> None:
     stage = deployed()
     recovered(stage, MIDDLE)
     assert of(stage.say(ProcessDied(6, "killed")), StartProcess) == []
 
 
-def test_what_a_standby_says_that_has_left_is_ignored() -> None:
+def test_messages_of_a_standby_that_has_left_are_ignored() -> None:
     stage = deployed()
     replaced(stage, recovered(stage, MIDDLE))
     assert stage.say(ProcessDied(4, "it has stopped")) == []
 
 
-def test_who_shares_no_home_with_a_task_stays() -> None:
+def test_a_standby_that_shares_no_host_with_a_task_stays() -> None:
     stage = deployed({4: HOME, 5: HOME, 6: OTHER})
     assert [i.process for i in of(replaced(stage, recovered(stage, MIDDLE)), DismissProcess)] == [4]
 
 
-def test_standbys_that_share_nothing_stay() -> None:
+def test_standbys_that_share_no_host_stay() -> None:
     stage = deployed({4: 0, 5: 0, 6: 0})
     assert of(replaced(stage, recovered(stage, MIDDLE)), DismissProcess) == []
 
 
-def test_two_that_become_tasks_in_one_round_stay_together() -> None:
+def test_two_standbys_promoted_in_one_round_stay_in_their_host() -> None:
     stage = deployed()
     stage.say(ProcessDied(2, "killed"))
     severs = sent(stage.say(ProcessDied(3, "killed")), Sever)
@@ -156,7 +156,7 @@ def test_two_that_become_tasks_in_one_round_stay_together() -> None:
     assert [i.process for i in of(replaced(stage, instructions), DismissProcess)] == [4]
 
 
-def test_two_tasks_that_fail_go_to_two_homes_if_they_can() -> None:
+def test_two_failed_tasks_get_replacements_in_different_hosts_if_possible() -> None:
     """Of two standbys each, 4 and 6 share a home, and so do 5 and 7."""
     stage = deployed({4: HOME, 6: HOME, 8: 8, 5: OTHER, 7: OTHER, 9: 9}, with_standbys(2))
     instructions = recovered(stage, SOURCE, MIDDLE)
@@ -164,8 +164,8 @@ def test_two_tasks_that_fail_go_to_two_homes_if_they_can() -> None:
     assert {i.process for i in of(replaced(stage, instructions), DismissProcess)} == {5, 6}
 
 
-def test_the_death_of_a_home_is_the_death_of_all_who_share_it() -> None:
-    """The platform tells of each."""
+def test_the_death_of_a_host_loses_all_its_standbys() -> None:
+    """The platform reports each death."""
     stage = deployed()
     for number in (4, 5, 6):
         assert happened(stage.say(ProcessDied(number, "killed"))) == [StandbyLost]
@@ -173,7 +173,7 @@ def test_the_death_of_a_home_is_the_death_of_all_who_share_it() -> None:
     assert [i.task for i in of(stage.told, StartProcess)][-3:] == [SOURCE, MIDDLE, SINK]
 
 
-def test_a_standby_that_comes_up_in_the_home_of_a_task_leaves_again() -> None:
+def test_a_standby_that_starts_in_the_host_of_a_task_leaves_again() -> None:
     stage = deployed()
     late = [i.process for i in of(recovered(stage, MIDDLE), StartProcess) if i.task == SINK]
     instructions = started(stage, {late[0]: HOME})
@@ -183,7 +183,7 @@ def test_a_standby_that_comes_up_in_the_home_of_a_task_leaves_again() -> None:
     assert {i.process for i in of(replaced(stage, instructions), DismissProcess)} == {6, *late}
 
 
-def test_a_successor_has_standbys_leave_that_its_predecessor_had_not_got_to() -> None:
+def test_a_new_coordinator_dismisses_standbys_that_its_predecessor_had_not_dismissed() -> None:
     stage = Stage(generation=2, roster=TASKS)
     for number, host_process in {1: 1, 2: 0, 3: 3, 4: HOME, 5: HOME, 6: HOME}.items():
         if number == 2:

@@ -14,7 +14,7 @@ def asked_for(stage: Stage) -> list[StartProcess]:
     return of(stage.told, StartProcess)
 
 
-def test_a_job_whose_processes_never_start_ends_and_says_which_and_what_to_do() -> None:
+def test_a_job_whose_processes_never_start_ends_and_names_the_tasks_and_the_remedy() -> None:
     stage = Stage(policy=PATIENT)
     assert of(stage.wait(60 * SECOND_US - 1), EndJob) == []
     (end,) = of(stage.wait(1), EndJob)
@@ -34,7 +34,7 @@ def test_only_the_tasks_without_any_process_are_named() -> None:
     assert end.message.startswith("sink[0] could not be started: ")
 
 
-def test_a_slow_cluster_is_waited_for_as_long_as_something_comes_up() -> None:
+def test_a_slow_cluster_has_time_as_long_as_processes_start() -> None:
     stage = Stage(policy=PATIENT)
     for process in asked_for(stage):
         assert of(stage.wait(50 * SECOND_US), EndJob) == []
@@ -42,7 +42,7 @@ def test_a_slow_cluster_is_waited_for_as_long_as_something_comes_up() -> None:
     assert Deployed in happened(stage.told)
 
 
-def test_each_process_that_comes_up_is_reported_until_the_job_is_deployed() -> None:
+def test_each_process_that_starts_is_reported_until_the_job_is_deployed() -> None:
     stage = Stage(policy=PATIENT)
     for process in asked_for(stage):
         stage.say(Started(process.process, "somewhere"))
@@ -56,7 +56,7 @@ def test_each_process_that_comes_up_is_reported_until_the_job_is_deployed() -> N
     assert (found[-1].missing, found[-1].awaited) == (0, None)
 
 
-def test_a_standby_that_never_starts_is_asked_for_anew_and_the_job_goes_on() -> None:
+def test_a_standby_that_never_starts_is_requested_again_and_the_job_continues() -> None:
     stage = Stage(policy=PATIENT)
     late = asked_for(stage)[-1]
     for process in asked_for(stage)[:-1]:

@@ -52,7 +52,7 @@ def test_a_checkpoint_is_taken_at_once_and_its_commit_ends_the_job() -> None:
     assert reported(instructions) == [Finished(stopped=True)]
 
 
-def test_a_checkpoint_that_was_triggered_before_is_not_the_last() -> None:
+def test_a_checkpoint_triggered_before_the_request_is_not_the_last() -> None:
     stage = deployed(policy=JobPolicy(SECOND_US, heartbeat_timeout_us=1_000 * SECOND_US))
     stage.wait(SECOND_US)
     assert sent(stage.say(StopRequested()), TriggerCheckpoint) == []
@@ -69,7 +69,7 @@ def test_a_second_request_changes_nothing() -> None:
     assert ended(stage, 1) == [STOPPED]
 
 
-def test_a_request_before_the_job_runs_waits_until_it_does() -> None:
+def test_a_request_before_the_job_runs_takes_effect_when_it_does() -> None:
     stage = Stage()
     assert stage.say(StopRequested()) == []
     assert receivers(stage.start_up(), TriggerCheckpoint) == {stage.process(SOURCE)}
@@ -77,7 +77,7 @@ def test_a_request_before_the_job_runs_waits_until_it_does() -> None:
 
 
 @pytest.mark.parametrize("snapshots", [ALL[:1], ALL], ids=["before the snapshots", "while the manifest is written"])
-def test_a_task_that_fails_meanwhile_recovers_first(snapshots: tuple[object, ...]) -> None:
+def test_a_task_that_fails_during_a_stop_recovers_first(snapshots: tuple[object, ...]) -> None:
     stage = deployed()
     stage.say(StopRequested())
     stage.snapshot(*snapshots, checkpoint=1)  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ def test_a_job_at_the_end_of_its_input_finishes_and_is_not_stopped() -> None:
     assert ended(stage, 1) == [EndJob()]
 
 
-def test_a_job_whose_input_ends_after_the_request_is_stopped_all_the_same() -> None:
+def test_a_job_whose_input_ends_after_the_request_ends_as_stopped() -> None:
     """Rows behind the barrier are not committed."""
     stage = deployed()
     stage.say(StopRequested())
@@ -106,7 +106,7 @@ def test_a_job_whose_input_ends_after_the_request_is_stopped_all_the_same() -> N
     assert ended(stage, 1) == [STOPPED]
 
 
-def test_a_coordinator_that_takes_over_waits_until_it_knows_all_tasks() -> None:
+def test_a_new_coordinator_stops_the_job_after_all_tasks_have_answered() -> None:
     roster = dict(enumerate(ALL, 1))
     stage = Stage(generation=2, roster=roster)
     assert stage.say(StopRequested()) == []

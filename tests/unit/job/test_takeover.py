@@ -1,4 +1,4 @@
-"""A coordinator in the place of a lost one: what it asks, and what it makes of the answers."""
+"""A coordinator in the place of a lost one: what it asks, and how it uses the answers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def taking_over(roster: dict[int, TaskId] | None = None, checkpoint: int = 0, po
 
 
 def answer(stage: Stage, *answers: StatusReport) -> list[JobInstruction]:
-    """Says that each is up, and who it is; everything that this leads to."""
+    """Each process starts and sends its status; all instructions after that."""
     since = len(stage.told)
     for present in answers:
         stage.say(Started(present.process, f"host:{present.process}"))
@@ -79,7 +79,7 @@ def all_well(**more: Any) -> list[StatusReport]:
     return [task(n, **more) for n in (1, 2, 3)] + [StatusReport(n) for n in (4, 5, 6)]
 
 
-def test_everybody_is_asked_and_nothing_happens_before_all_have_answered() -> None:
+def test_all_processes_are_asked_and_nothing_happens_before_all_have_answered() -> None:
     stage = taking_over()
     assert receivers(stage.told, StatusRequest) == set(ROSTER)
     answer(stage, *all_well()[:5])
@@ -87,7 +87,7 @@ def test_everybody_is_asked_and_nothing_happens_before_all_have_answered() -> No
     assert stage.machine.state is JobState.TAKING_OVER
 
 
-def test_a_healthy_job_goes_on_as_it_is() -> None:
+def test_a_healthy_job_continues_without_changes() -> None:
     stage = taking_over()
     instructions = answer(stage, *all_well())
     assert happened(instructions) == [CoordinatorReplaced]
@@ -97,7 +97,7 @@ def test_a_healthy_job_goes_on_as_it_is() -> None:
     assert of(instructions, StartProcess) == []
 
 
-def test_checkpoints_that_the_lost_one_triggered_are_void_and_their_numbers_not_used_again() -> None:
+def test_checkpoints_of_the_lost_coordinator_are_void_and_their_numbers_are_not_used_again() -> None:
     policy = JobPolicy(checkpoint_interval_us=SECOND_US, heartbeat_timeout_us=100 * SECOND_US)
     stage = taking_over(checkpoint=4, policy=policy)
     instructions = answer(stage, *all_well(checkpoint=5, restore=3))
@@ -112,7 +112,7 @@ def test_checkpoints_that_the_lost_one_triggered_are_void_and_their_numbers_not_
     assert trigger.checkpoint > max(void)
 
 
-def test_a_manifest_of_the_new_coordinator_is_of_its_generation() -> None:
+def test_a_manifest_of_the_new_coordinator_has_its_generation() -> None:
     policy = JobPolicy(checkpoint_interval_us=SECOND_US, heartbeat_timeout_us=100 * SECOND_US)
     stage = taking_over(policy=policy)
     answer(stage, *all_well())
@@ -124,7 +124,7 @@ def test_a_manifest_of_the_new_coordinator_is_of_its_generation() -> None:
     assert CheckpointCompleted in happened(stage.say(ManifestWritten(trigger.checkpoint)))
 
 
-def test_a_task_that_died_meanwhile_is_replaced() -> None:
+def test_a_task_that_died_before_the_takeover_is_replaced() -> None:
     stage = taking_over()
     stage.say(ProcessDied(2, "killed"))
     instructions = answer(stage, *[present for present in all_well() if present.process != 2])
@@ -136,7 +136,7 @@ def test_a_task_that_died_meanwhile_is_replaced() -> None:
     assert TaskLost in happened(instructions)
 
 
-def test_without_a_standby_a_process_is_started_for_a_task_that_died_meanwhile() -> None:
+def test_a_task_that_died_before_the_takeover_without_a_standby_gets_a_new_process() -> None:
     stage = taking_over({1: SOURCE, 2: MIDDLE, 3: SINK})
     stage.say(ProcessDied(2, "killed"))
     answer(stage, task(1), task(3))
@@ -145,8 +145,8 @@ def test_without_a_standby_a_process_is_started_for_a_task_that_died_meanwhile()
     assert min(i.process for i in wanted) > 3, "numbers are never used twice"
 
 
-def test_a_round_that_was_half_way_is_begun_anew() -> None:
-    """Process 5 was told to be the task, and has no log yet."""
+def test_a_round_of_the_lost_coordinator_is_begun_again() -> None:
+    """Process 5 was promoted, and has no log yet."""
     stage = taking_over()
     stage.say(ProcessDied(2, "killed"))
     second = Attempt(1, 2)
@@ -161,7 +161,7 @@ def test_a_round_that_was_half_way_is_begun_anew() -> None:
     assert receivers(stage.answer(severs), Replay) == {5}
 
 
-def test_a_replacement_that_was_to_start_from_another_checkpoint_is_ended() -> None:
+def test_a_replacement_that_would_start_from_an_older_checkpoint_is_killed() -> None:
     stage = taking_over(checkpoint=4)
     stage.say(ProcessDied(2, "killed"))
     stale = StatusReport(5, Attempt(1, 2), restore=3)
@@ -170,14 +170,14 @@ def test_a_replacement_that_was_to_start_from_another_checkpoint_is_ended() -> N
     assert {i.task for i in of(instructions, StartProcess)} == {MIDDLE}
 
 
-def test_of_two_that_say_they_are_the_task_the_newer_attempt_is() -> None:
+def test_of_two_processes_that_report_one_task_the_newer_attempt_stays() -> None:
     stage = taking_over()
     instructions = answer(stage, task(1), task(2), task(3), StatusReport(4), task(5, Attempt(1, 2)), StatusReport(6))
     assert of(instructions, KillProcess) == [KillProcess(2)]
     assert stage.machine.owners[MIDDLE] == 5
 
 
-def test_a_zombie_is_known_by_its_neighbours_even_if_its_replacement_is_dead() -> None:
+def test_neighbours_reveal_a_zombie_even_if_its_replacement_is_dead() -> None:
     stage = taking_over()
     stage.say(ProcessDied(5, "killed"))
     newer = Attempt(1, 2)
@@ -187,7 +187,7 @@ def test_a_zombie_is_known_by_its_neighbours_even_if_its_replacement_is_dead() -
     assert stage.attempts[MIDDLE][1] > newer
 
 
-def test_who_does_not_answer_for_two_heartbeat_timeouts_after_the_others_is_replaced() -> None:
+def test_a_process_that_is_silent_for_two_heartbeat_timeouts_after_the_others_is_replaced() -> None:
     stage = taking_over(policy=JobPolicy(heartbeat_timeout_us=2 * SECOND_US))
     stage.now_us = SECOND_US
     answer(stage, *[present for present in all_well() if present.process != 3])
@@ -197,8 +197,8 @@ def test_who_does_not_answer_for_two_heartbeat_timeouts_after_the_others_is_repl
     assert receivers(instructions, Promote) == {6}
 
 
-def test_who_answered_early_is_not_taken_for_silent_because_another_answered_late() -> None:
-    """Until all have answered no process is pinged; what the others report comes right after it."""
+def test_a_process_that_answered_early_is_not_silent_because_another_answered_late() -> None:
+    """Until all have answered no process is pinged; reports of the others come right after it."""
     stage = taking_over(policy=JobPolicy(heartbeat_timeout_us=2 * SECOND_US, heartbeat_us=SECOND_US // 4))
     answer(stage, *[present for present in all_well() if present.process != 2])
     stage.wait(3 * SECOND_US)
@@ -208,7 +208,7 @@ def test_who_answered_early_is_not_taken_for_silent_because_another_answered_lat
     assert of(stage.wait(SECOND_US), KillProcess) == []
 
 
-def test_who_is_still_starting_is_not_waited_for() -> None:
+def test_the_takeover_does_not_wait_for_a_process_that_is_still_starting() -> None:
     stage = taking_over()
     answer(stage, *all_well()[:5])
     assert CoordinatorReplaced in happened(stage.say(StatusReport(6)))
@@ -216,7 +216,7 @@ def test_who_is_still_starting_is_not_waited_for() -> None:
     assert receivers(stage.say(ProcessDied(3, "killed")), Promote) == {6}
 
 
-def test_what_is_said_before_all_have_answered_counts_afterwards() -> None:
+def test_messages_before_all_have_answered_count_afterwards() -> None:
     stage = taking_over()
     answer(stage, *all_well()[:5])
     for number in (1, 2, 3):
@@ -225,13 +225,13 @@ def test_what_is_said_before_all_have_answered_counts_afterwards() -> None:
     assert receivers(instructions, TriggerCheckpoint) == {1}
 
 
-def test_a_drained_job_commits_by_a_final_checkpoint_of_its_own() -> None:
+def test_a_drained_job_takes_a_final_checkpoint_after_the_takeover() -> None:
     stage = taking_over(checkpoint=4)
     instructions = answer(stage, *all_well(drained=True, checkpoint=4))
     assert receivers(instructions, TriggerCheckpoint) == {1}
 
 
-def test_a_failure_that_could_be_told_to_nobody_is_acted_upon() -> None:
+def test_a_failure_while_there_was_no_coordinator_ends_the_job_after_the_takeover() -> None:
     stage = taking_over()
     failed = task(2, failure=Failed(2, "UserCodeError", "division by zero"))
     instructions = answer(stage, task(1), failed, task(3), StatusReport(4), StatusReport(5), StatusReport(6))
@@ -256,7 +256,7 @@ def test_missing_standbys_are_started() -> None:
     assert [i.task for i in of(instructions, StartProcess)] == [MIDDLE, SINK]
 
 
-def test_orphans_of_failures_that_nobody_saw_are_rolled_back() -> None:
+def test_orphans_of_failures_before_the_takeover_are_rolled_back() -> None:
     stage = Stage(chain(sharing_depth=1), generation=2, roster=ROSTER)
     stage.say(ProcessDied(1, "killed"))
     stage.say(ProcessDied(2, "killed"))
@@ -269,7 +269,7 @@ AVAILABLE = JobPolicy(availability=True, checkpoint_interval_us=0)
 
 
 def anew(stage: Stage, instructions: list[JobInstruction]) -> dict[int, int]:
-    """By process that is given a log to replay after everybody has answered: the number of the log's life."""
+    """By process that is given a log to replay after all have answered: the incarnation of the log."""
     replays = sent(stage.answer(sent(instructions, Sever)), Replay)
     return {process: replay.incarnation.number for process, replay in replays}
 
@@ -282,26 +282,26 @@ def one_anew(checkpoint: int = 0, began_at: int = 0) -> Stage:
     return stage
 
 
-def test_a_task_that_started_anew_and_fails_after_the_coordinator_was_lost_replays_the_log_of_its_life() -> None:
+def test_after_a_takeover_a_restarted_task_replays_the_log_of_its_last_incarnation() -> None:
     stage = one_anew()
     instructions = stage.say(ProcessDied(2, "killed"))
     assert RestartedWithoutLog not in happened(instructions)
     assert anew(stage, instructions) == {5: 1}
 
 
-def test_who_received_from_a_task_that_started_anew_starts_anew_though_the_coordinator_was_lost_meanwhile() -> None:
+def test_after_a_takeover_a_receiver_of_a_task_that_restarted_without_log_restarts_so_too() -> None:
     stage = one_anew()
     instructions = stage.say(ProcessDied(3, "killed"))
     assert RestartedWithoutLog in happened(instructions)
     assert anew(stage, instructions) == {6: 1}
 
 
-def test_a_life_that_a_checkpoint_covers_makes_nobody_start_anew() -> None:
+def test_an_incarnation_that_a_checkpoint_covers_makes_no_receiver_restart_without_log() -> None:
     stage = one_anew(checkpoint=4, began_at=3)
     assert RestartedWithoutLog not in happened(stage.say(ProcessDied(3, "killed")))
 
 
-def test_the_life_of_a_task_that_died_with_the_coordinator_is_known_from_its_receivers() -> None:
+def test_the_incarnation_of_a_task_that_died_with_the_coordinator_is_reported_by_its_receivers() -> None:
     stage = taking_over(policy=AVAILABLE)
     stage.say(ProcessDied(2, "killed"))
     instructions = answer(stage, task(1), task(3, incarnations={1: 2}), *[StatusReport(n) for n in (4, 5, 6)])

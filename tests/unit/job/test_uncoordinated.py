@@ -84,7 +84,7 @@ def adopt(stage: Stage, manifest: Manifest) -> list[JobInstruction]:
 
 
 def calls(stage: Stage, seconds: float) -> list[tuple[TaskId, int]]:
-    """The tasks that are called in this time, each with when. What they are asked for they do not take."""
+    """The tasks that are called in this time, each with when. They do not take the snapshots."""
     found: list[tuple[TaskId, int]] = []
     for _ in range(round(seconds * 10)):
         for process, _ in sent(stage.wait(SECOND_US // 10), TriggerCheckpoint):
@@ -92,7 +92,7 @@ def calls(stage: Stage, seconds: float) -> list[tuple[TaskId, int]]:
     return found
 
 
-def test_each_task_is_called_at_its_own_times_if_calls_are_independent() -> None:
+def test_independent_calls_come_to_each_task_at_its_own_times() -> None:
     stage = deployed(replace(POLICY, heartbeat_us=0, staggered=False))
     called: dict[TaskId, list[int]] = {}
     for task, at_us in calls(stage, 30):
@@ -117,7 +117,7 @@ def test_a_job_that_resumes_takes_its_next_checkpoint_after_an_interval() -> Non
     assert calls(deployed(manifest=manifest), 9) == []
 
 
-def test_a_manifest_is_written_at_once_when_all_that_were_called_have_answered() -> None:
+def test_a_manifest_is_written_at_once_when_all_called_tasks_have_answered() -> None:
     stage = deployed()
     for task, epoch in ((SOURCE, 1), (MIDDLE, 2)):
         assert of(stage.say(Snapshotted(stage.process(task), handle(task, epoch))), WriteManifest) == []
@@ -125,7 +125,7 @@ def test_a_manifest_is_written_at_once_when_all_that_were_called_have_answered()
     written(stage.wait(1))
 
 
-def test_a_task_is_called_when_the_snapshots_of_its_receivers_count() -> None:
+def test_a_task_is_called_when_the_snapshots_of_its_receivers_are_in_a_manifest() -> None:
     stage = deployed(replace(POLICY, heartbeat_us=0))
     adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
     assert [task for task, _ in calls(stage, 10.5)] == [SINK]
@@ -139,7 +139,7 @@ def test_a_task_is_called_when_the_snapshots_of_its_receivers_count() -> None:
     assert [task for task, _ in calls(stage, 10)] == [SINK], "the next interval has begun with the first call"
 
 
-def test_a_receiver_without_a_new_snapshot_keeps_its_senders_for_half_an_interval() -> None:
+def test_a_receiver_without_a_new_snapshot_delays_its_senders_by_half_an_interval() -> None:
     stage = deployed(replace(POLICY, heartbeat_us=0))
     adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
     (sink, at_us), *others = calls(stage, 15.5)
@@ -148,7 +148,7 @@ def test_a_receiver_without_a_new_snapshot_keeps_its_senders_for_half_an_interva
     assert all(4.9 * SECOND_US < late_us - at_us < 5.2 * SECOND_US for _, late_us in others)
 
 
-def test_a_manifest_names_the_newest_snapshot_of_each_task_and_tells_those_that_have_one() -> None:
+def test_a_manifest_names_the_newest_snapshots_and_is_announced_to_tasks_with_a_new_one() -> None:
     stage = deployed()
     assert of(snapshots(stage, source=1, middle=2), WriteManifest) == [], "there is none of the sink yet"
     first = written(snapshots(stage, sink=3))
@@ -161,7 +161,7 @@ def test_a_manifest_names_the_newest_snapshot_of_each_task_and_tells_those_that_
     assert {prepare.restore.checkpoint for _, prepare in sent(told, Prepare)} == {9}
 
 
-def test_how_long_each_called_snapshot_took_is_reported_with_the_manifest() -> None:
+def test_the_duration_of_each_called_snapshot_is_reported_with_the_manifest() -> None:
     stage = deployed(replace(POLICY, heartbeat_us=0, staggered=False))
     took_us = 30_000
     calls: dict[int, int] = {}
@@ -171,14 +171,14 @@ def test_how_long_each_called_snapshot_took_is_reported_with_the_manifest() -> N
             calls[process] = call.checkpoint
             task = next(task for task in TASKS if stage.process(task) == process)
             stage.say(Snapshotted(process, handle(task, call.checkpoint)))
-    snapshots(stage, source=1_000)  # nobody called for it
+    snapshots(stage, source=1_000)  # not called for
     events = reported(adopt(stage, written(stage.told)))
     (completed,) = [event for event in events if isinstance(event, CheckpointCompleted)]
     assert completed.durable == len(calls) == 3
     assert 30 <= completed.durable_ms <= 130
 
 
-def test_what_a_dead_task_had_stored_is_forgotten_and_its_replacement_starts_from_what_counts() -> None:
+def test_a_replacement_starts_from_the_manifest_and_later_snapshots_are_dropped() -> None:
     stage = deployed()
     adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
     for task, epoch in ((MIDDLE, 7), (SINK, 8)):
@@ -188,12 +188,12 @@ def test_what_a_dead_task_had_stored_is_forgotten_and_its_replacement_starts_fro
     assert promote.restore.checkpoint == 2
     assert promote.restore.marks == [StableMark(0, 1), StableMark(1, 2), StableMark(2, 3)]
     asked = sent(round_, Sever)
-    assert stage.process(MIDDLE) in dict(asked), "it holds what its snapshot depends on"
+    assert stage.process(MIDDLE) in dict(asked), "it contains the logs that its snapshot depends on"
     stage.answer(asked)
     assert named(written(stage.wait(2 * GATHERED_US))) == {"source": 1, "middle": 2, "sink": 8}
 
 
-def test_a_snapshot_that_was_stored_while_a_manifest_was_written_is_forgotten_too() -> None:
+def test_a_snapshot_that_a_dead_task_stored_while_a_manifest_was_written_is_dropped() -> None:
     stage = deployed()
     first = written(snapshots(stage, source=1, middle=2, sink=3))
     stage.say(Snapshotted(stage.process(MIDDLE), handle(MIDDLE, 7)))
@@ -203,14 +203,14 @@ def test_a_snapshot_that_was_stored_while_a_manifest_was_written_is_forgotten_to
     assert of(stage.wait(2 * GATHERED_US), WriteManifest) == []
 
 
-def test_where_memory_is_short_the_receivers_are_called() -> None:
+def test_when_memory_is_short_the_receivers_are_called() -> None:
     stage = deployed()
     snapshots(stage, source=1, middle=2, sink=3)  # a manifest is being written
     called = stage.say(RequestCheckpoint(stage.process(SOURCE)))
     assert receivers(called, TriggerCheckpoint) == {stage.process(MIDDLE)}
 
 
-def test_receivers_that_recover_are_called_with_all_others_after_it() -> None:
+def test_receivers_that_recover_are_called_with_all_others_after_the_round() -> None:
     stage = deployed()
     round_ = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
     assert sent(stage.say(RequestCheckpoint(stage.process(SOURCE))), TriggerCheckpoint) == []
@@ -218,7 +218,7 @@ def test_receivers_that_recover_are_called_with_all_others_after_it() -> None:
     assert receivers(called, TriggerCheckpoint) == {stage.process(task) for task in TASKS}
 
 
-def test_the_job_ends_when_all_have_counted_their_last_and_sinks_have_committed() -> None:
+def test_the_job_ends_when_all_last_snapshots_are_in_a_manifest_and_sinks_have_committed() -> None:
     stage = deployed()
     adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
     calls = dict(sent(stage.drain(), TriggerCheckpoint))
@@ -229,7 +229,7 @@ def test_the_job_ends_when_all_have_counted_their_last_and_sinks_have_committed(
     assert of(adopt(stage, written(snapshots(stage, finished=True, **epochs))), EndJob) == [EndJob()]
 
 
-def test_snapshots_of_some_do_not_hide_that_two_cannot_reach_each_other() -> None:
+def test_snapshots_of_some_tasks_do_not_hide_that_two_cannot_reach_each_other() -> None:
     stage = deployed(replace(POLICY, connection_timeout_us=5 * SECOND_US))
     adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
     sink = stage.process(SINK)
@@ -245,7 +245,7 @@ def test_snapshots_of_some_do_not_hide_that_two_cannot_reach_each_other() -> Non
 
 
 @pytest.mark.parametrize("protocol", [UNCOORDINATED, INDUCED])
-def test_a_replay_that_diverges_ends_the_job_since_snapshots_fit_through_logs_only(protocol: str) -> None:
+def test_a_divergence_ends_the_job_since_snapshots_fit_through_logs_only(protocol: str) -> None:
     stage = deployed(plan=replace(chain(), protocol=protocol))
     instructions = stage.say(Failed(stage.process(MIDDLE), "DivergenceError", "frame 4 differs"))
     (end,) = of(instructions, EndJob)
@@ -256,7 +256,7 @@ def test_a_replay_that_diverges_ends_the_job_since_snapshots_fit_through_logs_on
 
 
 @pytest.mark.parametrize("protocol", [UNCOORDINATED, INDUCED])
-def test_without_logs_what_breaks_a_rule_goes_back_to_the_line(protocol: str) -> None:
+def test_a_protocol_error_without_logs_sends_tasks_back_to_the_line(protocol: str) -> None:
     stage = deployed(plan=replace(chain(sharing_depth=0), protocol=protocol, rollback=True))
     instructions = stage.say(Failed(stage.process(MIDDLE), "ProtocolError", "a gap"))
     assert of(instructions, EndJob) == []

@@ -30,7 +30,7 @@ def heal(stage: Stage) -> None:
     stage.start_up()
 
 
-def test_the_receiver_is_replaced_first_and_then_the_sender_and_then_the_job_ends_naming_both() -> None:
+def test_the_receiver_is_replaced_first_then_the_sender_and_then_the_job_ends_and_names_both() -> None:
     stage = deployed(policy=POLICY)
     sink, middle = stage.process(SINK), stage.process(MIDDLE)
     assert killed(fails_to_connect(stage, 20)) == []
@@ -44,14 +44,14 @@ def test_the_receiver_is_replaced_first_and_then_the_sender_and_then_the_job_end
     assert end.message.startswith(f"sink[0] ({receiver}) cannot connect to middle[0] ({sender}), though both answer")
 
 
-def test_connections_that_are_made_again_each_time_replace_nobody() -> None:
+def test_connections_that_are_restored_each_time_replace_no_process() -> None:
     stage = deployed(policy=POLICY)
     for _ in range(10):
         assert killed(fails_to_connect(stage, 9)) == []
         stage.wait(0)
 
 
-def test_connections_that_were_lost_are_forgotten_with_the_next_checkpoint() -> None:
+def test_lost_connections_no_longer_count_after_a_checkpoint() -> None:
     stage = deployed(policy=POLICY)
     stage.say(Suspect(stage.process(SINK), MIDDLE, 1))
     assert stage.machine.sizes["lost_connections"] == 1
