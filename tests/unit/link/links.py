@@ -1,4 +1,4 @@
-"""The link of a task between two others, what is said to it, and what it answers."""
+"""The link of a task between two others, the events it gets, and its answers."""
 
 from __future__ import annotations
 

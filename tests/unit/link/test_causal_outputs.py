@@ -1,4 +1,4 @@
-"""The link of a causal sink: what it claims, answers, writes, and when."""
+"""The link of a causal sink: what it claims, reports and writes, and when."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def sever() -> control.Sever:
     return control.Sever(1, [], [(DOWN, SECOND)], control.Complete(0))
 
 
-def test_who_is_promoted_claims_the_output_and_answers_when_it_knows_what_is_there() -> None:
+def test_a_promoted_sink_claims_its_output_and_answers_after_it_has_read_it() -> None:
     link, instructions = promoted()
     assert of(instructions, io.ClaimOutput) == [
         io.ClaimOutput(0, "down", SECOND, 0, "up=1: middle=1:seen down=1:down", "line")
@@ -100,8 +100,8 @@ def test_who_is_promoted_claims_the_output_and_answers_when_it_knows_what_is_the
     assert answer.ends == {UPPER: 1}
 
 
-def test_an_output_may_lack_what_was_stable_before_it_was_written() -> None:
-    """The log of an epoch that a checkpoint covers is not written any more: what is held of it may end anywhere."""
+def test_an_output_may_lack_segments_that_were_stable_before_the_write() -> None:
+    """The log of an epoch that a checkpoint covers is no longer written: the held part may end anywhere."""
     link = LinkMachine(PLAN, DOWN, 5, PassThrough(), ChannelLimits(window=2))
     restore = Restore(3, marks=[StableMark(ALL_TASKS, 3)])
     link.handle(control.Promote(1, SECOND, restore, [Peer(INPUT, "middle:1", FIRST)], "line-0"))
@@ -110,13 +110,13 @@ def test_an_output_may_lack_what_was_stable_before_it_was_written() -> None:
     assert link.store.of(UPPER) == log[1:]
 
 
-def test_who_knows_its_output_answers_at_once() -> None:
+def test_a_sink_that_has_claimed_its_output_answers_at_once() -> None:
     link = running()
     (answer,) = told(link.handle(control.Sever(2, [], [(MIDDLE, SECOND)], control.Complete(0))))
     assert answer.logs == [segment(UPPER, 0), segment(MIDST, 0)]
 
 
-def test_pieces_go_with_all_that_is_held_and_then_with_what_is_new() -> None:
+def test_the_first_write_contains_all_held_logs_and_later_ones_only_new_segments() -> None:
     link = running()
     (first,) = link.handle(task.Produced(segment(OWN, 0), [], [published(0, 7)]))
     assert isinstance(first, io.WriteOutput)
@@ -130,7 +130,7 @@ def test_pieces_go_with_all_that_is_held_and_then_with_what_is_new() -> None:
     assert [(p.seq, p.checksum) for p in second.pieces] == [(1, checksum(8)), (2, checksum(9))]
 
 
-def test_the_first_write_of_an_epoch_repeats_what_is_held_of_it() -> None:
+def test_the_first_write_of_an_epoch_repeats_the_held_logs_of_it() -> None:
     link = running()
     link.handle(task.Produced(segment(OWN, 0), [], [published(0, 7)]))
     link.handle(io.OutputWritten(0, 1))
@@ -145,7 +145,7 @@ def test_the_first_write_of_an_epoch_repeats_what_is_held_of_it() -> None:
     assert list(again.log) == []
 
 
-def test_a_snapshot_comes_behind_what_is_to_be_written() -> None:
+def test_a_snapshot_is_persisted_after_the_pieces_before_it_are_written() -> None:
     link = running()
     link.handle(task.Produced(segment(OWN, 0), [], [published(0, 7)]))
     link.handle(task.Produced(segment(OWN, 1), [], [published(1, 8)]))
@@ -156,7 +156,7 @@ def test_a_snapshot_comes_behind_what_is_to_be_written() -> None:
     assert [type(i) for i in instructions[:3]] == [io.WriteOutput, io.SettleOutput, io.Persist]
 
 
-def test_what_is_out_is_compared_and_not_written_again() -> None:
+def test_a_piece_that_is_already_published_is_compared_and_not_written_again() -> None:
     link = running(PublishedOutput([segment(OWN, 0), segment(OWN, 1)], {0: checksum(7), 1: checksum(8)}))
     assert link.handle(task.Produced(None, [], [published(0, 7)])) == []
     (write,) = link.handle(task.Produced(None, [], [published(1, 8), published(2, 9)]))
@@ -164,7 +164,7 @@ def test_what_is_out_is_compared_and_not_written_again() -> None:
     assert [piece.seq for piece in write.pieces] == [2]
 
 
-def test_what_is_out_cannot_become_something_else() -> None:
+def test_a_published_piece_that_is_rebuilt_differently_is_a_divergence() -> None:
     link = running(PublishedOutput([segment(OWN, 0)], {0: checksum(7)}))
     with pytest.raises(DivergenceError, match=r"piece 0 of sink 'down' was rebuilt with other content than down\[0\]"):
         link.handle(task.Produced(None, [], [published(0, 66)]))
@@ -178,7 +178,7 @@ def test_the_task_is_held_back_while_its_output_is_behind() -> None:
     assert io.SendToTask(task.MayProduce(True)) in link.handle(io.OutputWritten(0, 1))
 
 
-def test_the_task_hands_rows_over_with_its_log_and_numbers_them_across_snapshots() -> None:
+def test_a_sink_task_hands_over_rows_with_its_log_and_numbers_them_across_snapshots() -> None:
     machine = TaskMachine(PLAN, DOWN, Outside())
     machine_after = TaskMachine(PLAN, DOWN, Outside())
     machine.offer(task.Begin(FIRST, [], []))

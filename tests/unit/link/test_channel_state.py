@@ -1,4 +1,4 @@
-"""Channel state: which frames a snapshot is stored with, and what becomes of them after a restart."""
+"""Channel state: which frames a snapshot is stored with, and how they are used after a restart."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def reported(next_seq: int, checkpoint: int = 1, taken: int = 0) -> io.Acknowled
 
 
 def parts_of(persist: io.Persist) -> list[StoredFrames | list[tuple[int, list[int] | None]]]:
-    """What is stored with a snapshot: frames that are stored already, numbers and keys of others."""
+    """The parts stored with a snapshot: stored frames, or the numbers and keys of new ones."""
     return [part if isinstance(part, StoredFrames) else content(part) for part in persist.snapshot.frames.get(0, ())]
 
 
@@ -89,7 +89,7 @@ def frames_of(persist: io.Persist) -> list[tuple[int, list[int] | None]]:
     return [frame for part in parts_of(persist) if not isinstance(part, StoredFrames) for frame in part]
 
 
-def test_a_snapshot_waits_until_the_receiver_has_taken_its_own() -> None:
+def test_a_snapshot_waits_for_the_snapshot_of_the_receiver() -> None:
     link = unaligned()
     link.handle(produced(0, 1))
     assert of(snapped(link, taken=0, cut=3), io.Persist) == []
@@ -97,7 +97,7 @@ def test_a_snapshot_waits_until_the_receiver_has_taken_its_own() -> None:
     assert frames_of(persist) == [(1, [1]), (2, None)], "and the barrier"
 
 
-def test_a_receiver_may_be_first() -> None:
+def test_a_receiver_may_take_its_snapshot_first() -> None:
     link = unaligned()
     link.handle(produced(0, 1))
     link.handle(reported(2))
@@ -105,7 +105,7 @@ def test_a_receiver_may_be_first() -> None:
     assert frames_of(persist) == [(2, None)]
 
 
-def test_what_the_receiver_takes_after_its_snapshot_is_stored_all_the_same() -> None:
+def test_frames_that_the_receiver_takes_after_its_snapshot_are_stored() -> None:
     link = unaligned()
     link.handle(produced(0, 1))
     link.handle(reported(0, taken=2))
@@ -154,7 +154,7 @@ def test_a_frame_is_stored_once() -> None:
     assert parts_of(last) == [StoredFrames(f"{STORED}0", 1, 2, 0), StoredFrames(f"{STORED}2", 2, 3, 0), [(3, None)]]
 
 
-def test_frames_from_before_those_that_are_stored_are_stored_too() -> None:
+def test_frames_before_the_stored_ones_are_stored_when_a_receiver_needs_them() -> None:
     """A receiver that was replaced may take its next snapshot earlier than its predecessor its last."""
     link = unaligned()
     link.handle(produced(0, 1))
@@ -179,7 +179,7 @@ def test_many_frames_are_stored_in_runs_of_bounded_size(monkeypatch: pytest.Monk
     ]
 
 
-def test_frames_on_disk_are_read_first() -> None:
+def test_frames_on_disk_are_read_before_a_snapshot_is_persisted() -> None:
     link = unaligned(ChannelLimits(policy=Spill.BUFFER, window=1))
     link.handle(produced(0, 1))
     link.handle(io.FramesWritten(0, [(0, 100), (1, 101)]))
@@ -192,7 +192,7 @@ def test_frames_on_disk_are_read_first() -> None:
     assert frames_of(persist) == [(0, [0]), (1, [1]), (2, None)]
 
 
-def test_at_most_once_nothing_is_stored() -> None:
+def test_at_most_once_no_frames_are_stored() -> None:
     link = LinkMachine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough(), retain=False)
     link.handle(promote())
     link.handle(control.Replay(1, [], [], []))
@@ -202,7 +202,7 @@ def test_at_most_once_nothing_is_stored() -> None:
     assert persist.snapshot.frames == {}
 
 
-def test_a_snapshot_is_reported_to_senders_now_and_when_a_connection_stands_again() -> None:
+def test_a_snapshot_is_reported_to_senders_at_once_and_after_each_reconnection() -> None:
     link = unaligned()
     link.handle(arrived(0))
     (ack,) = of(snapped(link, taken=1, cut=1), io.SendAck)
@@ -236,7 +236,7 @@ def stored(*frames: tuple[int, int | None], schema: pa.Schema = SCHEMA) -> Frame
     return FrameRun(schema, records, bodies)
 
 
-def test_frames_under_way_are_sent_again_from_where_the_receiver_is() -> None:
+def test_frames_in_flight_are_sent_again_from_the_next_one_of_the_receiver() -> None:
     link = restarted(stored((1, 7)), stored((2, None)))
     sent = of(link.handle(subscribe(next_seq=1)), io.SendFrame)
     assert [(frame.header.seq, frame.header.kind, keys(frame.body)) for frame in sent] == [
@@ -249,7 +249,7 @@ def test_frames_under_way_are_sent_again_from_where_the_receiver_is() -> None:
 @pytest.mark.parametrize(
     "runs", [[stored((1, 7))], [stored((0, 7)), stored((2, None))], [stored((2, None), (3, None))]]
 )
-def test_a_frame_that_is_missing_is_an_error(runs: list[FrameRun]) -> None:
+def test_a_missing_frame_is_an_error(runs: list[FrameRun]) -> None:
     with pytest.raises(CheckpointError, match=r"are stored, those before 3 belong there.*--fresh"):
         restarted(*runs)
 
@@ -259,7 +259,7 @@ def test_frames_of_other_columns_are_an_error() -> None:
         restarted(stored((2, 7), schema=pa.schema([("other", pa.int64())])))
 
 
-def test_a_frame_that_cannot_be_read_is_an_error() -> None:
+def test_a_stored_frame_that_cannot_be_read_is_an_error() -> None:
     good = stored((2, 7))
     strange = msgspec.structs.replace(good.records[0], kind=9)
     for run in (replace(good, records=[strange]), replace(good, bodies=[pa.py_buffer(b"no message")])):
@@ -268,7 +268,7 @@ def test_a_frame_that_cannot_be_read_is_an_error() -> None:
 
 
 class CountingCodec(PassThrough):
-    """How many frames are made of what was stored."""
+    """Counts the frames that are decoded from storage."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -286,13 +286,13 @@ def prepared(link: LinkMachine, checkpoint: int, cut: int, *runs: FrameRun) -> R
 
 
 def replayed_by(link: LinkMachine, restore: Restore, next_seq: int) -> list[tuple[int, list[int]]]:
-    """Numbers and keys of what a receiver gets once the standby has been promoted."""
+    """Numbers and keys of the frames that a receiver gets after the standby has been promoted."""
     link.handle(promote(restore=restore))
     sent = of(link.handle(subscribe(next_seq=next_seq)), io.SendFrame)
     return [(frame.header.seq, keys(frame.body)) for frame in sent if frame.header.kind is FrameKind.DATA]
 
 
-def test_a_standby_makes_each_stored_frame_once() -> None:
+def test_a_standby_decodes_each_stored_frame_once() -> None:
     codec = CountingCodec()
     link = LinkMachine(replace(PLAN, protocol=UNCOORDINATED), MIDDLE, 5, codec)
     old, new = stored((0, 7), (1, 8), (2, 9)), stored((3, 10))
@@ -302,7 +302,7 @@ def test_a_standby_makes_each_stored_frame_once() -> None:
     assert replayed_by(link, restore, 1) == [(1, [8]), (2, [9]), (3, [10])]
 
 
-def test_a_frame_of_another_run_is_another_frame_under_the_same_number() -> None:
+def test_a_frame_of_another_run_of_frames_replaces_that_of_the_same_number() -> None:
     """A job that has rolled back cuts its frames again, and they may be others."""
     link = LinkMachine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough())
     prepared(link, 1, 2, stored((0, 7), (1, 8)))
@@ -317,7 +317,7 @@ def alone(limits: ChannelLimits = ChannelLimits()) -> LinkMachine:  # noqa: B008
     return connected_link(UNCOORDINATED, limits)
 
 
-def test_a_snapshot_taken_alone_holds_all_that_no_restart_point_covers_and_the_logs_from_upstream() -> None:
+def test_a_snapshot_taken_alone_holds_the_frames_that_no_restart_point_covers_and_upstream_logs() -> None:
     link = alone()
     link.handle(arrived(0, UP_LOG))
     link.handle(produced(0, 1))
@@ -326,7 +326,7 @@ def test_a_snapshot_taken_alone_holds_all_that_no_restart_point_covers_and_the_l
     assert persist.snapshot.logs == [UP_LOG]
 
 
-def test_while_one_is_stored_only_the_newest_later_one_waits() -> None:
+def test_while_a_snapshot_is_stored_only_the_newest_later_one_waits() -> None:
     link = alone()
     link.handle(produced(0))
     (first,) = of(alone_snapped(link, taken=0, cut=1, checkpoint=3), io.Persist)
@@ -341,14 +341,14 @@ def test_no_snapshot_is_stored_while_logs_may_be_missing() -> None:
     assert of(alone_snapped(link, taken=0, cut=0), io.Persist) == []
 
 
-def test_a_receiver_further_than_the_log_leads_is_an_error() -> None:
+def test_a_receiver_ahead_of_the_log_is_an_error() -> None:
     link = alone()
     link.handle(acknowledging(covered=2))
     with pytest.raises(ProtocolError, match=r"covers the frames below 2 .* only those below 0"):
         alone_snapped(link, taken=0, cut=0)
 
 
-def test_a_promoted_process_answers_what_its_snapshot_holds_once_that_is_loaded() -> None:
+def test_a_promoted_process_reports_the_logs_in_its_snapshot_after_it_has_loaded_it() -> None:
     link = LinkMachine(replace(PLAN, protocol=UNCOORDINATED), MIDDLE, 5, PassThrough())
     restore = Restore(1, progress=msgspec.msgpack.encode(progress(1, 0)))
     link.handle(promote(SECOND, restore))
@@ -367,7 +367,7 @@ def acknowledging(covered: int) -> io.Acknowledged:
     return io.Acknowledged(TO_DOWN, io.Acknowledgement(0, [], 0, covered, io.SnapshotPosition(0, 0)))
 
 
-def test_a_replacement_that_may_still_go_back_covers_and_commits_what_the_earlier_snapshot_does() -> None:
+def test_a_replacement_that_may_still_go_back_covers_and_commits_as_far_as_its_fallback() -> None:
     link = LinkMachine(replace(three(sharing_depth=0), protocol=UNCOORDINATED), DOWN, 5, PassThrough())
     found = task.TaskProgress([task.InputProgress(8)], [], [0], [0], False, 0, [], [], [], {})
     restore = Restore(7, progress=msgspec.msgpack.encode(found), committables={"down": [b"3", b"7"]}, fallback=FALLBACK)
@@ -385,7 +385,7 @@ def test_a_replacement_that_may_still_go_back_covers_and_commits_what_the_earlie
 FALLBACK = control.Fallback(3, {"down": [b"3"]}, [5])
 
 
-def test_a_snapshot_taken_alone_whose_number_a_new_coordinator_voids_is_stored_all_the_same() -> None:
+def test_a_snapshot_taken_alone_is_stored_although_a_new_coordinator_voids_its_number() -> None:
     """Tasks that number their epochs themselves may reach the number of a manifest."""
     link = connected_link(INDUCED, ChannelLimits(policy=Spill.BUFFER, window=1))
     link.handle(produced(0, 1))

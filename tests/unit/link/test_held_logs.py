@@ -1,4 +1,4 @@
-"""What a replacement holds and lacks until it has caught up, and what it answers when another task fails."""
+"""The logs that a replacement holds and lacks until it has caught up, and its report when another task fails."""
 
 from __future__ import annotations
 
@@ -39,16 +39,18 @@ def asked(made: HeldLogs, *failed: TaskId) -> HeldLogsReport:
 def test_logs_are_passed_on_within_the_depth_along_the_shortest_path() -> None:
     edges = ("ab", "bc", "cd", "ad")
     logs = {depth: shared_logs(graph(*edges, sharing_depth=depth), task("c"), task("d")) for depth in (0, 1, 2, -1)}
-    assert logs == {0: set(), 1: {0, 2}, 2: {0, 1, 2}, -1: {0, 1, 2}}, "d is one hop from a, whatever c holds of a"
+    assert logs == {0: set(), 1: {0, 2}, 2: {0, 1, 2}, -1: {0, 1, 2}}, (
+        "d is one hop from a, whatever part of a's log c holds"
+    )
 
 
-def test_a_first_attempt_lacks_nothing() -> None:
+def test_a_first_attempt_lacks_no_logs() -> None:
     made = held_logs(CHAIN, C, Attempt(1, 1))
     assert list(made.store.incomplete) == []
     assert asked(made, A).has_own_log
 
 
-def test_a_replacement_lacks_its_own_log_until_it_is_given_and_upstream_ones_until_its_inputs_open() -> None:
+def test_a_replacement_lacks_its_log_until_the_replay_and_upstream_ones_until_its_inputs_open() -> None:
     made = held_logs(CHAIN, C)
     assert list(made.store.incomplete) == [0, 1, 2]
     assert not asked(made, B).has_own_log
@@ -62,7 +64,7 @@ def test_a_replacement_lacks_its_own_log_until_it_is_given_and_upstream_ones_unt
     assert asked(made, A, B).logs == [log(0, Linger()), log(1, Linger())]
 
 
-def test_what_a_replacement_was_given_of_upstream_logs_it_holds() -> None:
+def test_a_replacement_holds_the_upstream_logs_that_it_was_given() -> None:
     made = held_logs(CHAIN, C)
     made.replay(Replay(1, [log(2, InputOrder(0, 1))], [], [], [log(1, Linger())], complete=[1, 2], needs={0: 5}))
     answer = asked(made, B)
@@ -74,7 +76,7 @@ def test_what_a_replacement_was_given_of_upstream_logs_it_holds() -> None:
     )
 
 
-def test_logs_are_told_by_the_input_that_they_came_from_though_no_frame_and_no_log_of_the_sender_came_yet() -> None:
+def test_received_logs_are_reported_by_input_before_any_frame_or_log_of_the_sender_has_come() -> None:
     made = held_logs(CHAIN, D, Attempt(1, 1))
     assert asked(made, A, B, C).logs_received == {}
     made.take(0, header(log(1, InputOrder(0, 1))))
@@ -82,13 +84,13 @@ def test_logs_are_told_by_the_input_that_they_came_from_though_no_frame_and_no_l
     assert (answer.depends, answer.logs_received) == ([], {0: [1]})
 
 
-def test_a_sender_that_lacks_something_takes_nothing_from_a_receiver_that_has_it() -> None:
+def test_a_sender_that_lacks_logs_removes_none_from_its_receiver() -> None:
     made = held_logs(CHAIN, C, Attempt(1, 1))
     made.take(0, header(incomplete=(0, 1)))
     assert asked(made, A).incomplete == {}
 
 
-def test_a_completed_checkpoint_settles_what_was_lacking_from_before() -> None:
+def test_a_completed_checkpoint_clears_the_logs_that_were_lacking_before_it() -> None:
     made = held_logs(CHAIN, C)
     made.replay(Replay(1, [log(2, InputOrder(0, 1))], [], [], complete=[2], needs={0: 5}))
     made.complete()
@@ -96,14 +98,14 @@ def test_a_completed_checkpoint_settles_what_was_lacking_from_before() -> None:
     assert (answer.incomplete, answer.replayed, answer.needs, made.store.incomplete) == ({}, [], {}, ())
 
 
-def test_ends_are_told_of_logs_upstream_of_the_failed_ones() -> None:
+def test_the_ends_of_logs_upstream_of_the_failed_tasks_are_reported() -> None:
     made = held_logs(CHAIN, D, Attempt(1, 1))
     made.take(0, header(log(0, Linger(), Linger()), log(1, Linger()), log(2, Linger())))
     assert asked(made, C).ends == {0: 2, 1: 1}
     assert asked(made, B, C).ends == {0: 2}
 
 
-def test_a_log_of_a_task_that_started_anew_makes_the_old_one_void() -> None:
+def test_a_log_of_a_task_that_restarted_without_log_voids_the_old_one() -> None:
     made = held_logs(CHAIN, D, Attempt(1, 1))
     made.take(0, header(log(1, Linger(), Linger()), log(2, Linger())))
     made.take(0, header(log(1, InputOrder(0, 1), incarnation=1)))
@@ -112,14 +114,14 @@ def test_a_log_of_a_task_that_started_anew_makes_the_old_one_void() -> None:
     assert made.store.of(2) == [log(2, Linger())]
 
 
-def test_what_a_task_logs_that_started_anew_is_of_its_new_life() -> None:
+def test_a_task_that_restarted_without_log_writes_segments_of_its_new_incarnation() -> None:
     made = held_logs(CHAIN, B)
     made.replay(Replay(1, [], [], [], complete=[0, 1, 2, 3], incarnation=Incarnation(2)))
     made.produced(log(1, Linger()))
     assert made.store.of(1) == [log(1, Linger(), incarnation=2)]
 
 
-def test_a_receiver_tells_its_senders_what_it_got_of_upstream_logs_from_others_and_tells_it_once() -> None:
+def test_a_receiver_reports_once_to_its_senders_which_upstream_logs_it_has_from_others() -> None:
     plan = graph("ab", "ac", "bd", "cd")
     made = held_logs(plan, task("d"), Attempt(1, 1))
     assert made.unacknowledged(0) == []

@@ -79,7 +79,7 @@ def test_a_standby_that_is_prepared_does_not_load_again() -> None:
     assert link.state is TaskState.CONNECTING
 
 
-def test_nobody_waits_for_state_before_the_promotion_and_everybody_after() -> None:
+def test_state_is_loaded_in_the_background_before_the_promotion_and_at_once_after_it() -> None:
     link = standby()
     (ahead,) = of(link.handle(control.Prepare(Restore(3))), io.Load)
     (taken,) = handed(link.handle(io.Loaded(ahead.restore, {})))
@@ -89,7 +89,7 @@ def test_nobody_waits_for_state_before_the_promotion_and_everybody_after() -> No
     assert (wanted.ahead, taken.ahead) == (False, False)
 
 
-def test_state_that_comes_after_the_promotion_is_waited_for_though_it_was_asked_for_before() -> None:
+def test_state_that_arrives_after_the_promotion_is_not_loaded_in_the_background() -> None:
     link = standby()
     link.handle(control.Prepare(Restore(3)))
     assert of(link.handle(promote(restore=Restore(3))), io.Load) == []
@@ -97,7 +97,7 @@ def test_state_that_comes_after_the_promotion_is_waited_for_though_it_was_asked_
     assert not taken.ahead
 
 
-def test_state_that_is_not_wanted_any_more_is_dropped() -> None:
+def test_state_that_is_no_longer_wanted_is_dropped() -> None:
     link = standby()
     link.handle(control.Prepare(Restore(3)))
     link.handle(control.Prepare(Restore(4)))
@@ -105,7 +105,7 @@ def test_state_that_is_not_wanted_any_more_is_dropped() -> None:
     assert told(link.handle(io.Loaded(Restore(4), {}))) == [control.Prepared(5, 4)]
 
 
-def test_a_standby_survives_that_its_checkpoint_was_reclaimed() -> None:
+def test_a_standby_survives_the_deletion_of_the_checkpoint_it_loads() -> None:
     link = standby()
     link.handle(control.Prepare(Restore(1)))
     (told,) = link.handle(io.LoadFailed(Restore(1), CheckpointError("reclaimed")))
@@ -115,7 +115,7 @@ def test_a_standby_survives_that_its_checkpoint_was_reclaimed() -> None:
         link.handle(io.LoadFailed(Restore(3), CheckpointError("disk gone")))
 
 
-def test_progress_that_cannot_be_read_is_an_error_of_the_checkpoint() -> None:
+def test_progress_that_cannot_be_read_is_a_checkpoint_error() -> None:
     link = standby()
     link.handle(promote(restore=Restore(3, progress=b"\xc1 forged")))
     with pytest.raises(CheckpointError, match=r"checkpoint 3: the progress of middle\[0\] cannot be read"):
@@ -128,10 +128,10 @@ def test_a_log_of_another_round_is_ignored() -> None:
     assert link.state is TaskState.FETCHING_DETERMINANTS
 
 
-# ---- who is served
+# ---- which subscribers are served
 
 
-def test_a_subscriber_gets_the_logs_first_and_then_frames() -> None:
+def test_a_subscriber_gets_the_logs_before_frames() -> None:
     link = running()
     link.handle(produced(0, 1, log=OWN_LOG))
     frames = of(link.handle(subscribe()), io.SendFrame)
@@ -160,7 +160,7 @@ def test_a_subscription_to_another_job_or_channel_is_refused() -> None:
     assert link.handle(io.Subscribed(21, unknown)) == [io.Disconnect(21)]
 
 
-def test_a_subscription_that_comes_too_early_is_served_after_the_promotion() -> None:
+def test_a_subscription_before_the_promotion_is_served_after_it() -> None:
     link = standby()
     assert link.handle(subscribe(sender=SECOND)) == []
     assert [f.connection for f in of(link.handle(promote(SECOND)), io.SendFrame)] == [TO_DOWN]
@@ -174,13 +174,13 @@ def test_a_new_subscription_closes_the_old_connection() -> None:
     assert [f.connection for f in of(instructions, io.SendFrame)] == [21]
 
 
-def test_a_lost_upstream_is_suspected_and_called_again() -> None:
+def test_a_lost_upstream_is_suspected_and_reconnected() -> None:
     instructions = running().handle(io.Lost(FROM_UP))
     assert told(instructions) == [control.Suspect(5, UP)]
     assert [c.address for c in of(instructions, io.Connect)] == ["up:1"]
 
 
-def test_a_lost_subscriber_is_none_of_its_business() -> None:
+def test_a_lost_subscriber_is_not_reported_and_gets_no_frames() -> None:
     link = running()
     link.handle(subscribe())
     assert link.handle(io.Lost(TO_DOWN)) == []
@@ -194,13 +194,13 @@ def sever(failed: TaskId, *replacements: Peer) -> control.Sever:
     return control.Sever(2, list(replacements), [(failed, SECOND)], control.Complete(0))
 
 
-def test_sever_closes_before_it_answers_and_subscribes_after() -> None:
+def test_sever_closes_connections_then_answers_then_subscribes_again() -> None:
     instructions = running().handle(sever(UP, Peer(INPUT, "up:2", SECOND)))
     assert [type(i) for i in instructions] == [io.Disconnect, io.SendToCoordinator, io.Connect]
     assert of(instructions, io.Disconnect) == [io.Disconnect(FROM_UP)]
 
 
-def test_the_answer_says_what_was_received_and_which_logs_are_held() -> None:
+def test_the_answer_to_sever_names_received_frames_and_held_logs() -> None:
     link = running()
     link.handle(arrived(0, UP_LOG, checksum=77))
     (holdings,) = told(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND))))
@@ -208,7 +208,7 @@ def test_the_answer_says_what_was_received_and_which_logs_are_held() -> None:
     assert holdings == control.HeldLogsReport(5, 2, [UP_LOG], received, depends=[0], logs_received={0: [UP_LOG.task]})
 
 
-def test_a_sender_that_started_anew_and_failed_before_it_was_reached_is_still_numbered_anew() -> None:
+def test_a_sender_that_restarted_without_log_and_failed_unreached_still_renumbers_its_frames() -> None:
     link = running()
     link.handle(arrived(0))
     link.handle(sever(UP, Peer(INPUT, "up:2", SECOND, reset=True)))
@@ -216,7 +216,7 @@ def test_a_sender_that_started_anew_and_failed_before_it_was_reached_is_still_nu
     (connect,) = of(instructions, io.Connect)
     assert connect.hello.next_seq < 0, "it takes the numbering as it comes"
     (answer,) = told(instructions)
-    assert answer.received == [], "what came before the sender restarted is void"
+    assert answer.received == [], "frames from before the sender restarted are void"
     link.handle(io.Connected(0, FROM_UP, connect.hello))
     link.handle(opening(seq=5))
     link.handle(arrived(5))
@@ -230,7 +230,7 @@ def renumbered(link: LinkMachine, seq: int) -> list[io.Instruction]:
     return link.handle(opening(seq))
 
 
-def test_what_was_taken_of_a_former_numbering_is_not_acknowledged_to_the_sender_that_numbers_anew() -> None:
+def test_frames_of_the_old_numbering_are_not_acknowledged_to_a_sender_that_renumbers() -> None:
     link = running()
     link.handle(arrived(0))
     (connect,) = of(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND, reset=True))), io.Connect)
@@ -244,7 +244,7 @@ def test_what_was_taken_of_a_former_numbering_is_not_acknowledged_to_the_sender_
     ] == [6]
 
 
-def test_frames_of_a_sender_that_starts_anew_are_void_as_soon_as_that_is_known() -> None:
+def test_frames_of_a_sender_that_restarts_without_log_are_void_at_once() -> None:
     link = running()
     link.handle(arrived(0))
     instructions = link.handle(sever(UP, Peer(INPUT, "up:2", SECOND, reset=True)))
@@ -252,7 +252,7 @@ def test_frames_of_a_sender_that_starts_anew_are_void_as_soon_as_that_is_known()
     assert handed(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND, reset=True)))) == [], "once"
 
 
-def test_the_task_is_told_whether_a_channel_had_ended_where_its_sender_starts_anew() -> None:
+def test_a_renumbering_says_whether_the_channel_had_ended_at_the_restart_point() -> None:
     assert handed(renumbered(running(), 5)) == [task.Renumber(0, 5, ended=False)]
     link = running()
     progress = task.TaskProgress([task.InputProgress(3, ended=True)], [7], [0], [0], False, 0, [], [], [], {})
@@ -261,14 +261,14 @@ def test_the_task_is_told_whether_a_channel_had_ended_where_its_sender_starts_an
     assert handed(renumbered(link, 3)) == [task.Renumber(0, 3, ended=True)]
 
 
-def test_what_an_old_connection_still_brings_is_not_heard() -> None:
+def test_frames_of_a_severed_connection_are_ignored() -> None:
     link = running()
     link.handle(sever(UP, Peer(INPUT, "up:2", SECOND)))
     assert link.handle(arrived(0, UP_LOG)) == []
     assert link.store.of(UP_LOG.task) == []
 
 
-def test_a_failed_receiver_is_not_sent_anything_any_more() -> None:
+def test_a_failed_receiver_gets_no_more_frames() -> None:
     link = running()
     link.handle(subscribe())
     assert of(link.handle(sever(DOWN)), io.Disconnect) == [io.Disconnect(TO_DOWN)]
@@ -281,7 +281,7 @@ def test_a_failed_receiver_is_not_sent_anything_any_more() -> None:
 # ---- frames
 
 
-def test_a_frame_is_handed_over_after_its_determinants_were_taken_in() -> None:
+def test_a_frame_is_handed_over_after_its_determinants_are_stored() -> None:
     link = running()
     (deliver,) = handed(link.handle(arrived(0, UP_LOG)))
     assert (deliver.input, deliver.frame.seq) == (0, 0)
@@ -293,7 +293,7 @@ def test_a_gap_in_the_frames_is_an_error() -> None:
         running().handle(arrived(1))
 
 
-def test_what_the_receiver_has_is_rebuilt_but_not_sent_again() -> None:
+def test_frames_that_the_receiver_has_are_rebuilt_but_not_sent_again() -> None:
     link = connected(SECOND)
     link.handle(control.Replay(1, [OWN_LOG], [Expectation(OUTPUT, 1, [])], []))
     link.handle(io.Subscribed(TO_DOWN, hello(SECOND, FIRST, next_seq=1)))
@@ -303,7 +303,7 @@ def test_what_the_receiver_has_is_rebuilt_but_not_sent_again() -> None:
     assert control.NewEffect(5) in told(instructions)
 
 
-def test_after_a_rollback_the_first_frame_is_reported_whether_it_was_sent_before_or_not() -> None:
+def test_after_a_rollback_the_first_frame_is_reported_as_a_new_effect() -> None:
     link = connected(Attempt(2, 1))
     link.handle(control.Replay(1, [], [], []))
     link.handle(io.Subscribed(TO_DOWN, hello(Attempt(2, 1), Attempt(2, 1))))
@@ -325,7 +325,7 @@ def test_the_task_is_held_back_while_its_receiver_is_behind() -> None:
     assert task.MayProduce(True) in handed(link.handle(acknowledged(16)))
 
 
-def test_what_a_receiver_has_got_from_others_is_not_sent_to_it_and_what_it_lacks_is() -> None:
+def test_logs_that_a_receiver_has_from_others_are_not_sent_to_it() -> None:
     link = running()
     link.handle(subscribe())
     link.handle(produced(0))
@@ -338,7 +338,7 @@ def test_what_a_receiver_has_got_from_others_is_not_sent_to_it_and_what_it_lacks
     assert (known.header.delta, new.header.delta) == ([OWN_LOG], [further])
     again = of(link.handle(subscribe(connection=21)), io.SendFrame)
     assert again[0].header.delta == [UP_LOG, OWN_LOG, further], (
-        "knowledge of what a receiver holds dies with its connection"
+        "reports of what a receiver holds end with its connection"
     )
 
 
@@ -348,7 +348,7 @@ SPILLING = ChannelLimits(window=2, policy=Spill.BUFFER)
 
 
 def on_disk(*seqs: int) -> LinkMachine:
-    """Frames of these numbers are cut and written, frame n at place n; nobody has subscribed."""
+    """Frames of these numbers are cut and written, frame n at place n; no receiver has subscribed."""
     link = running(limits=SPILLING)
     (write,) = of(link.handle(produced(*seqs)), io.WriteFrames)
     assert [seq for seq, _ in write.bodies] == list(seqs)
@@ -356,7 +356,7 @@ def on_disk(*seqs: int) -> LinkMachine:
     return link
 
 
-def test_frames_on_disk_are_asked_for_and_sent_when_they_are_here() -> None:
+def test_frames_on_disk_are_read_and_then_sent() -> None:
     link = on_disk(*range(6))
     instructions = link.handle(subscribe())
     assert [f.header.kind for f in of(instructions, io.SendFrame)] == [FrameKind.LOG_ONLY]
@@ -368,13 +368,13 @@ def test_frames_on_disk_are_asked_for_and_sent_when_they_are_here() -> None:
     assert [f.header.seq for f in of(instructions, io.SendFrame)] == [2, 3]
 
 
-def test_what_the_receiver_covers_is_freed_on_disk() -> None:
+def test_frames_that_the_receiver_covers_are_freed_on_disk() -> None:
     link = on_disk(0, 1)
     instructions = link.handle(subscribe(next_seq=2, covered=2))
     assert of(instructions, io.FreeFrames) == [io.FreeFrames([0, 1])]
 
 
-def test_a_full_disk_is_told_once_and_a_checkpoint_asked_for_which_makes_room_to_try_again() -> None:
+def test_a_full_disk_is_reported_once_and_writing_resumes_after_the_requested_checkpoint() -> None:
     link = running(limits=SPILLING)
     link.handle(subscribe())
     link.handle(produced(0, 1))
@@ -390,14 +390,14 @@ def test_a_full_disk_is_told_once_and_a_checkpoint_asked_for_which_makes_room_to
     assert told(link.handle(io.FramesNotWritten(0, [3], "the disk is full"))) == [control.RequestCheckpoint(5)]
 
 
-def test_a_checkpoint_that_was_asked_for_and_aborted_is_asked_for_again() -> None:
+def test_a_requested_checkpoint_that_is_aborted_is_requested_again() -> None:
     link = running(limits=SPILLING)
     link.handle(produced(0))
     link.handle(io.FramesNotWritten(0, [0], "the disk is full"))
     assert told(link.handle(control.AbortCheckpoint(1))) == [control.RequestCheckpoint(5)]
 
 
-def test_a_process_that_cannot_read_its_frames_back_asks_to_be_replaced() -> None:
+def test_a_process_that_cannot_read_its_spilled_frames_fails() -> None:
     link = on_disk(0)
     problem = SpillError("retained frames cannot be read: Input/output error")
     with pytest.raises(SpillError, match="Input/output error"):
@@ -407,7 +407,7 @@ def test_a_process_that_cannot_read_its_frames_back_asks_to_be_replaced() -> Non
 # ---- slow receivers
 
 
-def test_a_receiver_that_wants_few_rows_gets_few_frames_and_the_task_is_told_once() -> None:
+def test_a_receiver_that_wants_few_rows_gets_few_frames() -> None:
     link = sending(adaptive=True)
     sent = [seq for frame in range(20) for seq in seqs_sent(link.handle(produced(frame)))]
     assert sent == list(range(16))
@@ -419,14 +419,14 @@ def test_a_receiver_that_wants_few_rows_gets_few_frames_and_the_task_is_told_onc
     assert seqs_sent(instructions) == [17]
 
 
-def test_frames_to_receivers_that_call_no_python_are_sent_by_their_number_alone() -> None:
+def test_frames_to_receivers_without_python_functions_are_limited_by_number_only() -> None:
     link = sending(adaptive=False)
     sent = [seq for frame in range(20) for seq in seqs_sent(link.handle(produced(frame)))]
     instructions = link.handle(acknowledged(14, rows_wanted=1))
     assert (sent, seqs_sent(instructions)) == (list(range(16)), [16, 17, 18, 19])
 
 
-def test_what_the_task_wants_goes_with_the_acknowledgement() -> None:
+def test_the_rows_that_the_task_wants_are_sent_with_the_acknowledgement() -> None:
     link = running()
     link.handle(arrived(0))
     (ack,) = of(link.handle(task.FramesTaken(0, 1, rows_wanted=70)), io.SendAck)
@@ -476,7 +476,7 @@ def test_a_subscription_says_what_is_covered() -> None:
     assert link.outputs[0].log.first == 1
 
 
-def test_what_was_covered_while_a_connection_was_made_is_said_when_it_stands() -> None:
+def test_coverage_announced_while_disconnected_is_sent_after_the_connection() -> None:
     link = running()
     link.handle(arrived(0))
     snapped(link, 1)
@@ -487,7 +487,7 @@ def test_what_was_covered_while_a_connection_was_made_is_said_when_it_stands() -
     assert [ack.acknowledgement.covered for ack in of(instructions, io.SendAck)] == [1]
 
 
-def test_a_snapshot_is_persisted_but_not_one_of_a_replay() -> None:
+def test_snapshots_are_persisted_except_those_of_a_replay() -> None:
     link = running()
     progress = task.TaskProgress([task.InputProgress(0)], [0], [0], [0], False, 0, [], [], [], {})
     kept = link.handle(task.SnapshotTaken(_snapshot(1), progress, persist=True))
@@ -499,14 +499,14 @@ def _snapshot(checkpoint: int) -> TaskSnapshot:
     return TaskSnapshot(MIDDLE, checkpoint, {}, b"")
 
 
-def test_a_failure_is_told_with_task_and_kind() -> None:
+def test_a_failure_is_reported_with_task_and_kind() -> None:
     link = running()
     (failed,) = told(link.fail(ValueError("no such column")))
     assert (failed.error, failed.message) == ("ClonosError", "middle[0]: ValueError: no such column")
     assert link.state is TaskState.FAILED
 
 
-def test_a_replacement_holds_the_upstream_logs_that_came_with_its_own_though_no_frame_has_come() -> None:
+def test_a_replacement_holds_the_upstream_logs_that_came_with_its_own_before_any_frame() -> None:
     link = standby()
     link.handle(promote(SECOND, Restore(0)))
     link.handle(control.Replay(1, [OWN_LOG], [], [], [UP_LOG]))
@@ -519,7 +519,7 @@ def test_a_replacement_holds_the_upstream_logs_that_came_with_its_own_though_no_
     assert holdings.logs == [UP_LOG], "its state is still loading"
 
 
-def test_what_the_task_of_a_failed_process_had_still_to_say_is_void() -> None:
+def test_messages_of_the_task_after_its_process_has_failed_are_ignored() -> None:
     link = connected()
     link.handle(control.Replay(1, [], [], []))
     link.fail(ProtocolError("planted"))

@@ -1,4 +1,5 @@
-"""What goes to disk, who may produce, and when it is too much, by the weight of the in-flight logs."""
+"""Which frames go to disk, when a task may produce, and when the limit is exceeded, by the size of the in-flight
+logs."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def writing(weighed: Pressure) -> list[int]:
     return [entry.frame.seq for _, entries in weighed.to_write() for entry in entries]
 
 
-def test_in_memory_nothing_is_written() -> None:
+def test_in_memory_no_frame_is_written() -> None:
     channel = output()
     weighed = pressure(channel)
     cut(channel, 90)
@@ -75,7 +76,7 @@ def test_spill_epoch_writes_an_epoch_when_the_next_one_begins() -> None:
 
 
 @pytest.mark.parametrize("policy", [Spill.THRESHOLD, Spill.REGENERATE])
-def test_spill_threshold_writes_the_oldest_frames_until_there_is_room_again(policy: Spill) -> None:
+def test_spill_threshold_writes_the_oldest_frames_until_there_is_room(policy: Spill) -> None:
     channel = output()
     weighed = pressure(channel, policy)
     cut(channel, 10, 10, 10, 10)
@@ -85,12 +86,12 @@ def test_spill_threshold_writes_the_oldest_frames_until_there_is_room_again(poli
     assert writing(weighed) == []
 
 
-def test_whoever_makes_frames_again_writes_none() -> None:
+def test_an_output_that_regenerates_frames_writes_none() -> None:
     channel = OutputChannel(0, CHANNEL, DOWN, frozenset(), regenerates=True)
     assert not Pressure([channel], ChannelLimits(policy=Spill.REGENERATE), True, True, NOTHING_SHOWN).writes
 
 
-def test_a_checkpoint_is_wanted_at_half_of_the_budget_and_of_what_lies_between_threshold_and_budget() -> None:
+def test_a_checkpoint_is_requested_half_way_to_the_budget() -> None:
     channel = output()
     weighed, spilling = pressure(channel), pressure(channel, Spill.THRESHOLD)
     cut(channel, 51)
@@ -100,7 +101,7 @@ def test_a_checkpoint_is_wanted_at_half_of_the_budget_and_of_what_lies_between_t
     assert spilling.measure().wants_checkpoint
 
 
-def test_a_full_disk_wants_a_checkpoint_and_nothing_more_is_written() -> None:
+def test_a_full_disk_requests_a_checkpoint_and_stops_writing() -> None:
     channel = output()
     weighed = pressure(channel, Spill.BUFFER)
     cut(channel, 1)
@@ -111,7 +112,7 @@ def test_a_full_disk_wants_a_checkpoint_and_nothing_more_is_written() -> None:
     assert writing(weighed) == [0]
 
 
-def test_a_source_stops_to_read_at_the_budget() -> None:
+def test_a_source_stops_reading_at_the_budget() -> None:
     channel = output()
     weighed = pressure(channel)
     cut(channel, 99)
@@ -120,7 +121,7 @@ def test_a_source_stops_to_read_at_the_budget() -> None:
     assert not weighed.measure().may_produce
 
 
-def test_a_task_with_inputs_goes_on_past_the_budget_until_the_barrier_is_through() -> None:
+def test_a_task_with_inputs_exceeds_the_budget_until_the_barrier_has_passed() -> None:
     channel = output()
     weighed = pressure(channel, source=False)
     cut(channel, 120)
@@ -129,7 +130,7 @@ def test_a_task_with_inputs_goes_on_past_the_budget_until_the_barrier_is_through
     assert not weighed.measure().may_produce
 
 
-def test_a_step_that_makes_more_than_the_budget_waits_for_the_disk() -> None:
+def test_a_step_that_produces_more_than_the_budget_waits_for_the_disk() -> None:
     channel = output()
     weighed = pressure(channel, Spill.BUFFER, source=False)
     cut(channel, 400)
@@ -139,7 +140,7 @@ def test_a_step_that_makes_more_than_the_budget_waits_for_the_disk() -> None:
     assert weighed.measure().may_produce
 
 
-def test_a_step_that_makes_more_than_the_budget_is_too_much_where_nothing_can_be_written() -> None:
+def test_a_step_that_produces_more_than_the_budget_with_a_full_disk_is_an_error() -> None:
     channel = output()
     weighed = pressure(channel, Spill.BUFFER, source=False)
     cut(channel, 400)
@@ -151,7 +152,7 @@ def test_a_step_that_makes_more_than_the_budget_is_too_much_where_nothing_can_be
 
 
 @pytest.mark.parametrize("window", range(1, 65))
-def test_frames_that_are_taken_together_fit_into_the_narrowest_window(window: int) -> None:
+def test_frames_that_are_merged_fit_into_the_narrowest_window(window: int) -> None:
     """Beside those that were taken one by one and are not acknowledged yet."""
     limits, edge = ChannelLimits(window), replace(three().edges[CHANNEL.edge], adaptive=True, merge_rows=8)
     receiver, fewest = InputChannel(0, CHANNEL, MIDDLE, window), windows_for(edge, limits)[0]
@@ -160,7 +161,7 @@ def test_frames_that_are_taken_together_fit_into_the_narrowest_window(window: in
     assert fewest - len(unacknowledged) >= limits.frames_merged
 
 
-def test_receivers_that_are_behind_hold_everybody_back() -> None:
+def test_receivers_that_are_behind_hold_the_task_back() -> None:
     channel = OutputChannel(0, CHANNEL, DOWN, frozenset(), windows=range(2, 3))
     weighed = pressure(channel)
     channel.subscribe(1, Attempt(1, 1), 0, CausalStore())
@@ -170,7 +171,7 @@ def test_receivers_that_are_behind_hold_everybody_back() -> None:
     assert not weighed.measure().may_produce
 
 
-def test_when_the_reserve_is_spent_the_error_says_why_and_what_to_do() -> None:
+def test_when_the_reserve_is_spent_the_error_names_the_cause_and_the_remedy() -> None:
     channel = output()
     weighed = pressure(channel, source=False)
     cut(channel, 150)
@@ -184,7 +185,7 @@ def test_when_the_reserve_is_spent_the_error_says_why_and_what_to_do() -> None:
         spilling.measure()
 
 
-def test_what_waits_on_a_feedback_channel_holds_no_task_back_and_weighs_all_the_same() -> None:
+def test_frames_on_a_feedback_channel_hold_no_task_back_but_count_towards_the_budget() -> None:
     channel = OutputChannel(0, CHANNEL, DOWN, frozenset(), feedback=True)
     channel.log.connect(0)
     cut(channel, *[10] * 8)
@@ -197,7 +198,7 @@ def test_what_waits_on_a_feedback_channel_holds_no_task_back_and_weighs_all_the_
     assert not pressure(channel, source=True).measure().may_produce, "the budget is spent"
 
 
-def test_a_quiet_channel_does_not_stop_requests() -> None:
+def test_a_channel_without_traffic_does_not_suppress_requests_for_checkpoints() -> None:
     busy, quiet = outputs = [output(), output()]
     limits = ChannelLimits(2, 100, policy=Spill.IN_MEMORY)
     pressure = Pressure(outputs, limits, True, False, NOTHING_SHOWN)

@@ -48,7 +48,7 @@ def travelled(*stamps: HmnrStamp | None) -> list[bytes]:
     return [writer.write(stamp.encode() if stamp else b"") for stamp in stamps]
 
 
-def test_a_connection_carries_a_whole_stamp_at_first_and_then_what_differs() -> None:
+def test_a_connection_carries_a_whole_stamp_first_and_then_differences() -> None:
     link = running()
     link.handle(subscribe())
     given = sent(link.handle(stamped(FIRST, FIRST, LATER)))
@@ -58,7 +58,7 @@ def test_a_connection_carries_a_whole_stamp_at_first_and_then_what_differs() -> 
     assert len(given[2]) < len(given[0])
 
 
-def test_a_new_connection_begins_anew() -> None:
+def test_a_new_connection_begins_with_a_whole_stamp() -> None:
     link = running()
     link.handle(subscribe())
     link.handle(stamped(FIRST, LATER))
@@ -81,7 +81,7 @@ def with_stamp(event: io.Arrived, data_: bytes) -> FrameHeader:
     return msgspec.structs.replace(event.header, stamp=data_)
 
 
-def test_frames_of_another_protocol_come_without() -> None:
+def test_frames_of_another_protocol_have_no_stamp() -> None:
     assert travelled(None, None, FIRST) == [b"", b"", b"\x01" + FIRST.encode()]
 
 

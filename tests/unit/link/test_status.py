@@ -1,4 +1,4 @@
-"""What a process answers to a coordinator that knows nothing of it."""
+"""The status that a process sends to a new coordinator."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def status(link: LinkMachine) -> StatusReport:
     return answer
 
 
-def test_a_standby_says_which_state_it_was_given() -> None:
+def test_a_standby_reports_the_state_it_has_loaded() -> None:
     link = standby()
     assert status(link) == StatusReport(5)
     link.handle(control.Prepare(Restore(3)))
     assert status(link) == StatusReport(5, restore=3)
 
 
-def test_who_was_told_to_be_a_task_and_has_no_log_yet_has_not_begun() -> None:
+def test_a_promoted_process_without_a_log_has_not_begun() -> None:
     link = connected(SECOND)
     assert status(link) == StatusReport(5, SECOND, round=1, peers=[(UP, FIRST)])
 
 
-def test_who_has_its_log_is_the_task_though_its_state_is_still_on_the_way() -> None:
+def test_a_promoted_process_with_its_log_has_begun_although_its_state_is_not_loaded() -> None:
     """Another log would come too late: it begins with this one."""
     link = standby()
     link.handle(promote(SECOND, Restore(3)))
@@ -52,7 +52,7 @@ def test_who_has_its_log_is_the_task_though_its_state_is_still_on_the_way() -> N
     assert status(link).begun
 
 
-def test_a_task_names_its_attempt_and_those_of_its_neighbours() -> None:
+def test_a_task_reports_its_attempt_and_those_of_its_neighbours() -> None:
     link = running()
     link.handle(subscribe(receiver=SECOND))
     answer = status(link)
@@ -60,14 +60,14 @@ def test_a_task_names_its_attempt_and_those_of_its_neighbours() -> None:
     assert answer.peers == [(UP, FIRST), (DOWN, SECOND)]
 
 
-def test_the_newest_attempt_of_a_neighbour_is_known_though_it_has_not_subscribed_yet() -> None:
+def test_the_newest_attempt_of_a_neighbour_is_reported_before_it_subscribes() -> None:
     link = running()
     link.handle(subscribe())
     link.handle(control.Sever(2, [], [(DOWN, SECOND)], control.Complete(0)))
     assert (DOWN, SECOND) in status(link).peers
 
 
-def test_checkpoints_are_known_from_whoever_speaks_of_them() -> None:
+def test_the_newest_checkpoint_is_reported_from_any_message_that_names_it() -> None:
     link = running()
     link.handle(control.TriggerCheckpoint(2))
     assert status(link).checkpoint == 2
@@ -78,25 +78,25 @@ def test_checkpoints_are_known_from_whoever_speaks_of_them() -> None:
     assert status(link).checkpoint == 4
 
 
-def test_checkpoints_that_were_void_when_a_task_got_its_log_are_known() -> None:
+def test_checkpoints_that_were_void_at_the_replay_are_reported() -> None:
     link = connected(SECOND)
     link.handle(control.Replay(1, [], [], aborted=[1, 2, 3]))
     assert status(link).checkpoint == 3
 
 
-def test_a_task_that_has_nothing_more_to_do_says_so() -> None:
+def test_a_finished_task_reports_that_it_has_drained() -> None:
     link = running()
     link.handle(task.StateChanged(TaskState.FINISHED))
     assert status(link).drained
 
 
-def test_a_failure_is_told_again_to_the_next_coordinator() -> None:
+def test_a_failure_is_reported_again_to_the_next_coordinator() -> None:
     link = running()
     failed = told(link.fail(UserCodeError("division by zero")))
     assert [status(link).failure] == failed
 
 
-def test_a_checkpoint_that_a_lost_coordinator_was_asked_for_is_asked_for_again() -> None:
+def test_a_checkpoint_requested_from_a_lost_coordinator_is_requested_again() -> None:
     link = LinkMachine(PLAN, MIDDLE, 5, PassThrough(), ChannelLimits(budget_bytes=100, reserve=10))
     (connect,) = [i for i in link.handle(promote()) if isinstance(i, io.Connect)]
     link.handle(io.Connected(0, FROM_UP, connect.hello))
