@@ -1,4 +1,4 @@
-"""What a task machine that a test steps has given, and what is to be read from it."""
+"""The events of a task machine that a test steps, and values derived from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Given:
 
     @property
     def segments(self) -> list[LogSegment]:
-        """All that was logged. What no frame depends on yet is handed over for this."""
+        """The whole log. Entries that no frame depends on yet are handed over for this."""
         if (rest := self.machine._writer.cut()) is not None:
             self.events.append(Produced(rest, ()))
         return [event.log for event in self.of(Produced) if event.log is not None]

@@ -40,7 +40,7 @@ def end(seq: int) -> Frame:
 
 
 class Seen(Operator):
-    """Hands rows on and remembers their keys; asks for a timer where the key is negative."""
+    """Passes rows on and counts their keys; sets a timer where the key is negative."""
 
     def __init__(self) -> None:
         self._keys: list[int] = []
@@ -71,7 +71,7 @@ class SeenToTheEnd(Seen):
 
 
 class Counting(Source):
-    """One partition: the numbers below ``total``, two at a time. ``shift`` makes what is reread differ."""
+    """One partition: the numbers below ``total``, two at a time. ``shift`` makes a reread differ."""
 
     def __init__(self, total: int = 4, shift: int = 0) -> None:
         self._total, self._shift, self._at = total, shift, 0
@@ -126,7 +126,7 @@ def _same(source: Source) -> Source:
 
 @dataclass
 class Outside:
-    """The ports of a task: the time of day is what the test says."""
+    """The ports of a task: the test sets the time of day."""
 
     time_us: int = 0
     services: dict[str, Any] = field(default_factory=dict)

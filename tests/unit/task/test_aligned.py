@@ -18,7 +18,7 @@ def aligned(*counts: int) -> tuple[Inputs, AlignedBarriers]:
     return inputs, AlignedBarriers(inputs, three(), MIDDLE)
 
 
-def test_a_channel_waits_behind_its_barrier_until_all_have_come() -> None:
+def test_a_channel_is_blocked_after_its_barrier_until_all_barriers_have_come() -> None:
     inputs, protocol = aligned(2, 1)
     assert not protocol.barrier(0, 1, EPOCH)
     assert taken(inputs) == [1]
@@ -26,7 +26,7 @@ def test_a_channel_waits_behind_its_barrier_until_all_have_come() -> None:
     assert taken(inputs) == [0, 0]
 
 
-def test_an_aborted_alignment_lets_everything_through() -> None:
+def test_an_aborted_alignment_unblocks_all_channels() -> None:
     inputs, protocol = aligned(2, 2)
     protocol.barrier(0, 1, EPOCH)
     protocol.abort(1)
@@ -34,14 +34,14 @@ def test_an_aborted_alignment_lets_everything_through() -> None:
     assert not protocol.barrier(1, 1, EPOCH), "it is void"
 
 
-def test_an_abort_of_another_checkpoint_lets_nothing_through() -> None:
+def test_an_abort_of_another_checkpoint_unblocks_no_channel() -> None:
     inputs, protocol = aligned(2, 2)
     protocol.barrier(0, 2, EPOCH)
     protocol.abort(1)
     assert taken(inputs) == [1, 1]
 
 
-def test_a_later_barrier_gives_the_earlier_alignment_up() -> None:
+def test_a_later_barrier_ends_the_earlier_alignment() -> None:
     inputs, protocol = aligned(1, 1)
     protocol.barrier(0, 1, EPOCH)
     assert not protocol.barrier(1, 2, EPOCH)
@@ -56,13 +56,13 @@ def test_a_barrier_of_an_earlier_checkpoint_is_ignored() -> None:
     assert taken(inputs) == [1]
 
 
-def test_a_barrier_of_an_epoch_that_has_begun_is_ignored() -> None:
+def test_a_barrier_of_the_current_epoch_is_ignored() -> None:
     inputs, protocol = aligned(1)
     assert not protocol.barrier(0, 3, epoch=3)
     assert taken(inputs) == [0]
 
 
-def test_calls_are_events_once_and_only_while_they_change_anything() -> None:
+def test_calls_become_events_once_and_only_while_they_have_an_effect() -> None:
     _, protocol = aligned(1)
     for call in (TriggerCall(1), AbortCall(2), TriggerCall(3), TriggerCall(4)):
         protocol.called(call)
@@ -72,7 +72,7 @@ def test_calls_are_events_once_and_only_while_they_change_anything() -> None:
     assert protocol.due(0, epoch=1) is None
 
 
-def test_what_is_restored_aligns_nothing() -> None:
+def test_restored_state_contains_no_alignment() -> None:
     inputs, protocol = aligned(1, 1)
     protocol.barrier(0, 1, EPOCH)
     assert protocol.state() == b""

@@ -1,4 +1,4 @@
-"""Calls that nobody waits for: their completions are events of the log, and what is pending belongs to the snapshot."""
+"""Asynchronous calls: their completions are events of the log, and pending calls are in the snapshot."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.unit.task.plans import MIDDLE, SCHEMA, Counting, Outside, barrier, da
 
 
 class Ask(Operator):
-    """Calls for every key, by its number, and hands on what is answered. Two keys are enough."""
+    """Calls for every key, by its number, and emits the answer. Two keys are its limit."""
 
     def open(self, ctx: Any, out: Any) -> None:
         super().open(ctx, out)
@@ -66,7 +66,7 @@ class Ask(Operator):
 
 
 class Last(Operator):
-    """Says when all input has ended."""
+    """Emits a row when all input has ended."""
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         self.out.emit(rows)
@@ -143,7 +143,7 @@ def answer(number: int, value: int) -> Answered:
     return Answered(0, number, value)
 
 
-def test_completions_are_events_in_the_order_they_came() -> None:
+def test_completions_are_logged_in_the_order_of_arrival() -> None:
     run = Run().go(Deliver(0, data(0, 1, 2)))
     assert run.calls == [ServiceCall(0, 1, "oracle", 10), ServiceCall(0, 2, "oracle", 20)]
     run.go(answer(2, 52), answer(1, 51))
@@ -151,7 +151,7 @@ def test_completions_are_events_in_the_order_they_came() -> None:
     assert run.keys == [52, 51]
 
 
-def test_a_replay_completes_as_the_log_says_and_calls_nothing_that_was_answered() -> None:
+def test_a_replay_completes_calls_as_logged_and_repeats_only_unanswered_ones() -> None:
     before = Run().go(Deliver(0, data(0, 1, 2))).go(answer(2, 52))
     after = Run(before.segments)
     after.go()
@@ -161,31 +161,31 @@ def test_a_replay_completes_as_the_log_says_and_calls_nothing_that_was_answered(
     assert after.machine.state is TaskState.RUNNING
 
 
-def test_an_answer_that_nobody_waits_for_is_no_event() -> None:
+def test_an_answer_to_no_pending_call_is_no_event() -> None:
     run = Run().go(Deliver(0, data(0, 1))).go(answer(1, 51), answer(1, 51), answer(7, 3))
     assert run.log == [InputOrder(0, 1), Completion(0, 1, 51)]
 
 
-def test_a_completion_that_nobody_waits_for_in_a_replay_is_a_divergence() -> None:
+def test_a_replayed_completion_of_no_pending_call_is_a_divergence() -> None:
     before = Run().go(Deliver(0, data(0, 1))).go(answer(1, 51))
     with pytest.raises(DivergenceError, match="where no operator asks for it"):
         Run(before.segments).go(Deliver(0, data(0, 3)))
 
 
-def test_a_failed_call_is_an_answer_live_and_on_replay() -> None:
+def test_a_failed_call_is_an_answer_live_and_in_a_replay() -> None:
     before = Run().go(Deliver(0, data(0, 1))).go(Answered(0, 1, None, "refused"))
     assert before.keys == [-1]
     assert Run(before.segments).go(Deliver(0, data(0, 1))).keys == [-1]
 
 
-def test_a_task_whose_operator_has_enough_takes_nothing_more() -> None:
+def test_a_task_whose_operator_is_at_its_limit_takes_no_frame() -> None:
     run = Run().go(Deliver(0, data(0, 1, 2)), Deliver(0, data(1, 3)))
     assert run.asked == [1, 2]
     run.go(answer(1, 51))
     assert run.asked == [1, 2, 3]
 
 
-def test_pending_calls_belong_to_the_snapshot_and_are_made_again_by_who_starts_from_it() -> None:
+def test_pending_calls_are_in_the_snapshot_and_are_made_again_after_a_restart() -> None:
     before = Run().go(Deliver(0, data(0, 1)), Deliver(0, barrier(1, 1)))
     snapped = next(e for e in before.events if isinstance(e, SnapshotTaken))
     assert Run(state=snapped).go().asked == [1]
@@ -194,21 +194,21 @@ def test_pending_calls_belong_to_the_snapshot_and_are_made_again_by_who_starts_f
     assert (after.keys, after.asked) == ([51], [])
 
 
-def test_event_time_waits_for_answers() -> None:
+def test_the_watermark_waits_for_answers() -> None:
     run = Run().go(Deliver(0, data(0, 1, watermark=100)))
     assert all(frame.watermark == MIN_TIME for frame in run.frames)
     run.go(answer(1, 51), Deliver(0, barrier(1, 1)))
     assert run.frames[-1].watermark == 100
 
 
-def test_the_end_waits_for_answers_and_may_be_in_a_snapshot() -> None:
+def test_the_end_waits_for_answers_also_after_a_restart() -> None:
     run = Run().go(Deliver(0, data(0, 1)), Deliver(0, end(1)), Deliver(0, barrier(2, 1)))
     assert [frame.kind for frame in run.frames] == [FrameKind.BARRIER]
     assert run.machine.state is TaskState.RUNNING
     snapped = next(e for e in run.events if isinstance(e, SnapshotTaken))
     for which in (run, Run(state=snapped).go()):
         which.go(answer(1, 51))
-        assert which.keys == [51, 999], "who comes after it hears of the end when all rows have passed"
+        assert which.keys == [51, 999], "receivers get the end after all rows"
         assert which.frames[-1].kind is FrameKind.END
         assert which.machine.state is TaskState.FINISHED
 

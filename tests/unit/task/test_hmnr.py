@@ -1,4 +1,4 @@
-"""Communication-induced checkpoints (HMNR): none is useless, whatever the history; without forced ones some are."""
+"""Communication-induced checkpoints (HMNR): none is useless in any history; without forced ones some are."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def restored_from_its_snapshot(task: int, state: bytes) -> Hmnr:
     return Hmnr.decode(state)
 
 
-def test_what_is_useless_is_part_of_no_line() -> None:
+def test_useless_checkpoints_are_exactly_those_on_no_recovery_line() -> None:
     found = 0
     for seed in range(150):
         history = drawn_history(seed, forces=False, tasks_max=3, steps=40)
@@ -45,7 +45,7 @@ def test_without_forced_checkpoints_some_are_useless() -> None:
     assert sum(bool(drawn_history(seed, forces=False).useless()) for seed in SEEDS) > len(SEEDS) // 4
 
 
-def test_without_cycles_of_channels_none_is_useless_and_forced_ones_are_pure_cost() -> None:
+def test_without_cycles_no_checkpoint_is_useless_and_forced_ones_are_pure_cost() -> None:
     forced = 0
     for seed in SEEDS:
         assert not drawn_history(seed, cyclic=False, forces=False).useless(), seed
@@ -102,7 +102,7 @@ class _Unchecked(Hmnr):
 
 
 @pytest.mark.parametrize(("bug", "useless", "refused"), [(_Unchecked, True, False), (Hmnr, False, True)])
-def test_vectors_that_snapshots_do_not_keep_make_useless_checkpoints_or_are_noticed(
+def test_vectors_that_are_not_restored_cause_useless_checkpoints_or_errors(
     bug: type[Hmnr], useless: bool, refused: bool
 ) -> None:
     """A bug of the reference implementation, planted: vectors begin again after a rollback."""
@@ -129,7 +129,7 @@ def test_clocks_grow_along_messages_and_checkpoints(restored: Callable[[int, byt
             assert all(earlier < later for earlier, later in pairwise(clocks))
 
 
-def test_of_frames_taken_together_one_that_forces_forces_before_all() -> None:
+def test_of_merged_frames_one_that_forces_a_checkpoint_forces_it_before_all() -> None:
     history = History(3, [(0, 1), (1, 0), (2, 0)])
     there, back, other = history.wires
     history.send(there)
@@ -142,7 +142,7 @@ def test_of_frames_taken_together_one_that_forces_forces_before_all() -> None:
     assert (back.taken_in, other.taken_in) == ([1], [1])
 
 
-def test_a_frame_taken_before_may_spare_a_checkpoint() -> None:
+def test_a_frame_taken_earlier_may_make_a_forced_checkpoint_unnecessary() -> None:
     """The frames are looked at one after the other: the clock of one is that of the task for the next."""
     state = Hmnr(0, 3)
     state.sent(1)
@@ -152,7 +152,7 @@ def test_a_frame_taken_before_may_spare_a_checkpoint() -> None:
     assert not state.must_force([ahead, behind])
 
 
-def test_the_state_goes_through_a_snapshot() -> None:
+def test_the_state_survives_a_snapshot() -> None:
     for seed in range(100):
         for machine in drawn_history(seed).machines:
             restored = Hmnr.decode(machine.encode())
@@ -163,7 +163,7 @@ def test_the_state_goes_through_a_snapshot() -> None:
 SAVED = [1, 4, b"\x01", b"\x04", b"\x05", (2, 3, 0)]
 
 
-def test_a_state_is_what_it_seems() -> None:
+def test_a_decoded_state_has_the_encoded_values() -> None:
     state = Hmnr.decode(msgspec.msgpack.encode(SAVED))
     assert (state.task, state.tasks, state.clock, state.sent_to) == (1, 3, 4, 1)
     assert state.stamp() == HmnrStamp(4, 4, 5, (2, 3, 0))
@@ -192,7 +192,7 @@ def test_a_damaged_state_is_refused(place: int, value: object) -> None:
 
 
 @given(st.binary() | st.recursive(st.integers(-(2**63), 2**64 - 1) | st.binary(), st.lists).map(msgspec.msgpack.encode))
-def test_any_bytes_are_a_state_or_a_codec_error(data: bytes) -> None:
+def test_any_bytes_are_a_state_or_raise_codec_error(data: bytes) -> None:
     try:
         state = Hmnr.decode(data)
     except CodecError:
@@ -200,6 +200,6 @@ def test_any_bytes_are_a_state_or_a_codec_error(data: bytes) -> None:
     assert Hmnr.decode(state.encode()).stamp() == state.stamp()
 
 
-def test_a_frame_that_depends_on_checkpoints_never_taken_is_refused() -> None:
+def test_a_stamp_that_names_checkpoints_never_taken_is_refused() -> None:
     with pytest.raises(ProtocolError, match="checkpoint 2 of task 0, which has taken 1"):
         Hmnr(0, 2).took(HmnrStamp(2, 0, 0, (2, 1)))

@@ -1,4 +1,4 @@
-"""Communication-induced checkpoints on the side of a task: when frames force a snapshot, and what frames carry."""
+"""Communication-induced checkpoints on the side of a task: when frames force a snapshot, and their stamps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OWN, SENDER, RECEIVER = (PLAN.tasks.index(task) for task in (MIDDLE, *PLAN.tasks
 
 
 class Sender:
-    """The task before: what its frames carry."""
+    """The upstream task: it stamps its frames."""
 
     def __init__(self) -> None:
         self.hmnr = Hmnr(SENDER, len(PLAN.tasks))
@@ -56,7 +56,7 @@ def forced_run() -> tuple[Run, Sender]:
     return run, sender
 
 
-def test_frames_that_come_after_a_snapshot_of_their_sender_force_one_where_frames_were_sent_before() -> None:
+def test_frames_after_a_snapshot_of_their_sender_force_one_if_frames_were_sent_since_the_last() -> None:
     run, _ = forced_run()
     assert run.log == [InputOrder(0, 1), Linger(), Trigger(1, forced=True), FrameBatch(0, 2), Linger()]
     (snapped,) = run.of(SnapshotTaken)
@@ -64,19 +64,19 @@ def test_frames_that_come_after_a_snapshot_of_their_sender_force_one_where_frame
     assert snapped.progress.inputs[0].next_seq == 1, "it is taken before the frames are"
 
 
-def test_nothing_is_forced_where_no_frame_was_sent_since_the_last_snapshot() -> None:
+def test_no_snapshot_is_forced_if_no_frame_was_sent_since_the_last_one() -> None:
     run, sender = Run(PLAN), Sender()
     sender.hmnr.snapshot()
     run.offer(*sender.frames(2)).go()
     assert run.of(SnapshotTaken) == []
 
 
-def test_frames_say_what_their_sender_knows_of_checkpoints() -> None:
+def test_stamps_of_frames_have_the_clock_and_checkpoint_counts_of_their_sender() -> None:
     run, _ = forced_run()
     assert [(stamp.clock, stamp.checkpoints) for stamp in stamps(run)] == [(1, (1, 1, 0)), (2, (2, 2, 0))]
 
 
-def test_a_replay_takes_forced_snapshots_where_they_were_and_puts_the_same_on_frames() -> None:
+def test_a_replay_repeats_forced_snapshots_and_stamps() -> None:
     run, _ = forced_run()
     again, sender = Run(PLAN, log=run.segments), Sender()
     again.offer(*sender.frames())
@@ -85,7 +85,7 @@ def test_a_replay_takes_forced_snapshots_where_they_were_and_puts_the_same_on_fr
     assert cut(again) == cut(run)
 
 
-def test_a_replacement_goes_on_with_what_the_snapshot_says_of_checkpoints() -> None:
+def test_a_replacement_continues_with_the_protocol_state_of_its_snapshot() -> None:
     run, sender = forced_run()
     (snapped,) = run.of(SnapshotTaken)
     again = Run(PLAN)
@@ -98,7 +98,7 @@ def test_a_replacement_goes_on_with_what_the_snapshot_says_of_checkpoints() -> N
     assert stamps(again) == stamps(run)[1:]
 
 
-def test_a_call_is_a_snapshot_whatever_was_forced_meanwhile() -> None:
+def test_every_call_takes_a_snapshot_also_after_forced_ones() -> None:
     run, _ = forced_run()
     run.offer(TriggerCall(1)).go(600)
     run.offer(TriggerCall(40)).go(700)
@@ -106,7 +106,7 @@ def test_a_call_is_a_snapshot_whatever_was_forced_meanwhile() -> None:
     assert [snapped.snapshot.forced for snapped in run.of(SnapshotTaken)] == [True, False, False]
 
 
-def test_frames_of_a_run_with_another_protocol_force_nothing() -> None:
+def test_frames_of_another_protocol_force_no_snapshot() -> None:
     run = Run(PLAN)
     run.offer(Deliver(0, data(0, 0))).go()
     run.go(200)

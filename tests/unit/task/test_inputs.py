@@ -34,7 +34,7 @@ def test_channels_take_turns() -> None:
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=5))
-def test_everything_offered_is_taken_once(counts: list[int]) -> None:
+def test_every_offered_frame_is_taken_once(counts: list[int]) -> None:
     inputs = filled(*counts)
     order = taken(inputs)
     assert [order.count(index) for index in range(len(counts))] == counts
@@ -58,7 +58,7 @@ def test_a_blocked_channel_waits_until_all_are_released() -> None:
     assert taken(inputs) == [0, 0]
 
 
-def test_what_waits_can_be_seen_before_it_is_taken() -> None:
+def test_waiting_frames_are_visible_before_they_are_taken() -> None:
     inputs = filled(3)
     assert [frame.seq for frame in inputs.waiting(0, 2)] == [0, 1]
     assert taken(inputs) == [0, 0, 0]
@@ -88,13 +88,13 @@ def test_a_channel_that_has_ended_holds_no_watermark_back() -> None:
     assert inputs.watermark == MAX_TIME
 
 
-def test_a_channel_that_has_ended_beside_an_idle_one_does_not_end_event_time() -> None:
+def test_the_end_of_a_channel_beside_an_idle_one_does_not_end_event_time() -> None:
     inputs = Inputs([0, 0], 1)
     inputs.observe(0, watermarked(0, 50, idle=True))
     inputs.observe(1, watermarked(0, 55))
     assert not inputs.end(1)
-    assert inputs.watermark == 55, "the idle one may go on from there"
-    assert inputs.idle, "what follows must not wait for it"
+    assert inputs.watermark == 55, "rows of the idle one may follow from there"
+    assert inputs.idle, "operators downstream must not wait for it"
     inputs.observe(0, watermarked(1, 60))
     assert inputs.watermark == 60
     assert not inputs.idle
@@ -102,7 +102,7 @@ def test_a_channel_that_has_ended_beside_an_idle_one_does_not_end_event_time() -
     assert not inputs.idle
 
 
-def test_progress_is_restored_with_nothing_queued() -> None:
+def test_restored_progress_has_no_queued_frames() -> None:
     inputs = filled(3, 3)
     inputs.take(1)
     saved = inputs.progress
@@ -114,7 +114,7 @@ def test_progress_is_restored_with_nothing_queued() -> None:
     assert taken(inputs) == [1]
 
 
-def test_frames_without_rows_are_taken_together_only_where_rows_are() -> None:
+def test_frames_without_rows_are_merged_only_on_edges_that_merge() -> None:
     """The sender of an edge without merging may have a window of one frame: a replay would wait for more for ever."""
     for merge_rows, expected in ((0, InputOrder(0, 1)), (8, FrameBatch(0, 2))):
         inputs = Inputs([merge_rows], 8)

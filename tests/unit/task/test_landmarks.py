@@ -1,4 +1,4 @@
-"""A task without state goes on at a landmark of its log, and makes frames again from there."""
+"""A task without state restarts at a landmark of its log, and regenerates frames from there."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ def contents(frames: Sequence[Frame]) -> list[tuple[int, list[int]]]:
     return [(frame.seq, keys(frame.rows)) for frame in frames]
 
 
-def test_a_landmark_is_the_first_event_and_then_one_comes_every_interval_in_which_something_was_read() -> None:
+def test_a_landmark_is_logged_first_and_then_once_in_every_interval_with_a_read() -> None:
     run = first_run().step(3 * INTERVAL_US)
     assert [type(d) for d in run.log] == [Landmark, SourceRead, SourceRead, Landmark, SourceRead, Landmark]
 
 
-def test_what_is_pending_is_cut_at_a_landmark() -> None:
+def test_pending_rows_are_cut_at_a_landmark() -> None:
     run = Run().step().reads(1)
     assert run.frames == [], "two rows of four"
     run.step(INTERVAL_US)
@@ -97,7 +97,7 @@ def test_every_epoch_begins_with_a_landmark() -> None:
     assert run.segments[-1].epoch == 1
 
 
-def test_a_replacement_goes_on_at_the_last_landmark_and_reads_again_only_what_came_after() -> None:
+def test_a_replacement_starts_at_the_last_landmark_and_reads_only_what_came_after() -> None:
     before = first_run()
     after = Run(before.segments)
     assert after.step(INTERVAL_US, 2).of(Resumed) == [Resumed([1, 1])]
@@ -108,7 +108,7 @@ def test_a_replacement_goes_on_at_the_last_landmark_and_reads_again_only_what_ca
         assert contents(after.of_output(output)) == contents(before.of_output(output)[1:])
 
 
-def test_a_replacement_of_which_there_is_no_log_yet_begins_at_its_checkpoint() -> None:
+def test_a_replacement_without_a_log_starts_at_its_checkpoint() -> None:
     before = first_run()
     before.machine.offer(TriggerCall(1))
     before.step(INTERVAL_US + 1)
@@ -119,7 +119,7 @@ def test_a_replacement_of_which_there_is_no_log_yet_begins_at_its_checkpoint() -
     assert [type(d) for d in after.log] == [Landmark, SourceRead]
 
 
-def test_a_landmark_that_is_reached_in_another_state_is_a_divergence() -> None:
+def test_a_landmark_reached_in_another_state_is_a_divergence() -> None:
     reached = first_run().machine._landmarks
     assert reached is not None
     with pytest.raises(DivergenceError, match="in another state"):
@@ -134,7 +134,7 @@ def made_again(run: Run) -> list[Frame]:
     return [frame for event in run.of(Regenerated) for frame in event.frames]
 
 
-def test_frames_of_one_output_are_made_again_as_they_were() -> None:
+def test_frames_of_one_output_are_regenerated_with_the_same_content() -> None:
     run = first_run().reads(6, INTERVAL_US + 2).step(3 * INTERVAL_US)
     sent = run.of_output(0)
     assert len(sent) > 2
@@ -144,7 +144,7 @@ def test_frames_of_one_output_are_made_again_as_they_were() -> None:
     assert {event.run for event in run.of(Regenerated)} == {7}
 
 
-def test_they_are_made_from_the_last_landmark_before_them() -> None:
+def test_regeneration_starts_at_the_last_landmark_before_the_frames() -> None:
     run = first_run().reads(6, INTERVAL_US + 2).step(3 * INTERVAL_US)
     sent = run.of_output(0)
     run.machine.offer(regenerate(run.segments, 1, sent[-1].seq + 1))
@@ -154,7 +154,7 @@ def test_they_are_made_from_the_last_landmark_before_them() -> None:
     assert len(run.of(Regenerated)) - before < len(run.log), "not from the beginning"
 
 
-def test_no_more_of_them_are_made_than_there_is_room_for() -> None:
+def test_regeneration_stops_at_the_given_bound() -> None:
     run = first_run().reads(6, INTERVAL_US + 2).step(3 * INTERVAL_US)
     last = run.of_output(0)[-1].seq
     run.machine.offer(regenerate(run.segments, 0, last + 1, below=1))
@@ -165,7 +165,7 @@ def test_no_more_of_them_are_made_than_there_is_room_for() -> None:
     assert [frame.seq for frame in made_again(run)] == list(range(last + 1))
 
 
-def test_the_task_goes_on_meanwhile() -> None:
+def test_the_task_goes_on_reading_during_a_regeneration() -> None:
     run = first_run()
     run.machine.offer(regenerate(run.segments, 0, 1))
     reads = len([d for d in run.log if isinstance(d, SourceRead)])
@@ -174,7 +174,7 @@ def test_the_task_goes_on_meanwhile() -> None:
     assert run.of(Regenerated)
 
 
-def test_frames_of_which_the_log_does_not_know_are_an_error() -> None:
+def test_regeneration_of_frames_that_are_not_in_the_log_is_an_error() -> None:
     run = first_run()
     run.machine.offer(regenerate(run.segments, 0, 50))
     with pytest.raises(ProtocolError, match="is not in the log to make it from"):

@@ -93,13 +93,13 @@ def test_a_replay_takes_frames_in_the_order_of_the_log_whenever_they_come() -> N
     before.offer(Deliver(0, data(0, 4, 5, 6))).go()
     after = Run(log=before.segments).offer(Deliver(0, data(0, 4, 5, 6)))
     assert after.go() == MAX_TIME
-    assert after.keys == [], "the log says that input 1 comes first"
+    assert after.keys == [], "in the log, input 1 comes first"
     after.offer(Deliver(1, data(0, 1, 2, 3))).go()
     assert after.keys == before.keys
     assert after.machine.state is TaskState.RUNNING
 
 
-def test_waiting_frames_are_taken_together_as_one_event_up_to_the_rows_allowed() -> None:
+def test_waiting_frames_are_merged_into_one_event_up_to_the_row_limit() -> None:
     run = Run(plan=MERGING).offer(*(Deliver(0, data(seq, seq)) for seq in range(4)))
     run.go()
     assert run.log == [FrameBatch(0, 3), InputOrder(0, 1)]
@@ -107,13 +107,13 @@ def test_waiting_frames_are_taken_together_as_one_event_up_to_the_rows_allowed()
     assert [took.next_seq for took in run.of(FramesTaken)] == [3, 4]
 
 
-def test_nothing_but_data_is_taken_together() -> None:
+def test_only_data_frames_are_merged() -> None:
     run = Run(plan=MERGING).offer(Deliver(0, data(0, 1)), Deliver(0, barrier(1, 1)), Deliver(0, data(2, 2)))
     run.go()
     assert run.log == [InputOrder(0, 2), InputOrder(0, 1)]
 
 
-def test_a_replay_waits_for_all_frames_that_were_taken_together() -> None:
+def test_a_replay_waits_for_all_frames_of_a_merged_event() -> None:
     before = Run(plan=MERGING).offer(*(Deliver(0, data(seq, seq)) for seq in range(3)))
     before.go()
     after = Run(plan=MERGING, log=before.segments).offer(Deliver(0, data(0, 0)), Deliver(0, data(1, 1)))
@@ -123,7 +123,7 @@ def test_a_replay_waits_for_all_frames_that_were_taken_together() -> None:
     assert after.keys == before.keys
 
 
-def test_a_replay_logs_nothing_and_says_when_it_has_ended() -> None:
+def test_a_replay_logs_nothing_and_reports_its_end() -> None:
     before = Run().offer(Deliver(0, data(0, 1, 2, 3)))
     before.go()
     after = Run(log=before.segments).offer(Deliver(0, data(0, 1, 2, 3)))
@@ -132,7 +132,7 @@ def test_a_replay_logs_nothing_and_says_when_it_has_ended() -> None:
     assert after.of(StateChanged) == [StateChanged(TaskState.REPLAYING), StateChanged(TaskState.RUNNING, 3)]
 
 
-def test_all_is_counted_before_a_task_says_that_its_input_has_ended() -> None:
+def test_all_counts_are_reported_before_the_end_of_a_task() -> None:
     up, middle, down = three().vertices
     counting = replace(middle, operators=(replace(middle.operators[0], factory=SeenToTheEnd),))
     run = Run(plan=replace(three(), vertices=(up, counting, down))).offer(Deliver(0, data(0, 1)), Deliver(0, end(1)))
@@ -157,7 +157,7 @@ def test_determinants_come_with_the_frames_that_depend_on_them() -> None:
     assert len(frames) == 1
 
 
-def test_what_no_frame_depends_on_is_handed_over_when_there_is_much_of_it() -> None:
+def test_many_determinants_are_handed_over_without_a_frame() -> None:
     run = Run(plan=three((2, 1, 1), frame_rows=100_000))
     for seq in range(PENDING_MAX):
         run.offer(Deliver(seq % 2, data(seq // 2, 1))).go()
@@ -165,7 +165,7 @@ def test_what_no_frame_depends_on_is_handed_over_when_there_is_much_of_it() -> N
     assert (produced.log.count if produced.log else 0, produced.frames) == (PENDING_MAX, [])
 
 
-def test_a_log_that_nobody_would_ask_for_is_not_kept() -> None:
+def test_the_log_of_a_sink_is_counted_but_not_kept() -> None:
     """A sink's determinants have no receiver to hold them; its choices are counted all the same."""
     run = Run(plan=three(), which=DOWN).offer(Deliver(0, barrier(0, 1)))
     run.go()
@@ -173,7 +173,7 @@ def test_a_log_that_nobody_would_ask_for_is_not_kept() -> None:
     assert run.machine._writer.offset == 1
 
 
-def test_the_linger_time_cuts_small_output_and_is_logged() -> None:
+def test_the_linger_time_cuts_small_frames_and_is_logged() -> None:
     run = Run().offer(Deliver(0, data(0, 1)))
     assert run.go(now_us=1_000) == 1_100
     assert run.keys == []
@@ -182,7 +182,7 @@ def test_the_linger_time_cuts_small_output_and_is_logged() -> None:
     assert run.log == [InputOrder(0, 1), Linger()]
 
 
-def test_a_replay_cuts_where_its_predecessor_cut_whatever_the_time() -> None:
+def test_a_replay_cuts_frames_as_logged_at_any_time() -> None:
     before = Run().offer(Deliver(0, data(0, 1)))
     before.go(now_us=1_000)
     before.go(now_us=1_100)
@@ -203,7 +203,7 @@ def test_timers_fire_when_due_and_at_the_same_place_of_a_replay() -> None:
     assert after.keys == before.keys == [[-50, 1, 2], [50]]
 
 
-def test_a_timer_that_is_set_when_the_input_ends_never_fires() -> None:
+def test_a_timer_that_is_pending_at_the_end_of_the_input_never_fires() -> None:
     run = Run(plan=three()).offer(Deliver(0, data(0, -50, 1)), Deliver(0, end(1)))
     assert run.go(now_us=10) == MAX_TIME, "nothing is waited for"
     run.go(now_us=60)
@@ -211,7 +211,7 @@ def test_a_timer_that_is_set_when_the_input_ends_never_fires() -> None:
     assert TimerFired(0, 50) not in run.log
 
 
-def test_a_task_held_back_takes_nothing() -> None:
+def test_a_task_that_is_held_back_takes_no_frame() -> None:
     run = Run().offer(MayProduce(False), Deliver(0, data(0, 1, 2, 3)))
     run.go()
     assert run.keys == []
@@ -222,7 +222,7 @@ def test_a_task_held_back_takes_nothing() -> None:
 # ---- checkpoints
 
 
-def test_a_snapshot_is_taken_with_the_last_barrier_and_barriers_go_on() -> None:
+def test_a_snapshot_is_taken_at_the_last_barrier_and_the_barrier_is_passed_on() -> None:
     run = Run().offer(Deliver(0, data(0, 1)), Deliver(0, barrier(1, 1)), Deliver(0, data(2, 2)))
     run.offer(Deliver(1, data(0, 3))).go()
     assert run.of(SnapshotTaken) == []
@@ -234,7 +234,7 @@ def test_a_snapshot_is_taken_with_the_last_barrier_and_barriers_go_on() -> None:
     assert snapped.persist
 
 
-def test_an_aborted_checkpoint_lets_waiting_inputs_go_and_its_late_barriers_are_ignored() -> None:
+def test_an_aborted_checkpoint_unblocks_inputs_and_its_late_barriers_are_ignored() -> None:
     run = Run().offer(Deliver(0, barrier(0, 1)), Deliver(0, data(1, 1, 2, 3)))
     run.go()
     assert run.keys == []
@@ -257,7 +257,7 @@ def test_checkpoints_aborted_while_a_task_was_down_are_void_for_its_replacement(
     assert run.keys == [[1, 2, 3]]
 
 
-def test_a_snapshot_that_a_replay_passes_is_not_persisted_again() -> None:
+def test_a_snapshot_in_a_replay_is_not_persisted_again() -> None:
     frames = [Deliver(0, barrier(0, 1)), Deliver(1, barrier(0, 1)), Deliver(0, data(1, 1, 2, 3))]
     before = Run().offer(*frames)
     before.go()
@@ -266,7 +266,7 @@ def test_a_snapshot_that_a_replay_passes_is_not_persisted_again() -> None:
     assert [snapped.persist for snapped in after.of(SnapshotTaken)] == [False]
 
 
-def test_a_task_goes_on_from_its_snapshot() -> None:
+def test_a_task_continues_from_its_snapshot() -> None:
     before = Run().offer(Deliver(0, data(0, -500)), Deliver(0, barrier(1, 1)), Deliver(1, barrier(0, 1)))
     before.go()
     (snapped,) = before.of(SnapshotTaken)
@@ -283,11 +283,11 @@ def test_a_task_goes_on_from_its_snapshot() -> None:
 
 
 def counted(events: Sequence[Any]) -> dict[str, int]:
-    """What the task has told last of its operators' counters."""
+    """The last counters of the task's operators."""
     return dict([event.counts for event in events if isinstance(event, Observed) and event.counts][-1])
 
 
-def test_what_a_replacement_replays_counts_once() -> None:
+def test_rows_that_a_replacement_replays_are_counted_once() -> None:
     plan = three()
     before = Run(plan=plan).offer(Deliver(0, data(0, 1, 2)), Deliver(0, barrier(1, 1)), Deliver(0, data(2, 3)))
     before.go()
@@ -301,13 +301,13 @@ def test_what_a_replacement_replays_counts_once() -> None:
     assert counted(after.step(0).events) == {"seen.keys": 3}
 
 
-def test_rows_are_told_with_the_watermark_at_which_they_came() -> None:
+def test_rows_are_reported_with_the_watermark_at_their_arrival() -> None:
     run = Run(plan=three()).offer(Deliver(0, data(0, 1, watermark=70)), Deliver(0, data(1, 2, watermark=80)))
     run.go()
     assert [event.watermark for event in run.of(Observed) if event.events] == [MIN_TIME, 70]
 
 
-def test_state_cannot_be_replaced_once_the_task_has_begun() -> None:
+def test_state_cannot_be_replaced_after_the_task_has_begun() -> None:
     with pytest.raises(ProtocolError, match="cannot take other state"):
         Run().offer(RestoreState(1, {}, None))
 
@@ -323,7 +323,7 @@ def test_reads_of_a_source_are_logged_and_its_end_ends_the_task() -> None:
     assert run.machine.state is TaskState.FINISHED
 
 
-def test_a_replay_reads_the_same_again() -> None:
+def test_a_replay_reads_the_same_rows() -> None:
     before = Run(three(), UP)
     before.go()
     after = Run(three(), UP, before.segments)
@@ -331,14 +331,14 @@ def test_a_replay_reads_the_same_again() -> None:
     assert after.keys == before.keys
 
 
-def test_a_source_that_gives_other_content_on_replay_is_named() -> None:
+def test_a_source_with_other_content_in_a_replay_is_an_error() -> None:
     before = Run(three(), UP)
     before.go()
     with pytest.raises(SourceError, match=r"'up' gave other content for partition 0 \[0, 2\)"):
         Run(three(source=Counting(shift=1)), UP, before.segments).go()
 
 
-def test_a_trigger_is_taken_once_and_logged() -> None:
+def test_a_trigger_is_executed_once_and_logged() -> None:
     run = Run(three(), UP).offer(TriggerCall(1), TriggerCall(1))
     run.go()
     assert run.log.count(Trigger(1)) == 1
@@ -361,14 +361,14 @@ def test_a_task_ends_with_the_last_of_its_inputs() -> None:
     assert [frame.kind for frame in run.frames if frame.kind is FrameKind.END] == [FrameKind.END]
 
 
-def test_without_determinants_nothing_is_logged() -> None:
+def test_at_depth_0_no_determinants_are_logged() -> None:
     run = Run(three((2, 1, 1), sharing_depth=0)).offer(Deliver(0, data(0, 1, 2, 3)))
     run.go()
     assert run.segments == []
     assert run.keys == [[1, 2, 3]]
 
 
-def test_a_task_that_has_ended_can_only_be_replaced_when_a_sender_starts_anew_before_its_end() -> None:
+def test_a_finished_task_fails_when_a_sender_restarts_without_log_before_its_end() -> None:
     run = Run(three()).offer(Deliver(0, data(0, 1)), Deliver(0, end(1)))
     run.go()
     run.go()
@@ -378,7 +378,7 @@ def test_a_task_that_has_ended_can_only_be_replaced_when_a_sender_starts_anew_be
         run.offer(Renumber(0, 0))
 
 
-def test_rows_of_a_sender_that_starts_anew_are_taken_though_its_channel_had_ended() -> None:
+def test_rows_of_a_sender_that_restarted_without_log_are_taken_although_its_channel_had_ended() -> None:
     run = Run().offer(Deliver(0, data(0, 1)), Deliver(0, end(1)))
     run.go()
     run.offer(Renumber(0, 0), Deliver(0, data(0, 1)))

@@ -1,4 +1,4 @@
-"""What people are shown of a task: latency markers leave no delay out."""
+"""Metrics of a task: latency markers cover every delay."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def created(metrics: TaskMetrics, now_us: int, due_us: int) -> list[int]:
     return [event.marker_us for event in metrics.source_marker(now_us, due_us)]
 
 
-def test_a_source_without_a_schedule_sends_a_marker_now_and_then(metrics: TaskMetrics) -> None:
+def test_a_source_without_a_schedule_sends_markers_at_the_marker_interval(metrics: TaskMetrics) -> None:
     markers = [us for millisecond in range(1_000) for us in created(metrics, NOW_US + millisecond * 1_000, 0)]
     assert len(markers) == 1_000_000 // MARKER_INTERVAL_US
 
 
-def test_who_was_away_sends_every_marker_that_fell_due_each_late_by_what_it_was_late(metrics: TaskMetrics) -> None:
+def test_after_a_stall_every_missed_marker_is_sent_with_its_delay(metrics: TaskMetrics) -> None:
     markers = [us for due_us in range(NOW_US - STALL_US, NOW_US, 20_000) for us in created(metrics, NOW_US, due_us)]
     late_us = [NOW_US - marker_us for marker_us in markers]
     assert late_us == list(range(STALL_US, 0, -MARKER_INTERVAL_US))

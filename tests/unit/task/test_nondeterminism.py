@@ -1,5 +1,5 @@
-"""Every source of nondeterminism that section 4.1 of the Clonos paper lists, one test each: a task lives, its world
-being what it is, and its replacement lives again, with a world that answers otherwise. It must send the same."""
+"""Every source of nondeterminism that section 4.1 of the Clonos paper lists, one test each: a task runs, and its
+replacement runs with a world that answers otherwise. It must send the same frames."""
 
 from __future__ import annotations
 
@@ -122,12 +122,12 @@ def same_answers(question: Callable[[Any], int], before: Any, after: Any) -> Lif
     return first
 
 
-def test_processing_time_is_what_it_was() -> None:
+def test_a_replay_has_the_same_processing_times() -> None:
     incarnation = same_answers(lambda ctx: int(ctx.time.now()), Outside(), OTHERWISE)
     assert Time in incarnation.kinds()
 
 
-def test_random_numbers_are_what_they_were() -> None:
+def test_a_replay_has_the_same_random_numbers() -> None:
     @dataclass
     class Drawing(Outside):
         seeds: int = 0
@@ -139,7 +139,7 @@ def test_random_numbers_are_what_they_were() -> None:
     assert incarnation.determinants.count(Seed(7)) == 1, "one seed for all numbers of an epoch"
 
 
-def test_external_calls_are_answered_as_they_were_refusals_included() -> None:
+def test_a_replay_has_the_same_answers_and_refusals_of_external_calls() -> None:
     def refuse() -> int:
         raise ServiceError("closed")
 
@@ -151,7 +151,7 @@ def test_external_calls_are_answered_as_they_were_refusals_included() -> None:
     assert Refusal("prices", "closed") in refused.determinants
 
 
-def test_frames_of_several_inputs_are_taken_in_the_order_they_were() -> None:
+def test_a_replay_takes_frames_of_several_inputs_in_the_same_order() -> None:
     plan = three((2, 1, 1), frame_rows=1)
     script = [(0, [Deliver(1, data(0, 4))]), (0, [Deliver(0, data(0, 5))]), (0, [Deliver(1, data(1, 6))])]
     first = live(plan, MIDDLE, Outside(), script)
@@ -161,7 +161,7 @@ def test_frames_of_several_inputs_are_taken_in_the_order_they_were() -> None:
     assert first.kinds() == {InputOrder}
 
 
-def test_frames_that_were_taken_as_one_batch_are_taken_as_one_batch() -> None:
+def test_a_replay_merges_the_same_frames() -> None:
     plan = three((1, 1, 1), merge_rows=2)
     items = [Deliver(0, data(seq, seq)) for seq in range(3)]
     first = live(plan, MIDDLE, Outside(), [(0, items)])
@@ -170,7 +170,7 @@ def test_frames_that_were_taken_as_one_batch_are_taken_as_one_batch() -> None:
     assert first.determinants[0] == FrameBatch(0, 2)
 
 
-def test_timers_fire_between_the_frames_where_they_fired() -> None:
+def test_a_replay_fires_timers_between_the_same_frames() -> None:
     plan = three((1, 1, 1), frame_rows=1)
     script = [(0, [Deliver(0, data(0, -50))]), (60, []), (70, [Deliver(0, data(1, 8))])]
     first = live(plan, MIDDLE, Outside(), script)
@@ -180,7 +180,7 @@ def test_timers_fire_between_the_frames_where_they_fired() -> None:
     assert TimerFired in first.kinds()
 
 
-def test_output_is_cut_into_frames_where_it_was_cut() -> None:
+def test_a_replay_cuts_output_into_the_same_frames() -> None:
     plan = three((1, 1, 1))
     script = [(0, [Deliver(0, data(0, 1))]), (100, []), (150, [Deliver(0, data(1, 2))]), (250, [])]
     first = live(plan, MIDDLE, Outside(), script)
@@ -190,7 +190,7 @@ def test_output_is_cut_into_frames_where_it_was_cut() -> None:
     assert Linger in first.kinds()
 
 
-def test_checkpoints_are_triggered_and_aborted_between_the_events_where_they_were() -> None:
+def test_a_replay_triggers_and_aborts_checkpoints_between_the_same_events() -> None:
     plan = three((1, 1, 1), frame_rows=1)
     first = live(plan, UP, Outside(), [(0, [TriggerCall(1)])])
     assert again(plan, UP, first, Outside(), []).sent == first.sent
@@ -210,7 +210,7 @@ def test_checkpoints_are_triggered_and_aborted_between_the_events_where_they_wer
 
 
 class Trickle(Source):
-    """Of its partitions the first has all there is; how much of it is there depends on who looks."""
+    """Only the first partition has rows; how many are available at a time depends on the instance."""
 
     def __init__(self, *lengths: int, total: int = 6, pause_us: int = 0, partitions: int = 1) -> None:
         self._lengths, self._total, self._at = list(lengths), total, 0
@@ -250,7 +250,7 @@ def reading(
     return replace(plan, vertices=(replace(up, source=made), *plan.vertices[1:]))
 
 
-def test_reads_of_a_source_are_as_long_as_they_were() -> None:
+def test_a_replay_makes_reads_of_the_same_length() -> None:
     script: Script = [(0, []), (100, [])]
     first = live(reading(Trickle(1, 4, 1)), UP, Outside(), script)
     assert again(reading(Trickle(3, 3)), UP, first, Outside(), []).sent == first.sent
@@ -258,18 +258,18 @@ def test_reads_of_a_source_are_as_long_as_they_were() -> None:
     assert SourceEnd() in first.determinants
 
 
-def test_reads_whose_rows_were_one_batch_are_one_batch_again() -> None:
+def test_a_replay_merges_the_same_reads() -> None:
     def plan(pause_us: int) -> PhysicalPlan:
         return reading(Trickle(1, 4, 1, pause_us=pause_us, partitions=3), frame_rows=4, merge_rows=100)
 
     together = live(plan(0), UP, Outside(), [(0, [])])
     assert together.determinants[:2] == [ReadBatch(3), SourceRead(0, 0, 1, 1)]
     apart: Script = [(0, []), (100, []), (200, []), (300, [])]
-    assert live(plan(50), UP, Outside(), apart).sent != together.sent, "batches show in what is sent"
+    assert live(plan(50), UP, Outside(), apart).sent != together.sent, "batches influence the frames"
     assert live(plan(50), UP, Outside(), apart, together.log).sent == together.sent
 
 
-def test_frames_change_their_size_where_they_changed_it() -> None:
+def test_a_replay_changes_the_frame_size_at_the_same_places() -> None:
     def plan(pause_us: int) -> PhysicalPlan:
         return three(source=Trickle(9, 9, 9, 9, total=36, pause_us=pause_us), frame_rows=64, adaptive=True)
 
@@ -280,7 +280,7 @@ def test_frames_change_their_size_where_they_changed_it() -> None:
     assert live(plan(50), UP, Outside(), [(at, []) for at, _ in apart]).sent != first.sent, "it does not matter"
 
 
-def test_a_log_that_ends_within_reads_that_were_one_is_refused() -> None:
+def test_a_log_that_ends_within_merged_reads_is_refused() -> None:
     log = LogWriter(0)
     for determinant in (ReadBatch(3), SourceRead(0, 0, 1, 1), SourceRead(0, 1, 5, 5)):
         log.append(determinant)
@@ -290,7 +290,7 @@ def test_a_log_that_ends_within_reads_that_were_one_is_refused() -> None:
         live(reading(Trickle(1, 4, 1)), UP, Outside(), [(0, [])], [segment])
 
 
-def test_what_was_no_read_is_not_replayed_as_one() -> None:
+def test_a_replayed_batch_of_reads_with_another_event_in_it_is_refused() -> None:
     log = LogWriter(0)
     for determinant in (ReadBatch(2), SourceRead(0, 0, 1, 1), Linger()):
         log.append(determinant)
@@ -301,8 +301,8 @@ def test_what_was_no_read_is_not_replayed_as_one() -> None:
 
 
 @pytest.mark.parametrize("silent_us", [50, 5_000])
-def test_a_source_is_idle_where_it_was_idle(silent_us: int) -> None:
-    """Idleness moves the watermark: it must come between the same rows, whatever the clock says."""
+def test_a_replayed_source_is_idle_between_the_same_rows(silent_us: int) -> None:
+    """Idleness moves the watermark: it must come between the same rows, at any time of the clock."""
     event_time = EventTime(("key",), idle_us=1_000)
     first = live(reading(Trickle(2), event_time), UP, Outside(), [(0, []), (silent_us, []), (silent_us + 200, [])])
     assert again(reading(Trickle(2), event_time), UP, first, Outside(), []).sent[: len(first.sent)] == first.sent

@@ -26,7 +26,7 @@ def adaptive() -> Outputs:
 
 
 def sizes(found: Outputs, wanted: int) -> list[int]:
-    """The size of frames after each change that follows from what a receiver wants."""
+    """The size of frames after each change that a receiver's request causes."""
     found.want(0, wanted)
     changes = []
     while (change := found.resizing()) is not None:
@@ -35,13 +35,13 @@ def sizes(found: Outputs, wanted: int) -> list[int]:
     return changes
 
 
-def test_frames_begin_with_one_row_where_nobody_knows_what_rows_cost() -> None:
+def test_frames_have_one_row_before_the_cost_of_rows_is_measured() -> None:
     found = adaptive()
     found.emit(0, rows(1, 2, 3))
     assert cut(found) == [(0, 0, [1]), (0, 1, [2]), (0, 2, [3])]
 
 
-def test_frames_are_as_large_as_their_receiver_wants_and_do_not_change_for_little() -> None:
+def test_frames_have_the_size_that_their_receiver_wants_and_small_changes_are_ignored() -> None:
     found = adaptive()
     assert sizes(found, 8 * 16) == [8]
     found.emit(0, rows(*range(8)))
@@ -53,7 +53,7 @@ def test_frames_are_as_large_as_their_receiver_wants_and_do_not_change_for_littl
     assert sizes(found, 8 * 1_000_000) == [100], "no larger than those of the edge"
 
 
-def test_no_channel_gets_many_frames_at_once() -> None:
+def test_the_rows_of_one_step_are_bounded_by_the_frame_size() -> None:
     found = adaptive()
     assert found.rows_at_once == 4
     sizes(found, 8 * 16)
@@ -61,7 +61,7 @@ def test_no_channel_gets_many_frames_at_once() -> None:
     assert outputs().rows_at_once is None
 
 
-def test_frames_are_as_large_after_a_checkpoint_as_before() -> None:
+def test_the_frame_size_survives_a_checkpoint() -> None:
     first, second = adaptive(), adaptive()
     sizes(first, 8 * 16)
     progress = TaskProgress([], [3], [0], [0], False, 0, [], [], [], {}, frame_rows=first.frame_rows)
@@ -69,10 +69,10 @@ def test_frames_are_as_large_after_a_checkpoint_as_before() -> None:
     assert second.frame_rows == [8]
     plain = Outputs(three(frame_rows=50), UP)
     plain.restore(1, progress)
-    assert plain.frame_rows == [50], "what the settings say now"
+    assert plain.frame_rows == [50], "the current settings"
 
 
-def test_few_rows_wait_for_more() -> None:
+def test_few_rows_wait_until_a_frame_is_full() -> None:
     found = outputs()
     found.emit(0, rows(1))
     found.emit(0, rows(2))
@@ -98,7 +98,7 @@ def test_rows_that_do_not_fit_go_into_the_next_frame() -> None:
     assert cut(found) == [(0, 0, [1, 2]), (0, 1, [3, 4, 5])]
 
 
-def test_linger_cuts_what_is_pending_and_nothing_else() -> None:
+def test_the_linger_time_cuts_only_pending_rows() -> None:
     found = outputs(receivers=2, partitioning=Partitioning.REBALANCE)
     found.emit(0, rows(1))
     found.flush()
@@ -107,7 +107,7 @@ def test_linger_cuts_what_is_pending_and_nothing_else() -> None:
     assert cut(found) == []
 
 
-def test_a_watermark_alone_is_told_once() -> None:
+def test_a_watermark_without_rows_is_sent_once() -> None:
     found = outputs()
     found.advance(0, 70)
     assert found.waiting
@@ -117,7 +117,7 @@ def test_a_watermark_alone_is_told_once() -> None:
     assert (frame.rows, frame.watermark, frame.seq) == (None, 70, 0)
 
 
-def test_idleness_alone_is_told_once() -> None:
+def test_idleness_without_rows_is_sent_once() -> None:
     found = outputs()
     found.idle = True
     found.flush()
@@ -125,7 +125,7 @@ def test_idleness_alone_is_told_once() -> None:
     assert [frame.idle for _, frame in found.take().frames] == [True]
 
 
-def test_a_barrier_goes_behind_what_is_pending_on_every_channel() -> None:
+def test_a_barrier_is_sent_after_pending_rows_on_every_channel() -> None:
     found = outputs(receivers=2, partitioning=Partitioning.REBALANCE)
     found.emit(0, rows(1))
     found.close_with(FrameKind.BARRIER, 3)
@@ -152,20 +152,20 @@ def test_rows_go_to_the_owner_of_their_key_in_order(batches: list[list[int]]) ->
     assert got == [[k for k, owner in zip(everything, owners, strict=True) if owner == n] for n in range(3)]
 
 
-def test_batches_go_to_receivers_in_turn() -> None:
+def test_batches_are_sent_to_receivers_in_turn() -> None:
     found = outputs(receivers=2, partitioning=Partitioning.REBALANCE)
     for batch in (rows(1, 2, 3), rows(4, 5, 6), rows(7, 8, 9)):
         found.emit(0, batch)
     assert cut(found) == [(0, 0, [1, 2, 3]), (1, 0, [4, 5, 6]), (0, 1, [7, 8, 9])]
 
 
-def test_everybody_gets_what_is_broadcast() -> None:
+def test_a_broadcast_batch_is_sent_to_every_receiver() -> None:
     found = outputs(receivers=2, partitioning=Partitioning.BROADCAST)
     found.emit(0, rows(1, 2, 3))
     assert cut(found) == [(0, 0, [1, 2, 3]), (1, 0, [1, 2, 3])]
 
 
-def test_frames_carry_the_epoch_they_were_cut_in_and_the_first_marker() -> None:
+def test_frames_carry_the_epoch_in_which_they_were_cut_and_the_first_marker() -> None:
     found = outputs()
     found.epoch = 2
     found.mark(10)

@@ -1,4 +1,4 @@
-"""Which watermark the rows of a source's partitions come to, and what people are told of their times."""
+"""Which watermark the rows of a source's partitions lead to, and the reports of their times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from clonos_py.task.time_extents import TimeExtents
 SECOND = 1_000_000
 
 
-def test_the_partition_that_is_farthest_behind_decides() -> None:
+def test_the_watermark_follows_the_partition_that_is_farthest_behind() -> None:
     times = PartitionTimes(3)
     times.observe(0, 100)
     assert times.watermark([0, 1], []) == MIN_TIME
@@ -19,14 +19,14 @@ def test_the_partition_that_is_farthest_behind_decides() -> None:
     assert times.watermark([0, 1], []) == 47
 
 
-def test_of_partitions_that_have_finished_only_the_last_counts_and_only_alone() -> None:
+def test_finished_partitions_count_only_when_no_other_is_left() -> None:
     times = PartitionTimes(0, {0: 100, 1: 50, 2: 7})
     assert times.watermark([2], [0, 1]) == 7
     assert times.watermark([], [0, 1]) == 100
     assert times.watermark([], []) == MIN_TIME
 
 
-def test_extents_are_told_again_when_they_have_grown_by_a_second() -> None:
+def test_the_extent_of_event_times_is_reported_again_when_it_has_grown_by_a_second() -> None:
     extents = TimeExtents()
     extents.add("bids", "at", 10 * SECOND, 20 * SECOND)
     assert extents.told() == [EventTimesRead("bids", "at", 10 * SECOND, 20 * SECOND)]

@@ -1,4 +1,4 @@
-"""What a task reads, how much of it at once, and where it goes on."""
+"""What a task reads, how much of it at once, and where it continues."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def sizes(size: int = 1, events: int = 1, merge_rows: int = 100, parallelism: in
 
 
 class Told(Texts):
-    """Remembers what completed checkpoints had read."""
+    """Records the positions of completed checkpoints."""
 
     reached: dict[int, int]
 
@@ -66,7 +66,7 @@ class Told(Texts):
         self.reached = dict(positions)
 
 
-def test_a_source_is_told_what_completed_checkpoints_have_read() -> None:
+def test_a_source_receives_the_positions_of_completed_checkpoints() -> None:
     """By those of former instances together, the newest last."""
     source = Told(1, 1)
     made = Reader(SourcePlan("texts", lambda: source, (SCHEMA,), EventTime((None,)), commits=True), 0, 1)
@@ -82,18 +82,18 @@ def test_a_source_is_told_what_completed_checkpoints_have_read() -> None:
     assert source.reached == {**made.positions, 7: 3}
 
 
-def test_every_partition_has_its_turn_in_one_poll() -> None:
+def test_every_partition_is_read_in_each_poll() -> None:
     assert sizes() == [3, 3]
     assert sizes(parallelism=3) == [1] * READS
 
 
 @pytest.mark.parametrize("most", [{"merge_rows": 2}, {"events": 20_000}, {"size": 3 << 20}])
-def test_what_is_enough_is_not_more(most: dict[str, int]) -> None:
+def test_a_poll_stops_at_the_limit(most: dict[str, int]) -> None:
     assert sizes(**most) == [2, 2, 2]
 
 
 @pytest.mark.parametrize("alone", [{"merge_rows": 0}, {"merge_rows": 1}, {"events": 40_000}, {"size": 5 << 20}])
-def test_what_is_enough_alone_is_read_alone(alone: dict[str, int]) -> None:
+def test_a_read_that_reaches_the_limit_alone_is_a_poll_of_its_own(alone: dict[str, int]) -> None:
     assert sizes(**alone) == [1] * READS
 
 
@@ -103,7 +103,7 @@ def reader(partitions: int) -> Reader:
     return Reader(SourcePlan("numbers", partial(source.create, (None,)), source.schemas, EventTime((None,))), 0, 1)
 
 
-def test_positions_of_all_former_instances_are_taken_over() -> None:
+def test_positions_of_all_former_instances_are_restored() -> None:
     ours = reader(4)
     ours.restore(
         [
@@ -115,13 +115,13 @@ def test_positions_of_all_former_instances_are_taken_over() -> None:
     assert ours.snapshot().values["positions"] == {0: 1, 3: 2}
 
 
-def test_a_partition_that_vanished_since_the_checkpoint_is_an_error() -> None:
+def test_a_partition_that_is_gone_since_the_checkpoint_is_an_error() -> None:
     with pytest.raises(SourceError, match="the list of inputs has changed since the checkpoint, partition 3 is gone"):
         reader(3).restore([OperatorState(values={"positions": {0: 1, 3: 2}, "finished": []})], None)
 
 
 class Times(Source):
-    """Two partitions; the test says what they give."""
+    """Two partitions; the test defines their reads."""
 
     def partitions(self) -> int:
         return 2
@@ -151,14 +151,14 @@ def test_a_finished_partition_beside_an_idle_one_does_not_end_event_time() -> No
     reader.accept(read(0, 70, last=True), 100)
     assert reader.due_idle(100) == 1
     reader.fall_idle(1)
-    assert reader.watermark == 65, "the idle partition may go on from there"
+    assert reader.watermark == 65, "rows of the idle partition may follow from there"
     assert reader.idle
     reader.accept(read(1, 72), 200)
     assert reader.watermark == 67
     assert not reader.idle
 
 
-def test_a_finished_partition_is_never_idle_and_holds_nothing_back() -> None:
+def test_a_finished_partition_is_never_idle_and_does_not_hold_the_watermark_back() -> None:
     reader = timed()
     assert reader.due_idle(0) is None
     reader.accept(read(0, 50, last=True), 0)
@@ -173,7 +173,7 @@ def test_a_finished_partition_is_never_idle_and_holds_nothing_back() -> None:
     assert reader.next_idle_us is None
 
 
-def test_at_another_parallelism_a_finished_partition_still_holds_nothing_back() -> None:
+def test_after_a_change_of_parallelism_a_finished_partition_does_not_hold_the_watermark_back() -> None:
     before, after = timed(), timed()
     before.accept(read(0, 50, last=True), 0)
     after.restore([before.snapshot()], None)
@@ -201,7 +201,7 @@ def passed(reader: Reader, assigner: AssignEventTime, partition: int, *times: in
     reader.assign(partition)
 
 
-def test_event_time_that_is_assigned_is_that_of_the_partition_farthest_behind() -> None:
+def test_assigned_event_time_follows_the_partition_farthest_behind() -> None:
     reader, assigner = assigned_reader()
     for partition, time in ((0, 100), (1, 70), (2, 90)):
         assert reader.assigned("timed") == MIN_TIME
@@ -211,7 +211,7 @@ def test_event_time_that_is_assigned_is_that_of_the_partition_farthest_behind() 
 
 
 @pytest.mark.parametrize("parallelism", [1, 2])
-def test_assigned_event_time_goes_on_where_the_snapshot_was(parallelism: int) -> None:
+def test_assigned_event_time_continues_from_the_snapshot(parallelism: int) -> None:
     reader, assigner = assigned_reader()
     for partition, time in ((0, 100), (1, 70), (2, 90)):
         passed(reader, assigner, partition, time)

@@ -13,13 +13,13 @@ def measured(*samples: tuple[int, int]) -> Throughput:
     return found
 
 
-def test_nothing_is_known_at_first_and_then_one_row_is_enough_to_ask_for() -> None:
+def test_one_row_is_requested_before_the_cost_of_rows_is_measured() -> None:
     found = measured()
     assert not found.known
     assert found.rows_within(1_000_000) == 1
 
 
-def test_rows_that_take_a_second_are_asked_for_one_by_one() -> None:
+def test_rows_that_take_a_second_are_requested_one_by_one() -> None:
     assert measured((1, 1_000_000)).rows_within(READ_US) == 1
 
 
@@ -29,13 +29,13 @@ def test_the_latest_samples_count_most() -> None:
     assert measured(*[(100, 1_000)] * 8, (100, 100_000)).rows_within(1_000) < 3, "one slow sample is enough"
 
 
-def test_time_without_rows_is_no_sample() -> None:
+def test_time_without_rows_is_not_measured() -> None:
     found = measured((10, 1_000))
     found.ready(9_000_000)
     assert found.rows_within(1_000) == 10
 
 
-def test_reads_begin_with_one_row_double_at_most_and_follow_what_rows_cost() -> None:
+def test_reads_begin_with_one_row_at_most_double_and_follow_the_cost_of_rows() -> None:
     throughput = Throughput()
     size = ReadSize(throughput)
     sizes, now_us = [], 0
@@ -49,6 +49,6 @@ def test_reads_begin_with_one_row_double_at_most_and_follow_what_rows_cost() -> 
     assert sizes[-1] < 40, "50 ms of rows that take 2 ms, and some of the memory of quicker ones"
 
 
-def test_reads_give_no_more_than_is_wanted_at_once() -> None:
+def test_reads_give_at_most_the_rows_that_are_wanted() -> None:
     size = ReadSize(measured((1_000, 1)))
     assert [size.next(most) for most in (None, None, 3, 100, 100)] == [2, 4, 3, 6, 12]

@@ -19,7 +19,7 @@ class Day:
 
 
 def fired(timers: Timers, day: Day, now_us: int) -> list[tuple[int, int]]:
-    """What fires when the steady clock says ``now_us``."""
+    """The timers that fire when the steady clock is at ``now_us``."""
     day.now_us = now_us
     found = []
     while (timer := timers.due(now_us)) is not None:
@@ -37,13 +37,13 @@ def test_timers_fire_by_time_then_by_operator() -> None:
     assert timers.wake_us(30) is None
 
 
-def test_nothing_fires_before_its_time() -> None:
+def test_no_timer_fires_before_its_time() -> None:
     timers = Timers(day := Day())
     timers.set(0, 30)
     assert fired(timers, day, 29) == []
 
 
-def test_a_timer_comes_in_time_although_the_time_of_day_is_set_back() -> None:
+def test_a_timer_fires_in_time_although_the_time_of_day_is_set_back() -> None:
     timers = Timers(day := Day())
     timers.set(0, 1_000_000)
     assert fired(timers, day, 0) == []
@@ -55,7 +55,7 @@ def test_a_timer_comes_in_time_although_the_time_of_day_is_set_back() -> None:
     assert fired(timers, day, wake_us) == [(1_000_000, 0)]
 
 
-def test_a_timer_comes_in_time_although_the_time_of_day_is_set_back_right_after_it_was_set() -> None:
+def test_a_timer_fires_in_time_although_the_time_of_day_is_set_back_at_once() -> None:
     timers = Timers(day := Day())
     timers.set(0, 1_000_000)
     day.ahead_us = -HOUR_US
@@ -63,14 +63,14 @@ def test_a_timer_comes_in_time_although_the_time_of_day_is_set_back_right_after_
     assert fired(timers, day, 1_100_000) == [(1_000_000, 0)]
 
 
-def test_a_timer_of_a_predecessor_whose_clock_was_ahead_comes_after_what_was_left_for_it() -> None:
+def test_a_timer_of_a_predecessor_with_a_fast_clock_fires_after_its_remaining_delay() -> None:
     timers = Timers(day := Day())
     timers.set(0, HOUR_US + 1_000_000, last_answered_us=HOUR_US)
     assert fired(timers, day, 0) == []
     assert fired(timers, day, 1_100_000) == [(HOUR_US + 1_000_000, 0)]
 
 
-def test_a_timer_of_a_snapshot_comes_after_what_was_left_for_it_whatever_clock_its_task_had_meanwhile() -> None:
+def test_a_timer_of_a_snapshot_fires_after_its_remaining_delay_under_any_clocks() -> None:
     """The clock of the first task is an hour ahead. That of the second, which takes the next snapshot, is not."""
     timer = HOUR_US + 1_000_000, 0
     first = Timers(ahead := Day())
@@ -91,7 +91,7 @@ def test_a_timer_of_a_snapshot_comes_after_what_was_left_for_it_whatever_clock_i
     assert fired(third, day, 1_200_000 + 10_000) == [timer]
 
 
-def test_a_timer_whose_time_of_day_is_skipped_comes_at_once() -> None:
+def test_a_timer_whose_time_of_day_is_skipped_fires_at_once() -> None:
     timers = Timers(day := Day())
     timers.set(0, 1_000_000)
     assert fired(timers, day, 500_000) == []
@@ -99,7 +99,7 @@ def test_a_timer_whose_time_of_day_is_skipped_comes_at_once() -> None:
     assert fired(timers, day, 500_001) == [(1_000_000, 0)]
 
 
-def test_a_timer_that_is_set_after_the_time_of_day_was_set_back_comes_at_that_time() -> None:
+def test_a_timer_that_is_set_after_the_time_of_day_was_set_back_fires_at_that_time() -> None:
     timers = Timers(day := Day())
     day.ahead_us = -HOUR_US
     timers.set(0, 1_000_000 - HOUR_US)
@@ -107,7 +107,7 @@ def test_a_timer_that_is_set_after_the_time_of_day_was_set_back_comes_at_that_ti
     assert fired(timers, day, 1_000_000) == [(1_000_000 - HOUR_US, 0)]
 
 
-def test_setting_a_timer_twice_is_setting_it_once() -> None:
+def test_a_timer_that_is_set_twice_fires_once() -> None:
     timers = Timers(day := Day())
     timers.set(0, 30)
     timers.set(0, 30)
@@ -123,7 +123,7 @@ def test_a_timer_that_was_cleared_does_not_fire() -> None:
 
 
 @given(st.sets(st.tuples(st.integers(0, 9), st.integers(0, 3))))
-def test_the_order_of_setting_does_not_matter(wanted: set[tuple[int, int]]) -> None:
+def test_timers_do_not_depend_on_the_order_of_setting(wanted: set[tuple[int, int]]) -> None:
     one, other = Timers(Day()), Timers(Day())
     for at_us, operator in sorted(wanted):
         one.set(operator, at_us)

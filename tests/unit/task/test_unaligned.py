@@ -7,14 +7,14 @@ from tests.unit.task.plans import MIDDLE, three
 from tests.unit.task.test_inputs import filled, taken
 
 
-def test_the_first_barrier_of_a_checkpoint_is_its_snapshot_and_no_channel_waits() -> None:
+def test_the_first_barrier_of_a_checkpoint_takes_the_snapshot_and_blocks_no_channel() -> None:
     inputs = filled(2, 1)
     protocol = UnalignedBarriers(inputs, three(), MIDDLE)
     assert protocol.barrier(0, 1, epoch=0)
     assert sorted(taken(inputs)) == [0, 0, 1]
 
 
-def test_barriers_of_a_checkpoint_that_was_taken_or_aborted_do_nothing() -> None:
+def test_barriers_of_a_checkpoint_that_was_taken_or_aborted_are_ignored() -> None:
     protocol = UnalignedBarriers(filled(1, 1), three(), MIDDLE)
     assert not protocol.barrier(1, 1, epoch=1)
     protocol.abort(2)
