@@ -21,7 +21,7 @@ def imports_of(package: str) -> Imports:
 
 
 def between_rooms(imports: Imports) -> Imports:
-    """The same between what lies directly below the package. The package itself, which exports names, is none."""
+    """The same between the entries directly below the package. The package itself, which exports names, is none."""
     found: dict[str, set[str]] = {}
     for module, imported in imports.items():
         rooms = found.setdefault(_room(module), set())
@@ -34,7 +34,7 @@ def _room(module: str) -> str:
 
 
 def circles(imports: Imports) -> set[frozenset[str]]:
-    """Sets of modules each of which reaches all others of its set."""
+    """Sets of modules each of which imports all others of its set, directly or not."""
     reached = {module: _reached(module, imports) for module in imports}
     return {
         frozenset(other for other in reached[module] if module in reached[other])
@@ -53,11 +53,11 @@ def _reached(module: str, imports: Imports) -> set[str]:
     return found
 
 
-def test_files_import_each_other_in_no_circle() -> None:
+def test_files_have_no_import_cycle() -> None:
     assert circles(imports_of("clonos_py")) == set()
 
 
-def test_rooms_import_each_other_in_no_circle() -> None:
+def test_rooms_have_no_import_cycle() -> None:
     assert circles(between_rooms(imports_of("clonos_py"))) == set()
 
 
@@ -81,13 +81,13 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
     ids=["plain", "inside a function", "for type checkers"],
 )
-def test_a_circle_between_files_is_found_however_it_is_hidden(planted: Path, back: str) -> None:
+def test_the_check_finds_a_cycle_between_files_in_any_form(planted: Path, back: str) -> None:
     (planted / "a" / "one.py").write_text("from planted.a import two\n\nThing = two\n")
     (planted / "a" / "two.py").write_text(back)
     assert circles(imports_of("planted")) == {frozenset({"planted.a.one", "planted.a.two"})}
 
 
-def test_a_circle_between_rooms_is_found_where_there_is_none_between_files(planted: Path) -> None:
+def test_the_check_finds_a_cycle_between_rooms_without_one_between_files(planted: Path) -> None:
     (planted / "a" / "one.py").write_text("import planted.b.one\n")
     (planted / "b" / "two.py").write_text("import planted.a.two\n")
     imports = imports_of("planted")

@@ -80,7 +80,7 @@ def test_folders_at_the_top_cannot_be_imported_under_their_bare_name(folder: str
         ("bench/bad.py", "pyspark", "Spark is known to its own room"),
     ],
 )
-def test_an_import_against_the_direction_is_found(project: Path, module: str, imported: str, contract: str) -> None:
+def test_an_import_against_the_direction_is_refused(project: Path, module: str, imported: str, contract: str) -> None:
     (project / module).write_text(f"import {imported}\n")
     result = lint_imports(project)
     assert result.returncode == 1, result.stdout
@@ -88,7 +88,7 @@ def test_an_import_against_the_direction_is_found(project: Path, module: str, im
     assert any(line.startswith(contract) for line in broken), result.stdout
 
 
-def test_a_room_that_the_import_rules_do_not_name_is_found(project: Path) -> None:
+def test_a_room_that_the_import_rules_do_not_name_is_refused(project: Path) -> None:
     (project / "clonos_py" / "attic").mkdir()
     (project / "clonos_py" / "attic" / "__init__.py").touch()
     result = lint_imports(project)
@@ -161,7 +161,7 @@ def held(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def test_the_wheel_holds_the_product_inside_the_package_only(tmp_path: Path) -> None:
+def test_the_wheel_contains_only_the_product_inside_the_package(tmp_path: Path) -> None:
     names = held(built("wheel", ROOT, tmp_path))
     assert "clonos_py/spark/nexmark/q22.sql" in names
     tops = {name.split("/")[0] for name in names}
@@ -172,8 +172,8 @@ def test_the_wheel_holds_the_product_inside_the_package_only(tmp_path: Path) -> 
     assert {top.split("-")[0] for top in tops} == {"clonos_py"}
 
 
-def test_a_wheel_made_from_the_sdist_is_the_same_and_runs(tmp_path: Path) -> None:
-    """``uv build`` makes it so. An archive has no links: what they point to must lie in the package."""
+def test_a_wheel_from_the_sdist_is_the_same_and_runs(tmp_path: Path) -> None:
+    """``uv build`` makes it so. An archive has no links: their targets must lie in the package."""
     with tarfile.open(built("sdist", ROOT, tmp_path)) as archive:
         archive.extractall(tmp_path, filter="data")
     (source,) = (path for path in tmp_path.iterdir() if path.is_dir())

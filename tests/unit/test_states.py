@@ -41,7 +41,7 @@ def test_the_docs_show_the_table(name: str) -> None:
     assert f"```mermaid\n{TABLES[name].diagram()}\n```" in (DOCS / "design" / "processes.md").read_text()
 
 
-def test_what_must_not_happen_raises_with_the_last_events() -> None:
+def test_an_impossible_transition_raises_with_the_last_events() -> None:
     last = LastEvents(kept=2)
     for event in (1, "two", 3.0):
         last.add(type(event))
@@ -53,14 +53,14 @@ def test_what_must_not_happen_raises_with_the_last_events() -> None:
     assert JOB_STATES.after(JobState.RUNNING, JobCause.ENDED, "the job", last) is JobState.ENDED
 
 
-def test_every_kind_of_event_is_known() -> None:
+def test_every_kind_of_event_has_a_handler() -> None:
     known = {kind for union in (ToProcess, LinkEvent, FromTask) for kind in get_args(union)}
-    assert set(LinkMachine._HANDLERS) == known - {Observed}, "of that, the link says only what counts"
+    assert set(LinkMachine._HANDLERS) == known - {Observed}, "the link only counts it"
     assert set(JobMachine._HANDLERS) == {*get_args(ToCoordinator), *get_args(JobEvent)}
 
 
 def _assigned(path: Path) -> list[str]:
-    """What the attribute ``state`` of a machine is set to, as it is written."""
+    """The values assigned to the attribute ``state`` of a machine, as source text."""
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Assign):
@@ -80,12 +80,12 @@ def test_a_machine_takes_its_state_from_its_table(path: str) -> None:
     ]
 
 
-def test_nobody_else_sets_a_state() -> None:
+def test_only_the_machines_set_a_state() -> None:
     setting = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if _assigned(path)}
     assert setting == {"link/machine.py", "task/machine.py", "job/machine.py", "runtime/transport/handshake.py"}
 
 
-def test_the_simulator_takes_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulator_takes_every_transition(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: set[tuple[object, object, object]] = set()
 
     class Watched(states.StateTable[Any, Any]):

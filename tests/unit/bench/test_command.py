@@ -1,4 +1,4 @@
-"""``clonos nexmark``: what is written wrongly is refused in one line before anything runs."""
+"""``clonos nexmark``: wrong options are refused in one line before anything runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_numbers_of_events_are_written_with_units(written: str, count: int) -> N
 
 
 @pytest.mark.parametrize("written", ["", "0", "-5", "5x", "M", "5 M", "0.0001k"])
-def test_anything_else_is_no_number_of_events(written: str) -> None:
+def test_other_texts_are_no_number_of_events(written: str) -> None:
     with pytest.raises(click.BadParameter, match="write it as 500000, 500k or 5M"):
         Count().convert(written, None, None)
 
@@ -39,7 +39,7 @@ def test_anything_else_is_no_number_of_events(written: str) -> None:
         (["q0", "--guarantee", "at-most-once", "--sharing-depth", "1"], "at-most-once replays nothing"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(
+def test_impossible_options_are_refused_in_one_line(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -64,7 +64,7 @@ def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> 
         (["sate"], 2, "No such command 'sate'"),
     ],
 )
-def test_scripts_tell_what_is_wrong_in_one_line_too(
+def test_scripts_report_errors_in_one_line_too(
     capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, said: str
 ) -> None:
     assert ended(bench, arguments, "python -m clonos_py.bench") == code
@@ -82,7 +82,7 @@ def test_each_model_of_the_generator_is_measured(capsys: pytest.CaptureFixture[s
     assert int(size) > 100
 
 
-def test_only_the_events_asked_for_are_counted() -> None:
+def test_only_the_requested_events_are_counted() -> None:
     generator = Generator()
     assert made(generator, 7, 60_000).events == 60_000
     assert made(generator, 60_007, 1).events == 1

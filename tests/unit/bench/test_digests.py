@@ -1,4 +1,4 @@
-"""Comparing what queries answer everywhere: what counts as alike, and which kills prove something."""
+"""Comparing the answers of queries in all runs: which answers are equal, and which kills prove something."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def failed(frames_at_stake: int = 0) -> TaskFailed:
     ],
     ids=["frames at stake", "rows replayed", "events read twice"],
 )
-def test_a_kill_counts_if_something_was_lost_by_it(events: Sequence[Event]) -> None:
+def test_a_kill_that_lost_something_is_right(events: Sequence[Event]) -> None:
     assert wrong_failures(KILLED, events) is None
 
 
@@ -67,20 +67,18 @@ def test_a_kill_counts_if_something_was_lost_by_it(events: Sequence[Event]) -> N
     ],
     ids=["nothing lost", "nobody died", "died twice", "died without an order", "rolled back"],
 )
-def test_failures_that_were_not_ordered_or_prove_nothing_are_wrong(
-    case: DigestCase, events: Sequence[Event], wrong: str
-) -> None:
+def test_failures_without_an_order_or_a_loss_are_wrong(case: DigestCase, events: Sequence[Event], wrong: str) -> None:
     assert wrong_failures(case, events) == wrong
 
 
-def test_answers_are_compared_with_the_independent_ones() -> None:
+def test_answers_are_compared_with_those_of_the_oracle() -> None:
     rows = expected("q3", UNPACED)
     assert wrong_answers("q3", rows) is None
     assert "1 missing" in str(wrong_answers("q3", rows[1:]))
     assert str(wrong_answers("q12", [(7, 3)])).startswith("3 bids were counted, there are ")
 
 
-def test_a_run_is_identical_if_right_and_alike_to_the_byte() -> None:
+def test_a_run_is_identical_if_it_is_right_and_has_the_same_digest() -> None:
     first = DigestFinding(3, "aa", None)
     assert verdict(first, first) == "identical"
     assert verdict(DigestFinding(3, "bb", None), first) == "DIFFERENT from the first run, aa"
@@ -112,6 +110,6 @@ def test_the_command_fails_if_any_run_is_wrong(monkeypatch: pytest.MonkeyPatch) 
     assert result.output.count("DIFFERENT") == 2
 
 
-def test_a_query_that_there_is_not_is_refused() -> None:
+def test_an_unknown_query_is_refused() -> None:
     result = CliRunner().invoke(digests.command, ["q23"])
     assert result.exit_code == click.UsageError.exit_code

@@ -44,7 +44,7 @@ def f():
 '''
 
 
-def test_what_is_no_code_is_not_counted() -> None:
+def test_blank_lines_comments_and_docstrings_are_not_counted() -> None:
     assert lines_of_code(SAMPLE) == len(["def f():", "return (", "b", ")"])
 
 

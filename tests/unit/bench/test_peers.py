@@ -64,8 +64,8 @@ def flink_that_answers(status: int, said: list[str]) -> Iterator[FlinkCluster]:
 
 
 @pytest.mark.parametrize("status", [202, 409])
-def test_a_flink_job_that_ended_by_itself_need_not_be_cancelled(status: int) -> None:
-    """Between the question for its state and the order to cancel it, or as the state that Flink tells is old."""
+def test_a_flink_job_that_has_ended_by_itself_need_not_be_cancelled(status: int) -> None:
+    """It ends between the request for its state and the order to cancel it, or Flink reports an old state."""
     said: list[str] = []
     with flink_that_answers(status, said) as running:
         running.cancel("abc")
@@ -73,7 +73,7 @@ def test_a_flink_job_that_ended_by_itself_need_not_be_cancelled(status: int) -> 
 
 
 @pytest.mark.parametrize("status", [404, 500])
-def test_flink_says_why_it_does_not_cancel(status: int) -> None:
+def test_the_answer_of_flink_is_quoted_when_it_does_not_cancel(status: int) -> None:
     refused = pytest.raises(SettingError, match=f"did not cancel job abc: status {status}, .*because")
     with flink_that_answers(status, []) as running, refused:
         running.cancel("abc")
@@ -88,11 +88,11 @@ def test_the_clock_starts_with_the_first_event_and_the_warm_up_is_left_out() -> 
     assert steady(_samples(*slow_then_fast), warm_up_s=10) == Rate(50.0, 20.0)
 
 
-def test_what_comes_after_the_last_event_does_not_count() -> None:
+def test_time_after_the_last_event_does_not_count() -> None:
     assert steady(_samples(0, 10, 20, 30, 40, 40, 40, 40), warm_up_s=1) == Rate(10.0, 3.0)
 
 
-def test_a_short_run_is_warm_after_half_of_it() -> None:
+def test_the_warm_up_of_a_short_run_is_half_of_it() -> None:
     assert steady(_samples(0, 10, 20, 60, 100), warm_up_s=10, checkpoints=2) == Rate(40.0, 2.0, 2)
     assert steady(_samples(0, 10), warm_up_s=10) == Rate(10.0, 1.0)
 
@@ -102,14 +102,14 @@ def test_a_run_that_read_nothing_has_no_rate() -> None:
         steady(_samples(0, 0, 0), warm_up_s=1)
 
 
-def test_the_median_is_a_run_and_twice_and_half_cancel_each_other() -> None:
+def test_the_median_is_that_of_a_run_and_the_mean_is_geometric() -> None:
     assert median([Rate(3, 1), Rate(1, 1), Rate(2, 5)]) == Rate(2, 5)
     assert median([Rate(3, 1), Rate(1, 1)]) == Rate(1, 1)
     assert geometric_mean([2, 0.5, 8, 2]) == pytest.approx(2)
     assert math.isnan(geometric_mean([]))
 
 
-def test_the_table_has_ratios_where_both_ran_and_their_mean() -> None:
+def test_the_table_has_ratios_where_both_engines_ran_and_their_mean() -> None:
     ours = {"ours": [Rate(8e6, 9), Rate(4e6, 9), Rate(6e6, 9)]}
     runs = {"q0": {**ours, "flink": [Rate(1e6, 9)]}, "q5": {**ours, "flink": [Rate(0.25e6, 9)]}, "q6": ours}
     table = RateComparison(("ours", "flink", "other"), runs)
@@ -136,7 +136,7 @@ class _Fake:
         return Rate(self.rate, terms.seconds)
 
 
-def test_engines_take_turns_and_who_begins_alternates(tmp_path: Path) -> None:
+def test_engines_take_turns_and_alternate_in_the_first_place(tmp_path: Path) -> None:
     both, one = _Fake("a", ("q0", "q1"), 6), _Fake("b", ("q1",), 3)
     runs = list(schedule(("q0", "q1"), [both, one], turns=3))
     assert [(run.query, run.engine.name, run.turn) for run in runs] == [
@@ -149,7 +149,7 @@ def test_engines_take_turns_and_who_begins_alternates(tmp_path: Path) -> None:
     assert told[0] == "1/9 q0 a"
 
 
-def test_a_run_that_fails_leaves_its_place_empty_and_is_told(tmp_path: Path) -> None:
+def test_a_run_that_fails_leaves_an_empty_cell_and_is_listed(tmp_path: Path) -> None:
     good, bad = _Fake("good", ("q0",)), _Fake("bad", ("q0",), -1)
     runs = list(schedule(("q0",), [good, bad], turns=1))
     *_, made = measured(runs, [good, bad], datasets(tmp_path, 1_000, 1, seed=1), Terms(), lambda _: None)
@@ -209,7 +209,7 @@ def test_this_engine_reads_the_same_files(dataset: Dataset) -> None:
     assert oracle.difference(oracle.expected("q2", dataset.source), rows) is None
 
 
-def test_every_query_but_the_sixth_has_its_sql(dataset: Dataset) -> None:
+def test_every_query_except_the_sixth_has_sql(dataset: Dataset) -> None:
     assert len(queries.QUERIES) == 22
     for query in queries.QUERIES:
         text = queries.select(query)
@@ -233,7 +233,7 @@ def test_an_unknown_query_is_refused() -> None:
         queries.check(("q5", "q6"))
 
 
-def test_flink_has_the_same_terms(dataset: Dataset, tmp_path: Path) -> None:
+def test_flink_gets_the_same_terms(dataset: Dataset, tmp_path: Path) -> None:
     settings = cluster_settings("q5", Terms(parallelism=3, checkpoint_s=7), tmp_path)
     assert settings["taskmanager.numberOfTaskSlots"] == table_settings(dataset, 3)["parallelism.default"] == "3"
     assert settings["execution.checkpointing.interval"] == "7 s"
@@ -242,7 +242,7 @@ def test_flink_has_the_same_terms(dataset: Dataset, tmp_path: Path) -> None:
     assert cluster_settings("q9", Terms(), tmp_path)["state.backend.type"] == "rocksdb"
 
 
-def test_what_the_sources_of_flink_gave_out_is_told_by_kind() -> None:
+def test_the_output_counters_of_flink_sources_are_assigned_to_kinds() -> None:
     kinds = ("auction", "bid")
     assert counted_kind("Source__bid[3].numRecordsOut", kinds) == "bid"
     assert counted_kind("Source__auction[1].numRecordsOut", kinds) == "auction"
@@ -251,12 +251,12 @@ def test_what_the_sources_of_flink_gave_out_is_told_by_kind() -> None:
     assert counted_kind("Source__person[3].numRecordsOut", kinds) is None
 
 
-def test_a_run_is_over_when_it_has_been_measured() -> None:
+def test_a_run_ends_after_warm_up_and_measured_time() -> None:
     terms = Terms(warm_up_s=10, seconds=30)
     assert (terms.is_complete(39), terms.is_complete(40)) == (False, True)
 
 
-def test_what_processes_of_a_dataflow_tell_is_added_up(dataset: Dataset) -> None:
+def test_counts_of_the_processes_of_a_dataflow_are_added_up(dataset: Dataset) -> None:
     told = [(5, "bid/0", 0), (7, "bid/0", 46), (6, "bid/1", 0), (8, "bid/1", 46), (9, "bid/0", 92)]
     assert list(merged(told, "q1", dataset)) == [(5, 0, 0), (6, 0, 0), (7, 50, 0), (8, 100, 0), (9, 150, 0)]
 
@@ -274,7 +274,7 @@ def test_results_of_flink_are_compared_with_the_oracle(dataset: Dataset, tmp_pat
 
 
 def test_python_functions_are_not_called_in_the_process_that_submits_the_job(dataset: Dataset, tmp_path: Path) -> None:
-    """A stand-in for the interpreter tells in which mode PyFlink would be."""
+    """A stand-in for the interpreter writes down the mode in which PyFlink would run."""
     environment = Environment(tmp_path, ())
     environment.python.parent.mkdir()
     environment.python.write_text(f"#!/bin/sh\necho $_python_worker_execution_mode > {tmp_path}/mode\n")
@@ -283,12 +283,12 @@ def test_python_functions_are_not_called_in_the_process_that_submits_the_job(dat
     assert (tmp_path / "mode").read_text() == "process\n"
 
 
-def test_the_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     command.main(["--help"], standalone_mode=False)
     assert "python -m clonos_py.bench peers" in capsys.readouterr().out
 
 
-def test_a_report_says_what_its_figures_depend_on(dataset: Dataset) -> None:
+def test_a_report_names_the_events_and_terms_of_its_figures(dataset: Dataset) -> None:
     told = json.loads(json.dumps(about(dataset, 3, Terms())))
     assert told["events"]["events"] == dataset.source.events
     assert told["terms"]["parallelism"] == Terms().parallelism

@@ -1,4 +1,4 @@
-"""What work costs on Ray, from what processes counted."""
+"""The cost of work on Ray, from the counters of processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def work(cpu_us: float, **done: float) -> VertexWork:
     return VertexWork("join", {names[name]: amount for name, amount in done.items()}, cpu_us)
 
 
-def test_prices_are_those_that_explain_all_vertices() -> None:
+def test_prices_are_fitted_to_all_vertices() -> None:
     found = fitted(
         [
             work(1 * 25_000 + 100 * 600, background=1, arrive=100),
@@ -36,7 +36,7 @@ def test_prices_are_those_that_explain_all_vertices() -> None:
     assert found["background, us/s of a task"] == pytest.approx(25_000)
     assert found["arrive and take"] == pytest.approx(600)
     assert found["keep, a row"] == pytest.approx(1.5)
-    assert found["give, a row"] == 0, "nothing says what it costs"
+    assert found["give, a row"] == 0, "no vertex determines its price"
     assert explained(work(85_000, background=1, arrive=100), found) == pytest.approx(1)
 
 
@@ -51,7 +51,7 @@ def test_no_price_is_below_zero() -> None:
     assert found["background, us/s of a task"] == pytest.approx(25_000, rel=0.05)
 
 
-def test_what_tasks_did_is_counted_per_second_in_steady_state() -> None:
+def test_work_of_tasks_is_counted_per_second_in_steady_state() -> None:
     """Two tasks of each vertex of query 1. The first reading is of the start, and counts for nothing."""
     settings = resolve({}, command_line=Variant("q1", "aligned", "rollback", 2).settings | {"standbys_per_process": 1})
     physical = plan(job_of("q1", 1_000, 100.0, settings), settings)

@@ -1,4 +1,4 @@
-"""The folder of a soak: gone if all was cleared, else what was left in it is named."""
+"""The folder of a soak: deleted if it is empty, else its leftovers are named."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from clonos_py.bench.soak import leftovers, own_folder
 
 
-def test_a_folder_in_which_nothing_is_left_is_gone() -> None:
+def test_an_empty_folder_is_deleted() -> None:
     with own_folder() as folder:
         assert tempfile.gettempdir() == str(folder)
     assert not folder.exists()
@@ -16,7 +16,7 @@ def test_a_folder_in_which_nothing_is_left_is_gone() -> None:
     assert tempfile.gettempdir() != str(folder)
 
 
-def test_what_is_left_stays_and_is_named() -> None:
+def test_leftovers_stay_and_are_named() -> None:
     with own_folder() as folder:
         Path(tempfile.mkdtemp(prefix="scratch-")).rename(folder / "scratch")
     assert leftovers(folder) == ["scratch"]

@@ -1,4 +1,4 @@
-"""Memory by row of state, from what was seen at checkpoints."""
+"""Memory by row of state, from samples at checkpoints."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.runtime.launch import run_job
 
 
-def test_what_was_there_before_the_first_row_does_not_count() -> None:
+def test_memory_before_the_first_row_does_not_count() -> None:
     samples = [StateSample(rows, 10 * rows, 5_000 + 20 * rows) for rows in range(100, 1_000, 100)]
     assert halves(samples) == (Growth(10, 20), Growth(10, 20))
 
 
-def test_memory_that_grows_more_and_more_is_seen() -> None:
+def test_memory_that_grows_faster_and_faster_shows_in_the_second_half() -> None:
     samples = [StateSample(rows, 10 * rows, rows * rows) for rows in range(100, 1_000, 100)]
     first, second = halves(samples)
     assert second.resident_bytes > first.resident_bytes
@@ -34,7 +34,7 @@ def test_too_few_checkpoints_and_state_that_does_not_grow_are_refused() -> None:
         halves([StateSample(1, 1, 1)] * 5)
 
 
-def test_rows_are_those_of_the_snapshots(tmp_path: Path) -> None:
+def test_rows_are_counted_from_the_snapshots(tmp_path: Path) -> None:
     job = build("q3", NexmarkSource(50_000, 200_000.0, partitions=2), BlackholeSink())
     settings = resolved(
         {"runtime": "local", "checkpoints": str(tmp_path), "checkpoint_interval": "50ms", "standbys": 0}, {}

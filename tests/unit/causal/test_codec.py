@@ -66,12 +66,12 @@ KINDS: dict[type, st.SearchStrategy[Determinant]] = {
 determinants: st.SearchStrategy[Determinant] = st.one_of(*KINDS.values())
 
 
-def test_determinants_of_every_kind_are_tried() -> None:
+def test_every_kind_of_determinant_is_generated() -> None:
     assert KINDS.keys() == set(get_args(Determinant))
 
 
 @given(st.lists(determinants, max_size=20))
-def test_decoding_gives_back_what_was_encoded(some: list[Determinant]) -> None:
+def test_decoding_returns_what_was_encoded(some: list[Determinant]) -> None:
     assert decode(encode(some)) == some
 
 
@@ -81,14 +81,16 @@ arrivals = st.builds(InputOrder, st.integers(0, 3), st.integers(1, 2)) | st.buil
 
 
 @given(st.lists(st.lists(arrivals | determinants, max_size=30), max_size=4))
-def test_each_segment_is_read_back_after_those_before_it(log: list[list[Determinant]]) -> None:
+def test_each_segment_is_decoded_after_those_before_it(log: list[list[Determinant]]) -> None:
     writer, reader = LogCodec(), LogCodec()
     for some in log:
         assert reader.decode(writer.encode(some)) == some
 
 
 @given(st.lists(determinants, max_size=8), st.lists(determinants, max_size=8))
-def test_who_has_read_a_log_goes_on_writing_it(before: list[Determinant], after: list[Determinant]) -> None:
+def test_a_codec_that_has_decoded_a_log_can_encode_its_continuation(
+    before: list[Determinant], after: list[Determinant]
+) -> None:
     reader = LogCodec()
     wire = LogCodec().encode(before)
     reader.decode(wire)
@@ -98,7 +100,7 @@ def test_who_has_read_a_log_goes_on_writing_it(before: list[Determinant], after:
 
 
 @given(st.lists(st.binary(max_size=60), max_size=3))
-def test_no_bytes_after_others_do_anything_but_decode_or_raise_the_codecs_own_error(segments: list[bytes]) -> None:
+def test_any_bytes_after_valid_segments_decode_or_raise_codec_error(segments: list[bytes]) -> None:
     codec = LogCodec()
     for data in segments:
         try:
@@ -111,7 +113,7 @@ numbers = st.integers(-3, 12) | st.integers(-(2**63), 2**64 - 1)
 
 
 @given(st.lists(numbers | plain, max_size=30))
-def test_no_codes_do_anything_but_decode_or_raise_the_codecs_own_error(codes: list[Any]) -> None:
+def test_any_codes_decode_or_raise_codec_error(codes: list[Any]) -> None:
     """Random bytes seldom get past the first code."""
     try:
         decode(msgspec.msgpack.encode(codes))
@@ -120,7 +122,7 @@ def test_no_codes_do_anything_but_decode_or_raise_the_codecs_own_error(codes: li
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_do_anything_but_decode_or_raise_the_codecs_own_error(data: bytes) -> None:
+def test_any_bytes_decode_or_raise_codec_error(data: bytes) -> None:
     try:
         decode(data)
     except CodecError:
@@ -128,7 +130,7 @@ def test_no_bytes_do_anything_but_decode_or_raise_the_codecs_own_error(data: byt
 
 
 @given(st.lists(determinants, min_size=1, max_size=5), st.data())
-def test_damaged_bytes_decode_or_raise_the_codecs_own_error(some: list[Determinant], data: st.DataObject) -> None:
+def test_damaged_bytes_decode_or_raise_codec_error(some: list[Determinant], data: st.DataObject) -> None:
     wire = bytearray(encode(some))
     at = data.draw(st.integers(0, len(wire) - 1))
     wire[at] = data.draw(st.integers(0, 255))
@@ -138,12 +140,12 @@ def test_damaged_bytes_decode_or_raise_the_codecs_own_error(some: list[Determina
         return
 
 
-def test_a_hostile_nesting_raises_the_codecs_own_error() -> None:
+def test_hostile_nesting_raises_codec_error() -> None:
     with pytest.raises(CodecError):
         decode(b"\x91\x93\x0a\xa1k" + b"\x91" * 100_000 + b"\x00")
 
 
-def test_a_hostile_copy_raises_the_codecs_own_error() -> None:
+def test_a_hostile_copy_raises_codec_error() -> None:
     for codes in (
         [0, 1, 4],
         [10, 0, 2, 4],
@@ -161,25 +163,25 @@ def bytes_each(log: list[Determinant], times: int) -> float:
     return (len(encode(log * times)) - len(encode(log))) / (times - 1) / len(log)
 
 
-def test_arrivals_from_inputs_in_turn_cost_next_to_nothing() -> None:
+def test_arrivals_from_inputs_in_turn_take_nearly_no_bytes() -> None:
     round_robin: list[Determinant] = [InputOrder(channel, 1) for channel in (0, 1, 2, 3)]
     assert bytes_each(round_robin, 50) < 0.03
     merged: list[Determinant] = [FrameBatch(0, 7), InputOrder(1, 3), InputOrder(2, 1)]
     assert bytes_each(merged, 50) < 0.03
 
 
-def test_arrivals_in_any_order_cost_a_byte() -> None:
+def test_arrivals_in_any_order_take_a_byte_each() -> None:
     random_ = random.Random(1)
     chaos: list[Determinant] = [InputOrder(random_.randrange(40), 1) for _ in range(500)]
     assert len(encode(chaos)) <= 503
 
 
-def test_reads_that_go_on_where_the_last_one_stopped_do_not_say_where() -> None:
+def test_reads_that_continue_where_the_last_one_stopped_omit_the_place() -> None:
     reads: list[Determinant] = [SourceRead(n % 3, n // 3 * 100, n // 3 * 100 + 100, 0) for n in range(3_000)]
     assert len(encode(reads)) <= 4 * 3_000 + 3
 
 
-def test_times_and_timers_are_differences_and_kinds_are_spelled_once() -> None:
+def test_times_and_timers_are_differences_and_names_are_written_once() -> None:
     now_us = 1_700_000_000_000_000
     log: list[Determinant] = []
     for n in range(100):
@@ -187,7 +189,7 @@ def test_times_and_timers_are_differences_and_kinds_are_spelled_once() -> None:
     assert len(encode(log)) < 100 * (2 + 3 + 3) + 60
 
 
-def test_a_new_epoch_is_read_without_the_one_before() -> None:
+def test_a_new_epoch_is_decoded_without_the_one_before() -> None:
     writer = LogCodec()
     writer.encode([Time(1_000), Answer("rates", 1), SourceRead(0, 0, 9, 0)])
     writer.open_epoch(1)

@@ -37,7 +37,7 @@ def refusing() -> Any:
     raise ServiceError("no route to host")
 
 
-def test_a_replay_answers_what_was_answered_then() -> None:
+def test_a_replay_gets_the_logged_answers() -> None:
     answers = iter([5, 7])
     log, _ = recorded(lambda g: (g.now(lambda: 100), g.ask("http", lambda: next(answers)), g.seed(lambda: 9)))
     gate = replaying(log)
@@ -45,7 +45,7 @@ def test_a_replay_answers_what_was_answered_then() -> None:
     assert not gate.replaying
 
 
-def test_a_refusal_is_refused_again() -> None:
+def test_a_refusal_is_repeated_in_a_replay() -> None:
     def ask(gate: Gate) -> None:
         with pytest.raises(ServiceError, match="no route"):
             gate.ask("http", refusing)
@@ -55,7 +55,7 @@ def test_a_refusal_is_refused_again() -> None:
         replaying(log).ask("http", forbidden)
 
 
-def test_a_replay_ends_in_the_middle_of_an_event_and_goes_on_live() -> None:
+def test_a_replay_ends_in_the_middle_of_an_event_and_continues_live() -> None:
     log, _ = recorded(lambda g: g.now(lambda: 1))
     gate = replaying(log)
     assert [gate.now(forbidden), gate.now(lambda: 2)] == [1, 2]
@@ -72,7 +72,7 @@ def test_runs_of_arrivals_are_taken_one_by_one() -> None:
     assert gate.writer.offset == 3
 
 
-def test_another_question_than_the_predecessors_is_a_divergence() -> None:
+def test_another_question_than_the_logged_one_is_a_divergence() -> None:
     log, _ = recorded(lambda g: g.ask("http", lambda: 1))
     with pytest.raises(DivergenceError, match="'http'"):
         replaying(log).ask("owners", forbidden)
@@ -86,20 +86,20 @@ def test_live_choices_during_a_replay_are_an_error() -> None:
         replaying(log).record(Linger())
 
 
-def test_what_is_logged_after_a_replay_continues_its_log() -> None:
+def test_entries_after_a_replay_continue_its_log() -> None:
     first, _ = recorded(lambda g: (g.now(lambda: 10**15), g.ask("rates", lambda: 1)))
     gate = replaying(first)
     assert (gate.now(forbidden), gate.ask("rates", forbidden)) == (10**15, 1)
     assert (gate.now(lambda: 10**15 + 5), gate.ask("rates", lambda: 2)) == (10**15 + 5, 2)
     cut = gate.writer.cut()
     assert cut is not None
-    assert len(cut.payload) < 12, "differences to what was replayed"
+    assert len(cut.payload) < 12, "differences to the replayed entries"
     third = replaying([*first, cut])
     assert [third.now(forbidden), third.ask("rates", forbidden)] == [10**15, 1]
     assert [third.now(forbidden), third.ask("rates", forbidden)] == [10**15 + 5, 2]
 
 
-def test_a_log_that_does_not_go_on_where_the_snapshot_ends_is_an_error() -> None:
+def test_a_log_that_does_not_start_where_the_snapshot_ends_is_an_error() -> None:
     log, _ = recorded(lambda g: g.record(Linger()))
     gate = Gate(LogWriter(0))
     gate.writer.resume(1, 5, 5)
@@ -120,7 +120,7 @@ def questions(gate: Gate, clock: list[int], times: list[int], live: bool) -> lis
     return found
 
 
-def test_within_a_granule_the_time_is_asked_once_and_logged_once() -> None:
+def test_within_a_granule_the_clock_is_read_once_and_logged_once() -> None:
     gate = Gate(LogWriter(0), 1_000)
     told = questions(gate, [0], [10_000, 10_400, 10_999, 11_000, 11_001], live=True)
     assert told == [10_000, 10_000, 10_000, 11_000, 11_000]
@@ -129,8 +129,8 @@ def test_within_a_granule_the_time_is_asked_once_and_logged_once() -> None:
     assert decode(cut.payload) == [Linger(), Time(10_000, 0), Time(11_000, 2)]
 
 
-def test_the_time_does_not_pass_in_a_replayed_event_but_for_what_the_log_says() -> None:
-    """What the old time had answered is not in the log: somebody may depend on it."""
+def test_in_a_replayed_event_time_only_passes_as_the_log_says() -> None:
+    """The answers of the old time are not in the log, and other tasks may depend on them."""
     before = Gate(LogWriter(0), 1_000)
     questions(before, [0], [10_000, 10_001], live=True)
     told = questions(before, [0], [10_002, 10_003], live=True)
@@ -141,20 +141,20 @@ def test_the_time_does_not_pass_in_a_replayed_event_but_for_what_the_log_says() 
     assert questions(after, [0], [99_500], live=True) == [99_500]
 
 
-def test_the_time_is_new_in_every_epoch() -> None:
+def test_the_time_is_read_again_in_every_epoch() -> None:
     gate = Gate(LogWriter(0), 1_000)
     assert questions(gate, [0], [10_000], live=True) == [10_000]
     gate.reset_time()
     assert questions(gate, [0], [10_001], live=True) == [10_001]
 
 
-def test_a_clock_that_is_set_back_is_believed() -> None:
+def test_a_clock_that_is_set_back_is_read_again() -> None:
     assert questions(Gate(LogWriter(0), 1_000), [0], [10_000, 5_000], live=True) == [10_000, 5_000]
 
 
 @given(st.lists(st.lists(st.integers(0, 900), max_size=4), max_size=12), st.data())
-def test_every_replay_of_whole_events_tells_the_same_times(events: list[list[int]], data: st.DataObject) -> None:
-    """Whatever the clock says then, and however much of the log is left."""
+def test_every_replay_of_whole_events_returns_the_same_times(events: list[list[int]], data: st.DataObject) -> None:
+    """At any time of the clock, and with any part of the log left."""
     moment, plan = 0, []
     for steps in events:
         plan.append([moment := moment + step for step in steps])
@@ -195,7 +195,7 @@ def test_a_large_answer_is_kept_aside_and_the_log_has_its_name() -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 7])
-def test_a_large_answer_is_kept_for_the_epoch_in_which_it_was_asked(epoch: int) -> None:
+def test_a_large_answer_is_kept_for_the_epoch_of_its_question(epoch: int) -> None:
     outside = Outside()
     gate = Gate(LogWriter(0), keeper=outside)
     gate.writer.resume(epoch, 0, 0)

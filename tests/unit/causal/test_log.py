@@ -46,13 +46,13 @@ def test_a_new_epoch_starts_a_new_segment_at_its_own_offset() -> None:
     assert writer.cut() is None
 
 
-def test_a_log_that_is_never_asked_for_is_only_counted() -> None:
+def test_a_log_without_receivers_is_counted_but_not_kept() -> None:
     writer = LogWriter(0, keeps=False)
     writer.append(InputOrder(1, 3))
     assert (writer.offset, writer.full, writer.cut()) == (3, False, None)
 
 
-def test_a_new_life_makes_what_was_held_void_and_an_old_one_is_not_heard_any_more() -> None:
+def test_a_new_incarnation_replaces_held_segments_and_earlier_ones_are_ignored() -> None:
     store = CausalStore()
     store.append(segment(0, 3, task=1))
     store.append(segment(0, task=2))
@@ -64,12 +64,12 @@ def test_a_new_life_makes_what_was_held_void_and_an_old_one_is_not_heard_any_mor
     assert store.size_bytes == len(b"anew") + len(b"x")
 
 
-def test_merging_takes_the_newest_life() -> None:
+def test_merging_takes_the_newest_incarnation() -> None:
     old, new = segment(0, 9), replace(segment(0, payload=b"anew"), incarnation=1)
     assert merge([[old], [new]], 0) == [new]
 
 
-def test_where_nothing_is_held_that_is_not_stable_nothing_ends() -> None:
+def test_a_log_of_which_only_stable_segments_are_held_has_no_end() -> None:
     store = CausalStore()
     assert store.end(0) is None
     store.append(segment(0, 3))
@@ -78,7 +78,7 @@ def test_where_nothing_is_held_that_is_not_stable_nothing_ends() -> None:
     assert store.end(0) is None
 
 
-def test_a_segment_over_two_paths_is_held_once() -> None:
+def test_a_segment_that_comes_over_two_paths_is_held_once() -> None:
     store = CausalStore()
     assert store.append(segment(0, 3))
     assert not store.append(segment(0, 3))
@@ -92,7 +92,7 @@ def test_a_gap_is_an_error() -> None:
         store.append(segment(4))
 
 
-def test_a_gap_that_a_completed_checkpoint_covers_is_none() -> None:
+def test_a_gap_that_a_completed_checkpoint_covers_is_no_error() -> None:
     store = CausalStore()
     store.append(segment(0, 3))
     store.mark(StableMark(ALL_TASKS, 2))
@@ -115,7 +115,7 @@ def test_a_connection_gets_only_what_it_has_not_carried() -> None:
     assert store.since(position, lambda task: task == 1) == [segment(1, task=1)]
 
 
-def test_truncation_drops_earlier_epochs_and_never_skips_what_a_connection_lacks() -> None:
+def test_truncation_drops_earlier_epochs_and_nothing_that_a_connection_lacks() -> None:
     store = CausalStore()
     store.append(segment(0, task=1, epoch=1))
     position = store.position
@@ -127,7 +127,7 @@ def test_truncation_drops_earlier_epochs_and_never_skips_what_a_connection_lacks
     assert store.of(1) == [segment(0, task=1, epoch=1), segment(1, task=1, epoch=1)]
 
 
-def test_a_mark_makes_the_log_of_its_task_stable_and_no_other() -> None:
+def test_a_mark_makes_only_the_log_of_its_task_stable() -> None:
     store = CausalStore()
     for task in (1, 2):
         store.append(segment(0, task=task))
@@ -152,7 +152,7 @@ def test_a_connection_carries_the_marks_that_are_new_to_it() -> None:
     assert store.marks_since(taken) == (StableMark(1, 3),)
 
 
-def test_a_mark_of_all_tasks_replaces_those_that_say_no_more() -> None:
+def test_a_mark_of_all_tasks_replaces_the_marks_it_includes() -> None:
     store = CausalStore()
     for mark in (StableMark(1, 1), StableMark(2, 5), StableMark(ALL_TASKS, 3)):
         store.mark(mark)
@@ -170,6 +170,6 @@ def test_merging_drops_epochs_before_the_restart_point() -> None:
     assert merge([[old, new], [new]], 2) == [new]
 
 
-def test_holders_that_disagree_are_an_error() -> None:
+def test_holders_whose_logs_differ_are_an_error() -> None:
     with pytest.raises(ProtocolError):
         merge([[segment(0, 2, payload=b"a")], [segment(0, 2, payload=b"b")]], 0)

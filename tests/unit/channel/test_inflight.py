@@ -45,7 +45,7 @@ def test_nothing_is_sent_before_a_receiver_subscribes() -> None:
     assert sent(filled(3)) == []
 
 
-def test_replay_is_moving_the_cursor_back() -> None:
+def test_a_receiver_that_connects_again_gets_the_frames_from_its_next_one() -> None:
     log = filled(4)
     log.connect(0)
     assert sent(log) == [0, 1, 2, 3]
@@ -62,7 +62,7 @@ def test_frames_a_receiver_has_are_rebuilt_but_not_sent_again() -> None:
     assert sent(log) == [2, 3]
 
 
-def test_a_window_of_frames_is_on_its_way_at_most() -> None:
+def test_at_most_one_window_of_frames_is_in_flight() -> None:
     log = filled(5)
     log.connect(0)
     assert sent(log, window=2) == [0, 1]
@@ -70,7 +70,7 @@ def test_a_window_of_frames_is_on_its_way_at_most() -> None:
     assert sent(log, window=2) == [2]
 
 
-def test_back_pressure_counts_what_was_cut_since_the_receiver_connected() -> None:
+def test_back_pressure_counts_frames_cut_since_the_receiver_connected() -> None:
     log = filled(2)
     log.connect(0)
     for seq in range(2, 5):
@@ -82,10 +82,10 @@ def test_back_pressure_counts_what_was_cut_since_the_receiver_connected() -> Non
     log.disconnect()
     assert log.unreceived == 0
     log.connect(0)
-    assert log.unreceived == 0, "what is replayed was let through once"
+    assert log.unreceived == 0, "replayed frames do not count towards back-pressure again"
 
 
-def test_truncation_drops_what_the_restart_point_of_the_receiver_covers_only() -> None:
+def test_truncation_drops_only_frames_that_the_restart_point_of_the_receiver_covers() -> None:
     log = filled(4)
     log.truncate_below(2)
     assert (log.first, log.checksums) == (2, [(2, 14), (3, 21)])
@@ -94,7 +94,7 @@ def test_truncation_drops_what_the_restart_point_of_the_receiver_covers_only() -
     assert log.first == 2
 
 
-def test_what_is_covered_before_it_is_cut_again_is_dropped_when_it_is() -> None:
+def test_a_frame_that_is_covered_before_it_is_cut_again_is_dropped_at_once() -> None:
     """A task that restarts may be behind the restart point of its receiver."""
     log = filled(2)
     log.truncate_below(3)
@@ -104,13 +104,13 @@ def test_what_is_covered_before_it_is_cut_again_is_dropped_when_it_is() -> None:
     assert (log.first, log.next_seq) == (3, 4)
 
 
-def test_what_was_truncated_cannot_be_asked_for() -> None:
+def test_a_subscription_to_truncated_frames_is_an_error() -> None:
     log = InFlightLog(5)
     with pytest.raises(ProtocolError, match="starts at 5"):
         log.connect(4)
 
 
-def test_frames_that_were_not_sent_cannot_be_acknowledged() -> None:
+def test_an_acknowledgement_of_frames_that_were_not_sent_is_an_error() -> None:
     log = filled(3)
     log.connect(0)
     with pytest.raises(ProtocolError, match="only those below 0 were sent"):
@@ -122,7 +122,7 @@ def test_a_frame_out_of_sequence_is_an_error() -> None:
         filled(2).append(entry(3))
 
 
-def test_without_retention_what_was_sent_is_forgotten_but_the_end() -> None:
+def test_without_retention_sent_frames_are_dropped_except_the_end() -> None:
     log = InFlightLog(0)
     log.retain = False
     log.connect(0)
@@ -137,21 +137,21 @@ def test_without_retention_what_was_sent_is_forgotten_but_the_end() -> None:
     assert sent(log) == [3]
 
 
-def test_the_oldest_frames_are_written_first_and_each_is_asked_for_once() -> None:
+def test_the_oldest_frames_are_written_first_and_each_is_requested_once() -> None:
     log = filled(5)
     assert seqs(log.to_write(15)) == [0, 1]
     assert seqs(log.to_write(15)) == [2, 3]
     assert (log.memory_bytes, log.writing_bytes) == (50, 40)
 
 
-def test_an_epoch_that_has_not_ended_is_not_written_with_those_before() -> None:
+def test_frames_of_an_epoch_that_has_not_ended_are_not_written_with_those_before() -> None:
     log = InFlightLog(0)
     for seq, epoch in enumerate([0, 0, 1]):
         log.append(entry(seq, epoch))
     assert seqs(log.to_write(float("inf"), before_epoch=1)) == [0, 1]
 
 
-def test_memory_is_free_when_a_frame_can_be_read_back_and_not_before() -> None:
+def test_memory_counts_as_free_once_a_frame_is_written() -> None:
     log = filled(3)
     log.to_write(20)
     assert log.memory_bytes == 30
@@ -166,7 +166,7 @@ def test_a_frame_is_sent_while_it_is_being_written() -> None:
     assert sent(log) == [0, 1]
 
 
-def test_frames_on_disk_are_read_ahead_of_their_turn_and_let_go_when_sent() -> None:
+def test_frames_on_disk_are_read_ahead_and_dropped_from_memory_when_sent() -> None:
     log = spilled(6)
     log.connect(1)
     assert log.pending(9) is None, "it is still on disk"
@@ -183,7 +183,7 @@ def test_frames_on_disk_are_read_ahead_of_their_turn_and_let_go_when_sent() -> N
     assert log.ahead_bytes == 20
 
 
-def test_what_is_read_ahead_is_bounded_but_for_the_next_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_ahead_is_bounded_except_for_the_next_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inflight, "AHEAD_BYTES", 25)
     log = spilled(6)
     log.connect(0)
@@ -193,7 +193,7 @@ def test_what_is_read_ahead_is_bounded_but_for_the_next_frame(monkeypatch: pytes
     assert seqs(log.to_read(6)) == [3]
 
 
-def test_what_was_read_for_a_receiver_that_is_gone_is_let_go_and_read_again_for_the_next() -> None:
+def test_frames_read_for_a_lost_receiver_are_dropped_and_read_again_for_the_next() -> None:
     log = spilled(4)
     log.connect(0)
     log.to_read(4)
@@ -209,7 +209,7 @@ def test_what_was_read_for_a_receiver_that_is_gone_is_let_go_and_read_again_for_
     assert log.ahead_bytes == 0
 
 
-def test_a_frame_that_was_written_behind_the_place_of_reading_is_read_back_in_time() -> None:
+def test_a_frame_written_after_reading_ahead_has_passed_it_is_read_back_in_time() -> None:
     log = filled(4)
     log.connect(0)
     log.to_read(4)
@@ -222,7 +222,7 @@ def test_a_frame_that_was_written_behind_the_place_of_reading_is_read_back_in_ti
     assert (log.memory_bytes, log.ahead_bytes, log.spilled_bytes) == (0, 0, 40)
 
 
-def test_what_cannot_be_written_stays_in_memory_and_is_tried_again() -> None:
+def test_frames_that_cannot_be_written_stay_in_memory_and_are_tried_again() -> None:
     log = filled(3)
     log.to_write(float("inf"))
     log.written(0, "here")
@@ -232,7 +232,7 @@ def test_what_cannot_be_written_stays_in_memory_and_is_tried_again() -> None:
     assert seqs(log.to_write(float("inf"))) == [1, 2]
 
 
-def test_places_are_given_back_once_when_a_checkpoint_covers_their_frames() -> None:
+def test_places_on_disk_are_freed_once_when_a_checkpoint_covers_their_frames() -> None:
     log = InFlightLog(0)
     for seq in range(4):
         log.append(entry(seq, epoch=seq))
@@ -251,7 +251,7 @@ STEPS = ("append", "write", "written", "failed", "read", "arrive", "send", "ack"
 
 
 @given(st.data())
-def test_every_frame_is_sent_in_order_whatever_is_written_read_and_lost_meanwhile(data: st.DataObject) -> None:
+def test_every_frame_is_sent_in_order_under_any_sequence_of_writes_reads_and_losses(data: st.DataObject) -> None:
     log, writing, reading, disk = InFlightLog(0), [], [], {}
     received = 0
     for _ in range(data.draw(st.integers(1, 60))):

@@ -30,7 +30,7 @@ def sent(log: RegeneratedLog, window: int = 100) -> list[int]:
     return found
 
 
-def test_only_what_was_not_acknowledged_is_in_memory() -> None:
+def test_only_frames_that_are_not_acknowledged_are_in_memory() -> None:
     log = filled(5)
     assert sent(log) == [0, 1, 2, 3, 4]
     assert log.memory_bytes == 50
@@ -38,14 +38,14 @@ def test_only_what_was_not_acknowledged_is_in_memory() -> None:
     assert (log.memory_bytes, log.kept, log.first) == (20, 3, 0)
 
 
-def test_without_a_receiver_nothing_is_kept() -> None:
+def test_without_a_receiver_no_frame_is_kept() -> None:
     assert filled(5, connected=False).memory_bytes == 0
     log = filled(5)
     log.disconnect()
     assert log.memory_bytes == 0
 
 
-def test_a_receiver_that_lost_frames_gets_them_made_again_in_order_and_then_the_new_ones() -> None:
+def test_a_receiver_that_lost_frames_gets_them_regenerated_in_order_before_new_ones() -> None:
     log = filled(4, connected=False)
     log.connect(1)
     assert log.missing == range(1, 4)
@@ -60,7 +60,7 @@ def test_a_receiver_that_lost_frames_gets_them_made_again_in_order_and_then_the_
     assert log.ahead_bytes == 0
 
 
-def test_what_was_made_again_for_an_earlier_receiver_is_dropped() -> None:
+def test_frames_regenerated_for_an_earlier_receiver_are_dropped() -> None:
     log = filled(3, connected=False)
     log.connect(0)
     first = log.connections
@@ -70,7 +70,7 @@ def test_what_was_made_again_for_an_earlier_receiver_is_dropped() -> None:
     assert (log.ahead_bytes, log.missing) == (0, range(1, 3))
 
 
-def test_a_window_of_frames_made_again_is_on_its_way_at_most() -> None:
+def test_at_most_one_window_of_regenerated_frames_is_in_flight() -> None:
     log = filled(3, connected=False)
     log.connect(0)
     for seq in range(3):
@@ -80,7 +80,7 @@ def test_a_window_of_frames_made_again_is_on_its_way_at_most() -> None:
     assert sent(log, window=2) == [2]
 
 
-def test_a_replacement_goes_on_behind_what_its_predecessor_cut() -> None:
+def test_a_replacement_continues_after_the_frames_that_its_predecessor_cut() -> None:
     log = RegeneratedLog(0)
     log.connect(2)
     log.continue_at(5)
@@ -91,7 +91,7 @@ def test_a_replacement_goes_on_behind_what_its_predecessor_cut() -> None:
     assert sent(log) == [2, 3, 4, 5]
 
 
-def test_frames_that_the_receiver_has_already_are_not_sent_again() -> None:
+def test_frames_that_the_receiver_already_has_are_not_sent_again() -> None:
     log = RegeneratedLog(0)
     log.connect(3)
     log.continue_at(2)
@@ -101,7 +101,7 @@ def test_frames_that_the_receiver_has_already_are_not_sent_again() -> None:
     assert sent(log) == [3]
 
 
-def test_back_pressure_does_not_count_what_is_made_again() -> None:
+def test_back_pressure_does_not_count_regenerated_frames() -> None:
     log = filled(5, connected=False)
     log.connect(0)
     assert log.unreceived == 0
@@ -109,7 +109,7 @@ def test_back_pressure_does_not_count_what_is_made_again() -> None:
     assert log.unreceived == 1
 
 
-def test_what_a_completed_checkpoint_covers_cannot_be_asked_for() -> None:
+def test_a_subscription_to_frames_that_a_completed_checkpoint_covers_is_an_error() -> None:
     log = filled(2, connected=False)
     log.append(entry(2, kind=FrameKind.BARRIER, checkpoint=1))
     log.append(entry(3, epoch=1))
@@ -121,7 +121,7 @@ def test_what_a_completed_checkpoint_covers_cannot_be_asked_for() -> None:
     assert log.missing == range(3, 4)
 
 
-def test_checksums_are_kept_of_frames_that_are_not() -> None:
+def test_checksums_of_frames_that_are_not_kept_are_kept() -> None:
     log = filled(2, connected=False)
     for seq in range(2):
         log.checksum_of(seq, seq * 7)

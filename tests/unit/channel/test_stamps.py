@@ -28,7 +28,7 @@ def test_stamps_of_any_order_are_read_back_on_one_connection(some: list[HmnrStam
     assert [reader.read(writer.write(stamp)) for stamp in some] == some
 
 
-def test_the_stamps_of_real_histories_are_read_back_and_are_never_whole_but_at_first() -> None:
+def test_stamps_of_real_histories_are_read_back_and_only_the_first_is_whole() -> None:
     for seed in range(100):
         history = drawn_history(seed)
         for wire in history.wires:
@@ -48,7 +48,7 @@ def test_a_connection_that_begins_later_reads_the_same_stamps() -> None:
         assert [reader.read(writer.write(stamp)) for stamp in wire.stamps[begin:]] == wire.stamps[begin:]
 
 
-def test_a_stamp_like_the_one_before_takes_no_bytes() -> None:
+def test_a_stamp_equal_to_the_one_before_takes_no_bytes() -> None:
     writer, reader = StampWriter(), StampReader(3)
     stamp = HmnrStamp(4, 0b101, 0b001, (1, 2, 3))
     assert writer.write(stamp) == b"\x01\x03\x04\x05\x01\x01\x02\x03"
@@ -60,7 +60,7 @@ BEFORE = HmnrStamp(4, 0b1, 0, (1,) * TASKS)
 
 
 @given(st.binary(max_size=40), st.booleans())
-def test_any_bytes_are_a_stamp_or_a_codec_error(data: bytes, after_another: bool) -> None:
+def test_any_bytes_are_a_stamp_or_raise_codec_error(data: bytes, after_another: bool) -> None:
     reader = StampReader(TASKS)
     if after_another:
         reader.read(StampWriter().write(BEFORE))
@@ -101,7 +101,7 @@ def test_a_damaged_stamp_is_refused_with_a_reason(data: bytes, said: str) -> Non
         reader.read(data)
 
 
-def test_many_counts_that_grow_take_a_bit_for_each_and_one_for_each_step() -> None:
+def test_counts_that_grow_take_a_bit_each_and_a_bit_for_each_step() -> None:
     writer, reader = StampWriter(), StampReader(TASKS)
     reader.read(writer.write(BEFORE))
     grown = HmnrStamp(4, 0b1, 0, (1, 2, 3, *(2,) * (TASKS - 3)))
@@ -135,21 +135,21 @@ WORKERS = [10, pytest.param(50, marks=pytest.mark.thorough)]
 
 @pytest.mark.parametrize("cyclic", [False, True])
 @pytest.mark.parametrize("workers", WORKERS)
-def test_at_20_frames_a_second_a_stamp_takes_a_tenth_of_plain_vectors_at_most(workers: int, cyclic: bool) -> None:
+def test_at_20_frames_a_second_a_stamp_takes_at_most_a_tenth_of_plain_vectors(workers: int, cyclic: bool) -> None:
     measured = traffic(workers, 20, 7, cyclic)
     assert measured.frames >= 800
     assert measured.travelled <= measured.plain / 10
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_at_2_frames_a_second_a_stamp_takes_a_tenth_of_a_whole_one_at_most(workers: int) -> None:
+def test_at_2_frames_a_second_a_stamp_takes_at_most_a_tenth_of_a_whole_one(workers: int) -> None:
     measured = traffic(workers, 2, 15)
     assert measured.frames >= 400
     assert measured.travelled <= measured.whole / 10
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_at_2_frames_a_second_in_a_busy_cycle_a_stamp_takes_half_of_plain_vectors_at_most(workers: int) -> None:
+def test_at_2_frames_a_second_in_a_busy_cycle_a_stamp_takes_at_most_half_of_plain_vectors(workers: int) -> None:
     """There every checkpoint forces one of nearly every other task, so that all counts change all the time."""
     measured = traffic(workers, 2, 15, cyclic=True)
     assert measured.forced > 10 * measured.local

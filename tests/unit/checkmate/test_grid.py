@@ -55,7 +55,7 @@ def test_the_whole_evaluation_names_each_run_once() -> None:
         ({"skews": [101]}, "skew 101 cannot be run: choose from 0 to 100"),
     ],
 )
-def test_what_there_is_not_is_named_with_what_there_is(choice: dict[str, list[object]], said: str) -> None:
+def test_an_unknown_choice_is_named_with_the_known_ones(choice: dict[str, list[object]], said: str) -> None:
     with pytest.raises(SettingError, match=said):
         Choice(**choice)  # type: ignore[arg-type]
 

@@ -40,7 +40,7 @@ def test_latency_is_drawn_over_time_and_restarts_over_skew() -> None:
     assert titled("Figure 13: restart time, ms under skew: q3, 2 workers, 50% load, keys by hash") == [[(10.0, 100.0)]]
 
 
-def test_all_figures_that_have_points_are_on_the_page_with_the_tables_of_the_paper() -> None:
+def test_all_figures_with_points_and_the_tables_of_the_paper_are_on_the_page() -> None:
     found = page([search(2, 5e5)], RUNS, {"seconds": 60})
     for number in range(7, 14):
         assert f"<h2>Figure {number}: " in found

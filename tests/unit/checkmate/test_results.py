@@ -1,4 +1,4 @@
-"""The file of finished runs: what an interrupted evaluation has kept, and what it does again."""
+"""The file of finished runs: what an interrupted evaluation has stored, and what it repeats."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def kept(path: Path) -> Results:
     return results
 
 
-def test_what_was_kept_is_not_done_again(tmp_path: Path) -> None:
+def test_runs_in_the_file_are_not_repeated(tmp_path: Path) -> None:
     kept(tmp_path / "out")
     again = begun(tmp_path / "out")
     assert again.has(CELL)
@@ -40,7 +40,7 @@ def test_what_was_kept_is_not_done_again(tmp_path: Path) -> None:
     assert len((tmp_path / "out").read_text().splitlines()) == 3
 
 
-def test_a_run_that_failed_is_done_again_and_the_last_counts(tmp_path: Path) -> None:
+def test_a_failed_run_is_repeated_and_the_last_result_counts(tmp_path: Path) -> None:
     results = begun(tmp_path / "out")
     results.keep("run", CELL.key, {"error": "SpillError: the disk is full"})
     assert not results.has(CELL)
@@ -73,7 +73,7 @@ def test_a_damaged_line_before_others_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["something else\n", '{"kind": "run"}\n', json.dumps({"kind": "terms"}) + "\n"])
-def test_another_file_is_not_touched(tmp_path: Path, content: str) -> None:
+def test_another_file_is_left_unchanged(tmp_path: Path, content: str) -> None:
     path = tmp_path / "out"
     path.write_text(content)
     with pytest.raises(SettingError, match="line 1: no line of CheckMate results of format 1"):
@@ -82,23 +82,23 @@ def test_another_file_is_not_touched(tmp_path: Path, content: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev"])
-def test_what_is_no_regular_file_is_not_read(path: str) -> None:
+def test_a_path_that_is_no_regular_file_is_refused(path: str) -> None:
     with pytest.raises(SettingError, match=f"--out {path} cannot be read: it is no regular file; name another file"):
         Results(Path(path))
 
 
-def test_runs_of_other_terms_do_not_go_into_one_file(tmp_path: Path) -> None:
+def test_runs_of_other_terms_are_refused(tmp_path: Path) -> None:
     kept(tmp_path / "out")
     with pytest.raises(SettingError, match=r"holds runs of other terms: seconds \(60.0, now 5.0\)"):
         Results(tmp_path / "out").begin({**TERMS, "seconds": 5.0}, {})
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="name a file in a folder that can be written"):
         begun(tmp_path / "absent" / "out")
 
 
-def test_a_disk_that_is_full_is_said_with_the_file(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_the_file(tmp_path: Path) -> None:
     """/dev/full takes nothing; a path that leads there stands for the file."""
     path = tmp_path / "results.jsonl"
     results = Results(path)

@@ -37,7 +37,7 @@ def section(text: str, title: str) -> list[str]:
     return next(part for part in text.split("### ") if part.startswith(title)).splitlines()
 
 
-def test_medians_stand_beside_the_paper() -> None:
+def test_medians_are_shown_beside_the_figures_of_the_paper() -> None:
     lines = section(text([], [run(1), run(9), run(2)]), "Table II:")
     assert "| 2 | uncoordinated (UNC) | rollback | 1.002 |" in lines
     assert "| 10 (paper) | communication-induced (CIC) | rollback | 1.82 |" in lines
@@ -46,7 +46,7 @@ def test_medians_stand_beside_the_paper() -> None:
     assert "| 10 (paper) | uncoordinated (UNC) | rollback | 455 (4%) |" in invalid
 
 
-def test_invalid_snapshots_stand_beside_what_times_alone_let_expect() -> None:
+def test_invalid_snapshots_are_shown_beside_the_number_expected_from_times() -> None:
     runs = [run(number) for number in (1, 2, 3)]
     for number, made in enumerate(runs):
         made["metrics"]["failure"]["expected"] = number
@@ -54,7 +54,7 @@ def test_invalid_snapshots_stand_beside_what_times_alone_let_expect() -> None:
     assert "| 2 | uncoordinated (UNC) | rollback | 60 (5.0%, expected 2.5%) |" in invalid
 
 
-def test_a_median_over_fewer_runs_says_so() -> None:
+def test_a_median_over_fewer_runs_says_how_many() -> None:
     assert median([{"x": 1.0}, {"x": None}, {"x": 3.0}], lambda m: m["x"]) == "2.0 (2 of 3)"
     assert median([{"x": None}], lambda m: m["x"]) == "–"
     found = text([], [run(1, restart_ms=None), run(2, restart_ms=80.0)])
@@ -69,7 +69,7 @@ def test_the_cyclic_query_has_a_table_of_its_own() -> None:
     assert "(paper)" not in "".join(section(text([], [run(2, "reachability")]), "Table III"))
 
 
-def test_skewed_runs_are_apart_from_others_and_by_load() -> None:
+def test_skewed_runs_are_in_tables_of_their_own_by_load() -> None:
     found = text([], [run(1), run(4, skew=10, load=50), run(6, skew=10), run(8, skew=30, load=50)])
     assert "| 2 | uncoordinated (UNC) | rollback | 10.0 |" in section(found, "Figure 9")
     half = section(found, "Figure 12: median latency under skew, ms, 50%")
@@ -81,7 +81,7 @@ def test_skewed_runs_are_apart_from_others_and_by_load() -> None:
     assert "Figure 13: restart time under skew, ms, 80%" not in found
 
 
-def test_throughput_is_compared_with_that_without_checkpoints() -> None:
+def test_throughput_is_relative_to_that_without_checkpoints() -> None:
     key = {"query": "q1", "parallelism": 1, "trials": []}
     searches = [
         {**key, "protocol": "aligned", "recovery": "causal", "events_per_s": 900_000.0},
@@ -94,7 +94,7 @@ def test_throughput_is_compared_with_that_without_checkpoints() -> None:
     ]
 
 
-def test_what_runs_read_is_compared_with_that_without_checkpoints() -> None:
+def test_events_read_by_runs_are_relative_to_those_without_checkpoints() -> None:
     runs = [run(1), run(3), run(2), run(4, protocol="none", recovery="none")]
     lines = section(text([], runs), "Throughput of the runs, events/s (of that without checkpoints)")
     assert lines[4:6] == [
@@ -103,5 +103,5 @@ def test_what_runs_read_is_compared_with_that_without_checkpoints() -> None:
     ]
 
 
-def test_without_runs_there_is_nothing_to_show() -> None:
+def test_without_runs_there_are_no_tables() -> None:
     assert text([], []) == "there are no finished runs yet"

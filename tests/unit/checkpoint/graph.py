@@ -42,7 +42,7 @@ class CheckpointGraph:
         return root
 
     def _reached(self, root: Iterable[Node]) -> set[Node]:
-        """What is strictly reachable from checkpoints of the root set."""
+        """The checkpoints strictly reachable from those of the root set."""
         reached: set[Node] = set()
         unseen = [found for node in root for found in self._edges[node]]
         while unseen:
@@ -80,7 +80,7 @@ class CheckpointGraph:
         return sent[x], sent[x + 1] if x + 1 < len(sent) else 1 << 62
 
 
-# ---- without what the definition has and the lines do not need
+# ---- without edges that the definition has and the lines do not need
 
 
 class NoEdgesWithinATask(CheckpointGraph):

@@ -1,4 +1,4 @@
-"""What the tests of both stores build: snapshots, states and manifests of a small job."""
+"""Snapshots, states and manifests of a small job, for the tests of both stores."""
 
 from __future__ import annotations
 

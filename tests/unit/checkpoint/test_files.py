@@ -1,4 +1,4 @@
-"""What only files can suffer: damage, a full or read-only folder, another version, another job, a crash half-way."""
+"""Problems of files alone: damage, a full or read-only folder, another version, another job, a crash midway."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_another_process_resumes_from_the_same_folder(store: CheckpointStore, tm
     assert rows_of(resumed.read(latest.tasks[0].operators["join"])) == chunk(0).rows.to_pylist()
 
 
-def test_large_snapshots_are_spread_over_files_of_bounded_size(
+def test_large_snapshots_are_divided_into_files_of_bounded_size(
     store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage, "FILE_BYTES", 4096)
@@ -114,14 +114,14 @@ def test_a_corrupt_newest_manifest_is_not_skipped(store: CheckpointStore) -> Non
         store.open_generation()
 
 
-def test_a_corrupt_manifest_can_be_archived_away(store: CheckpointStore) -> None:
+def test_a_corrupt_manifest_can_be_archived(store: CheckpointStore) -> None:
     complete(store, 1, [chunk(0)])
     damage(files_below(store, "manifests")[0])
     assert store.archive() == f"{store.path}/archive/0001"
     assert store.latest() is None
 
 
-def test_an_incomplete_manifest_is_as_if_it_were_not_there(store: CheckpointStore) -> None:
+def test_an_incomplete_manifest_is_ignored(store: CheckpointStore) -> None:
     complete(store, 1, [chunk(0)])
     complete_file = files_below(store, "manifests")[0]
     complete_file.with_name("000000000002.00000001.manifest.incomplete").write_bytes(b"clonos-man")
@@ -130,7 +130,7 @@ def test_an_incomplete_manifest_is_as_if_it_were_not_there(store: CheckpointStor
     assert latest.checkpoint == 1
 
 
-def test_incomplete_files_of_old_checkpoints_are_reclaimed(store: CheckpointStore) -> None:
+def test_incomplete_files_of_old_checkpoints_are_deleted(store: CheckpointStore) -> None:
     complete(store, 1, [chunk(0)])
     state = files_below(store, "state")[0].parent
     (state / "000000000001.join-0.1.0.9.chunks.incomplete").write_bytes(b"half")
@@ -140,7 +140,7 @@ def test_incomplete_files_of_old_checkpoints_are_reclaimed(store: CheckpointStor
     assert [file.name[:12] for file in files_below(store, "state")] == ["000000000002", "000000000003"]
 
 
-def test_a_file_that_cannot_be_deleted_keeps_no_other_and_is_tried_again(store: CheckpointStore) -> None:
+def test_a_file_that_cannot_be_deleted_does_not_keep_others_and_is_tried_again(store: CheckpointStore) -> None:
     complete(store, 1, [chunk(0)])
     name = store.keep_answer(0, JOIN, 0, b"answer")
     (stuck,) = files_below(store, "manifests")
@@ -160,7 +160,7 @@ def test_a_file_that_cannot_be_deleted_keeps_no_other_and_is_tried_again(store: 
     assert [file.name[:12] for file in files_below(store, "manifests")] == ["000000000002"]
 
 
-def test_files_that_are_not_ours_are_left_alone(store: CheckpointStore) -> None:
+def test_unknown_files_are_left_alone(store: CheckpointStore) -> None:
     complete(store, 1, [chunk(0)])
     foreign = files_below(store, "state")[0].with_name("README")
     foreign.write_text("hands off")
@@ -187,12 +187,12 @@ def test_a_manifest_of_another_job_is_refused(store: CheckpointStore) -> None:
         store.write_manifest(manifest(2, job="other"))
 
 
-def test_jobs_in_one_folder_do_not_see_each_other(tmp_path: Path) -> None:
+def test_jobs_in_one_folder_are_separate(tmp_path: Path) -> None:
     complete(CheckpointStore(str(tmp_path), JOB), 1, [chunk(0)])
     assert CheckpointStore(str(tmp_path), "hot").latest() is None
 
 
-def test_what_a_replaced_coordinator_wrote_late_is_void(store: CheckpointStore) -> None:
+def test_a_late_manifest_of_a_replaced_coordinator_is_void(store: CheckpointStore) -> None:
     store.open_generation()
     complete(store, 1, [chunk(0)])
     zombies = complete(store, 2, [chunk(4)])
@@ -216,7 +216,7 @@ def generation_files(store: CheckpointStore) -> list[Path]:
 
 
 @pytest.mark.timeout(20)
-def test_no_flipped_bit_of_a_generation_goes_unnoticed(store: CheckpointStore, tmp_path: Path) -> None:
+def test_every_flipped_bit_in_a_generation_file_is_detected(store: CheckpointStore, tmp_path: Path) -> None:
     store.open_generation()
     complete(store, 1, [chunk(0)])
     store.open_generation()
@@ -234,7 +234,7 @@ def test_no_flipped_bit_of_a_generation_goes_unnoticed(store: CheckpointStore, t
 
 
 @pytest.mark.timeout(20)
-def test_no_file_of_a_generation_takes_the_place_of_another(store: CheckpointStore, tmp_path: Path) -> None:
+def test_a_generation_file_under_the_name_of_another_is_refused(store: CheckpointStore, tmp_path: Path) -> None:
     for checkpoint in (1, 2):
         complete(store, checkpoint, [chunk(0)], generation=store.open_generation())
     for suffix in ("", ".adopted"):
@@ -256,9 +256,7 @@ def test_a_missing_generation_is_named(store: CheckpointStore, tmp_path: Path, m
         CheckpointStore(str(tmp_path), JOB).open_generation()
 
 
-def test_damaged_generations_are_archived_with_their_line_and_their_count_goes_on(
-    store: CheckpointStore, tmp_path: Path
-) -> None:
+def test_damaged_generations_are_archived_and_their_numbers_continue(store: CheckpointStore, tmp_path: Path) -> None:
     for checkpoint in (1, 2, 3):
         complete(store, checkpoint, [chunk(0)], generation=store.open_generation())
     damage(generation_files(store)[2])
@@ -270,9 +268,7 @@ def test_damaged_generations_are_archived_with_their_line_and_their_count_goes_o
         complete(store, 4, [chunk(0)], generation=3)
 
 
-def test_an_adopted_checkpoint_that_is_gone_is_not_silently_replaced_by_an_older_one(
-    store: CheckpointStore, tmp_path: Path
-) -> None:
+def test_a_missing_adopted_checkpoint_is_an_error(store: CheckpointStore, tmp_path: Path) -> None:
     for checkpoint in (1, 2):
         complete(store, checkpoint, [chunk(checkpoint)])
     store.open_generation()
@@ -306,10 +302,10 @@ STEPS_MAX = 40
 
 
 @pytest.mark.parametrize("step", range(STEPS_MAX))
-def test_a_manifest_that_its_coordinator_completed_is_adopted_by_the_next(
+def test_a_manifest_that_its_coordinator_completed_is_adopted_by_the_next_one(
     store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    """Whatever the next one has just done when it is written."""
+    """Whichever step the next one has just taken when it is written."""
     complete(store, 1, [chunk(0)])
     second = store.write(snapshot(2, [chunk(4)]), FIRST)
     steps = itertools.count()
@@ -340,7 +336,7 @@ def test_a_manifest_that_its_coordinator_completed_is_adopted_by_the_next(
 METHODS = {name: getattr(LocalFolder, name) for name in ("names", "read", "write", "create")}
 
 
-def test_an_archived_line_stays_readable(store: CheckpointStore, tmp_path: Path) -> None:
+def test_archived_checkpoints_stay_readable(store: CheckpointStore, tmp_path: Path) -> None:
     done = complete(store, 1, [chunk(0)])
     archived = store.archive()
     complete(store, 1, [chunk(4)])
@@ -386,13 +382,13 @@ def test_an_unknown_kind_of_uri_is_an_error() -> None:
 
 
 @given(st.text(min_size=1, max_size=20))
-def test_any_name_is_one_component_of_a_path(name: str) -> None:
+def test_any_name_becomes_one_component_of_a_path(name: str) -> None:
     component = name_in_folder(name)
     assert "/" not in component
     assert component not in (".", "..")
 
 
-def test_different_names_lie_apart() -> None:
+def test_different_names_have_different_paths() -> None:
     names = ["a/b", "a b", "a%2Fb", ".a", "%2Ea", "..", "."]
     assert len({name_in_folder(name) for name in names}) == len(names)
 
@@ -400,7 +396,9 @@ def test_different_names_lie_apart() -> None:
 @given(
     st.text(min_size=1), st.integers(0, 10**6), st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 2**64 - 1)
 )
-def test_a_location_is_its_text(vertex: str, checkpoint: int, offset: int, size_bytes: int, checksum: int) -> None:
+def test_a_location_survives_its_text_form(
+    vertex: str, checkpoint: int, offset: int, size_bytes: int, checksum: int
+) -> None:
     file = f"state/{chunk_file_name(TaskId(vertex, 3), Attempt(1, 2), checkpoint, 4)}"
     location = Location(file, offset, size_bytes, checksum)
     assert Location.parse(str(location)) == location
@@ -419,7 +417,7 @@ def test_a_location_is_its_text(vertex: str, checkpoint: int, offset: int, size_
         "",
     ],
 )
-def test_a_manifest_cannot_lead_out_of_the_folder_of_chunks(store: CheckpointStore, location: str) -> None:
+def test_a_manifest_cannot_name_a_file_outside_the_folder_of_chunks(store: CheckpointStore, location: str) -> None:
     done = complete(store, 1, [chunk(0)])
     handle = OperatorHandle({"rows": [StoredChunk(location, 4, 10, 0)]}, b"\x80")
     led = replace(done, tasks=[replace(done.tasks[0], operators={"join": handle})])
@@ -436,7 +434,7 @@ def test_values_that_cannot_be_decoded_are_an_error(store: CheckpointStore) -> N
         store.read(OperatorHandle({}, b"\xc1"))
 
 
-def test_no_manifest_takes_the_place_of_another(store: CheckpointStore) -> None:
+def test_a_manifest_under_the_name_of_another_is_refused(store: CheckpointStore) -> None:
     for checkpoint in (1, 2):
         complete(store, checkpoint, [chunk(checkpoint)])
     older, newest = files_below(store, "manifests")
@@ -445,7 +443,7 @@ def test_no_manifest_takes_the_place_of_another(store: CheckpointStore) -> None:
         store.latest()
 
 
-def test_a_checkpoint_is_not_complete_without_the_chunks_of_earlier_ones(store: CheckpointStore) -> None:
+def test_a_checkpoint_is_not_completed_without_the_chunks_of_earlier_ones(store: CheckpointStore) -> None:
     lasting = chunk(0)
     first = complete(store, 1, [lasting])
     (file,) = files_below(store, "state")
@@ -474,7 +472,7 @@ def test_a_checkpoint_is_not_complete_without_the_chunks_of_earlier_ones(store: 
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_make_the_manifest_do_anything_but_raise_its_error(content: bytes) -> None:
+def test_any_bytes_as_a_manifest_raise_a_checkpoint_error(content: bytes) -> None:
     for candidate in (content, b"clonos-manifest 3 " + content, encode(manifest(1))[:-1] + b"\0" + content):
         with pytest.raises(CheckpointError):
             decode(candidate, JOB, "there")

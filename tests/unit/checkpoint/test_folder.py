@@ -1,4 +1,5 @@
-"""A folder of durable files on this machine: what is on the disk when, who may read it, and what is no file."""
+"""A folder of durable files on this machine: what is on the disk when, who may read it, and which paths are no
+files."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def test_only_regular_files_are_read(folder: LocalFolder, impostor: Callable[[Pa
 
 
 @pytest.mark.parametrize("impostor", [a_fifo, a_link])
-def test_what_lies_where_a_file_is_to_be_written_is_replaced(
+def test_an_impostor_in_the_place_of_a_file_is_replaced_by_a_write(
     folder: LocalFolder, impostor: Callable[[Path], None]
 ) -> None:
     folder.write("b", b"")
@@ -75,13 +76,13 @@ def test_what_lies_where_a_file_is_to_be_written_is_replaced(
     assert not elsewhere.exists() or elsewhere.read_bytes() == b"content"
 
 
-def test_ranges_beyond_the_end_give_what_there_is(folder: LocalFolder) -> None:
+def test_ranges_beyond_the_end_return_the_bytes_before_it(folder: LocalFolder) -> None:
     folder.write("a", b"content")
     found = folder.read_ranges("a", [(0, 3), (5, 9), (9, 2), (2, 1 << 60)])
     assert [part.to_pybytes() for part in found] == [b"con", b"nt", b"", b"ntent"]
 
 
-def test_sizes_are_those_of_the_files(folder: LocalFolder) -> None:
+def test_sizes_are_those_of_the_files_directly_in_the_folder(folder: LocalFolder) -> None:
     assert folder.sizes("of") == {}
     folder.write("of/a", b"1234")
     folder.write("of/below/b", b"1")
@@ -102,7 +103,7 @@ def test_only_the_owner_may_read(tmp_path: Path) -> None:
 
 
 class PowerSupply:
-    """Watches what would be left after a power cut: a file's content once it is flushed, and its name once the folder
+    """Records what would be left after a power cut: a file's content once it is flushed, and its name once the folder
     is flushed after the file got it."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
@@ -140,9 +141,7 @@ class PowerSupply:
         self.unflushed_names.add(target)
 
 
-def test_everything_that_a_manifest_needs_is_on_the_disk_before_it_and_it_is_when_it_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_files_that_a_manifest_needs_are_flushed_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = CheckpointStore(str(tmp_path), JOB)
     power = PowerSupply(monkeypatch)
     store.open_generation()
@@ -156,11 +155,11 @@ def test_everything_that_a_manifest_needs_is_on_the_disk_before_it_and_it_is_whe
         "state",
         "manifests",
     ]
-    assert set().union(*lost.values()) == set(), "written under a name before what it needs was flushed"
+    assert set().union(*lost.values()) == set(), "written under a name before the files it needs were flushed"
     assert power.unflushed_names == set(), "a power cut would lose the name"
 
 
-def test_a_file_that_goes_while_files_are_listed_hides_no_other(
+def test_a_file_that_disappears_during_a_listing_hides_no_other(
     folder: LocalFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tasks write, and so rename, files beside those that are looked at."""

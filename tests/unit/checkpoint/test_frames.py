@@ -52,7 +52,7 @@ def test_a_run_is_read_back_as_it_was_written(start: int, row_counts: list[int |
         assert body is None or pa.ipc.read_record_batch(body, found.schema).equals(batch(rows or 0))
 
 
-def test_runs_lie_behind_each_other() -> None:
+def test_several_runs_are_stored_one_after_the_other() -> None:
     scratch, written = Scratch(), [run(0, 3), run(7, None, 30_000), run(9, 1)]
     places = [add(found, scratch) for found in written]
     content = bytes(scratch.content())
@@ -61,7 +61,7 @@ def test_runs_lie_behind_each_other() -> None:
         assert (part.records, part.bodies) == (found.records, found.bodies)
 
 
-def test_some_frames_of_a_run() -> None:
+def test_a_part_of_a_run_can_be_selected() -> None:
     whole = run(3, 1, 2, None, 4)
     part = between(whole, StoredFrames("place", 4, 6, 2))
     assert ([record.seq for record in part.records], part.bodies) == ([4, 5], list(whole.bodies)[1:3])
@@ -69,13 +69,13 @@ def test_some_frames_of_a_run() -> None:
 
 
 @pytest.mark.parametrize(("start", "stop"), [(2, 5), (4, 8), (7, 9), (0, 2), (5, 5)])
-def test_frames_that_a_run_does_not_have_are_an_error(start: int, stop: int) -> None:
+def test_a_part_with_missing_frames_is_an_error(start: int, stop: int) -> None:
     expected = f"place: frames [{start}, {stop}) are to be there, it has [3, 7); restore the file"
     with pytest.raises(CheckpointError, match=re.escape(expected)):
         between(run(3, 1, 2, None, 4), StoredFrames("place", start, stop, 0))
 
 
-def test_a_flipped_bit_is_found() -> None:
+def test_a_flipped_bit_is_detected() -> None:
     content = bytearray(stored(run(0, 5, None)))
     checksum = xxhash.xxh3_64_intdigest(content)
     content[len(content) // 2] ^= 1
@@ -91,7 +91,7 @@ def test_a_run_that_is_cut_short_cannot_be_decoded(data: st.DataObject) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_make_a_run_do_anything_but_raise_its_error(content: bytes) -> None:
+def test_any_bytes_as_a_run_raise_a_checkpoint_error(content: bytes) -> None:
     for candidate in (content, struct.pack("<I", len(content)) + content, struct.pack("<I", 2) + b"\x92\xc4" + content):
         with pytest.raises(CheckpointError, match="there cannot be decoded"):
             read(candidate)

@@ -1,4 +1,5 @@
-"""Invalid checkpoints from the times alone: what is expected of a failure after 48 s, checkpoints every 5 s +-20%."""
+"""Invalid checkpoints from times alone: how many to expect of a failure after 48 s, with checkpoints every 5 s
++-20%."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def level_by_level(times: Mapping[int, Sequence[int]], graph: Levels) -> float:
     return invalid / sum(map(len, times.values()))
 
 
-def test_intervals_differ_by_a_fifth_and_depend_on_the_seed_alone() -> None:
+def test_intervals_vary_by_a_fifth_and_depend_only_on_the_seed() -> None:
     times = checkpoint_times(range(100), INTERVAL_US, FAILURE_US, 7)
     waits = [later - earlier for taken in times.values() for earlier, later in pairwise([0, *taken])]
     assert 4_000_000 <= min(waits) < 4_100_000
@@ -46,7 +47,7 @@ def test_intervals_differ_by_a_fifth_and_depend_on_the_seed_alone() -> None:
 
 @pytest.mark.parametrize("shuffles", [(), (True,), (False,), (True, False, True), (True, True, True, True)])
 @pytest.mark.parametrize("parallelism", [1, 3, 10])
-def test_the_share_is_that_of_going_back_level_by_level(parallelism: int, shuffles: tuple[bool, ...]) -> None:
+def test_the_share_equals_that_of_a_level_by_level_computation(parallelism: int, shuffles: tuple[bool, ...]) -> None:
     graph = Levels(parallelism, shuffles)
     for seed in range(10):
         times = checkpoint_times(graph.tasks, INTERVAL_US, FAILURE_US, seed)
@@ -59,7 +60,7 @@ def test_a_receiver_ahead_of_its_sender_has_an_invalid_checkpoint() -> None:
     assert invalid_share({0: [5, 10], 1: [5, 10]}, Levels(1, [True])) == 0
 
 
-def test_a_shuffle_waits_for_the_last_of_all_senders_a_narrow_edge_for_one() -> None:
+def test_a_shuffle_compares_with_all_senders_and_a_narrow_edge_with_one() -> None:
     times = {0: [10], 1: [4], 2: [5], 3: [3]}
     assert invalid_share(times, Levels(2, [True])) == 1 / 4
     assert invalid_share(times, Levels(2, [False])) == 0

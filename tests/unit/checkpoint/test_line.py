@@ -77,7 +77,7 @@ def newest_of_all_consistent(example: Example) -> dict[int, int]:
     return line
 
 
-def test_fixpoint_checkpoint_graph_and_brute_force_give_one_line() -> None:
+def test_fixpoint_checkpoint_graph_and_brute_force_give_the_same_line() -> None:
     behind = initial = 0
     for seed in range(HISTORIES):
         example = drawn(seed)
@@ -91,13 +91,13 @@ def test_fixpoint_checkpoint_graph_and_brute_force_give_one_line() -> None:
 
 
 @pytest.mark.parametrize("bug", BUGS)
-def test_each_bug_planted_in_the_graph_gives_another_line(bug: type[CheckpointGraph]) -> None:
+def test_each_bug_planted_in_the_graph_changes_some_line(bug: type[CheckpointGraph]) -> None:
     assert any(line_or_none(bug, example) != newest_of_all_consistent(example) for example in map(drawn, range(200)))
 
 
 def test_edges_within_a_task_change_no_line() -> None:
-    """What a task did after a checkpoint that was given up stays reachable: what marked it is still marked, or in the
-    root set. So a graph without these edges cannot be told from a right one by its lines."""
+    """Events of a task after a checkpoint that was given up stay reachable: each is reached from a marked checkpoint or
+    from the root set. So the lines do not show whether a graph has these edges."""
     for example in map(drawn, range(2_000)):
         assert NoEdgesWithinATask(example).recovery_line() == recovery_line(*example)
 
@@ -117,11 +117,11 @@ def snapshots(up: list[int], down: list[int]) -> dict[str, list[Positions]]:
     return {"up": [Positions((), (sent,)) for sent in up], "down": [Positions((taken,), ()) for taken in down]}
 
 
-def test_a_receiver_that_is_ahead_steps_back() -> None:
+def test_a_receiver_ahead_of_its_sender_goes_back() -> None:
     assert recovery_line(snapshots([0, 4], [0, 3, 5, 7]), PIPE) == {"up": 1, "down": 1}
 
 
-def test_a_sender_may_be_ahead_and_its_channel_is_then_not_drained() -> None:
+def test_a_sender_ahead_of_its_receiver_leaves_its_channel_undrained() -> None:
     histories = snapshots([0, 9], [0, 3])
     line = recovery_line(histories, PIPE)
     assert line == {"up": 1, "down": 1}
@@ -129,7 +129,7 @@ def test_a_sender_may_be_ahead_and_its_channel_is_then_not_drained() -> None:
     assert drained(histories, {"up": 0, "down": 0}, PIPE)
 
 
-def test_one_step_back_forces_the_next() -> None:
+def test_one_task_going_back_forces_the_next() -> None:
     histories = {
         "a": [Positions((), (0,)), Positions((), (2,))],
         "b": [Positions((0,), (0,)), Positions((3,), (5,))],
@@ -144,20 +144,20 @@ def test_oldest_snapshots_that_do_not_fit_are_an_error() -> None:
         recovery_line(snapshots([1], [2]), PIPE)
 
 
-def test_of_receiver_checkpoints_beyond_the_sender_none_is_taken() -> None:
+def test_receiver_checkpoints_ahead_of_the_sender_are_not_on_the_line() -> None:
     """The sender had sent 10. Edges to the newest checkpoint of the receiver alone would take the one at 12."""
     example = Example({0: [Positions((), (0,)), Positions((), (10,))], 1: at_inputs(0, 5, 12, 15)}, ONE)
     assert recovery_line(*example) == CheckpointGraph(example).recovery_line() == {0: 1, 1: 1}
     assert EdgesToTheNewestReceiverCheckpointOnly(example).recovery_line() == {0: 1, 1: 2}
 
 
-def test_a_sender_at_its_initial_checkpoint_leaves_no_orphans() -> None:
+def test_a_receiver_ahead_of_an_initial_checkpoint_is_not_on_the_line() -> None:
     example = Example({0: [Positions((), (0,))], 1: at_inputs(0, 3)}, ONE)
     assert recovery_line(*example) == CheckpointGraph(example).recovery_line() == {0: 0, 1: 0}
     assert NoEdgesFromInitialCheckpoints(example).recovery_line() == {0: 0, 1: 1}
 
 
-def test_equal_positions_fit() -> None:
+def test_equal_positions_fit_together() -> None:
     example = Example({0: [Positions((), (0,)), Positions((), (4,))], 1: at_inputs(0, 4)}, ONE)
     assert recovery_line(*example) == {0: 1, 1: 1}
 
@@ -169,7 +169,7 @@ def at_inputs(*positions: int) -> list[Positions]:
     return [Positions((position,), ()) for position in positions]
 
 
-def test_a_position_says_nothing_of_a_channel_that_is_not_fifo() -> None:
+def test_positions_do_not_describe_a_channel_that_is_not_fifo() -> None:
     """A receiver that took messages 0 and 2, and calls that position 3, seems to fit a sender that sent three: message
     1 would be lost. Positions are those of FIFO channels: a link refuses a frame that is not the next one
     (``test_a_gap_in_the_frames_is_an_error`` in ``tests/unit/link/test_machine.py``)."""
@@ -185,8 +185,8 @@ def test_a_position_says_nothing_of_a_channel_that_is_not_fifo() -> None:
 
 
 def figure_5(forces: bool) -> History:
-    """The cyclic history of CheckMate's figure 5, message by message as its text tells. Checkpoint <i, x> there is
-    x - 1 of task i - 1 here."""
+    """The cyclic history of CheckMate's figure 5, message by message as in its text. Checkpoint <i, x> there is x - 1
+    of task i - 1 here."""
     history = History(3, [(0, 1), (1, 2), (2, 0)], forces)
     to_second, to_third, to_first = history.wires
 
@@ -213,14 +213,14 @@ def saved_line(history: History) -> dict[int, int]:
     return recovery_line(saved, history.channels())
 
 
-def test_uncoordinated_checkpoints_fall_to_the_initial_ones_in_figure_5() -> None:
+def test_uncoordinated_checkpoints_fall_back_to_the_initial_ones_in_figure_5() -> None:
     history = figure_5(forces=False)
     assert [len(saved) for saved in history.saved] == [3, 3, 2]
     assert saved_line(history) == {0: 0, 1: 0, 2: 0}
     assert history.useless() == {(0, 1), (1, 1), (2, 1)}
 
 
-def test_they_do_not_when_hmnr_forces_checkpoints_in_figure_5() -> None:
+def test_checkpoints_forced_by_hmnr_prevent_the_fall_in_figure_5() -> None:
     history = figure_5(forces=True)
     assert history.forced
     assert not history.useless()

@@ -1,4 +1,5 @@
-"""Manifests of snapshots that tasks take alone: which are deltas, what is read back, what is kept, and damage."""
+"""Manifests of snapshots that tasks take alone: which are deltas, how they are read back, which are kept, and
+damage."""
 
 from __future__ import annotations
 
@@ -90,7 +91,7 @@ def test_every_64th_manifest_is_whole(store: CheckpointStore) -> None:
     assert CheckpointStore(os.path.dirname(store.path), JOB).latest() == newest
 
 
-def test_a_generation_begins_with_a_whole_manifest(store: CheckpointStore, tmp_path: Path) -> None:
+def test_the_first_manifest_of_a_generation_is_whole(store: CheckpointStore, tmp_path: Path) -> None:
     first = Line(store)
     done = [first.checkpoint(tasks) for tasks in (ALL, [1])]
     later = Line(CheckpointStore(str(tmp_path), JOB), start=100)
@@ -100,7 +101,7 @@ def test_a_generation_begins_with_a_whole_manifest(store: CheckpointStore, tmp_p
     assert store.manifests() == done
 
 
-def test_a_rollback_begins_with_a_whole_manifest(store: CheckpointStore) -> None:
+def test_the_first_manifest_after_a_rollback_is_whole(store: CheckpointStore) -> None:
     line = Line(store)
     line.checkpoint(ALL)
     line.generation = store.open_generation(after=line.generation)
@@ -109,7 +110,7 @@ def test_a_rollback_begins_with_a_whole_manifest(store: CheckpointStore) -> None
     assert store.latest() == newest
 
 
-def test_what_is_composed_differently_is_written_whole(store: CheckpointStore) -> None:
+def test_a_manifest_with_other_changes_than_snapshots_is_whole(store: CheckpointStore) -> None:
     """A delta has snapshots only."""
     line = Line(store)
     first = line.checkpoint(ALL)
@@ -124,7 +125,7 @@ def test_what_is_composed_differently_is_written_whole(store: CheckpointStore) -
     assert store.manifests() == [first, *others]
 
 
-def test_a_delta_names_the_snapshots_to_which_tasks_may_go_back_by_their_epochs(store: CheckpointStore) -> None:
+def test_a_delta_names_earlier_snapshots_by_their_epochs(store: CheckpointStore) -> None:
     line = Line(store)
     first = line.checkpoint(ALL)
     source, join, other = first.tasks
@@ -172,7 +173,7 @@ def unwritable(path: str, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
-def test_a_base_is_there_as_long_as_a_kept_manifest_needs_it(store: CheckpointStore, keep: int) -> None:
+def test_a_base_is_kept_as_long_as_a_kept_manifest_needs_it(store: CheckpointStore, keep: int) -> None:
     line = Line(store)
     done = []
     for number in range(40):
@@ -186,7 +187,9 @@ def test_a_base_is_there_as_long_as_a_kept_manifest_needs_it(store: CheckpointSt
     assert len(list((Path(store.path) / "line" / "state").iterdir())) < 3 * (keep + 2)
 
 
-def test_another_coordinator_keeps_the_base_of_what_it_goes_on_from(store: CheckpointStore, tmp_path: Path) -> None:
+def test_a_new_coordinator_keeps_the_base_of_the_manifest_it_resumes_from(
+    store: CheckpointStore, tmp_path: Path
+) -> None:
     line = Line(store)
     adopted = [line.checkpoint(tasks) for tasks in (ALL, [1], [2])][-1]
     later = CheckpointStore(str(tmp_path), JOB)
@@ -198,11 +201,11 @@ def test_another_coordinator_keeps_the_base_of_what_it_goes_on_from(store: Check
     assert later.manifests()[-2:] == [adopted, newest]
     next_line.checkpoint([1])
     later.retire(keep=2)
-    assert len(files(later)) == 2, "no kept one goes on from the earlier generation"
+    assert len(files(later)) == 2, "no kept manifest continues one of the earlier generation"
 
 
 @pytest.mark.parametrize("files_", [True, False])
-def test_a_slow_task_keeps_no_files_of_others(files_: bool, tmp_path: Path) -> None:
+def test_a_slow_task_keeps_no_files_of_other_tasks(files_: bool, tmp_path: Path) -> None:
     store: SnapshotStore = CheckpointStore(str(tmp_path), JOB) if files_ else MemoryStore(JOB)
     line = Line(store)
     line.checkpoint(ALL)
@@ -229,7 +232,7 @@ CHECKPOINTS = st.lists(st.tuples(st.sets(st.sampled_from(list(ALL)), min_size=1)
 
 @settings(max_examples=60, deadline=None)
 @given(CHECKPOINTS, st.integers(1, 5))
-def test_what_was_written_is_read_whatever_is_retired_and_whoever_goes_on(
+def test_manifests_are_read_back_after_any_sequence_of_deletions_and_rollbacks(
     checkpoints: list[tuple[set[int], int]], deltas_max: int
 ) -> None:
     """0 to 2: so many are kept afterwards, if any are retired; 3: a rollback."""
@@ -285,7 +288,7 @@ def test_damage_to_a_delta_or_its_base_is_one_error_that_names_the_file(
     check_readable(found, newest)
 
 
-def test_a_base_that_was_exchanged_is_found(store: CheckpointStore) -> None:
+def test_a_base_that_was_replaced_is_detected(store: CheckpointStore) -> None:
     """It is undamaged, and of the right checkpoint."""
     line = Line(store)
     first, _ = [line.checkpoint(tasks) for tasks in (ALL, [1])]
@@ -306,7 +309,7 @@ def test_no_manifest_takes_the_place_of_another(store: CheckpointStore) -> None:
 
 
 @pytest.mark.parametrize("base", [4, 6, 7])
-def test_a_delta_that_leads_nowhere_is_an_error(store: CheckpointStore, base: int) -> None:
+def test_a_delta_without_its_base_is_an_error(store: CheckpointStore, base: int) -> None:
     line = Line(store)
     for tasks in (ALL, [1]):
         line.checkpoint(tasks)
@@ -316,7 +319,7 @@ def test_a_delta_that_leads_nowhere_is_an_error(store: CheckpointStore, base: in
         store.latest()
 
 
-def test_a_delta_that_names_what_is_nowhere_is_an_error(store: CheckpointStore) -> None:
+def test_a_delta_that_names_an_unknown_snapshot_is_an_error(store: CheckpointStore) -> None:
     line = Line(store)
     for tasks in (ALL, [1]):
         line.checkpoint(tasks)

@@ -1,4 +1,4 @@
-"""What both stores promise: files and memory behave alike."""
+"""The contract of both stores: files and memory behave alike."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_stored_chunk_is_not_written_again(store: SnapshotStore) -> None:
     assert len(rows_of(store.read(second.operators["join"]))) == 1001
 
 
-def test_a_standby_reads_only_what_it_does_not_hold(store: SnapshotStore) -> None:
+def test_a_standby_reads_only_chunks_that_it_does_not_hold(store: SnapshotStore) -> None:
     old = chunk(0)
     store.write(snapshot(1, [old]), FIRST)
     handle = store.write(snapshot(2, [old, chunk(4)]), FIRST)
@@ -68,14 +68,14 @@ def test_chunks_read_back_carry_their_location(store: SnapshotStore) -> None:
     assert again.operators["join"].tables == handle.operators["join"].tables
 
 
-def test_an_empty_state_and_an_empty_chunk_survive(store: SnapshotStore) -> None:
+def test_empty_states_and_empty_chunks_survive(store: SnapshotStore) -> None:
     operators = {"stateless": OperatorState(), "join": OperatorState({"rows": [chunk(0, rows=0)], "none": []})}
     handle = store.write(TaskSnapshot(JOIN, 1, operators, b""), FIRST)
     assert store.read(handle.operators["stateless"]) == OperatorState({}, {})
     assert store.read(handle.operators["join"]).tables["rows"][0].rows.num_rows == 0
 
 
-def test_a_value_that_is_not_plain_is_refused_by_the_operators_name(store: SnapshotStore) -> None:
+def test_a_value_that_is_not_plain_is_refused_with_the_name_of_its_operator(store: SnapshotStore) -> None:
     with pytest.raises(CheckpointError, match=r"'join'.*cannot be stored"):
         store.write(TaskSnapshot(JOIN, 1, {"join": OperatorState({}, {"x": object()})}, b""), FIRST)
 
@@ -98,7 +98,7 @@ def test_the_newest_manifest_is_the_one_with_the_highest_checkpoint(store: Snaps
     assert [m.checkpoint for m in store.manifests()] == [9, 10, 11]
 
 
-def test_retiring_keeps_what_the_kept_checkpoints_need(store: SnapshotStore) -> None:
+def test_retiring_keeps_the_chunks_of_the_kept_checkpoints(store: SnapshotStore) -> None:
     lasting, chunks = chunk(0), [chunk(10 * n) for n in range(1, 6)]
     done = [complete(store, n, [lasting, chunks[n - 1]]) for n in range(1, 6)]
     store.retire(keep=2)
@@ -109,7 +109,7 @@ def test_retiring_keeps_what_the_kept_checkpoints_need(store: SnapshotStore) -> 
         store.read(done[1].tasks[0].operators["join"])
 
 
-def test_retiring_does_not_touch_a_checkpoint_being_written(store: SnapshotStore) -> None:
+def test_retiring_does_not_touch_a_checkpoint_that_is_being_written(store: SnapshotStore) -> None:
     complete(store, 1, [chunk(0)])
     pending = store.write(snapshot(3, [chunk(8)]), FIRST)
     complete(store, 2, [chunk(4)])
@@ -118,7 +118,7 @@ def test_retiring_does_not_touch_a_checkpoint_being_written(store: SnapshotStore
     assert rows_of(store.read(pending.operators["join"])) == chunk(8).rows.to_pylist()
 
 
-def test_what_an_aborted_checkpoint_wrote_serves_later_ones_and_is_then_reclaimed(store: SnapshotStore) -> None:
+def test_chunks_of_an_aborted_checkpoint_serve_later_ones_and_are_then_deleted(store: SnapshotStore) -> None:
     kept, dropped = chunk(0), chunk(4)
     aborted = store.write(snapshot(1, [kept, dropped]), FIRST)
     for checkpoint in (2, 3, 4):
@@ -140,11 +140,11 @@ def test_a_savepoint_outlives_all_checkpoints(store: SnapshotStore) -> None:
         store.write_savepoint("before/upgrade", saved)
 
 
-def test_generations_are_counted_on(store: SnapshotStore) -> None:
+def test_generations_are_numbered_consecutively(store: SnapshotStore) -> None:
     assert [store.open_generation() for _ in range(3)] == [1, 2, 3]
 
 
-def test_a_replaced_coordinator_can_complete_nothing(store: SnapshotStore) -> None:
+def test_a_replaced_coordinator_can_complete_no_checkpoint(store: SnapshotStore) -> None:
     store.open_generation()
     handle = store.write(snapshot(1, [chunk(0)]), FIRST)
     store.open_generation()
@@ -153,7 +153,7 @@ def test_a_replaced_coordinator_can_complete_nothing(store: SnapshotStore) -> No
     assert store.latest() is None
 
 
-def test_archiving_starts_anew_but_counts_generations_on(store: SnapshotStore) -> None:
+def test_archiving_removes_all_checkpoints_but_generations_continue(store: SnapshotStore) -> None:
     assert store.archive() is None
     store.open_generation()
     complete(store, 7, [chunk(0)])
@@ -175,7 +175,7 @@ def test_a_planned_failure_changes_nothing_and_happens_once() -> None:
     assert store.latest() is not None
 
 
-def test_a_coordinator_that_was_replaced_opens_no_generation_any_more(store: SnapshotStore) -> None:
+def test_a_replaced_coordinator_can_open_no_generation(store: SnapshotStore) -> None:
     first = store.open_generation()
     assert store.open_generation(after=first) == first + 1
     with pytest.raises(CheckpointError, match=f"generation {first + 1} has taken over"):
@@ -183,7 +183,7 @@ def test_a_coordinator_that_was_replaced_opens_no_generation_any_more(store: Sna
     assert store.open_generation() == first + 2
 
 
-def test_what_was_adopted_stays_the_last_checkpoint_whatever_a_replaced_coordinator_still_writes(
+def test_an_adopted_checkpoint_stays_the_last_one_after_writes_of_a_replaced_coordinator(
     store: SnapshotStore,
 ) -> None:
     first = store.open_generation()
@@ -197,7 +197,7 @@ def test_what_was_adopted_stays_the_last_checkpoint_whatever_a_replaced_coordina
     assert latest.checkpoint == 1
 
 
-def test_answers_are_kept_until_no_checkpoint_before_them_is(store: SnapshotStore) -> None:
+def test_answers_are_kept_as_long_as_a_checkpoint_before_them(store: SnapshotStore) -> None:
     names = [store.keep_answer(epoch, JOIN, 3, f"answer {epoch}".encode()) for epoch in (0, 1, 2)]
     assert [store.kept_answer(name) for name in names] == [b"answer 0", b"answer 1", b"answer 2"]
     store.open_generation()
@@ -227,7 +227,7 @@ def test_a_log_cannot_lead_out_of_the_folder_of_answers(store: SnapshotStore, na
 
 
 @pytest.mark.parametrize("vertex", ["join", "a/b", "..", "j\u00f6in[0].12", "x-1.2.3.chunks"])
-def test_files_are_found_and_have_their_origin_whatever_the_vertex_is_called(store: SnapshotStore, vertex: str) -> None:
+def test_files_are_found_and_have_their_origin_under_any_vertex_name(store: SnapshotStore, vertex: str) -> None:
     task = TaskId(vertex, 12)
     name = store.keep_answer(7, task, 3, b"answer")
     assert store.kept_answer(name) == b"answer"
@@ -238,9 +238,7 @@ def test_files_are_found_and_have_their_origin_whatever_the_vertex_is_called(sto
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
-def test_an_answer_is_there_at_every_checkpoint_that_needs_it_and_goes_with_the_last(
-    store: SnapshotStore, keep: int
-) -> None:
+def test_an_answer_is_kept_for_every_checkpoint_that_needs_it_and_then_deleted(store: SnapshotStore, keep: int) -> None:
     store.open_generation()
     names: list[str] = []
     for checkpoint in range(1, 9):
@@ -267,7 +265,7 @@ def run(*seqs: int) -> FrameRun:
     return FrameRun(batches[0].schema, records, [*bodies, None])
 
 
-def test_frames_under_way_are_stored_once_and_kept_as_long_as_a_checkpoint_needs_them(store: SnapshotStore) -> None:
+def test_frames_in_flight_are_stored_once_and_kept_as_long_as_a_checkpoint_needs_them(store: SnapshotStore) -> None:
     begin(store)
     first = store.write(replace(snapshot(1, []), frames={2: [run(3, 4, 5)], 3: [run(0, 1)]}), FIRST)
     store.write_manifest(manifest(1, first))

@@ -32,7 +32,7 @@ PLAN = PhysicalPlan(
 )
 
 
-def test_the_text_shows_chains_edges_and_what_the_planner_did() -> None:
+def test_the_text_shows_chains_edges_and_the_decisions_of_the_planner() -> None:
     assert draw(PLAN, "text").splitlines() == [
         "hot <auctions>: 5 tasks, 5 standbys, 128 key groups, sharing depth full (2)",
         "",
@@ -52,7 +52,7 @@ def test_the_text_shows_chains_edges_and_what_the_planner_did() -> None:
     ]
 
 
-def test_the_mermaid_flowchart_has_a_node_per_vertex_and_quotes_what_is_special() -> None:
+def test_the_mermaid_flowchart_has_a_node_per_vertex_and_quotes_special_characters() -> None:
     lines = draw(PLAN, "mermaid").splitlines()
     assert lines[0] == "flowchart LR"
     assert lines[3] == '  v2["<b>out x 1</b><br/>sink #quot;out#quot;"]'

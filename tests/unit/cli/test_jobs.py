@@ -1,4 +1,4 @@
-"""Commands that take a job file: parameters as options, settings from every place, what they print."""
+"""Commands that take a job file: parameters as options, settings from every place, their output."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def config_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
     return {words[0]: words[1:] for words in map(str.split, capsys.readouterr().out.splitlines())}
 
 
-def test_config_shows_each_value_and_its_place(
+def test_config_shows_each_value_and_its_origin(
     write_job: WriteJob, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("clonos.toml").write_text('standbys = 2\nlinger = "1ms"\n')
@@ -74,7 +74,7 @@ def test_parameters_of_a_job_function_are_options(write_job: WriteJob, capsys: p
     assert config_of(capsys, "--topic", "bids", name, "--most-rows", "9", "--loud")["linger"] == ["7ms", "Job(...)"]
 
 
-def test_help_of_a_command_shows_the_parameters_of_the_job(
+def test_the_help_of_a_command_shows_the_parameters_of_the_job(
     write_job: WriteJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = write_job(WITH_PARAMETERS)
@@ -87,7 +87,7 @@ def test_help_of_a_command_shows_the_parameters_of_the_job(
 
 
 @pytest.mark.parametrize("command", ["run", "plan", "config"])
-def test_help_of_every_command_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_every_command_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke([command, "--help"]) == 0
     text = capsys.readouterr().out
     assert "Example" in text
@@ -105,7 +105,7 @@ def test_help_of_every_command_has_an_example(command: str, capsys: pytest.Captu
         (["--topic", "x", "--fresh"], 1, "error: fresh = true (--fresh) contradicts checkpoints = none (default)"),
     ],
 )
-def test_wrong_options_are_one_clear_line(
+def test_wrong_options_are_reported_in_one_line(
     write_job: WriteJob, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
 ) -> None:
     assert invoke(["config", write_job(WITH_PARAMETERS), *arguments]) == code
@@ -123,12 +123,12 @@ def test_a_parameter_with_the_name_of_a_setting_is_refused(
     assert "parameter 'seed' has the name of an option of clonos; rename it" in capsys.readouterr().err
 
 
-def test_a_missing_file_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", "nowhere.py"]) == 1
     assert capsys.readouterr().err.startswith("error: nowhere.py: no such job file")
 
 
-def test_plan_shows_what_will_run_in_every_format(write_job: WriteJob, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_shows_the_plan_in_every_format(write_job: WriteJob, capsys: pytest.CaptureFixture[str]) -> None:
     name = write_job(ONE_JOB)
     for format, beginning in (("text", "planned: "), ("mermaid", "flowchart LR"), ("svg", "<svg ")):
         assert invoke(["plan", name, "--format", format]) == 0

@@ -37,7 +37,7 @@ def raising(error: BaseException) -> Callable[..., None]:
     return body
 
 
-def test_help_teaches_and_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_explains_the_first_step_and_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.invoke(["--help"]) == 0
     text = capsys.readouterr().out
     assert "clonos run hello.py --runtime local" in text
@@ -64,19 +64,19 @@ def test_an_engine_error_is_one_line_that_says_what_is_kept(plant: Plant, capsys
     assert captured.out == ""
 
 
-def test_wrong_input_has_harmed_no_checkpoint(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_setting_error_does_not_mention_checkpoints(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
     plant(raising(SettingError("no such setting")))
     assert main.invoke(["run"]) == 1
     assert capsys.readouterr().err == "error: no such setting\n"
 
 
-def test_an_interrupt_is_told_by_its_exit_code(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_has_its_own_exit_code(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
     plant(raising(KeyboardInterrupt()))
     assert main.invoke(["run"]) == 130
     assert "interrupted" in capsys.readouterr().err
 
 
-def test_an_unexpected_error_is_one_line_and_its_traceback_a_file(
+def test_an_unexpected_error_is_one_line_and_its_traceback_is_in_a_file(
     plant: Plant, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CLONOS_DEBUG", raising=False)
@@ -89,7 +89,7 @@ def test_an_unexpected_error_is_one_line_and_its_traceback_a_file(
     log.unlink()
 
 
-def test_on_request_the_traceback_is_shown(
+def test_the_traceback_is_shown_on_request(
     plant: Plant, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLONOS_DEBUG", "1")

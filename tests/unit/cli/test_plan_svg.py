@@ -40,7 +40,7 @@ class Area(NamedTuple):
 
 
 class Picture:
-    """What of an SVG picture must not overlap."""
+    """The elements of an SVG picture that must not overlap."""
 
     def __init__(self, svg: str) -> None:
         root = ElementTree.fromstring(svg)
@@ -100,7 +100,7 @@ def test_no_line_of_a_query_crosses_a_label_or_a_box(query: str) -> None:
     assert list(picture.faults()) == []
 
 
-def test_lines_that_pass_a_column_and_lines_that_lead_back_cross_nothing_either() -> None:
+def test_lines_past_a_column_and_lines_back_cross_no_label_or_box() -> None:
     def step(entering: Stream[object]) -> tuple[Stream[object], Stream[object]]:
         return entering.filter(col("price") < 100), entering.filter(col("price") >= 100)
 
@@ -118,14 +118,14 @@ def test_lines_that_pass_a_column_and_lines_that_lead_back_cross_nothing_either(
     assert list(picture.faults()) == []
 
 
-def test_a_line_through_a_label_is_a_fault() -> None:
+def test_the_check_finds_a_line_through_a_label() -> None:
     svg = draw(plan(build("q8", NexmarkSource(events=10), Nowhere()), resolve()), "svg")
     x, y = re.findall(r'class="label" x="(\d+)" y="(\d+)"', svg)[0]
     through = f'<path d="M{x} {int(y) - 5}H{int(x) + 50}" marker-end="url(#head)" /></svg>'
     assert list(Picture(svg.replace("</svg>", through)).faults())
 
 
-def test_points_are_along_a_path() -> None:
+def test_points_lie_along_a_path() -> None:
     found = list(pairwise(points("M0 0H10V10C10 20 20 20 20 10")))
     assert found[0][0] == (0.0, 0.0)
     assert found[-1][1] == (20.0, 10.0)

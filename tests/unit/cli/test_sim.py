@@ -1,4 +1,4 @@
-"""``clonos sim``: its sum, its exit code, and what it tells of a seed that fails."""
+"""``clonos sim``: its summary, its exit code, and its report of a seed that fails."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_run_without_violations_is_one_line(options: list[str], capsys: pytest
     assert out.endswith("no violation\n")
 
 
-def test_a_failing_seed_is_told_with_the_command_that_repeats_it(
+def test_a_failing_seed_is_printed_with_the_command_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def failing(seed: int, *given: object) -> ScenarioResult:
@@ -61,13 +61,13 @@ def test_a_failing_seed_is_told_with_the_command_that_repeats_it(
         (["--recovery", "causal", "--depth", "0"], "causal recovery does not go with sharing depth 0"),
     ],
 )
-def test_what_cannot_be_is_refused(options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_options_are_refused(options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["sim", *options]) != 0
     (line,) = capsys.readouterr().err.splitlines()
     assert complaint in line
 
 
-def test_a_scenario_decides_everything() -> None:
+def test_a_scenario_determines_the_whole_run() -> None:
     verdict = run_seed(1)
     assert run_scenario(verdict.scenario).story == verdict.story
 

@@ -1,4 +1,5 @@
-"""Objects and lists may be null though what they hold may not; a null where none may be is refused at each depth."""
+"""Objects and lists may be null although their content may not; a null where none is allowed is refused at each
+depth."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ ONE = {"x": 1, "label": None}
         ([], SHAPE),
     ],
 )
-def test_what_may_be_null_is_kept(values: list[Any], kind: pa.DataType) -> None:
+def test_nulls_that_are_allowed_are_kept(values: list[Any], kind: pa.DataType) -> None:
     loose: Any = pa.array([*values, *values], with_nulls(kind))
     for column in (loose, loose[1:], loose[len(values) :]):
         made = cast(column, kind)
@@ -49,12 +50,12 @@ def test_what_may_be_null_is_kept(values: list[Any], kind: pa.DataType) -> None:
         ([None, {"name": None}], SHAPE, "name"),
     ],
 )
-def test_a_null_within_that_may_not_be_is_refused(values: list[Any], kind: pa.DataType, place: str) -> None:
+def test_a_nested_null_that_is_not_allowed_is_refused(values: list[Any], kind: pa.DataType, place: str) -> None:
     with pytest.raises(pa.ArrowInvalid, match=f"^{place} is null, but may not be$"):
         cast(pa.array(values, with_nulls(kind)), kind)
 
 
-def test_values_within_become_those_of_the_wanted_type() -> None:
+def test_nested_values_get_the_requested_type() -> None:
     narrow = pa.array([{"x": 1}, None], pa.struct([pa.field("x", pa.int8())]))
     assert cast(narrow, pa.struct([pa.field("x", pa.int64(), nullable=False)])).to_pylist() == [{"x": 1}, None]
     with pytest.raises(pa.ArrowInvalid):

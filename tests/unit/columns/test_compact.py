@@ -1,4 +1,4 @@
-"""Equal rows have equal bytes, whatever they are cut from."""
+"""Equal rows have equal bytes, whichever batch they were sliced from."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def column_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("column_bytes")
 @pytest.mark.parametrize("name", _COLUMNS)
-def test_a_slice_becomes_the_rows_by_themselves(name: str) -> None:
+def test_a_slice_has_the_same_bytes_as_its_rows_alone(name: str) -> None:
     whole = pa.record_batch({"column": _COLUMNS[name]})
     for start in range(_ROWS):
         for stop in range(start, _ROWS + 1):
@@ -48,13 +48,13 @@ def test_a_slice_becomes_the_rows_by_themselves(name: str) -> None:
             assert compact(part).serialize() == compact(rows).serialize(), (start, stop)
 
 
-def test_large_columns_with_nothing_else_in_their_buffers_are_not_copied() -> None:
+def test_large_columns_that_fill_their_buffers_are_not_copied() -> None:
     rows = pa.record_batch({"number": range(10_000), "text": ["some text"] * 10_000})
     assert compact(rows) is rows
 
 
 @given(st.lists(st.text(max_size=3), min_size=1), st.data())
-def test_of_texts_too(texts: list[str], data: st.DataObject) -> None:
+def test_a_slice_of_texts_has_the_same_bytes_as_its_texts_alone(texts: list[str], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(texts) - 1))
     part = pa.record_batch({"text": texts}).slice(start)
     assert compact(part).serialize() == compact(pa.record_batch({"text": texts[start:]})).serialize()

@@ -27,7 +27,7 @@ def test_small_products_are_those_of_arrow(kind: pa.DataType, values: list[int],
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))), FACTORS, st.booleans())
-def test_large_products_and_nulls_are_right_too(values: list[int | None], factor: Decimal, swapped: bool) -> None:
+def test_large_products_and_nulls_are_right(values: list[int | None], factor: Decimal, swapped: bool) -> None:
     rows = pa.record_batch({"a": pa.array(values, pa.int64())})
     product = factor * col("a") if swapped else col("a") * factor
     expected = [None if value is None else value * factor for value in values]
@@ -40,7 +40,7 @@ def test_a_factor_beyond_64_bits_is_left_to_arrow(factor: Decimal) -> None:
     assert (integers_times(pa.array([2, 3]), pa.scalar(factor)) is None) == big
 
 
-def test_what_context_user_code_has_set_does_not_matter() -> None:
+def test_the_decimal_context_of_user_code_does_not_matter() -> None:
     scalar = pa.scalar(Decimal("0.908123"))
     with localcontext(prec=3):
         found = integers_times(pa.array([10]), scalar)

@@ -35,11 +35,11 @@ def test_dictionary_encoding_does_not_matter() -> None:
     assert digest(pa.record_batch({"s": text})) == digest(pa.record_batch({"s": text.dictionary_encode()}))
 
 
-def test_zeros_are_one_value() -> None:
+def test_positive_and_negative_zero_have_the_same_digest() -> None:
     assert digest(pa.record_batch({"f": [0.0]})) == digest(pa.record_batch({"f": [-0.0]}))
 
 
-def test_a_changed_a_doubled_and_a_swapped_value_show() -> None:
+def test_a_changed_doubled_or_swapped_value_changes_the_digest() -> None:
     base = digest(pa.record_batch({"a": [1, 2], "b": [2, 1]}))
     assert base != digest(pa.record_batch({"a": [1, 2], "b": [2, 2]}))
     assert base != digest(pa.record_batch({"a": [1, 2, 2], "b": [2, 1, 1]}))
@@ -62,7 +62,7 @@ def test_all_kinds_of_columns_have_a_digest() -> None:
     assert 0 < digest(pa.record_batch({"b": [b"x", None], "l": [[1], None], "s": [{"x": 1}, None]})) < MODULUS
 
 
-def test_every_process_gives_the_same_digest() -> None:
+def test_every_process_computes_the_same_digest() -> None:
     program = (
         "import pyarrow as pa; from clonos_py.columns.digest import digest;"
         "print(digest(pa.record_batch({'a': range(100), 's': [str(i) for i in range(100)]})))"

@@ -17,7 +17,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(-2, 2) | st.none()), ma
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.float64(), pa.dictionary(pa.int8(), pa.int64())])
 @given(ROWS, st.integers(0, 20))
-def test_values_of_batches_united_are_those_of_all_rows(
+def test_united_values_of_batches_are_those_of_all_rows(
     kind: pa.DataType, rows: list[tuple[int, int | None]], cut: int
 ) -> None:
     values: Any = [None if value is None else str(value) if pa.types.is_string(kind) else value for _, value in rows]

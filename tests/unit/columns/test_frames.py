@@ -50,7 +50,7 @@ def test_a_frame_has_the_types_of_rows(make: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", TabularKind, ids=lambda kind: kind.value)
-def test_what_a_function_is_given_comes_back_as_it_was(kind: TabularKind) -> None:
+def test_a_frame_for_a_function_converts_back_to_the_same_rows(kind: TabularKind) -> None:
     rows = pa.record_batch({"key": ["a", None], "value": [1, 2]})
     frame = frame_of(rows, kind)
     assert f"{type(frame).__module__.partition('.')[0]}.{type(frame).__name__}" == kind.value
@@ -65,7 +65,7 @@ class Wide(Record):
     name: str | None
 
 
-def test_of_pandas_missing_values_are_null_and_times_are_instants() -> None:
+def test_missing_values_of_pandas_are_null_and_its_times_are_instants() -> None:
     frame = pd.DataFrame(
         {
             "at": pd.to_datetime(["1970-01-01 00:00:01", "1970-01-01 00:00:02"]).astype("datetime64[ns]"),
@@ -83,7 +83,7 @@ def test_of_pandas_missing_values_are_null_and_times_are_instants() -> None:
     assert batch_of(frame).schema.names == ["at", "count", "price", "tags", "name"]
 
 
-def test_of_polars_texts_lists_and_categories_are_as_rows_have_them() -> None:
+def test_texts_lists_and_categories_of_polars_get_the_types_of_rows() -> None:
     frame = pl.DataFrame(
         {
             "at": [datetime(1970, 1, 1, 0, 0, 1)],
@@ -110,7 +110,7 @@ def test_of_polars_texts_lists_and_categories_are_as_rows_have_them() -> None:
         ({"key": ["a", None]}, "column 'key' is partly null, declared is string without nulls"),
     ],
 )
-def test_what_does_not_fit_is_named(make: Callable[..., Any], changed: dict[str, Any], message: str) -> None:
+def test_a_column_that_does_not_fit_is_named(make: Callable[..., Any], changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ColumnError, match=message):
         batch_with(make(COLUMNS | changed), Row.schema())
 
@@ -121,7 +121,7 @@ def test_an_absent_column_is_named(make: Callable[..., Any]) -> None:
         batch_with(make({"value": [1]}), Row.schema())
 
 
-def test_what_cannot_be_a_column_is_named() -> None:
+def test_a_frame_that_cannot_be_converted_is_refused_with_its_column() -> None:
     with pytest.raises(ColumnError, match=r"the frame cannot be read: .*Conversion failed for column mixed"):
         batch_of(pd.DataFrame({"mixed": pd.Series([1, "a"], dtype=object)}))
 

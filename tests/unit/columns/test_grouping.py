@@ -1,4 +1,4 @@
-"""Which values are one: equal ones, whatever bits stand for them."""
+"""Equal values are in one group, whichever bits represent them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NANS = np.array([0x7FF8000000000000, 0xFFF8000000000000, 0x7FF8000000000001], np
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
-def test_zeros_and_nans_are_one_value_each_whatever_their_bits(kind: pa.DataType) -> None:
+def test_zeros_and_nans_are_one_value_each_for_all_bit_patterns(kind: pa.DataType) -> None:
     column = pa.concat_arrays([pa.array(NANS).cast(kind), pa.array([0.0, -0.0, None, 1.0, None], kind)])
     found = group([column], len(column))
     assert found.ids.tolist() == [0, 0, 0, 1, 1, 2, 3, 2]
@@ -23,7 +23,7 @@ def test_zeros_and_nans_are_one_value_each_whatever_their_bits(kind: pa.DataType
     assert len(set(hash_array(column).tolist())) == found.size, "the hash of a key and its group are of one mind"
 
 
-def test_what_no_number_came_of_is_one_value_however_it_came_about() -> None:
+def test_nans_are_one_value_however_they_were_computed() -> None:
     quotients = pc.divide(pa.array([0.0, 1.0]), pa.array([0.0, 1.0]))
     column = pa.concat_arrays([quotients, pa.array([float("nan")]), pc.subtract(pa.array([np.inf]), np.inf)])
     assert group([column], len(column)).ids.tolist() == [0, 1, 0, 0]

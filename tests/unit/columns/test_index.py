@@ -1,4 +1,4 @@
-"""The index of hashes: every pair, in order, whatever the batches were."""
+"""The index of hashes: every pair, in order, for any batches."""
 
 from collections.abc import Iterator
 
@@ -45,7 +45,7 @@ def test_a_probe_finds_every_row_with_the_hash_in_order(batches: list[list[int]]
 
 
 @given(st.lists(HASHES, max_size=8), HASHES, st.randoms(use_true_random=False), HASHES)
-def test_compaction_numbers_the_kept_rows_anew(
+def test_compaction_renumbers_the_kept_rows(
     batches: list[list[int]], probe: list[int], random: object, later: list[int]
 ) -> None:
     index = SortedIndex()
@@ -62,7 +62,7 @@ def test_compaction_numbers_the_kept_rows_anew(
 
 
 @pytest.mark.parametrize("narrow", [0, 10, 25])
-def test_many_rows_are_found_whatever_the_range_of_hashes(narrow: int) -> None:
+def test_rows_are_found_in_any_range_of_hashes(narrow: int) -> None:
     random = np.random.default_rng(narrow)
     hashes = (random.integers(0, 1 << 64, 20_000, dtype=np.uint64) >> np.uint64(narrow)) + np.uint64(1 << 60)
     hashes[5_000:5_100] = hashes[7]
@@ -78,20 +78,20 @@ def test_many_rows_are_found_whatever_the_range_of_hashes(narrow: int) -> None:
     assert found == {(i, row) for i, half in enumerate(halves[4_000::3]) for row in rows_of.get(half, ())}
 
 
-def test_runs_stay_few() -> None:
+def test_an_index_has_few_runs() -> None:
     index = SortedIndex()
     for i in range(1_000):
         index.append(spread([i % 7]))
     assert len(index._runs) < 6
 
 
-def test_ranges_expand() -> None:
+def test_ranges_are_expanded_to_positions_and_places() -> None:
     positions, places = expand(np.array([5, 0, 9]), np.array([2, 0, 1]))
     assert positions.tolist() == [0, 0, 2]
     assert places.tolist() == [5, 6, 9]
 
 
-def test_pairs_beyond_32_bits_are_ordered_too() -> None:
+def test_pairs_beyond_32_bits_are_ordered() -> None:
     left, right = in_order(np.array([1 << 40, 0, 1 << 40]), np.array([7, 1, 3]))
     assert left.tolist() == [0, 1 << 40, 1 << 40]
     assert right.tolist() == [1, 3, 7]

@@ -1,4 +1,4 @@
-"""The stable hash: equal values alike, whatever carries them."""
+"""The stable hash: equal values have equal hashes in any representation."""
 
 import datetime
 import decimal
@@ -31,15 +31,15 @@ def test_version_1_never_changes() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()])
-def test_integers_of_any_width_hash_alike(kind: pa.DataType) -> None:
+def test_integers_of_any_width_have_the_same_hash(kind: pa.DataType) -> None:
     assert hashes([0, 1, 100, None], kind) == hashes([0, 1, 100, None], pa.int64())
 
 
-def test_negative_integers_of_any_width_hash_alike() -> None:
+def test_negative_integers_of_any_width_have_the_same_hash() -> None:
     assert hashes([-1, -100], pa.int8()) == hashes([-1, -100], pa.int64())
 
 
-def test_what_is_stored_as_an_integer_hashes_as_one() -> None:
+def test_times_booleans_and_decimals_hash_as_their_stored_integers() -> None:
     moment = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     us = int(moment.timestamp() * 1_000_000)
     assert hashes([moment], pa.timestamp("us", "UTC")) == hashes([us], pa.int64())
@@ -48,7 +48,7 @@ def test_what_is_stored_as_an_integer_hashes_as_one() -> None:
 
 
 @given(st.integers(-(10**37), 10**37))
-def test_decimals_of_any_width_hash_alike(value: int) -> None:
+def test_decimals_of_any_width_have_the_same_hash(value: int) -> None:
     unscaled = decimal.Decimal(value)
     assert hashes([unscaled], pa.decimal128(38)) == hashes([unscaled], pa.decimal256(76))
 
@@ -64,7 +64,7 @@ def test_zeros_and_nans_are_one_value_each() -> None:
     assert hashes([1.5], pa.float32()) == hashes([1.5], pa.float64())
 
 
-def test_null_is_a_key_of_its_own() -> None:
+def test_null_has_a_hash_of_its_own() -> None:
     for kind, zero in ((pa.int64(), 0), (pa.string(), ""), (pa.float64(), 0.0), (pa.bool_(), False)):
         null, other = hashes([None, zero], kind)
         assert null != other
@@ -72,7 +72,7 @@ def test_null_is_a_key_of_its_own() -> None:
 
 
 @given(st.lists(st.one_of(st.none(), st.text(max_size=30)), max_size=30), st.integers(0, 5))
-def test_text_hashes_alike_however_it_is_stored(values: list[str | None], skip: int) -> None:
+def test_text_has_the_same_hash_in_any_storage(values: list[str | None], skip: int) -> None:
     expected = hash_array(pa.array(values, pa.string()))[skip:]
     array: Any = pa.array(values, pa.string())
     stored: list[pa.DataType] = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.string_view()]
@@ -86,7 +86,7 @@ def test_different_bytes_hash_differently(values: list[bytes]) -> None:
 
 
 @given(st.lists(INT64, min_size=1, max_size=40), st.integers(0, 40))
-def test_a_row_hashes_alike_in_any_slice(values: list[int], start: int) -> None:
+def test_a_row_has_the_same_hash_in_any_slice(values: list[int], start: int) -> None:
     batch = pa.record_batch({"a": values, "b": [str(v) for v in values]})
     assert (hash_rows(batch.slice(start), ["b", "a"]) == hash_rows(batch, ["b", "a"])[start:]).all()
 
@@ -96,7 +96,7 @@ def test_the_order_of_columns_matters() -> None:
     assert hash_rows(batch, ["a", "b"])[0] != hash_rows(batch, ["b", "a"])[0]
 
 
-def test_lists_and_structs_hash_over_their_elements() -> None:
+def test_lists_and_structs_are_hashed_over_their_elements() -> None:
     lists = pa.array([[1, 2], [2, 1], [], None, [1, 2], [None]], pa.list_(pa.int64()))
     found = hash_array(lists).tolist()
     assert found[0] == found[4]
@@ -122,14 +122,14 @@ def test_key_groups_are_even_and_in_range() -> None:
     assert counts.max() < 1_200
 
 
-def test_empty_batches_and_keyless_rows_hash() -> None:
+def test_empty_batches_and_rows_without_keys_can_be_hashed() -> None:
     batch = pa.record_batch({"a": pa.array([], pa.int64()), "s": pa.array([], pa.string())})
     assert len(hash_rows(batch, ["a", "s"])) == 0
     assert key_groups(pa.record_batch({"a": [1, 2]}), [], 128).tolist() == [0, 0]
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=20))
-def test_mixed_words_can_be_unmixed(words: list[int]) -> None:
+def test_mixing_can_be_reversed(words: list[int]) -> None:
     hashes = np.array(words, np.uint64)
     assert unmix(mix(hashes.copy())).tolist() == words
     assert mix(unmix(hashes)).tolist() == words

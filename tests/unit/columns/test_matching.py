@@ -27,14 +27,16 @@ def pairs(
 
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 @given(left=KEYS, right=KEYS)
-def test_one_key_of_any_type(kind: pa.DataType, left: list[int | None], right: list[int | None]) -> None:
+def test_one_key_of_any_type_is_matched(kind: pa.DataType, left: list[int | None], right: list[int | None]) -> None:
     expected = [(i, j) for i, a in enumerate(left) for j, b in enumerate(right) if a is not None and a == b]
     batches = [pa.record_batch({"k": column(values, kind)}) for values in (left, right)]
     assert pairs(batches[0], ["k"], batches[1], ["k"]) == expected
 
 
 @given(st.lists(st.tuples(KEY, KEY), max_size=20), st.lists(st.tuples(KEY, KEY), max_size=20))
-def test_several_keys(left: list[tuple[int | None, int | None]], right: list[tuple[int | None, int | None]]) -> None:
+def test_several_keys_are_matched(
+    left: list[tuple[int | None, int | None]], right: list[tuple[int | None, int | None]]
+) -> None:
     def batch(rows: list[tuple[int | None, int | None]]) -> pa.RecordBatch:
         text = column([b for _, b in rows], pa.string())
         return pa.record_batch({"a": column([a for a, _ in rows], pa.int64()), "b": text})

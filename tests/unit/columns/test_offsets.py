@@ -1,4 +1,4 @@
-"""A table of offsets finds what is there, and nothing else."""
+"""A table of offsets finds the values it contains, and no others."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_rows_are_found_by_their_value(low: int, offsets: set[int], asked: list[
         pa.array([1], pa.uint64()),
     ],
 )
-def test_others_have_no_table(column: pa.Array[pa.Scalar[pa.DataType]]) -> None:
+def test_unsuitable_columns_have_no_table(column: pa.Array[pa.Scalar[pa.DataType]]) -> None:
     assert Offsets.of(column) is None
 
 

@@ -48,7 +48,7 @@ def array(values: list[Any], type_: pa.DataType | None = None) -> Any:
         ("2026-01-31T09:30:00.123456789Z", datetime(2026, 1, 31, 9, 30, 0, 123_456, tzinfo=UTC)),
     ],
 )
-def test_iso_8601_is_read_and_without_a_zone_it_is_utc(text: str, expected: datetime) -> None:
+def test_iso_8601_is_read_and_text_without_a_zone_is_utc(text: str, expected: datetime) -> None:
     assert from_iso(array([text])).to_pylist() == [expected]
     assert from_iso(array([text, None, "1970-01-01T00:00:00Z", "1970-01-01"])).to_pylist()[:2] == [expected, None]
 
@@ -66,7 +66,7 @@ def test_a_text_whose_zone_moves_it_out_of_the_years_of_a_datetime_is_none(text:
 
 
 @given(st.lists(st.none() | YEARS))
-def test_a_time_is_the_same_after_it_was_text(times: list[datetime | None]) -> None:
+def test_a_time_survives_its_text_form(times: list[datetime | None]) -> None:
     column = array(times, MOMENT)
     assert from_iso(to_iso(column)).equals(column)
     assert [text and datetime.fromisoformat(text) for text in to_iso(column).to_pylist()] == times
@@ -77,7 +77,7 @@ def test_a_time_is_the_same_after_it_was_text(times: list[datetime | None]) -> N
     st.sampled_from(EPOCH_UNITS),
 )
 @example([datetime(2020, 1, 1, 1, 2, 3, 4, UTC), None], "s")
-def test_a_time_is_the_same_after_it_was_a_number_of_json(times: list[datetime | None], unit: EpochUnit) -> None:
+def test_a_time_survives_its_json_number(times: list[datetime | None], unit: EpochUnit) -> None:
     column = array(times, MOMENT)
     numbers = [None if n is None else Decimal(json.dumps(n)) for n in to_plain_epoch(column, unit).to_pylist()]
     assert from_epoch(pa.array(numbers, EPOCH_NUMBER), unit).equals(column)
@@ -94,7 +94,7 @@ def test_a_date_outside_of_the_years_of_a_date_is_an_error(text: str) -> None:
     st.lists(st.none() | st.datetimes(datetime(1700, 1, 1), datetime(2250, 1, 1), timezones=st.just(UTC))),
     st.sampled_from(EPOCH_UNITS),
 )
-def test_a_time_is_the_same_after_it_was_a_number(times: list[datetime | None], unit: EpochUnit) -> None:
+def test_a_time_survives_its_number(times: list[datetime | None], unit: EpochUnit) -> None:
     column = array(times, MOMENT)
     numbers = to_epoch(column, unit)
     assert from_epoch(numbers.cast(EPOCH_NUMBER) if pa.types.is_decimal(numbers.type) else numbers, unit).equals(column)
@@ -133,7 +133,7 @@ def test_a_number_outside_of_the_years_of_a_datetime_is_an_error(number: int) ->
 
 
 @given(st.lists(st.none() | st.timedeltas(timedelta(days=-100_000), timedelta(days=100_000))))
-def test_a_duration_is_the_same_after_it_was_text(durations: list[timedelta | None]) -> None:
+def test_a_duration_survives_its_text_form(durations: list[timedelta | None]) -> None:
     column = array(durations, DURATION)
     assert duration_from_iso(duration_to_iso(column)).equals(column)
 
@@ -146,7 +146,7 @@ def test_a_duration_is_the_same_after_it_was_text(durations: list[timedelta | No
         ("P2D", timedelta(days=2)),
     ],
 )
-def test_durations_are_read(text: str, expected: timedelta) -> None:
+def test_durations_in_text_are_read(text: str, expected: timedelta) -> None:
     assert duration_from_iso(array([text, None])).to_pylist() == [expected, None]
 
 
@@ -173,7 +173,7 @@ def test_times_of_every_unit_become_microseconds(column: Any, expected: int) -> 
     assert extent(column) == (expected, expected)
 
 
-def test_the_extent_of_times_passes_over_nulls() -> None:
+def test_the_extent_of_times_skips_nulls() -> None:
     assert extent(array([None, 3, 1, None], pa.int64())) == (1, 3)
     assert extent(array([None], MOMENT)) is None
     assert extent(array([9, None, 3, 1], pa.int64()).cast(MOMENT).slice(2)) == (1, 3)

@@ -1,4 +1,4 @@
-"""Views of columns: what they find out without looking at every value is true of all."""
+"""Views of columns: properties found without reading every value hold for all."""
 
 from __future__ import annotations
 
@@ -20,15 +20,13 @@ from clonos_py.columns.views import is_one_text
 )
 @example(["ab", "ba", "ab"], 0, pa.string())
 @example(["ab", "a", "bab"], 0, pa.string())
-def test_one_text_is_seen_and_nothing_else_is_taken_for_it(
-    texts: list[str | None], cut: int, kind: pa.DataType
-) -> None:
+def test_a_column_of_one_repeated_text_is_recognized(texts: list[str | None], cut: int, kind: pa.DataType) -> None:
     found = is_one_text(pa.array(texts, kind).slice(cut))
     assert found == (len(texts) > cut and None not in texts[cut:] and len(set(texts[cut:])) == 1)
 
 
 @given(st.lists(st.sampled_from(["", "b", "bb"]), max_size=4), st.integers(0, 6))
-def test_groups_of_one_text_are_those_of_any_other(texts: list[str], count: int) -> None:
+def test_groups_of_one_repeated_text_are_right(texts: list[str], count: int) -> None:
     same = ["b"] * count
     groups = group([pa.array(texts + same)], len(texts) + count)
     values = texts + same

@@ -1,4 +1,4 @@
-"""Expressions: what they give for rows, and what they say where they cannot."""
+"""Expressions: their values for rows, and their error messages."""
 
 from __future__ import annotations
 
@@ -118,21 +118,21 @@ def values(expr: Expr) -> list[Any]:
     ],
     ids=str,
 )
-def test_expression_gives(expr: Expr, expected: list[Any]) -> None:
+def test_an_expression_returns_the_expected_values(expr: Expr, expected: list[Any]) -> None:
     assert values(expr) == expected
 
 
-def test_split_part_of_a_slice_reads_its_own_rows() -> None:
+def test_split_part_of_a_slice_reads_only_its_own_rows() -> None:
     compiled = col("text").split_part("/", 1).node.compile(ROWS.schema, "op")
     assert compiled(ROWS.slice(3, 1)).to_pylist() == ["y"]
 
 
-def test_literal_beside_a_narrow_integer_does_not_widen_it() -> None:
+def test_a_literal_beside_a_narrow_integer_does_not_widen_it() -> None:
     assert (col("i") + 1).node.bind(ROWS.schema).type == pa.int32()
     assert (col("i") + 2**40).node.bind(ROWS.schema).type == pa.int64()
 
 
-def test_a_moment_beside_an_instant_is_microseconds() -> None:
+def test_a_datetime_beside_an_instant_becomes_microseconds() -> None:
     assert values(col("moment") - datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC))[0] == -2_000_000
     assert values(col("moment") + timedelta(seconds=2))[0] == 2_000_000
     with pytest.raises(GraphError, match="no time zone"):
@@ -149,7 +149,7 @@ def test_nullability_follows_the_inputs() -> None:
     assert col("t").split_part("/", 1).node.field("y", schema).nullable
 
 
-def test_inputs_and_substitution() -> None:
+def test_inputs_are_found_and_substituted() -> None:
     expr = (col("a") + col("b")) > col("a")
     assert expr.node.inputs() == {"a", "b"}
     replaced = expr.node.substitute({"a": (col("c") * 2).node})
@@ -179,7 +179,7 @@ def test_inputs_and_substitution() -> None:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_what_cannot_be_is_refused_naming_column_and_types(expr: Expr, message: str) -> None:
+def test_impossible_expressions_are_refused_with_column_and_types(expr: Expr, message: str) -> None:
     with pytest.raises(GraphError) as caught:
         expr.node.bind(ROWS.schema)
     assert message in str(caught.value)
@@ -211,7 +211,7 @@ def test_an_aggregate_inside_an_expression_is_refused() -> None:
     ],
     ids=str,
 )
-def test_what_a_row_cannot_give_names_operator_expression_and_row(expr: Expr, message: str) -> None:
+def test_a_failure_names_operator_expression_and_row(expr: Expr, message: str) -> None:
     with pytest.raises(UserCodeError) as caught:
         values(expr)
     assert message in str(caught.value)
@@ -221,14 +221,14 @@ def test_what_a_row_cannot_give_names_operator_expression_and_row(expr: Expr, me
     st.integers(-(2**40), 2**40),
     st.integers(-1000, 1000).filter(bool),
 )
-def test_whole_number_division_is_pythons(a: int, b: int) -> None:
+def test_integer_division_is_that_of_python(a: int, b: int) -> None:
     rows = pa.RecordBatch.from_pydict({"a": [a], "b": [b]})
     assert (col("a") // col("b")).node.compile(rows.schema, "op")(rows).to_pylist() == [a // b]
     assert (col("a") % col("b")).node.compile(rows.schema, "op")(rows).to_pylist() == [a % b]
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans() | st.none())))
-def test_conditional_evaluates_a_branch_only_for_its_own_rows(rows: list[tuple[int, bool | None]]) -> None:
+def test_a_conditional_evaluates_a_branch_only_for_its_own_rows(rows: list[tuple[int, bool | None]]) -> None:
     batch = pa.RecordBatch.from_arrays(
         [pa.array([n for n, _ in rows], pa.int64()), pa.array([flag for _, flag in rows], pa.bool_())], ["n", "flag"]
     )
@@ -237,7 +237,7 @@ def test_conditional_evaluates_a_branch_only_for_its_own_rows(rows: list[tuple[i
     assert expr.node.compile(batch.schema, "op")(batch).to_pylist() == expected
 
 
-def test_texts_that_repeat_are_looked_at_once_and_give_the_same() -> None:
+def test_repeated_texts_are_evaluated_once_with_the_same_result() -> None:
     texts = [f"a/{number % 7}" if number % 5 else None for number in range(3_000)]
     rows = pa.record_batch({"text": pa.array(texts, pa.string())}).slice(3)
     group = col("text").extract("a/([0-5])").node.compile(rows.schema, "op")

@@ -1,4 +1,4 @@
-"""Aggregates, windows, tables, joins and processes: output schemas, and what is refused."""
+"""Aggregates, windows, tables, joins and processes: output schemas, and refused arguments."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_fold_has_the_type_of_its_result() -> None:
     assert made.schema.field("b").type == pa.float64()
 
 
-def test_late_rows_come_out_as_they_came_in() -> None:
+def test_late_rows_have_the_schema_of_the_input() -> None:
     hot, late = (
         keyed().window(tumbling("10s"), lateness="1m").aggregate(Hot, bids=count(), top=col("price").max()).with_late()
     )
@@ -111,7 +111,7 @@ def test_late_rows_come_out_as_they_came_in() -> None:
     assert late.schema == Bid.schema()
 
 
-def test_windows_of_window_results_keep_them_together() -> None:
+def test_results_of_one_window_fall_into_the_same_later_window() -> None:
     counts = keyed().window(hopping("10s", "2s")).aggregate(n=count()).named("counts")
     nodes = counts.window(tumbling("2s")).aggregate(most=col("n").max())._output.draft.nodes
     computed, window = nodes[-2].work, nodes[-1].work
@@ -156,7 +156,7 @@ class Highest(Record):
         ),
     ],
 )
-def test_an_aggregate_that_cannot_be_is_refused(write: Callable[[Any], Any], message: str) -> None:
+def test_an_impossible_aggregate_is_refused(write: Callable[[Any], Any], message: str) -> None:
     with pytest.raises(GraphError) as caught:
         write(keyed().window(tumbling("1s")))
     assert message in str(caught.value)
@@ -191,20 +191,20 @@ def test_an_aggregate_by_a_nested_key_is_refused() -> None:
         ),
     ],
 )
-def test_a_window_that_cannot_be_is_refused(write: Callable[[], Any], message: str) -> None:
+def test_an_impossible_window_is_refused(write: Callable[[], Any], message: str) -> None:
     with pytest.raises(GraphError, match=message) as caught:
         write()
     assert str(caught.value).startswith("tests/unit/dsl/test_keyed.py:")
 
 
-def test_a_table_is_a_stream_one_way_or_the_other() -> None:
+def test_a_table_becomes_a_stream_in_only_one_way() -> None:
     table = keyed().aggregate(n=count())
     assert table.changes().schema.names == ["auction", "n"]
     with pytest.raises(GraphError, match=r"used as .changes\(\) already"):
         table.at_end()
 
 
-def test_a_table_goes_to_a_sink_that_takes_updates_only() -> None:
+def test_a_table_needs_a_sink_that_takes_updates() -> None:
     with pytest.raises(GraphError, match=r"Nowhere only appends, .* .changes\(\) or .at_end\(\)"):
         keyed().aggregate(n=count()).sink(Nowhere())
     keyed().aggregate(n=count()).sink(Nowhere(upserts=True))
@@ -240,7 +240,7 @@ def test_a_join_without_a_class_has_all_columns() -> None:
     assert pairs.schema.names == ["id", "name", *Bid.schema().names]
 
 
-def test_the_bounds_of_a_join_must_hold_some_time() -> None:
+def test_the_bounds_of_a_join_must_contain_some_time() -> None:
     assert between("-5m", "0s") == Between(-300_000_000, 0)
     with pytest.raises(GraphError, match=r"test_keyed.py:\d+: between: from '0s' to '-5m' lies no time"):
         between("0s", "-5m")
@@ -277,7 +277,7 @@ class Windowless(Record):
         ),
     ],
 )  # fmt: skip
-def test_a_join_that_cannot_be_is_refused(write: Callable[[Any, Any], Any], message: str) -> None:
+def test_an_impossible_join_is_refused(write: Callable[[Any, Any], Any], message: str) -> None:
     with pytest.raises(GraphError) as caught:
         write(*people_and_bids())
     assert message in str(caught.value)
@@ -322,7 +322,7 @@ class Strange(Process[Person, Alert]):
         yield Alert(row.id)
 
 
-def test_a_process_gives_the_class_it_yields() -> None:
+def test_a_process_gives_the_class_that_it_yields() -> None:
     assert keyed().process(Watch, in_order=True).record is Alert
 
 
@@ -331,7 +331,7 @@ def test_split_takes_classes_in_any_order() -> None:
     assert (audits.record, alerts.record) == (Audit, Alert)
 
 
-def test_a_process_that_catches_gives_its_results_and_the_dead_letters() -> None:
+def test_catch_on_a_process_gives_its_results_and_dead_letters() -> None:
     good, failed = keyed().process(Two).catch()
     assert [stream.record for stream in (*good.split(Audit, Alert), failed)] == [Audit, Alert, DeadLetter]
     job = Job("caught")
@@ -341,7 +341,7 @@ def test_a_process_that_catches_gives_its_results_and_the_dead_letters() -> None
         job.graph()
 
 
-def test_rows_of_a_process_that_go_nowhere_are_noticed() -> None:
+def test_unused_rows_of_a_process_are_an_error() -> None:
     job = Job("lost")
     bids(job).key_by("auction").process(Two).sink(Nowhere())
     with pytest.raises(GraphError, match=r"its Audit rows have no consumer; take all by .split\(Alert, Audit\)"):
@@ -361,7 +361,7 @@ def test_rows_of_a_process_that_go_nowhere_are_noticed() -> None:
         ),
     ],
 )
-def test_a_process_that_cannot_be_is_refused(write: Callable[[], Any], message: str) -> None:
+def test_an_impossible_process_is_refused(write: Callable[[], Any], message: str) -> None:
     with pytest.raises(GraphError) as caught:
         write()
     assert message in str(caught.value)
@@ -400,7 +400,7 @@ def limits(job: Job, *, timed: bool = True) -> Stream[Any]:
     return job.source(Rows(Limit)).named("limits")
 
 
-def test_two_inputs_give_what_their_process_gives() -> None:
+def test_two_inputs_give_the_rows_of_their_process() -> None:
     job = Job("two")
     both = bids(job).key_by("bidder").connect(limits(job).key_by("who")).process(Limited, in_order=True)
     assert [stream.record for stream in both.split(Audit, Alert)] == [Audit, Alert]
@@ -442,7 +442,7 @@ def test_a_configured_process_is_given_as_an_object() -> None:
         ),
     ],
 )
-def test_two_inputs_that_cannot_meet_are_refused(write: Callable[[Any, Any], Any], message: str) -> None:
+def test_impossible_pairs_of_inputs_are_refused(write: Callable[[Any, Any], Any], message: str) -> None:
     job = Job("two")
     with pytest.raises(GraphError) as caught:
         write(bids(job), limits(job))
@@ -450,7 +450,7 @@ def test_two_inputs_that_cannot_meet_are_refused(write: Callable[[Any, Any], Any
     assert "test_keyed.py:" in str(caught.value)
 
 
-def test_in_order_both_inputs_need_an_event_time() -> None:
+def test_in_order_requires_event_time_of_both_inputs() -> None:
     job = Job("two")
     both = bids(job).key_by("bidder").connect(limits(job, timed=False).key_by("who"))
     with pytest.raises(GraphError, match="in_order=True needs event time"):
@@ -472,7 +472,7 @@ def test_first_last_and_collect_have_the_type_of_their_column() -> None:
         keyed().aggregate(n=count()).key_by("n").aggregate(a=col("auction").first())
 
 
-def test_rows_without_duplicates_are_the_rows_that_they_were() -> None:
+def test_distinct_keeps_the_schema_and_is_combined_before_the_shuffle() -> None:
     assert bids().distinct("auction", "bidder", ttl="1h").schema == Bid.schema()
     job = Job("distinct")
     bids(job).distinct("auction").key_by("auction").aggregate(n=count()).at_end().sink(Nowhere())
@@ -498,7 +498,7 @@ def test_rows_without_duplicates_are_the_rows_that_they_were() -> None:
         ),
     ],
 )
-def test_duplicates_that_cannot_be_left_out_are_refused(write: Callable[[Any], Any], message: str) -> None:
+def test_an_impossible_distinct_is_refused(write: Callable[[Any], Any], message: str) -> None:
     with pytest.raises(GraphError) as caught:
         write(bids())
     assert message in str(caught.value)
@@ -508,7 +508,7 @@ def of_dicts(rows: dict[str, list[int]]) -> pa.RecordBatch:
     raise NotImplementedError
 
 
-def test_a_function_of_batches_says_which_frame_it_takes() -> None:
+def test_a_function_of_batches_must_name_its_kind_of_frame() -> None:
     with pytest.raises(
         GraphError, match=r"of_dicts takes dict; a function of batches takes one of pyarrow\.RecordBatch"
     ):

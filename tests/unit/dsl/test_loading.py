@@ -1,4 +1,4 @@
-"""Job files: what is found in them, their parameters, and what is wrong with others."""
+"""Job files: the jobs in them, their parameters, and errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_one_of_several_jobs_is_named(write: Path) -> None:
         load_job_file(f"{path}:c")
 
 
-def test_a_function_that_is_named_has_to_say_that_it_gives_a_job(write: Path) -> None:
+def test_a_named_function_must_declare_that_it_returns_a_job(write: Path) -> None:
     path = job_file(write, "job = Job('a')\ndef nightly():\n    return Job('b')")
     with pytest.raises(GraphError, match=r"my_job_file.py:3: nightly\(\) has no `-> Job`; add it"):
         load_job_file(f"{path}:nightly")
@@ -65,7 +65,7 @@ def test_parameters_of_a_job_function_become_options(write: Path) -> None:
         file.job({})
 
 
-def test_a_file_is_not_run_as_main_and_finds_its_neighbours(write: Path) -> None:
+def test_a_job_file_is_not_run_as_main_and_can_import_its_neighbours(write: Path) -> None:
     (write / "my_job_names.py").write_text("NAME = 'neighbour'\n")
     file = load_job_file(
         job_file(write, "from my_job_names import NAME\nassert __name__ != '__main__'\njob = Job(NAME)")
@@ -94,7 +94,7 @@ def test_a_file_that_cannot_be_loaded_is_refused(write: Path, text: str, message
     assert message in str(caught.value)
 
 
-def test_a_function_that_gives_no_job_is_refused(write: Path) -> None:
+def test_a_function_that_returns_no_job_is_refused(write: Path) -> None:
     file = load_job_file(job_file(write, "def job() -> Job:\n    return None"))
     with pytest.raises(GraphError, match=r"job\(\) gave NoneType, not a Job"):
         file.job()
@@ -106,7 +106,7 @@ def test_a_function_that_fails_is_named_with_its_line(write: Path) -> None:
         file.job()
 
 
-def test_a_file_that_is_not_there_or_hides_a_module_is_refused(write: Path) -> None:
+def test_a_missing_file_or_one_that_hides_a_module_is_refused(write: Path) -> None:
     with pytest.raises(GraphError, match=r"nothing.py: no such job file; give a Python file"):
         load_job_file(str(write / "nothing.py"))
     with pytest.raises(GraphError, match=r"json.py: there is a module 'json' already .*; rename the file"):

@@ -1,4 +1,4 @@
-"""Loops: which can be written, and what is said of those that cannot."""
+"""Loops: which can be written, and the errors of those that cannot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def more(rows: Rows) -> Rows:
     return rows.with_columns(auction=col("auction") - 1)
 
 
-def test_what_comes_out_is_what_the_step_gives_second() -> None:
+def test_the_second_result_of_the_step_is_the_output_of_the_loop() -> None:
     job = Job("loop")
     rows = bids(job)
     seen: list[Rows] = []
@@ -32,7 +32,7 @@ def test_what_comes_out_is_what_the_step_gives_second() -> None:
     assert seen[0].record is rows.record
 
 
-def test_the_head_names_its_tail_and_has_one_input() -> None:
+def test_the_head_of_a_loop_names_its_tail_and_has_one_input() -> None:
     job = Job("loop")
     bids(job).iterate(lambda rows: (more(rows).named("again"), rows)).sink(Nowhere())
     graph = job.graph()
@@ -49,7 +49,7 @@ def test_loops_may_follow_each_other() -> None:
     assert sum(isinstance(node.work, LoopHead) for node in job.graph().nodes) == 2
 
 
-def test_a_loop_that_no_sink_is_behind_is_left_out_as_a_whole() -> None:
+def test_a_loop_without_a_sink_behind_it_is_left_out() -> None:
     job = Job("idle")
     rows = bids(job)
     rows.iterate(lambda given: (more(given), given))
@@ -95,14 +95,14 @@ def crossing(rows: Rows) -> tuple[Rows, Rows]:
         ),
     ],
 )
-def test_what_cannot_be_a_loop_is_refused(step: Callable[[Rows], Any], message: str) -> None:
+def test_an_impossible_loop_is_refused(step: Callable[[Rows], Any], message: str) -> None:
     job = Job("loop")
     rows = bids(job)
     with pytest.raises(GraphError, match=message):
         rows.iterate(step)
 
 
-def test_what_needs_event_time_is_refused_behind_a_loop() -> None:
+def test_verbs_that_need_event_time_are_refused_after_a_loop() -> None:
     out = bids(Job("behind")).iterate(lambda rows: (more(rows), rows))
     with pytest.raises(GraphError, match=r"comes out of the loop at .*test_loops.py.*before the loop ends"):
         out.key_by("auction").window(tumbling("1s")).aggregate(n=count())
@@ -110,7 +110,7 @@ def test_what_needs_event_time_is_refused_behind_a_loop() -> None:
     out.key_by("auction").aggregate(n=count()).at_end()
 
 
-def test_rows_that_only_join_a_loop_make_none() -> None:
+def test_a_step_that_does_not_use_its_rows_is_no_loop() -> None:
     job = Job("side")
     rows = bids(job)
     with pytest.raises(GraphError, match="does not come from the stream that it is given, so this is no loop"):
@@ -120,6 +120,6 @@ def test_rows_that_only_join_a_loop_make_none() -> None:
     rows.iterate(lambda given: (given.join(others, on="auction", within=forever(), into=rows.record), given))
 
 
-def test_a_loop_at_one_line_is_an_error_of_that_line() -> None:
+def test_an_error_in_a_loop_names_the_line_of_iterate() -> None:
     with pytest.raises(GraphError, match=r"test_loops.py:\d+: iterate: rows that go round"):
         bids().iterate(lambda rows: (rows.select("at"), rows))

@@ -1,4 +1,4 @@
-"""Streams: which columns and classes verbs give, and what they say where they cannot."""
+"""Streams: the columns and classes of verbs, and their error messages."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def with_ctx(bid: Bid, ctx: Context) -> Named:
         (lambda: bids().aggregate(n=count()).parallelism(2), "all rows meet in one task here, not in 2"),
     ],
 )  # fmt: skip
-def test_a_parallelism_that_cannot_be_is_refused(write: Callable[[], Any], message: str) -> None:
+def test_an_impossible_parallelism_is_refused(write: Callable[[], Any], message: str) -> None:
     with pytest.raises(GraphError) as caught:
         write()
     assert message in str(caught.value)
     assert ": parallelism: " in str(caught.value)
 
 
-def test_select_gives_the_columns_asked_for_under_their_names() -> None:
+def test_select_gives_the_requested_columns_under_their_names() -> None:
     stream = bids().select("auction", col("price").alias("cost"), twice=col("bidder") * 2, seen="at")
     assert stream.schema.names == ["auction", "cost", "twice", "seen"]
     assert stream.schema.field("cost").type == pa.decimal128(18, 2)
@@ -79,7 +79,7 @@ def test_select_into_a_class_fills_its_fields_by_name() -> None:
     assert stream.schema == Named.schema()
 
 
-def test_with_columns_replaces_and_adds() -> None:
+def test_with_columns_replaces_and_adds_columns() -> None:
     stream = bids().with_columns(price=col("price") * 2, late=lit(False))
     assert stream.schema.names == [*Bid.schema().names, "late"]
 
@@ -92,7 +92,7 @@ def test_map_gives_the_class_that_the_function_returns() -> None:
     assert bids().map(lambda bid: bid, returns=Bid.schema()).schema == Bid.schema()
 
 
-def test_annotations_of_local_classes_are_understood() -> None:
+def test_annotations_of_local_classes_are_resolved() -> None:
     class Local(Record):
         auction: int
 
@@ -115,7 +115,7 @@ def test_a_source_of_several_ports_gives_a_tuple() -> None:
     assert second.schema == Named.schema()
 
 
-def test_a_schema_does_where_no_class_is_wanted() -> None:
+def test_a_schema_can_replace_a_class_of_rows() -> None:
     stream: Stream[Any] = Job("plain").source(Rows(pa.schema([("x", pa.int32())])))
     assert stream.record(7).x == 7  # type: ignore[attr-defined]
 
@@ -158,7 +158,7 @@ async def waits_for_many(row: Bid, ctx: AsyncContext) -> AsyncIterator[Named]:
     yield Named(row.auction, (await ctx.http.get("http://x/")).text)
 
 
-def test_async_functions_say_how_many_rows_are_at_work_and_in_which_order_they_leave() -> None:
+def test_async_functions_have_a_concurrency_an_order_and_a_timeout() -> None:
     named = bids().map(waits, concurrency=7, ordered=False, timeout="2s")
     assert named.record is Named
     assert isinstance(named._output.node.work, CallPerRow)
@@ -208,7 +208,7 @@ def test_async_functions_say_how_many_rows_are_at_work_and_in_which_order_they_l
         (lambda s: s.named("two words"), "'two words' is no name"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_at_its_line(write: Callable[[Stream[Any]], Any], message: str) -> None:
+def test_impossible_verbs_are_refused_with_their_line(write: Callable[[Stream[Any]], Any], message: str) -> None:
     stream = bids()
     with pytest.raises(GraphError) as caught:
         write(stream)
@@ -226,7 +226,7 @@ def test_what_cannot_be_is_refused_at_its_line(write: Callable[[Stream[Any]], An
         (lambda job: job.source(Rows(Bid), event_time="at", out_of_order="-1s"), "neither can be negative"),
     ],
 )
-def test_a_source_that_cannot_be_is_refused(write: Callable[[Job], Any], message: str) -> None:
+def test_an_impossible_source_is_refused(write: Callable[[Job], Any], message: str) -> None:
     with pytest.raises(GraphError) as caught:
         write(Job("test"))
     assert message in str(caught.value)
@@ -239,7 +239,7 @@ def test_event_time_follows_its_column() -> None:
         stream.select("auction").window(tumbling("1s")).aggregate(n=count())
 
 
-def test_a_name_of_a_job_fits_into_a_path() -> None:
+def test_a_job_name_that_is_no_path_component_is_refused() -> None:
     with pytest.raises(GraphError, match="'a/b' is no name of a job"):
         Job("a/b")
 
@@ -248,20 +248,20 @@ def names(job: Job) -> list[str]:
     return [node.name for node in job.graph().nodes]
 
 
-def test_names_by_default_are_verbs_and_what_they_connect_to() -> None:
+def test_default_names_are_those_of_verbs_and_connectors() -> None:
     job = Job("names")
     stream = bids(job)
     stream.filter(col("auction") > 1).filter(col("auction") > 2).map(label).sink(Nowhere("hot auctions"))
     assert names(job) == ["source-rows", "filter", "filter-2", "map", "sink-hot-auctions"]
 
 
-def test_named_gives_the_stable_name() -> None:
+def test_named_sets_the_stable_name() -> None:
     job = Job("names")
     job.source(Rows(Bid)).named("bids").map(label).named("label").sink(Nowhere()).named("out")
     assert names(job) == ["bids", "label", "out"]
 
 
-def test_a_name_twice_is_refused() -> None:
+def test_a_duplicate_name_is_refused() -> None:
     stream = bids().named("x")
     with pytest.raises(GraphError, match=r"'x' is the name of the source at .*; names are unique"):
         stream.map(label).named("x")
@@ -275,7 +275,7 @@ def test_a_second_unnamed_stateful_operator_is_refused() -> None:
         job.graph()
 
 
-def test_a_sink_with_the_name_that_an_operator_has_by_default_is_told_from_it() -> None:
+def test_a_sink_with_the_default_name_of_an_operator_is_refused() -> None:
     job = Job("names")
     bids(job).distinct("auction").sink(Nowhere()).named("distinct")
     with pytest.raises(
@@ -284,7 +284,7 @@ def test_a_sink_with_the_name_that_an_operator_has_by_default_is_told_from_it() 
         job.graph()
 
 
-def test_two_unnamed_sinks_of_a_kind_are_refused() -> None:
+def test_two_unnamed_sinks_of_one_kind_are_refused() -> None:
     job = Job("names")
     stream = bids(job)
     stream.sink(Nowhere())
@@ -328,13 +328,13 @@ def test_a_replacement_that_does_not_fit_is_refused(replacements: dict[str, Any]
         job.with_connectors(replacements)
 
 
-def test_a_source_that_knows_its_class_hands_it_on() -> None:
+def test_rows_have_the_class_of_their_source() -> None:
     job = Job("known")
     job.source(MemorySource([Named(1, "x")])).filter(lambda row: row.label == "x").sink(Nowhere("out"))
     assert job.record_of("out") is Named
 
 
-def test_row_classes_may_have_instants() -> None:
+def test_classes_of_rows_may_have_instants() -> None:
     class Seen(Record):
         at: Instant
 

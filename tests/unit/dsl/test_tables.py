@@ -1,4 +1,4 @@
-"""Tables in a job: what their rows are known by, what may be made of them, and what is refused."""
+"""Tables in a job: the keys of their rows, what can be made from them, and what is refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def highest(job: Job | None = None) -> Table[Any]:
     return bids(job).key_by("auction").aggregate(top=col("price").max())
 
 
-def test_of_several_rows_each_is_known_by_its_rank() -> None:
+def test_rows_of_a_top_n_have_the_key_and_their_rank_as_keys() -> None:
     table = bids().key_by("auction").top(3, by=[col("price").desc(), "at"])
     assert table.keys == ("auction", "rank_number")
     assert table.schema.names == [*Bid.schema().names, "rank_number"]
@@ -31,24 +31,24 @@ def test_of_several_rows_each_is_known_by_its_rank() -> None:
     assert (filled.keys, filled.schema) == (("auction", "place"), Ranked.schema())
 
 
-def test_the_only_row_of_a_key_needs_no_rank() -> None:
+def test_a_top_1_has_no_rank() -> None:
     table = bids().key_by("auction").top(1, by="at", into=Bid)
     assert (table.keys, table.schema) == (("auction",), Bid.schema())
     assert bids().key_by("auction").top(1, by="at").schema.names == Bid.schema().names
 
 
-def test_of_all_rows_the_first_are_known_by_their_rank_alone() -> None:
+def test_rows_of_a_top_n_of_all_rows_have_their_rank_as_key() -> None:
     assert bids().top(3, by=col("price").desc()).keys == ("rank_number",)
 
 
-def test_only_what_comes_once_has_an_event_time() -> None:
+def test_only_changes_that_come_once_have_an_event_time() -> None:
     keyed = bids().key_by("auction")
     keyed.top(1, by="price").changes("change").window(tumbling("1s")).aggregate(n=count())
     with pytest.raises(GraphError, match="has no event time"):
         bids().key_by("auction").top(2, by="price").changes("change").window(tumbling("1s")).aggregate(n=count())
 
 
-def test_rows_may_be_ordered_by_what_is_computed() -> None:
+def test_rows_may_be_ordered_by_an_expression() -> None:
     job = Job("computed")
     table = bids(job).key_by("auction").top(1, by=(col("price") * 2).desc(), into=Bid)
     table.at_end().sink(Nowhere())
@@ -64,7 +64,7 @@ def test_a_table_of_a_table_takes_its_differences() -> None:
     assert (tops.mode, tops.weighted, means.mode, means.weighted) == ("deltas", False, "changes", True)
 
 
-def test_a_filtered_aggregate_is_null_where_nothing_passes() -> None:
+def test_a_filtered_aggregate_is_null_where_no_row_passes() -> None:
     made = bids().key_by("auction").aggregate(
         low=count().where(col("price") < 5), top=col("price").max().where(col("bidder") == 1),
         bidders=col("bidder").count_distinct(), average=col("bidder").mean(whole=True)
@@ -106,13 +106,13 @@ def _joined_changes() -> Any:
     return rows.join(table.changes(), on="auction", within=forever())
 
 
-def test_changes_that_say_what_happened_are_rows_like_any() -> None:
+def test_changes_with_their_kind_are_ordinary_rows() -> None:
     changes = highest().changes(kind="change")
     assert changes.schema.names == ["auction", "top", "change"]
     assert changes.key_by("change").aggregate(n=count()).schema.names == ["change", "n"]
 
 
-def test_a_top_of_a_table_takes_back_what_leaves_its_group() -> None:
+def test_a_top_n_of_a_table_retracts_rows_that_leave_it() -> None:
     job = Job("twice")
     tops = bids(job).key_by("auction", "bidder").aggregate(top=col("price").max()).named("tops")
     best = tops.key_by("bidder").top(3, by=col("top").desc()).named("best")
@@ -175,14 +175,14 @@ class Wrong(Record):
         ),
     ],
 )
-def test_a_table_that_cannot_be_is_refused(write: Callable[[], Any], message: str) -> None:
+def test_an_impossible_table_is_refused(write: Callable[[], Any], message: str) -> None:
     with pytest.raises(GraphError) as caught:
         write()
     assert message in str(caught.value)
     assert "test_tables.py:" in str(caught.value)
 
 
-def test_a_table_is_used_in_one_way() -> None:
+def test_a_table_can_be_used_in_only_one_way() -> None:
     table = highest()
     table.aggregate(n=count())
     with pytest.raises(GraphError, match="this table is aggregated already; write it twice"):

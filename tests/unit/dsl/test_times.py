@@ -1,4 +1,4 @@
-"""Times in jobs: what expressions make of datetimes, where event time can be assigned, and which types windows give."""
+"""Times in jobs: expressions of datetimes, where event time can be assigned, and the types of window bounds."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ROWS = pa.record_batch(
 
 
 def first(expr: Expr) -> tuple[Any, pa.DataType]:
-    """The value of the first row; the second row is null everywhere, and so is what is made of it."""
+    """The value of the first row; the second row is null everywhere, and so is its result."""
     compiled = pickle.loads(pickle.dumps(expr.node.compile(ROWS.schema, "op")))
     result = compiled(ROWS)
     assert result.type == compiled.type == expr.node.field("x", ROWS.schema).type
@@ -69,7 +69,7 @@ def test_every_column_of_times_is_compared_with_datetimes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["us", "ns", "local", "instant"])
-def test_every_column_of_times_is_written_and_cast(name: str) -> None:
+def test_every_column_of_times_can_be_formatted_and_cast(name: str) -> None:
     assert first(col(name).strftime("%d.%m. %H:%M:%S")) == ("31.01. 12:00:00", pa.string())
     assert first(col(name).hour()) == (12, pa.int64())
     assert first(col(name).cast(Instant)) == (int(NOON.timestamp()) * 1_000_000, pa.int64())
@@ -77,7 +77,7 @@ def test_every_column_of_times_is_written_and_cast(name: str) -> None:
     assert first((col(name) + MINUTE).cast(datetime)) == (NOON + MINUTE, MOMENT)
 
 
-def test_a_plain_time_takes_the_unit_of_the_column_that_it_stands_for() -> None:
+def test_a_datetime_in_a_branch_gets_the_unit_of_the_column_beside_it() -> None:
     for name in ("us", "ns", "local", "instant"):
         filled = when(col("number") == 3).then(NOON).otherwise(col(name)).node.bind(ROWS.schema)
         assert filled.type == ROWS.schema.field(name).type
@@ -108,11 +108,13 @@ def test_a_plain_time_takes_the_unit_of_the_column_that_it_stands_for() -> None:
         (col("zoned").strptime("%d.%m.%Y %H:%M:%S.%f %z"), NOON + timedelta(milliseconds=250), MOMENT),
     ],
 )
-def test_times_are_computed_with(expr: Expr, expected: object, type_: pa.DataType) -> None:
+def test_arithmetic_with_times_has_the_expected_values_and_types(
+    expr: Expr, expected: object, type_: pa.DataType
+) -> None:
     assert first(expr) == (expected, type_)
 
 
-def test_a_plain_time_is_a_column_of_times() -> None:
+def test_a_literal_time_is_a_column_of_times() -> None:
     assert lit(NOON).node.bind(ROWS.schema).type == MOMENT
     assert lit(MINUTE).node.bind(ROWS.schema).type == DURATION
     assert lit(date(2026, 1, 31)).node.bind(ROWS.schema).type == pa.date32()
@@ -129,12 +131,12 @@ def test_a_plain_time_is_a_column_of_times() -> None:
         (col("took").hour(), "took is duration"),
     ],
 )
-def test_what_does_not_go_with_times_is_refused(expr: Expr, message: str) -> None:
+def test_impossible_operations_with_times_are_refused(expr: Expr, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         expr.node.bind(ROWS.schema)
 
 
-def test_text_that_is_no_time_is_an_error_naming_it_or_null() -> None:
+def test_text_that_is_no_time_is_an_error_that_quotes_it_or_null() -> None:
     compiled = col("text").strptime("%Y-%m-%d").node.compile(ROWS.schema, "read")
     with pytest.raises(UserCodeError, match=r"'read'.*'31/01/2026 12:00' is no time of the form '%Y-%m-%d', at row"):
         compiled(ROWS)
@@ -157,7 +159,7 @@ def test_text_that_is_no_time_is_an_error_naming_it_or_null() -> None:
         ("2026-01-31 +0130", "%Y-%m-%d %z"),
     ],
 )
-def test_a_pattern_means_what_it_means_to_python(text: str, pattern: str) -> None:
+def test_a_pattern_has_the_same_meaning_as_in_python(text: str, pattern: str) -> None:
     wanted = datetime.strptime(text, pattern)
     wanted = wanted.replace(tzinfo=UTC) if wanted.tzinfo is None else wanted
     rows = pa.RecordBatch.from_pydict({"text": [text, None]})
@@ -175,7 +177,7 @@ def test_a_pattern_means_what_it_means_to_python(text: str, pattern: str) -> Non
         ("%Y-%m-%d %I:%M", "%I needs %p"),
     ],
 )
-def test_a_pattern_that_cannot_be_read_is_refused_when_it_is_written(pattern: str, message: str) -> None:
+def test_an_impossible_pattern_is_refused_when_it_is_written(pattern: str, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         col("text").strptime(pattern)
 
@@ -224,14 +226,14 @@ def joined(timed: Stream[Any]) -> Stream[Any]:
         (lambda s: s.iterate(lambda r: (r, r.with_event_time("at"))), "it stands in the loop at"),
     ],
 )  # fmt: skip
-def test_event_time_is_not_assigned_where_it_cannot_be(write: Callable[[Stream[Any]], Any], message: str) -> None:
+def test_an_impossible_assignment_of_event_time_is_refused(write: Callable[[Stream[Any]], Any], message: str) -> None:
     with pytest.raises(GraphError) as caught:
         write(lines())
     assert message in str(caught.value)
     assert "tests/unit/dsl/test_times.py:" in str(caught.value)
 
 
-def test_event_time_that_was_assigned_goes_with_the_column() -> None:
+def test_assigned_event_time_follows_its_column() -> None:
     named = lines().with_event_time("at").select("id", then="at")
     windows = named.key_by("id").window(session("1s")).aggregate(n=count())
     assert windows.schema.field("window_end").type == MOMENT
@@ -250,14 +252,14 @@ class Bounded(Record):
 
 
 @pytest.mark.parametrize("column", ["at", "old"])
-def test_bounds_of_windows_are_as_declared_or_as_the_event_time(column: str) -> None:
+def test_bounds_of_windows_have_the_declared_type_or_that_of_the_event_time(column: str) -> None:
     window = lines(event_time=column).window(tumbling("1s"))
     assert window.aggregate(Stamped, n=count()).schema.field("window_end").type == pa.int64()
     assert window.aggregate(Bounded, n=count()).schema.field("window_end").type == MOMENT
     assert window.aggregate(n=count()).schema.field("window_start").type == (MOMENT if column == "at" else pa.int64())
 
 
-def test_a_function_may_be_given_datetimes_of_another_unit() -> None:
+def test_a_function_gets_datetimes_from_columns_of_other_units() -> None:
     stream = Job("units").source(MemorySource(pa.table({"at": ROWS.column("ns").drop_null()})))
     assert stream.map(doubled).schema == At.schema()
 

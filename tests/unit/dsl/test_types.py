@@ -1,4 +1,5 @@
-"""What type checkers say of a job: rows are known from the source on, and what is wrong is found before it runs.
+"""Type checkers on a job: the types of rows are known from the source on, and errors are found before it runs. A
+comment in the job is mypy's message for the line; pyright's follows after a bar if it differs.
 
 A comment in the job is what mypy says of the line; where pyright has another word for it, that stands behind a bar.
 """
@@ -102,7 +103,7 @@ job.start(runtime="local").stopp()  # "JobHandle" has no attribute "stopp" | "st
 """
 
 
-def test_what_is_wrong_in_a_job_is_found_by_mypy(tmp_path: Path) -> None:
+def test_mypy_finds_the_errors_in_a_job(tmp_path: Path) -> None:
     (tmp_path / "typed.py").write_text(JOB)
     command = [sys.executable, "-m", "mypy", "--strict", "--hide-error-context", str(tmp_path / "typed.py")]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
@@ -112,7 +113,7 @@ def test_what_is_wrong_in_a_job_is_found_by_mypy(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_wrong_in_a_job_is_found_by_pyright(tmp_path: Path) -> None:
+def test_pyright_finds_the_errors_in_a_job(tmp_path: Path) -> None:
     (tmp_path / "typed.py").write_text(JOB)
     command = [sys.executable, "-m", "pyright", "--outputjson", str(tmp_path / "typed.py")]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
@@ -125,7 +126,7 @@ def compare(found: dict[int, str], checker: int) -> None:
     for number, line in enumerate(JOB.splitlines(), 1):
         _, marked, expected = line.partition("  # ")
         said = found.pop(number, "")
-        assert bool(marked) == bool(said), f"{line}: {said or 'nothing is said'}"
+        assert bool(marked) == bool(said), f"{line}: {said or 'no error'}"
         words = expected.split(" | ")
         assert words[min(checker, len(words) - 1)] in said, f"{line}: {said}"
     assert not found

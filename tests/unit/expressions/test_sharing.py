@@ -1,4 +1,4 @@
-"""Common parts of expressions are computed once, and only what is the same is taken for the same."""
+"""Common parts of expressions are computed once, and only equal parts count as common."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def test_a_common_part_is_computed_once_for_each_batch(pickled: bool) -> None:
     assert CALLED == [3, 2, 3, 2], "a branch has rows of its own: they are other rows"
 
 
-def test_parts_of_what_is_common_are_computed_with_it() -> None:
+def test_parts_of_a_common_part_are_computed_with_it() -> None:
     common = apply(noted, "a", returns=int)
     longer = common * 2 + 1
     assert projected(longer, longer, common) == [[5, 7, 9], [5, 7, 9], [2, 3, 4]]
     assert CALLED == [3]
 
 
-def test_what_only_looks_the_same_is_not() -> None:
+def test_different_parts_with_similar_text_are_not_shared() -> None:
     first, second = (apply(lambda a, by=by: pc.add(a, by), "a", returns=int) for by in (1, 2))
     assert projected(first, second, col("a") + 1, col("a") + 1.0, (col("a") + 1) == (col("a") + 1.0)) == [
         [2, 3, 4],
@@ -77,13 +77,13 @@ def test_what_only_looks_the_same_is_not() -> None:
     ]
 
 
-def test_a_failure_names_the_row_and_is_not_remembered() -> None:
+def test_a_failure_names_the_row_and_is_not_cached() -> None:
     ratio = col("a") // col("b")
     with pytest.raises(UserCodeError, match=r"\(a // b\).*row \{'a': 1, 'b': 0\}"):
         projected(ratio, ratio + 1)
 
 
-def test_nothing_in_common_needs_nothing() -> None:
+def test_expressions_without_a_common_part_share_nothing() -> None:
     assert compiled([("a", col("a").node), ("b", (col("a") + 1).node)], ROWS.schema, "op")[1] is None
 
 
@@ -104,7 +104,7 @@ class Rates:
 
 
 @pytest.mark.parametrize("function", [lambda rates: rates, lambda rates: rates.look, partial])
-def test_functions_that_only_look_alike_are_not_one(function: Any) -> None:
+def test_functions_with_the_same_text_are_not_shared(function: Any) -> None:
     first, second = (apply(function(Rates(rate)), "a", returns=int) for rate in (1, 10))
     assert repr(first.node) == repr(second.node)
     assert projected(first + 1, second + 1) == [[2, 3, 4], [11, 21, 31]]

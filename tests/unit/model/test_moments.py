@@ -1,4 +1,4 @@
-"""Times in rows: which Python values fit which columns, and what comes back."""
+"""Times in rows: which Python values fit which columns, and how they are read back."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_times_have_columns_of_their_own() -> None:
     assert schema.field("until").nullable
 
 
-def test_rows_with_times_come_back_as_they_were() -> None:
+def test_rows_with_times_survive_columns() -> None:
     rows = [ROW, Timed(NOON, date(1, 1, 1), timedelta(days=9_999), [], NOON)]
     assert next(decode(encode(rows, Timed.schema()), Timed)) == rows
     (row,) = next(decode(encode([ROW], Timed.schema()), record_type(Timed.schema())))
@@ -90,7 +90,7 @@ def test_a_value_that_is_no_such_time_is_refused_by_name(change: dict[str, Any],
 
 
 @pytest.mark.parametrize("type_", [pa.timestamp("s"), pa.timestamp("ms", "Europe/Berlin"), pa.timestamp("ns", "UTC")])
-def test_rows_are_given_datetimes_of_columns_of_every_unit(type_: pa.DataType) -> None:
+def test_columns_of_every_unit_become_datetimes_in_rows(type_: pa.DataType) -> None:
     column: Any = pa.array([1_769_860_800, None], pa.timestamp("s")).cast(type_)
     rows = pa.record_batch({"at": column})
     assert next(decode(rows, Maybe)) == [Maybe(NOON.replace(microsecond=0)), Maybe(None)]
@@ -100,27 +100,27 @@ class Maybe(Record):
     at: datetime | None
 
 
-def test_what_is_finer_than_a_microsecond_is_cut_off() -> None:
+def test_digits_below_a_microsecond_are_cut_off() -> None:
     rows = pa.record_batch({"at": pa.array([-1, 1_999], pa.timestamp("ns", "UTC"))})
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     micro = timedelta(microseconds=1)
     assert next(decode(rows, Maybe)) == [Maybe(epoch - micro), Maybe(epoch + micro)]
 
 
-def test_a_time_that_no_datetime_can_be_is_an_error_about_the_unit() -> None:
+def test_a_number_that_no_datetime_can_hold_is_an_error_that_mentions_the_unit() -> None:
     rows = pa.record_batch({"at": pa.array([1_700_000_000_000_000_000], pa.timestamp("us", "UTC"))})
     with pytest.raises(UserCodeError, match=r"1700000000000000000 microseconds since 1970 are no datetime.*the unit"):
         next(decode(rows, Maybe))
 
 
-def test_the_format_of_a_column_is_part_of_its_field_and_not_of_its_type() -> None:
+def test_the_format_of_a_column_belongs_to_its_field_and_not_to_its_type() -> None:
     schema = Written.schema()
     assert [epoch_unit(field) for field in schema] == ["ms", "s", None]
     assert {field.type for field in schema} == {pa.timestamp("us", "UTC")}
     assert schema.field("until").nullable
 
 
-def test_a_format_that_says_nothing_is_refused() -> None:
+def test_a_format_without_effect_is_refused() -> None:
     with pytest.raises(GraphError, match=r"Odd.n: Epoch\(unit='ms'\) is for datetime; the column is int64"):
         Odd.schema()
     with pytest.raises(GraphError, match="written in one way"):

@@ -1,4 +1,4 @@
-"""Records are schemas; rows survive the way into columns and back; what does not fit is named."""
+"""Records are schemas; rows survive columns; values that do not fit are named."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def back(rows: list[Any], record: type[Record]) -> list[Record]:
     return [row for part in decode(encode(rows, record.schema()), record) for row in part]
 
 
-def test_annotations_are_the_schema() -> None:
+def test_annotations_define_the_schema() -> None:
     assert list(Bid.schema()) == [
         pa.field("auction", pa.int64(), nullable=False),
         pa.field("price", pa.decimal128(18, 2), nullable=False),
@@ -113,7 +113,7 @@ def test_dictionary_columns_and_slices_of_batches_are_decoded() -> None:
     assert [tuple(getattr(r, "text") for r in part) for part in decode(batch, row)] == [("b", "a")]  # noqa: B009
 
 
-def test_a_schema_makes_a_record_with_its_very_types() -> None:
+def test_a_schema_becomes_a_record_with_exactly_its_types() -> None:
     fields: list[pa.Field[Any]] = [pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.decimal128(38, 4))]
     schema = pa.schema(fields)
     row: Any = record_type(schema)
@@ -156,7 +156,7 @@ def test_a_value_of_another_type_is_an_error_naming_row_and_field(wrong: dict[st
         (pa.list_(pa.int64()), "'1.5' (str) where list<item: int64> is declared"),
     ],
 )
-def test_an_arrow_type_is_named_where_it_says_more_than_the_python_type(type_: pa.DataType, told: str) -> None:
+def test_the_arrow_type_is_named_where_it_is_more_precise(type_: pa.DataType, told: str) -> None:
     with pytest.raises(FieldError) as raised:
         encode([{"a": "1.5"}], pa.schema([pa.field("a", type_)]))
     assert told in str(raised.value)
@@ -169,7 +169,7 @@ def test_a_row_that_is_no_row_or_lacks_a_field_is_an_error() -> None:
         encode([Priced(Decimal(1), Decimal(1), 1)], Bid.schema())
 
 
-def test_what_loses_nothing_is_converted_and_money_is_rounded_half_to_even() -> None:
+def test_exact_values_are_converted_and_money_is_rounded_half_to_even() -> None:
     class Loose(Record):
         count: int
         rate: float
@@ -181,7 +181,7 @@ def test_what_loses_nothing_is_converted_and_money_is_rounded_half_to_even() -> 
     assert back([Loose(3, 2, Decimal("1.235"))], Loose) == [Loose(3, 2.0, Decimal("1.24"))]
 
 
-def test_values_of_numpy_are_what_python_has_for_them() -> None:
+def test_values_of_numpy_become_those_of_python() -> None:
     class Every(Record):
         count: int
         rate: float
@@ -207,7 +207,7 @@ def test_values_of_numpy_are_what_python_has_for_them() -> None:
     assert back([given], Every) == [plain]
 
 
-def test_a_time_that_is_none_to_pandas_is_null() -> None:
+def test_a_missing_time_of_pandas_is_null() -> None:
     class Order(Record):
         at: datetime.datetime | None
         placed: Instant | None
@@ -263,12 +263,12 @@ everything = st.builds(
 
 
 @given(st.lists(everything, max_size=5))
-def test_rows_survive_the_way_into_columns_and_back(rows: list[Everything]) -> None:
+def test_rows_survive_columns(rows: list[Everything]) -> None:
     assert back(rows, Everything) == rows
 
 
 @pytest.mark.parametrize("wrong", [int, 3, "Row", {"a": int}])
-def test_what_declares_no_rows_is_said(wrong: Any) -> None:
+def test_a_value_that_declares_no_rows_is_refused(wrong: Any) -> None:
     with pytest.raises(GraphError, match="declares no rows: give a Record class or a pyarrow schema"):
         schema_of(wrong)
 
@@ -286,7 +286,7 @@ class Listing(Record):
 
 
 @pytest.mark.parametrize(("record", "unit", "inner"), [(Holding, "ms", "at"), (Listing, "s", "item")])
-def test_only_columns_are_written_as_numbers(record: type[Record], unit: str, inner: str) -> None:
+def test_an_epoch_format_within_a_column_is_refused(record: type[Record], unit: str, inner: str) -> None:
     said = rf"{record.__name__}\.\w+: Epoch\('{unit}'\) is for columns, not for '{inner}' within one: declare an int"
     with pytest.raises(GraphError, match=said):
         record.schema()
@@ -336,14 +336,14 @@ NESTED = {
         ({"pair": [1]}, "'pair' is [1] (list) where fixed_size_list"),
     ],
 )
-def test_a_value_within_a_field_is_checked_and_named_by_its_path(wrong: dict[str, Any], told: str) -> None:
+def test_a_nested_value_is_checked_and_named_by_its_path(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(FieldError, match=re.escape(told)) as caught:
         encode([NESTED, {**NESTED, "many": None, "pair": None}, NESTED | wrong], Nested.schema())
 
     assert caught.value.row == 2
 
 
-def test_a_value_within_a_field_is_converted_as_a_field_is() -> None:
+def test_a_nested_value_is_converted_like_a_field() -> None:
     class Within(Record):
         prices: list[Money]
         rates: list[float]

@@ -40,7 +40,7 @@ def test_an_event_is_frozen_and_its_fields_are_plain_values(kind: type[Coordinat
         assert types(hint) <= PLAIN, name
 
 
-def test_counters_have_no_mappings_but_those_whose_keys_are_data() -> None:
+def test_counters_have_no_mappings_except_those_whose_keys_are_data() -> None:
     assert ProcessCounters.__struct_config__.frozen
     hints = get_type_hints(ProcessCounters)
     assert {name for name, hint in hints.items() if not types(hint) <= PLAIN} == {"counts", "latency", "event_times"}
@@ -50,7 +50,7 @@ def test_counters_have_no_mappings_but_those_whose_keys_are_data() -> None:
 
 
 @pytest.mark.parametrize("counters", [ProcessCounters(), COUNTERS])
-def test_counters_arrive_as_they_were_sent(counters: ProcessCounters) -> None:
+def test_counters_survive_the_wire(counters: ProcessCounters) -> None:
     pong = Pong(3, 9, counters)
     assert decode_to_coordinator(encode(pong)) == pong
 
@@ -83,7 +83,7 @@ def test_an_answer_that_is_cut_off_is_refused() -> None:
             decode_to_coordinator(sent[:length])
 
 
-def test_an_answer_with_a_wrong_bit_raises_nothing_but_codec_errors() -> None:
+def test_an_answer_with_a_wrong_bit_raises_only_codec_errors() -> None:
     sent, refused = encode(Pong(3, 9, COUNTERS)), 0
     for bit in range(8 * len(sent)):
         wrong = bytearray(sent)

@@ -20,7 +20,7 @@ def test_a_plan_is_read_without_comments_and_blank_lines(tmp_path: Path) -> None
     assert read_plan(tmp_path / "plan") == ["join[0]@3s", "2 any@10s"]
 
 
-def test_any_is_drawn_by_the_seed_and_at_once_means_different_tasks() -> None:
+def test_any_is_drawn_from_the_seed_and_simultaneous_kills_have_different_tasks() -> None:
     orders = ["join[0]@3s", "any@5s", "4 any@10s"]
     kills = drawn(orders, TASKS, seed=3)
     assert kills == drawn(orders, list(reversed(TASKS)), seed=3)
@@ -39,20 +39,20 @@ def test_any_is_drawn_by_the_seed_and_at_once_means_different_tasks() -> None:
         ("join", "is no kill"),
     ],
 )
-def test_what_cannot_fail_is_refused(order: str, said: str) -> None:
+def test_impossible_failures_are_refused(order: str, said: str) -> None:
     with pytest.raises(SettingError, match=said):
         drawn([order], TASKS, seed=0)
 
 
 @pytest.mark.parametrize("content", [None, "", "# nothing\n"])
-def test_a_plan_that_orders_nothing_is_refused(content: str | None, tmp_path: Path) -> None:
+def test_a_plan_without_kills_is_refused(content: str | None, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "plan").write_text(content)
     with pytest.raises(SettingError, match="--failures"):
         read_plan(tmp_path / "plan")
 
 
-def test_a_query_fails_at_the_tasks_that_it_has() -> None:
+def test_kills_name_the_tasks_of_the_query() -> None:
     settings = with_failures(["3 any@2s"], "q8", resolve({"parallelism": 1, "kills": ["join[0]@1s"]}))
     assert str(settings.kills[0]) == "join[0]@1s"
     assert {kill.operator for kill in settings.kills} == {"source-nexmark", "sellers", "join"}

@@ -26,7 +26,7 @@ BLOCK_EVENTS = OFFICIAL.block_events
 GENERATOR = Generator(seed=7)
 
 
-def test_of_fifty_events_one_is_a_person_three_are_auctions_the_rest_bids() -> None:
+def test_of_50_events_one_is_a_person_three_are_auctions_and_the_rest_bids() -> None:
     assert GENERATOR.counts(50) == (1, 3, 46)
     assert [rows.num_rows for rows in GENERATOR.block(3)] == [1_000, 3_000, 46_000]
     kinds = [
@@ -36,7 +36,7 @@ def test_of_fifty_events_one_is_a_person_three_are_auctions_the_rest_bids() -> N
     assert kinds == [(1, 0, 0)] + [(0, 1, 0)] * 3 + [(0, 0, 1)] * 46
 
 
-def test_every_column_of_the_schema_is_there_and_no_value_is_missing() -> None:
+def test_every_column_of_the_schema_is_present_and_no_value_is_missing() -> None:
     block = GENERATOR.block(0)
     assert [rows.schema for rows in block] == [PERSON, AUCTION, BID]
     for rows in block:
@@ -44,7 +44,7 @@ def test_every_column_of_the_schema_is_there_and_no_value_is_missing() -> None:
         assert all(column.null_count == 0 for column in rows.columns)
 
 
-def test_ids_count_on_from_block_to_block_beginning_at_1000() -> None:
+def test_ids_are_consecutive_over_blocks_and_begin_at_1000() -> None:
     blocks = [GENERATOR.block(n) for n in range(2)]
     assert [i for b in blocks for i in b.person["id"].to_pylist()] == list(range(1_000, 3_000))
     assert [i for b in blocks for i in b.auction["id"].to_pylist()] == list(range(1_000, 7_000))
@@ -60,7 +60,7 @@ def test_event_n_happens_n_over_event_rate_seconds_after_the_base_time() -> None
 
 @settings(max_examples=30, deadline=None)
 @given(start=st.integers(0, 2 * BLOCK_EVENTS), size=st.integers(0, BLOCK_EVENTS + 100), at=st.integers(0, 1_000_000))
-def test_a_range_is_the_same_whole_or_in_two_pieces(start: int, size: int, at: int) -> None:
+def test_a_range_has_the_same_events_whole_or_in_two_pieces(start: int, size: int, at: int) -> None:
     stop, cut = start + size, start + at % (size + 1)
     whole = _joined(GENERATOR, (start, stop))
     assert whole == _joined(Generator(seed=7), (start, cut), (cut, stop))
@@ -154,8 +154,8 @@ def test_folders_of_pages_have_underscores_and_pages_name_their_channel_by_its_r
     assert any(" " in address for address in _texts(GENERATOR, "email_address"))
 
 
-def test_the_filling_has_small_letters_and_in_half_of_the_sixes_what_lies_below_them() -> None:
-    """Which is what q14 counts: a ``c`` is one letter of 52."""
+def test_the_extra_text_has_the_official_distribution_of_letters() -> None:
+    """q14 counts a ``c``, which is one letter of 52."""
     text = "".join(map(str, GENERATOR.block(1).bid["extra"]))
     assert {min(text), max(text)} == {"H", "z"}
     assert text.count("c") / len(text) == pytest.approx(1 / 52, rel=0.05)

@@ -1,4 +1,4 @@
-"""A matrix of runs: every combination once, and a second start goes on where the first stopped."""
+"""A matrix of runs: every combination once, and a second start continues where the first stopped."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_second_start_runs_only_what_is_missing_or_has_failed(
     assert ran == ["q1", "q2"]
 
 
-def test_a_run_that_fails_is_told_and_the_others_go_on(
+def test_a_run_that_fails_is_reported_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cell_runs, "attempted", lambda *_: {"error": "CapacityError: the in-flight log is full"})
@@ -75,7 +75,7 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(
         (["--queries", "q0", "--mst"], "leave --rate and --events away"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_runs(
+def test_impossible_options_are_refused_before_anything_runs(
     arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert matrix(tmp_path / "m", *arguments) in (1, 2)
@@ -84,7 +84,7 @@ def test_what_cannot_be_is_refused_before_anything_runs(
     assert not (tmp_path / "m").exists()
 
 
-def test_a_folder_of_other_runs_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_of_runs_with_other_terms_is_refused(tmp_path: Path) -> None:
     MatrixResults(tmp_path, {"events": 5})
     with pytest.raises(SettingError, match=r"events \(5, now 6\)"):
         MatrixResults(tmp_path, {"events": 6})
@@ -97,6 +97,6 @@ def test_a_result_that_is_damaged_is_named(tmp_path: Path) -> None:
         results.done(FULL)
 
 
-def test_a_querys_cells_are_together() -> None:
+def test_the_cells_of_a_query_are_together() -> None:
     names = [cell.query for cell in cells(["q0", "q1"], ["1", "2"], ["full"], ["exactly-once"])]
     assert names == ["q0", "q0", "q1", "q1"]

@@ -1,4 +1,4 @@
-"""Options of the generator: the defaults are what they always were, and each changes what it says."""
+"""Options of the generator: the defaults never change, and each option has its effect."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHUFFLED = Model(out_of_order_group=100)
         (Generator(seed=7, event_rate=1_000), 3, ["c82053e42ec004ff", "061a1c5919548e28", "c981c55bb594e09a"]),
     ],
 )
-def test_events_stay_what_they_are(generator: Generator, block: int, digests: list[str]) -> None:
+def test_events_of_the_default_model_never_change(generator: Generator, block: int, digests: list[str]) -> None:
     assert [_digest(rows) for rows in generator.block(block)] == digests
 
 
@@ -49,7 +49,7 @@ def _digest(rows: pa.RecordBatch) -> str:
     return digest.hexdigest()
 
 
-def test_proportions_say_how_many_of_each_kind_a_cycle_has() -> None:
+def test_proportions_define_how_many_of_each_kind_a_cycle_has() -> None:
     generator = Generator(model=Model(person_proportion=2, auction_proportion=1, bid_proportion=4))
     assert generator.model.block_events == 7 * 7_100
     assert [generator.counts(n) for n in range(8)] == [
@@ -62,7 +62,7 @@ def test_proportions_say_how_many_of_each_kind_a_cycle_has() -> None:
 
 
 @pytest.mark.parametrize(("ratio", "share"), [(1, 0.0), (2, 0.5), (3, 2 / 3), (8, 7 / 8)])
-def test_all_but_one_of_a_ratio_are_hot(ratio: int, share: float) -> None:
+def test_a_ratio_of_n_makes_all_but_one_nth_hot(ratio: int, share: float) -> None:
     block = Generator(model=Model(hot_auction_ratio=ratio, hot_bidder_ratio=ratio, hot_seller_ratio=ratio)).block(5)
     assert _share(_ints(block.bid, "auction") % 100 == 0) == pytest.approx(share + (1 - share) / 100, abs=0.01)
     assert _share(_ints(block.bid, "bidder") % 100 == 1) == pytest.approx(share + (1 - share) / 100, abs=0.01)
@@ -70,13 +70,13 @@ def test_all_but_one_of_a_ratio_are_hot(ratio: int, share: float) -> None:
 
 
 @pytest.mark.parametrize("skew", [0, 0.1, 0.3, 1.0])
-def test_skew_is_the_chance_to_be_hot_whatever_the_ratios(skew: float) -> None:
+def test_skew_is_the_share_of_hot_keys_at_any_ratios(skew: float) -> None:
     block = Generator(model=Model(skew=skew, hot_bidder_ratio=9)).block(5)
     assert _share(_ints(block.bid, "bidder") % 100 == 1) == pytest.approx(skew + (1 - skew) / 100, abs=0.01)
     assert _share(_ints(block.auction, "seller") % 100 == 0) == pytest.approx(skew + (1 - skew) / 100, abs=0.03)
 
 
-def test_people_and_auctions_at_a_time_bound_whom_bids_name() -> None:
+def test_active_people_and_open_auctions_bound_the_ids_in_bids() -> None:
     bid = Generator(model=Model(active_people=50, open_auctions=500)).block(3).bid
     cycle = 3_000 + np.arange(46_000) // 46
     above_bidder, above_auction = _ints(bid, "bidder") - (2_000 + cycle), _ints(bid, "auction") - (1_002 + cycle * 3)
@@ -92,23 +92,23 @@ def test_sizes_are_means(size: int) -> None:
     assert found == pytest.approx([size] * 3, rel=0.03)
 
 
-def test_what_is_too_small_for_its_columns_has_no_more() -> None:
+def test_rows_whose_size_is_below_that_of_their_columns_have_no_extra_text() -> None:
     block = Generator(model=Model(person_bytes=1, auction_bytes=1, bid_bytes=1)).block(0)
     assert {extra for rows in block for extra in rows["extra"].to_pylist()} == {""}
 
 
-def test_events_change_places_within_groups_only() -> None:
+def test_events_change_places_only_within_groups() -> None:
     times = _times(Generator(event_rate=1_000_000, model=SHUFFLED), 100_000) - BASE_TIME_US
     assert [sorted(times[n : n + 100]) for n in range(0, 100_000, 100)] == np.arange(100_000).reshape(-1, 100).tolist()
     assert times[:4].tolist() == [0, 53, 6, 59]  # every position of a group holds 953 times its number, modulo 100
 
 
-def test_events_out_of_order_are_those_in_order() -> None:
+def test_a_shuffled_model_has_the_same_events_in_another_order() -> None:
     mixed, plain = (_tables(Generator(seed=4, model=model), (0, 60_000)) for model in (SHUFFLED, Model()))
     assert [table.sort_by("date_time").to_pylist() for table in mixed] == [table.to_pylist() for table in plain]
 
 
-def test_no_event_is_later_behind_another_than_the_source_says() -> None:
+def test_events_are_out_of_order_by_no_more_than_the_source_declares() -> None:
     for model in (SHUFFLED, Model(out_of_order_group=50, next_event_rate=100, rate_period_s=20)):
         source = NexmarkSource(events=20_000, event_rate=1_000, model=model)
         times = _times(source.generator, 20_000)
@@ -119,20 +119,20 @@ def test_no_event_is_later_behind_another_than_the_source_says() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(start=st.integers(0, 100_000), size=st.integers(0, 60_000), at=st.integers(0, 1_000_000))
-def test_a_range_of_mixed_events_is_the_same_whole_or_in_two_pieces(start: int, size: int, at: int) -> None:
+def test_a_range_of_shuffled_events_is_the_same_whole_or_in_two_pieces(start: int, size: int, at: int) -> None:
     generator, stop, cut = Generator(model=SHUFFLED), start + size, start + at % (size + 1)
     whole = _tables(generator, (start, stop))
     assert whole == _tables(Generator(model=SHUFFLED), (start, cut), (cut, stop))
     assert sum(table.num_rows for table in whole) == size
 
 
-def test_a_square_rate_goes_to_the_next_one_and_back() -> None:
+def test_a_square_rate_changes_to_the_next_one_and_back() -> None:
     times = _times(Generator(event_rate=1_000, model=Model(next_event_rate=4_000, rate_period_s=10)), 30_000)
     per_second = Counter(((times - BASE_TIME_US) // 1_000_000).tolist())
     assert [per_second[second] for second in range(12)] == [1_000] * 5 + [4_000] * 5 + [1_000] * 2
 
 
-def test_a_sine_rate_goes_there_in_ten_steps() -> None:
+def test_a_sine_rate_changes_in_ten_steps() -> None:
     model = Model(next_event_rate=3_000, rate_shape="sine", rate_period_s=10)
     times = _times(Generator(event_rate=1_000, model=model), 45_000)
     per_second = Counter(((times - BASE_TIME_US) // 1_000_000).tolist())
@@ -154,7 +154,7 @@ def test_an_auctions_mean_duration_follows_the_rate() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(rates=st.lists(st.integers(1, 5_000), min_size=1, max_size=10), number=st.integers(0, 200_000))
-def test_a_tempo_tells_times_of_numbers_and_numbers_of_times(rates: list[int], number: int) -> None:
+def test_a_tempo_converts_event_numbers_to_times_and_back(rates: list[int], number: int) -> None:
     tempo = Tempo(tuple(rates), step_s=3)
     (exact,) = tempo.times_us(np.array([number])).tolist()
     assert tempo.due_us(number) == pytest.approx(exact, abs=1)
@@ -172,7 +172,7 @@ def test_a_paced_source_keeps_the_shape_of_the_rate() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(events=st.integers(1, 300_000), most=st.integers(1, 9), group=st.sampled_from([1, 10, 100, 5_000]))
-def test_a_layout_deals_every_event_to_one_partition_and_counts_its_kinds(events: int, most: int, group: int) -> None:
+def test_a_layout_assigns_every_event_to_one_partition_and_counts_its_kinds(events: int, most: int, group: int) -> None:
     model = Model(out_of_order_group=group)
     layout, generator = Layout(events, most, model), Generator(model=model)
     dealt = [
@@ -187,7 +187,7 @@ def test_a_layout_deals_every_event_to_one_partition_and_counts_its_kinds(events
 
 
 @pytest.mark.parametrize("query", ["q3", "q5", "q8", "q11"])
-def test_queries_answer_right_on_events_out_of_order(query: str) -> None:
+def test_queries_have_the_right_answers_on_events_out_of_order(query: str) -> None:
     source = NexmarkSource(events=4_000, event_rate=100, partitions=2, model=Model(out_of_order_group=500, skew=0.2))
     sink = MemorySink()
     simulate_plan(plan(build(query, source, sink), parallelism=2), seed=1, kills=1)
@@ -207,7 +207,7 @@ def test_queries_answer_right_on_events_out_of_order(query: str) -> None:
         ({"out_of_order_group": 7}, "out_of_order_group is 7: events are made in blocks of 50000"),
     ],
 )
-def test_a_model_that_cannot_be_is_refused(wrong: dict[str, Any], said: str) -> None:
+def test_an_impossible_model_is_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingError, match=said):
         Model(**wrong)
 

@@ -38,7 +38,7 @@ def test_query_2_gives_bids_for_every_123rd_auction() -> None:
     assert oracle.expected("q2", NexmarkSource(events=10_000, event_rate=50)) == wanted
 
 
-def test_query_3_joins_an_auction_with_its_seller_whoever_comes_first() -> None:
+def test_query_3_joins_an_auction_with_its_seller_in_either_order() -> None:
     events = _events()
     people = {p["id"]: p for p in events.person.to_pylist()}
     wanted = []
@@ -145,12 +145,12 @@ def test_query_10_gives_every_bid_with_its_day_and_minute() -> None:
     assert {row[5:] for row in rows} == {("2023-11-14", "22:13")}
 
 
-def test_query_13_gives_every_bid_with_what_the_side_input_says_of_its_auction() -> None:
+def test_query_13_gives_every_bid_with_the_side_input_of_its_auction() -> None:
     rows = oracle.expected("q13", NexmarkSource(events=2_000, event_rate=50))
     assert [(*row[:4], row[4]) for row in rows] == [(*bid[:4], str(bid[0])) for bid in oracle.expected("q0", SOURCE)]
 
 
-def test_query_14_gives_bids_of_a_middling_price() -> None:
+def test_query_14_gives_bids_of_a_medium_price() -> None:
     rows = oracle.expected("q14", SOURCE)
     bids = [bid for bid in oracle.expected("q0", SOURCE) if 1_000_000_000 < 908 * bid[2] < 50_000_000_000]
     assert [(row[0], row[1], row[4], row[5]) for row in rows] == [(bid[0], bid[1], bid[3], bid[4]) for bid in bids]
@@ -216,7 +216,7 @@ def test_query_22_gives_the_folders_of_the_page() -> None:
     )
 
 
-def test_a_difference_is_told_in_one_line() -> None:
+def test_a_difference_is_described_in_one_line() -> None:
     assert oracle.difference([(1, 2), (1, 2), (3, 4)], [(3, 4), (1, 2), (1, 2)]) is None
     assert oracle.difference([(1, 2), (1, 2), (3, 4)], [(1, 2), (3, 4), (5, 6)]) == (
         "of 3 rows 1 missing (such as (1, 2)), 1 too many (such as (5, 6))"

@@ -46,12 +46,12 @@ class Kills:
 
 @pytest.mark.parametrize("parallelism", [1, 2])
 @pytest.mark.parametrize("query", [query for query in QUERIES if query != "q12"])
-def test_a_query_answers_as_the_independent_computation(query: str, parallelism: int) -> None:
+def test_a_query_has_the_answer_of_the_oracle(query: str, parallelism: int) -> None:
     assert oracle.difference(oracle.expected(query, SOURCE), _answers(query, parallelism)) is None
 
 
 @pytest.mark.parametrize("query", ["q3", "q4", "q5", "q6", "q8", "q9", "q11", "q16", "q19"])
-def test_a_query_answers_alike_when_tasks_are_killed_on_the_way(query: str) -> None:
+def test_a_query_has_the_same_answer_when_tasks_are_killed(query: str) -> None:
     wanted = oracle.expected(query, SOURCE)
     for seed in range(3):
         kills = Kills(seed)
@@ -64,13 +64,13 @@ def test_query_12_counts_every_bid_once_in_some_window() -> None:
         assert sum(row[1] for row in _answers("q12", 2, kills=kills)) == oracle.total_bids(SOURCE)
 
 
-def test_query_7_keeps_of_a_batch_the_highest_bids_of_each_window() -> None:
+def test_query_7_keeps_the_highest_bids_of_each_window_in_a_batch() -> None:
     columns = {"price": [5, 9, 9, 3, 7, 1], "date_time": [1, 2, 3, 10_000_000, 10_000_001, 35_000_000]}
     kept = not_outdone(pa.RecordBatch.from_pydict(columns))
     assert kept.to_pydict() == {"price": [9, 9, 7, 1], "date_time": [2, 3, 10_000_001, 35_000_000]}
 
 
-def test_a_chain_changes_prices_and_nothing_else() -> None:
+def test_a_chain_changes_only_prices() -> None:
     prices = sorted(row[2] for row in _answers("chain", 2))
     assert prices == sorted(row[2] + 5 for row in oracle.expected("q0", SOURCE))
 
@@ -83,7 +83,7 @@ def test_every_query_is_planned_with_only_the_columns_it_reads(query: str) -> No
     assert ("url" in read) == (query in ("q18", "q19", "q20", "q21", "q22", "wide_chain"))
 
 
-def test_a_query_that_there_is_not_is_refused_with_those_that_there_are() -> None:
+def test_an_unknown_query_is_refused_with_the_known_ones() -> None:
     with pytest.raises(SettingError, match="no Nexmark query 'q23': choose one of q0, q1"):
         build("q23", SOURCE, BlackholeSink())
 
@@ -107,5 +107,5 @@ def _answers(query: str, parallelism: int, seed: int = 0, kills: Kills | None = 
 
 @example(["abc", "", "ac", "", ""], 0)
 @given(st.lists(st.text("abcé", max_size=4)), st.integers(0, 3))
-def test_letters_are_counted_in_empty_texts_and_slices_too(texts: list[str], cut: int) -> None:
+def test_letters_are_counted_in_empty_texts_and_slices(texts: list[str], cut: int) -> None:
     assert count_c(pa.array(texts, pa.string()).slice(cut)).to_pylist() == [text.count("c") for text in texts[cut:]]

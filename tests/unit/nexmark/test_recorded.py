@@ -51,7 +51,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedEvents:
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 4])
-def test_files_are_read_as_the_generator_would_make_them(recorded: RecordedEvents, parallelism: int) -> None:
+def test_files_contain_the_events_of_the_generator(recorded: RecordedEvents, parallelism: int) -> None:
     for index in range(parallelism):
         wanted, found = (_drain(_reader(source, index, parallelism)) for source in (ORIGIN, recorded))
         assert [_without_checksum(read) for read in found] == [_without_checksum(read) for read in wanted]
@@ -68,7 +68,7 @@ def test_a_reader_continues_at_any_offset(recorded: RecordedEvents, read_rows: i
     assert {(r.partition, r.start): r for r in [*before, *after]} == {(r.partition, r.start): r for r in reads}
 
 
-def test_rereading_gives_the_same_rows_and_checksum_and_continues_behind_them(recorded: RecordedEvents) -> None:
+def test_rereading_gives_the_same_rows_and_checksum_and_continues_after_them(recorded: RecordedEvents) -> None:
     reads = _drain(_reader(recorded, read_rows=300))
     replacement = _reader(recorded, read_rows=64)
     assert [replacement.reread(read.partition, read.start, read.stop) for read in reads[:9]] == reads[:9]
@@ -90,7 +90,7 @@ def test_a_replay_at_a_rate_waits_for_its_schedule(recorded: RecordedEvents) -> 
     assert read_events == 9_321
 
 
-def test_only_files_that_are_asked_for_are_read(tmp_path: Path) -> None:
+def test_only_files_of_requested_columns_are_read(tmp_path: Path) -> None:
     recorded = write(tmp_path, ORIGIN)
     for path in (tmp_path / "person").iterdir():
         path.write_bytes(b"garbage")
@@ -101,7 +101,7 @@ def test_only_files_that_are_asked_for_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("query", ["q1", "q8", "q11"])
-def test_queries_answer_from_files_as_from_the_generator_with_tasks_killed(
+def test_queries_on_files_have_the_answers_of_the_generator_with_tasks_killed(
     recorded: RecordedEvents, query: str
 ) -> None:
     calm = simulate_plan(plan(build(query, recorded, MemorySink()), parallelism=2), seed=3, kills=0)
@@ -128,7 +128,7 @@ def test_a_folder_without_events_is_refused(tmp_path: Path) -> None:
         _ = RecordedEvents(str(tmp_path)).origin
 
 
-def test_files_that_are_not_whole_are_refused(tmp_path: Path) -> None:
+def test_incomplete_files_are_refused(tmp_path: Path) -> None:
     recorded = write(tmp_path, ORIGIN)
     first, second, third = sorted((tmp_path / "bid").iterdir())
     first.write_bytes(second.read_bytes())
@@ -139,7 +139,7 @@ def test_files_that_are_not_whole_are_refused(tmp_path: Path) -> None:
         _reader(recorded, 2, 3).poll(0)
 
 
-def test_a_description_says_all_that_there_is_to_say(tmp_path: Path) -> None:
+def test_a_description_contains_all_options(tmp_path: Path) -> None:
     write_description(tmp_path, ORIGIN)
     assert read_description(tmp_path) == ORIGIN
     assert source_of({name: str(value) for name, value in described(ORIGIN).items() if value is not None}) == ORIGIN
@@ -153,7 +153,7 @@ def test_a_description_says_all_that_there_is_to_say(tmp_path: Path) -> None:
         ({"events": "many"}, "an option of the events is wrong"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: dict[str, object], said: str) -> None:
+def test_impossible_options_are_refused(options: dict[str, object], said: str) -> None:
     with pytest.raises(SettingError, match=said):
         source_of(options)
 

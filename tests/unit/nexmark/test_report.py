@@ -1,4 +1,4 @@
-"""Reports: figures made of what a run tells."""
+"""Reports: figures from the events of a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.unit.observe.traces import measured, reading
 JOIN = TaskId("join", 1)
 
 
-def test_steady_state_leaves_out_deployment_warm_up_and_what_comes_after_the_last_read() -> None:
+def test_steady_state_excludes_deployment_warm_up_and_time_after_the_last_read() -> None:
     samples = [RateSample(5_000_000, 0), RateSample(6_000_000, 50)]
     samples += [RateSample(second * 1_000_000, (second - 6) * 1_000) for second in range(7, 17)]
     samples += [RateSample(30_000_000, 10_500)]
@@ -53,7 +53,7 @@ def test_a_run_that_read_everything_before_it_was_deployed_counts_from_its_start
     assert cpu_us_per_event(samples, deployed_us=900_000) == 9
 
 
-def test_a_run_that_was_not_seen_to_read_has_no_cpu_time_per_event() -> None:
+def test_a_run_without_observed_reads_has_no_cpu_time_per_event() -> None:
     samples = [RateSample(1_000_000, 500, 5_000), RateSample(1_500_000, 500, 9_500)]
     assert throughput(samples, deployed_us=900_000)["steady_events_per_s"] == 0
     assert cpu_us_per_event(samples, deployed_us=900_000) is None
@@ -75,7 +75,7 @@ def test_latencies_are_percentiles_in_milliseconds() -> None:
     assert latencies(None)["p50"] is None
 
 
-def test_a_failure_is_told_in_milliseconds_after_it() -> None:
+def test_a_failure_is_reported_in_milliseconds_after_it() -> None:
     recorder = _recorded()
     (failure,) = report(recorder, _plan(), {})["failures"]
     assert failure == {
@@ -86,7 +86,7 @@ def test_a_failure_is_told_in_milliseconds_after_it() -> None:
     }  # fmt: skip
 
 
-def test_a_report_is_plain_data_of_everything_that_happened() -> None:
+def test_a_report_is_plain_data_of_all_events() -> None:
     made = report(_recorded(), _plan(), {"parallelism": "2"}, LatencyHistogram())
     assert json.loads(json.dumps(made)) == made
     assert made["attempts_changed"] == ["join[1]"]
@@ -148,7 +148,7 @@ def test_cpu_time_per_event_is_that_of_the_steady_state() -> None:
     assert cpu_us_per_event([sample._replace(cpu_us=0) for sample in samples], deployed_us=0) is None
 
 
-def test_latency_is_told_by_second_and_without_the_warm_up() -> None:
+def test_latency_is_reported_per_second_and_in_total_without_the_warm_up() -> None:
     recorder, seen = Recorder(), LatencyHistogram()
     recorder(1_000_000, Deployed(tasks=1, standbys=0))
     for second, ms in ((1, 900), (2, 500), (3, 20), (4, 30)):

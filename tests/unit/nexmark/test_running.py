@@ -26,7 +26,7 @@ def test_the_digest_is_the_same_at_any_parallelism_and_seeds_differ() -> None:
     assert one["digest"] != other["digest"]
 
 
-def test_results_in_files_are_verified_against_the_independent_computation(tmp_path: Path) -> None:
+def test_results_in_files_are_verified_against_the_oracle(tmp_path: Path) -> None:
     order = QueryRun("q8", 60_000, event_rate=1_000, sink=SinkKind.FILES, out=tmp_path / "results")
     run_query(order, _settings(parallelism=2))
     rows, wrong = verify(order, _settings())
@@ -34,7 +34,7 @@ def test_results_in_files_are_verified_against_the_independent_computation(tmp_p
     assert "missing" in str(verify(order, _settings(seed=9))[1])
 
 
-def test_every_task_has_as_many_partitions_as_any_other() -> None:
+def test_every_task_has_the_same_number_of_partitions() -> None:
     for parallelism in (1, 2, 3, 5, 8, 9):
         partitions = QueryRun("q0", 10_000_000).source(_settings(parallelism=parallelism)).origin.partitions
         assert partitions >= 8
@@ -42,12 +42,12 @@ def test_every_task_has_as_many_partitions_as_any_other() -> None:
 
 
 @pytest.mark.parametrize(("sink", "out"), [(SinkKind.FILES, None), (SinkKind.BLACKHOLE, Path("results"))])
-def test_a_folder_that_is_missing_or_superfluous_is_refused(sink: SinkKind, out: Path | None) -> None:
+def test_a_missing_or_superfluous_folder_is_refused(sink: SinkKind, out: Path | None) -> None:
     with pytest.raises(SettingError, match="--out"):
         QueryRun("q0", 10, sink=sink, out=out)
 
 
-def test_the_command_leaves_results_and_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_results_and_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, report = tmp_path / "results", tmp_path / "report.json"
     arguments = ["nexmark", "run", "q0", "--events", "5k", "--runtime", "local", "--sink", "files"]
     assert invoke([*arguments, "--out", str(out), "--report", str(report)]) == 0

@@ -26,7 +26,7 @@ NOW = 1_800_000_000_000_000
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
-def test_every_event_is_read_once_whatever_the_parallelism(parallelism: int) -> None:
+def test_every_event_is_read_once_at_any_parallelism(parallelism: int) -> None:
     source = NexmarkSource(events=60_123, seed=3)
     reads = [read for i in range(parallelism) for read in _drain(_reader(source, i, parallelism))]
     assert sum(read.events for read in reads) == 60_123
@@ -62,7 +62,7 @@ def test_a_reader_continues_at_any_offset(read_rows: int, stop_after: int) -> No
     assert _sorted([*before, *_drain(second)]) == _expected(source)
 
 
-def test_rereading_gives_the_same_rows_and_checksum_and_continues_behind_them() -> None:
+def test_rereading_gives_the_same_rows_and_checksum_and_continues_after_them() -> None:
     source = NexmarkSource(events=20_000)
     reads = _drain(_reader(source, read_rows=700))
     replacement = _reader(source, read_rows=64)
@@ -73,13 +73,13 @@ def test_rereading_gives_the_same_rows_and_checksum_and_continues_behind_them() 
     assert (after.partition, after.start) == (reads[9].partition, reads[9].start)
 
 
-def test_checksums_tell_seeds_and_ranges_apart() -> None:
+def test_checksums_differ_by_seed_and_range() -> None:
     sources = [NexmarkSource(events=20_000, seed=seed) for seed in (1, 2)]
     checksums = [read.checksum for source in sources for read in _drain(_reader(source, read_rows=100))]
     assert len(set(checksums)) == len(checksums)
 
 
-def test_the_checksum_does_not_depend_on_the_columns_asked_for() -> None:
+def test_the_checksum_does_not_depend_on_the_requested_columns() -> None:
     source = NexmarkSource(events=5_000)
     narrow = _drain(_reader(source, columns=(("id",), (), ("price", "auction"))))
     assert [read.checksum for read in narrow] == [read.checksum for read in _drain(_reader(source))]
@@ -92,7 +92,7 @@ def test_a_read_beyond_the_stream_is_refused() -> None:
         _reader(NexmarkSource(events=100)).reread(0, 40, 5_000)
 
 
-def test_the_last_read_of_each_partition_says_so_also_when_read_again() -> None:
+def test_the_last_read_of_each_partition_is_marked_also_when_it_is_repeated() -> None:
     reads = _drain(_reader(NexmarkSource(events=3_333), read_rows=40))
     assert sorted(read.partition for read in reads if read.last) == list(range(8))
     again = _reader(NexmarkSource(events=3_333))
@@ -108,7 +108,7 @@ def test_a_paced_source_keeps_its_rate() -> None:
     assert per_second[:10] == pytest.approx([10_000] * 10, rel=0.03)
 
 
-def test_a_paced_reader_that_was_away_catches_up_with_the_schedule() -> None:
+def test_a_paced_reader_that_was_interrupted_catches_up_with_the_schedule() -> None:
     source = NexmarkSource(events=100_000, rate=10_000)
     before = [read for now, read in _at_pace(_reader(source), now=NOW) if now < NOW + 2_000_000]
     restored, replayed = _reader(source), _reader(source)
@@ -119,7 +119,7 @@ def test_a_paced_reader_that_was_away_catches_up_with_the_schedule() -> None:
         assert sum(read.events for read in before) + at_once == pytest.approx(50_000, rel=0.02)
 
 
-def test_who_catches_up_reads_so_little_at_once_that_no_part_of_the_delay_goes_without_a_marker() -> None:
+def test_reads_that_catch_up_are_small_enough_to_have_a_marker_for_every_delay() -> None:
     reader = _reader(NexmarkSource(events=1_000_000, rate=10_000))
     reader.poll(NOW)
     due_us = [read.due_us for read in _due(reader, now=NOW + 5_000_000)]
@@ -127,13 +127,13 @@ def test_who_catches_up_reads_so_little_at_once_that_no_part_of_the_delay_goes_w
     assert due_us[-1] - due_us[0] >= 4_800_000
 
 
-def test_the_schedule_begins_with_the_first_poll_and_is_alike_for_all_tasks() -> None:
+def test_the_schedule_begins_with_the_first_poll_and_is_the_same_for_all_tasks() -> None:
     source = NexmarkSource(events=100_000, rate=10_000)
     answers = [_reader(source, index, 2).poll(NOW - 3_000 * index) for index in range(2)]
     assert answers == [Wait(NOW + 20_000)] * 2
 
 
-def test_an_offset_holds_the_events_read_and_since_when() -> None:
+def test_an_offset_contains_the_events_read_and_the_time_of_the_first() -> None:
     place = SourcePosition(12_345).begun(NOW)
     assert SourcePosition.at(place.offset, paced=True) == place
     assert place.began_us == NOW
@@ -156,7 +156,7 @@ def test_a_definition_survives_pickling() -> None:
         {"events": 5, "event_rate": 0},
     ],
 )
-def test_a_value_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_impossible_value_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match="needs a number above 0"):
         NexmarkSource(**wrong)
 
@@ -188,7 +188,7 @@ def _polls(reader: StripeReader, now: int) -> Iterator[Read]:
 
 
 def _at_pace(reader: StripeReader, now: int) -> list[tuple[int, Read]]:
-    """Polls as a task would: at once after a read, else when the source said."""
+    """Polls as a task would: at once after a read, else at the time that the source gave."""
     reads = []
     while not isinstance(answer := reader.poll(now), End):
         if isinstance(answer, Wait):

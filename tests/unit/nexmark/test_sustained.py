@@ -1,4 +1,4 @@
-"""The search for the maximum sustainable throughput, against jobs whose maximum is known."""
+"""The search for the maximum sustainable throughput, for jobs with a given maximum."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def job(maximum: float) -> Any:
 
 
 @pytest.mark.parametrize("maximum", [1_000.0, 77_777.0, 1_000_000.0, 1_300_000.0, 9_000_000.0])
-def test_the_maximum_is_found_within_the_precision_from_either_side(maximum: float) -> None:
+def test_the_maximum_is_found_within_the_precision_from_above_and_below(maximum: float) -> None:
     found = search(1_000_000.0, 0.05, job(maximum))
     if maximum < 10_000:  # too far away for the trials that it may take
         assert found.low == 0
@@ -28,7 +28,7 @@ def test_the_maximum_is_found_within_the_precision_from_either_side(maximum: flo
     assert found.low <= maximum < found.high <= found.low * 1.05
 
 
-def test_a_search_tells_after_each_trial_what_is_known() -> None:
+def test_a_search_reports_its_bounds_after_each_trial() -> None:
     steps: list[tuple[float, float | None]] = []
     search(100.0, 0.2, job(160), lambda found: steps.append((found.low, found.high)))
     assert steps == [(100, None), (150, None), (150, 225), (150, 187.5), (150, 168.75)]
@@ -50,7 +50,7 @@ def test_a_rate_is_sustained_if_the_last_quarter_is_not_behind() -> None:
     assert judged(7.0, behind, 500) == RateTrial(7.0, False, 675, 750, 0.5)
 
 
-def test_a_trial_that_no_marker_survived_sustains_nothing() -> None:
+def test_a_trial_without_markers_sustains_no_rate() -> None:
     assert judged(7.0, report(), 500) == RateTrial(7.0, False, None, None, 0.5)
 
 
@@ -62,7 +62,7 @@ def command(monkeypatch: pytest.MonkeyPatch, maximum: float, *arguments: str) ->
     return invoke(["nexmark", "mst", "q0", "--first", "100k", "--runtime", "local", *arguments])
 
 
-def test_the_command_tells_the_highest_rate_and_keeps_every_trial(
+def test_the_command_prints_the_highest_rate_and_stores_every_trial(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert command(monkeypatch, 130_000, "--precision", "10", "--report", str(tmp_path / "r.json")) == 0
@@ -72,7 +72,7 @@ def test_the_command_tells_the_highest_rate_and_keeps_every_trial(
     assert (kept["events_per_s"], kept["report"]["latency_steady_ms"]["p99"]) == (125_000, 12.0)
 
 
-def test_a_query_that_sustains_nothing_is_a_failure(
+def test_a_query_that_sustains_no_rate_is_a_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(monkeypatch, 0) == 1

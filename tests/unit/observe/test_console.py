@@ -1,4 +1,4 @@
-"""What is shown of a run: a live view on a terminal, the last lines into a pipe."""
+"""The display of a run: a live view on a terminal, the last lines into a pipe."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_live_view_shows_rates_lag_checkpoints_and_recoveries() -> None:
     assert "join[0] failed (SIGKILL): detected after 12 ms, standby activated after 50 ms" in text
 
 
-def test_the_live_view_says_how_far_data_from_the_past_have_been_read_not_how_late_they_are() -> None:
+def test_the_live_view_shows_the_event_time_of_old_data_instead_of_a_lag() -> None:
     for lag_us, said in ((86_400_000_000 * 400, "at 2025-06-15 15:06"), (3_600_000_000, "60 min")):
         vertex = VertexProgress(
             vertex="join", parallelism=1, rows_in=1, rows_out=1, lag_us=lag_us, event_time_us=1_750_000_000_000_000
@@ -103,11 +103,11 @@ def test_the_live_view_says_how_far_data_from_the_past_have_been_read_not_how_la
         )
 
 
-def test_the_live_view_can_be_drawn_before_anything_happened() -> None:
+def test_the_live_view_can_be_drawn_before_any_event() -> None:
     assert "deploying" in drawn(RunStatus())
 
 
-def test_the_live_view_says_what_comes_up_before_the_job_runs() -> None:
+def test_the_live_view_shows_which_processes_start_before_the_job_runs() -> None:
     starting = (0, Preparing(doing="starting Ray"))
     assert "starting Ray" in drawn(told(starting))
     some = (1, Deploying(up=3, processes=6, missing=3, awaited=JOIN))
@@ -117,7 +117,7 @@ def test_the_live_view_says_what_comes_up_before_the_job_runs() -> None:
     assert up not in drawn(told(some, (2, Deployed(tasks=3, standbys=3))))
 
 
-def test_a_recovery_is_timed_from_its_failure_and_counts_what_was_replayed() -> None:
+def test_a_recovery_is_timed_from_its_failure_and_counts_the_replayed_rows() -> None:
     (recovery,) = told(*STORY).recoveries
     times = (recovery.detected_ms, recovery.activated_ms, recovery.replayed_ms, recovery.first_new_effect_ms)
     assert times == (12, 50, 200, 210)
@@ -130,7 +130,7 @@ def test_two_failures_of_one_task_are_two_recoveries() -> None:
     assert [recovery.detected_ms for recovery in status.recoveries] == [12, 30]
 
 
-def test_an_abort_and_a_rollback_are_told_with_their_reasons() -> None:
+def test_an_abort_and_a_rollback_are_shown_with_their_reasons() -> None:
     text = drawn(
         told(
             *STORY,
@@ -142,7 +142,7 @@ def test_an_abort_and_a_rollback_are_told_with_their_reasons() -> None:
     assert "rolled back to checkpoint 1: determinants of join[0] are lost" in text
 
 
-def test_the_wait_for_a_coordinator_is_one_line_until_it_has_come() -> None:
+def test_the_wait_for_a_coordinator_is_one_line_until_it_has_started() -> None:
     waits = [(0, CoordinatorAwaited(waited_us=s * 1_000_000, seen="1 worker process starting")) for s in (5, 15)]
     text = drawn(told(*waits))
     assert "waiting for Ray to start the coordinator: 15 s so far (1 worker process starting)" in text
@@ -150,7 +150,7 @@ def test_the_wait_for_a_coordinator_is_one_line_until_it_has_come() -> None:
     assert "waiting" not in drawn(told(*waits, (1, Deployed(tasks=1, standbys=1))))
 
 
-def test_a_lapse_of_exactly_once_is_told_when_it_happens_and_in_the_sum() -> None:
+def test_a_lapse_of_exactly_once_is_shown_at_once_and_in_the_summary() -> None:
     status = told(
         *STORY,
         (3_100_000, RestartedWithoutLog(checkpoint=1, reason="b[0] depends on a[0]")),
@@ -163,7 +163,7 @@ def test_a_lapse_of_exactly_once_is_told_when_it_happens_and_in_the_sum() -> Non
     assert f"  {line}" in rest
 
 
-def test_what_was_not_as_ordered_remains_in_the_sum() -> None:
+def test_unfulfilled_orders_are_in_the_summary() -> None:
     lines = watched(
         False,
         *STORY[:4],
@@ -179,7 +179,7 @@ def test_what_was_not_as_ordered_remains_in_the_sum() -> None:
     ]
 
 
-def test_rows_that_went_no_further_remain_in_the_sum() -> None:
+def test_late_rows_and_dead_letters_are_in_the_summary() -> None:
     counts = {"window-2.late_rows": 1_234, "files.rows_out": 99, "parse.dead_letters": 7, "parse.late_rows": 0}
     last = (5_000_000, Progress(vertices=(), in_flight_bytes=0, counts=counts))
     lines = watched(False, last, (5_000_000, Finished())).splitlines()
@@ -196,7 +196,7 @@ def test_rows_that_went_no_further_remain_in_the_sum() -> None:
         (86_400_000_000 * 4_000, "4,000 d"),
     ],
 )
-def test_durations_are_told_in_the_unit_that_fits(duration_us: int, text: str) -> None:
+def test_durations_are_shown_in_a_suitable_unit(duration_us: int, text: str) -> None:
     assert duration_text(duration_us) == text
 
 
@@ -210,14 +210,14 @@ def watched(terminal: bool, *events: Timed) -> str:
     return text.getvalue()
 
 
-def test_a_piped_run_says_nothing_until_it_sums_up() -> None:
+def test_a_piped_run_prints_only_its_summary() -> None:
     lines = watched(False, *STORY, (5_000_000, Finished())).splitlines()
     assert lines[0] == "hot finished after 5.0 s, 2,500,000 rows read, 250,000 written in all, 1 checkpoint, 1 recovery"
     assert lines[1].startswith("  join[0] failed (SIGKILL): detected after 12 ms")
     assert len(lines) == 2
 
 
-def test_a_terminal_gets_the_live_view_and_the_sum() -> None:
+def test_a_terminal_shows_the_live_view_and_the_summary() -> None:
     text = watched(True, *STORY, (5_000_000, Finished()))
     assert "rows in/s" in text
     assert "hot finished after 5.0 s" in text
@@ -229,14 +229,14 @@ def interrupt_watched(console: Console) -> None:
         raise KeyboardInterrupt
 
 
-def test_a_run_that_was_interrupted_in_order_is_summed_up() -> None:
+def test_an_interrupted_run_has_a_summary() -> None:
     text = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
         interrupt_watched(Console(file=text, width=150))
     assert text.getvalue() == "hot stopped after 2.0 s\n"
 
 
-def test_event_times_that_cannot_be_meant_are_a_warning_at_once() -> None:
+def test_implausible_event_times_are_a_warning_at_once() -> None:
     text = io.StringIO()
     with watch("hot", Console(file=text, width=20)) as listener:
         reason = "source 'bids': event time 'at' is 1970-01-21 12:18:43, before 1990"
@@ -244,18 +244,18 @@ def test_event_times_that_cannot_be_meant_are_a_warning_at_once() -> None:
         assert text.getvalue() == f"warning: {reason}\n"
 
 
-def test_a_run_that_failed_is_not_summed_up() -> None:
+def test_a_failed_run_has_no_summary() -> None:
     assert watched(False, *STORY) == ""
 
 
 @pytest.mark.parametrize(
     ("size", "text"), [(0, "0 B"), (999, "999 B"), (1_234_567, "1.2 MB"), (5 * 10**15, "5000.0 TB")]
 )
-def test_bytes_are_told_in_the_unit_that_fits(size: int, text: str) -> None:
+def test_bytes_are_shown_in_a_suitable_unit(size: int, text: str) -> None:
     assert bytes_text(size) == text
 
 
-def test_a_run_that_went_on_with_other_code_says_so_in_one_line() -> None:
+def test_a_run_that_resumed_with_other_code_says_so_in_one_line() -> None:
     text = io.StringIO()
     with watch("hot", Console(file=text, width=200)) as listener:
         listener(0, CodeChanged(checkpoint=7))
@@ -265,7 +265,7 @@ def test_a_run_that_went_on_with_other_code_says_so_in_one_line() -> None:
     )
 
 
-def test_checkpoints_of_a_run_that_was_killed_are_named_with_the_option_that_goes_on_from_them() -> None:
+def test_checkpoints_of_a_killed_run_are_named_with_the_option_that_resumes_from_them() -> None:
     left = (0, CheckpointsLeft(folder="/tmp/clonos-checkpoints-x", checkpoint=7))
     line = (
         "an earlier run was killed after checkpoint 7: to go on from there, run the job with "

@@ -47,7 +47,7 @@ def test_a_rate_is_that_of_the_window_and_not_of_the_whole_run() -> None:
     assert meter.per_second == 1_000
 
 
-def test_a_total_that_shrinks_starts_the_window_anew() -> None:
+def test_a_total_that_shrinks_restarts_the_window() -> None:
     meter = RateMeter()
     meter.read(0, 5_000)
     meter.read(1_000_000, 1_000)

@@ -29,12 +29,12 @@ class Sink:
         return [(task, at_us // WINDOW_US) for task, at_us in found]
 
     def good(self, latency_ms: float, windows: int = WINDOWS_GOOD) -> list[tuple[TaskId, int]]:
-        """What the last of so many windows shows; the others show nothing."""
+        """The result of the last of so many windows; the others have none."""
         assert [self.window(latency_ms) for _ in range(windows - 1)] == [[]] * (windows - 1)
         return self.window(latency_ms)
 
 
-def test_a_task_has_recovered_when_the_worst_latency_is_what_it_was() -> None:
+def test_a_task_has_recovered_when_the_worst_latency_is_that_of_before() -> None:
     sink = Sink()
     for _ in range(5):
         sink.window(20, 30)
@@ -47,7 +47,7 @@ def test_a_task_has_recovered_when_the_worst_latency_is_what_it_was() -> None:
     assert sink.good(30) == []
 
 
-def test_what_was_there_at_times_before_is_normal_and_what_was_there_once_is_not() -> None:
+def test_latencies_that_occurred_several_times_before_are_normal_and_a_single_one_is_not() -> None:
     sink = Sink()
     for worst in (700, 20, 20, 60, 20, 20, 70, 20):
         sink.window(20, worst)
@@ -57,7 +57,7 @@ def test_what_was_there_at_times_before_is_normal_and_what_was_there_once_is_not
     assert sink.good(65) == [(JOIN, 12)]
 
 
-def test_a_few_good_windows_may_have_seen_only_who_was_never_disturbed() -> None:
+def test_a_few_good_windows_are_not_enough_for_a_recovery() -> None:
     sink = Sink()
     sink.window(10)
     sink.normality.failed(JOIN)
@@ -67,7 +67,7 @@ def test_a_few_good_windows_may_have_seen_only_who_was_never_disturbed() -> None
     assert sink.good(10) == [(JOIN, 5)]
 
 
-def test_a_window_without_markers_proves_nothing_and_takes_nothing_back() -> None:
+def test_windows_without_markers_neither_confirm_nor_interrupt_a_recovery() -> None:
     sink = Sink()
     sink.window(10)
     sink.normality.failed(JOIN)
@@ -92,7 +92,7 @@ def test_latencies_during_a_recovery_do_not_become_normal() -> None:
     assert sink.good(10) == [(MAP, 55)]
 
 
-def test_without_a_time_before_nothing_is_claimed() -> None:
+def test_without_windows_before_the_failure_no_recovery_is_reported() -> None:
     sink = Sink()
     sink.normality.failed(JOIN)
     sink.normality.effective(JOIN)

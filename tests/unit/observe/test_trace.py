@@ -1,4 +1,4 @@
-"""Traces: parts are whole whenever a run ends, and what is told twice is written once."""
+"""Traces: parts are complete whenever a run ends, and repeated reports are written once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ for second in itertools.count(1):
 """
 
 
-def test_a_trace_holds_what_was_told(tmp_path: Path) -> None:
+def test_a_trace_contains_the_reported_events(tmp_path: Path) -> None:
     trace = write(tmp_path / "trace")
     assert read_header(trace)["job"] == "by-hand"
     for name, schema in TABLES.items():
@@ -41,7 +41,7 @@ def test_a_trace_holds_what_was_told(tmp_path: Path) -> None:
     assert {row["checkpoint"] for row in events if row["what"] == "CheckpointCompleted"} == {1, 2}
 
 
-def test_a_marker_is_written_once_though_its_process_tells_totals(tmp_path: Path) -> None:
+def test_a_marker_is_written_once_although_processes_report_totals(tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path / "trace", HEADER)
     seen = LatencyHistogram()
     for second in (1, 2, 3):
@@ -52,7 +52,7 @@ def test_a_marker_is_written_once_though_its_process_tells_totals(tmp_path: Path
     assert [(row["at_us"] // SECOND, row["times"]) for row in markers] == [(1, 1), (2, 1), (3, 1)]
 
 
-def test_a_killed_run_leaves_whole_parts_only(tmp_path: Path) -> None:
+def test_a_killed_run_leaves_only_complete_parts(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     run = subprocess.Popen([sys.executable, "-c", _ENDLESS, str(trace)], stdout=subprocess.PIPE, text=True)
     assert run.stdout is not None
@@ -65,21 +65,21 @@ def test_a_killed_run_leaves_whole_parts_only(tmp_path: Path) -> None:
     assert rows >= 200 * (told - 10)
 
 
-def test_parts_come_less_often_as_a_run_gets_longer(tmp_path: Path) -> None:
+def test_parts_are_written_less_often_as_a_run_gets_longer(tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path / "trace", HEADER)
     for second in range(1, 1_001):
         writer(*measured(reading(second * SECOND, SINK, 1, 0)))
     assert len(list((tmp_path / "trace" / "readings").iterdir())) < 200
 
 
-def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(SettingError, match="is not empty"):
         TraceWriter(tmp_path, HEADER)
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_trace_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="holds no trace"):
         read_header(tmp_path)
     (tmp_path / "run.json").write_text(json.dumps({"format": 99}))

@@ -1,4 +1,4 @@
-"""Hand-made traces: what a run might have told, with answers that one can work out in the head."""
+"""Hand-made traces: events that a run might report, with figures that one can compute in the head."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def story() -> Iterator[tuple[int, e.Event]]:
         if process == 2 or at_ms >= min(_LATE_MS):
             seen[process].record(_LATE_MS.get(at_ms, 10) * MS, 9)
             seen[process].record((50 if at_ms == 3_500 else _LATE_MS.get(at_ms, 10)) * MS)
-            # The markers of a quarter arrived before it is told.
+            # The markers of a quarter arrived before its report.
             yield measured(reading(at_ms * MS, SINK, process, 0, seen[process].counts))
         yield from _happenings(at_ms)
     yield 10_500 * MS, Finished()

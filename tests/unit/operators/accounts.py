@@ -59,7 +59,7 @@ class Fraud(Process[Txn, Alert]):
 
 
 class Story(Process[Txn, Audit]):
-    """Tells everything that happens, in order."""
+    """Reports all events, in order."""
 
     last: Txn | None = state(None)
     total: int = state(0)

@@ -23,7 +23,7 @@ from clonos_py.operators import keyed_rows
 
 
 class ScriptedGate:
-    """Logs what ``live`` answers; with a log given, answers from that first."""
+    """Logs the answers of ``live``; with a log given, answers from that first."""
 
     def __init__(self, log: list[tuple[str, Any]] | None = None) -> None:
         self.replay = list(log or [])
@@ -125,7 +125,7 @@ def opened(operator: Operator, ctx: ScriptedContext | None = None) -> tuple[Scri
 
 
 def advance(operator: Operator, ctx: ScriptedContext, watermark: int) -> int:
-    """What the task does when event time advances."""
+    """Advances event time as a task does."""
     ctx.watermark = watermark
     return operator.on_watermark(watermark)
 

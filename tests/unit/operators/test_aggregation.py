@@ -24,7 +24,7 @@ SUM = pa.decimal128(38, 2)
 
 
 def results(aggregates: list[Aggregate], batches: list[pa.RecordBatch]) -> list[dict[str, Any]]:
-    """What comes out per key of column ``k`` when each batch is reduced, and the partial results are merged."""
+    """The results per key of column ``k`` when each batch is reduced, and the partial results are merged."""
     partials = Partials(("k",), aggregates)
     reduced = [partials.combine(b, group([b.column("k")], b.num_rows), {}) for b in batches]
     for partial, rows in zip(reduced, batches, strict=True):
@@ -59,7 +59,7 @@ def values_by_key(rows: list[tuple[int, Any]]) -> dict[int, list[Any]]:
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64(), pa.uint16()], ids=str)
 @given(rows=st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(0, 100)))))
-def test_integers(kind: pa.DataType, rows: list[tuple[int, int | None]]) -> None:
+def test_aggregates_of_integers_are_those_of_python(kind: pa.DataType, rows: list[tuple[int, int | None]]) -> None:
     found = {row["k"]: row for row in results(all_of(kind, pa.int64(), pa.float64()), cut(kind, rows))}
     assert found.keys() == values_by_key(rows).keys()
     for key, values in values_by_key(rows).items():
@@ -70,7 +70,7 @@ def test_integers(kind: pa.DataType, rows: list[tuple[int, int | None]]) -> None
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(-100, 100)))))
-def test_whole_means_and_distinct_values(rows: list[tuple[int, int | None]]) -> None:
+def test_integer_means_and_distinct_counts_are_those_of_python(rows: list[tuple[int, int | None]]) -> None:
     aggregates = [Aggregate("mean", "v", "mean", pa.int64()), Aggregate("count_distinct", "v", "values", pa.int64())]
     found = {row["k"]: (row["mean"], row["values"]) for row in results(aggregates, cut(pa.int64(), rows))}
     assert found == {
@@ -80,7 +80,7 @@ def test_whole_means_and_distinct_values(rows: list[tuple[int, int | None]]) -> 
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), st.decimals(-(10**15), 10**15, places=2)))))
-def test_money(rows: list[tuple[int, Decimal | None]]) -> None:
+def test_aggregates_of_money_are_exact(rows: list[tuple[int, Decimal | None]]) -> None:
     found = {row["k"]: row for row in results(all_of(MONEY, SUM, MONEY), cut(MONEY, rows))}
     for key, values in values_by_key(rows).items():
         total = sum(values) if values else None
@@ -99,7 +99,7 @@ def test_means_of_decimals_round_half_away_from_zero_at_any_size() -> None:
         assert [row["mean"] for row in found] == [base + Decimal("0.01"), -base - Decimal("0.01")]
 
 
-def test_means_hold_at_the_least_integer() -> None:
+def test_means_are_right_at_the_least_integer() -> None:
     least = -(2**63)
     rows = [(1, least), (1, 0), (2, least), (3, least), (3, -1 - least), (3, 0)]
     whole = results([Aggregate("mean", "v", "mean", pa.int64())], cut(pa.int64(), rows))
@@ -131,7 +131,7 @@ def test_a_sum_of_integers_is_right_or_refused(kind: pa.DataType) -> None:
             results(total, cut(kind, apart))
 
 
-def test_sums_of_integers_may_pass_the_limits_within_a_batch() -> None:
+def test_sums_of_integers_may_exceed_the_limits_within_a_batch() -> None:
     most = 2**63 - 1
     rows = [(1, most), (1, most), (1, -most), (1, -1), (2, -most), (2, -1), (2, -1), (2, 1)]
     batch = concat(cut(pa.int64(), rows))
@@ -169,7 +169,7 @@ def test_text_times_and_booleans_have_extremes() -> None:
         assert found[1] == {"k": 2, "min": None, "max": None}
 
 
-def test_keys_of_any_plain_type_group_and_come_out_as_they_are() -> None:
+def test_keys_of_any_plain_type_are_grouped_and_come_out_unchanged() -> None:
     for keys in (
         ["a", None, "a"],
         [1.5, float("nan"), 1.5],
@@ -184,7 +184,7 @@ def test_keys_of_any_plain_type_group_and_come_out_as_they_are() -> None:
     assert results([Aggregate("sum", "v", "n", pa.int64())], [encoded]) == [{"k": "a", "n": 4}, {"k": "b", "n": 2}]
 
 
-def test_distant_integer_keys_group_too() -> None:
+def test_distant_integer_keys_are_grouped() -> None:
     keys = [2**62, -(2**62), 0, 2**62]
     rows = pa.record_batch({"k": keys, "v": [1, 2, 3, 4]})
     found = results([Aggregate("sum", "v", "n", pa.int64())], [rows])
@@ -204,7 +204,7 @@ LAST_TWO = UserAggregate(
 )
 
 
-def test_a_users_fold_sees_the_rows_of_a_group_in_their_order() -> None:
+def test_a_fold_gets_the_rows_of_a_group_in_their_order() -> None:
     fold = Aggregate("user", "v", "last", pa.string(), LAST_TWO)
     found = results([fold], cut(pa.int64(), [(1, 1), (2, 9), (1, 2), (1, 3), (2, 8), (2, 7)]))
     assert found == [{"k": 1, "last": "2/3"}, {"k": 2, "last": "8/7"}]
@@ -226,7 +226,7 @@ NAN, INF = math.nan, math.inf
 
 
 @pytest.mark.parametrize("values", [[1.0, NAN, 2.0], [NAN, NAN], [NAN, None], [None], [-INF, NAN], [NAN, INF, 0.0]])
-def test_nan_counts_as_in_polars(values: list[float | None]) -> None:
+def test_nan_is_aggregated_as_in_polars(values: list[float | None]) -> None:
     functions = ("min", "max", "sum", "mean")
     rows = cut(pa.float64(), [(1, value) for value in values])
     (found,) = results([Aggregate(name, "v", name, pa.float64()) for name in functions], rows)

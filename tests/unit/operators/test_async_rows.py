@@ -75,7 +75,7 @@ def told(out: Collected) -> list[tuple[int, int]]:
     return [(row["id"], row["answer"]) for row in out.take()]
 
 
-def test_rows_wait_at_the_same_time_and_leave_in_their_order() -> None:
+def test_rows_wait_concurrently_and_leave_in_their_order() -> None:
     operator = asking(ask)
     ctx, out = opened(operator)
     operator.on_rows(numbers(10, 11, 12), 0)
@@ -88,7 +88,7 @@ def test_rows_wait_at_the_same_time_and_leave_in_their_order() -> None:
     assert ctx.holds == (False, False)
 
 
-def test_out_of_order_rows_leave_as_they_are_done() -> None:
+def test_unordered_rows_leave_as_soon_as_they_are_done() -> None:
     operator = asking(ask, ordered=False)
     ctx, out = opened(operator)
     operator.on_rows(numbers(10, 11), 0)
@@ -98,7 +98,7 @@ def test_out_of_order_rows_leave_as_they_are_done() -> None:
     assert told(out) == [(10, 7)]
 
 
-def test_no_more_rows_are_at_work_than_wanted_and_the_task_is_told_to_wait() -> None:
+def test_the_task_is_held_back_when_the_concurrency_is_reached() -> None:
     operator = asking(ask, concurrency=2)
     ctx, _ = opened(operator)
     operator.on_rows(numbers(0), 0)
@@ -110,7 +110,7 @@ def test_no_more_rows_are_at_work_than_wanted_and_the_task_is_told_to_wait() -> 
     assert sorted(ctx.calls) == [0, 2]
 
 
-def test_an_async_generator_gives_any_number_and_filters_keep_rows() -> None:
+def test_an_async_generator_gives_any_number_of_rows_and_async_filters_keep_rows() -> None:
     async def several(row: Number, ctx: AsyncContext) -> AsyncIterator[Told]:
         for _ in range(2):
             yield Told(row.id, await ctx.call(oracle))
@@ -147,7 +147,7 @@ def test_a_service_error_is_raised_at_the_await() -> None:
     assert told(out) == [(1, 4)]
 
 
-def test_sleeping_is_a_timer() -> None:
+def test_sleeping_sets_a_timer() -> None:
     async def patient(row: Number, ctx: AsyncContext) -> Told:
         await ctx.sleep("2ms")
         return Told(row.id, ctx.time.now())
@@ -162,7 +162,7 @@ def test_sleeping_is_a_timer() -> None:
     assert told(out) == [(1, 3_001), (2, 3_001)]
 
 
-def test_a_row_that_takes_too_long_has_failed_and_its_answer_is_not_wanted() -> None:
+def test_a_row_that_exceeds_its_timeout_fails_and_its_answer_is_ignored() -> None:
     operator = asking(ask, timeout_us=500, on_error="catch")
     ctx, out = opened(operator)
     ctx.frame = (2, 9)
@@ -183,7 +183,7 @@ def test_a_row_that_takes_too_long_has_failed_and_its_answer_is_not_wanted() -> 
     assert ctx.holds == (False, False)
 
 
-def test_a_row_that_is_done_needs_no_timer() -> None:
+def test_a_row_that_is_done_has_no_timer() -> None:
     operator = asking(ask, timeout_us=500)
     ctx, _ = opened(operator)
     operator.on_rows(numbers(1, 2), 0)
@@ -193,7 +193,7 @@ def test_a_row_that_is_done_needs_no_timer() -> None:
     assert ctx.timers == set()
 
 
-def test_a_failing_row_is_named_and_others_go_on_if_it_is_caught() -> None:
+def test_a_failing_row_is_a_dead_letter_and_others_continue_if_failures_are_caught() -> None:
     operator = asking(ask_twice, on_error="catch")
     ctx, out = opened(operator)
     operator.on_rows(numbers(1, 2), 0)
@@ -211,7 +211,7 @@ def test_a_failing_row_is_named_and_others_go_on_if_it_is_caught() -> None:
         answer(operator, ctx, 0, -1)
 
 
-def test_results_that_do_not_fit_fail_their_row_alone() -> None:
+def test_a_result_that_does_not_fit_fails_only_its_row() -> None:
     async def odd(row: Number, ctx: AsyncContext) -> Any:
         return {"id": row.id, "answer": await ctx.call(oracle)}
 
@@ -236,7 +236,7 @@ def test_a_list_where_one_row_is_declared_is_named_with_its_remedy() -> None:
 
 
 @pytest.mark.parametrize("wait", [lambda: asyncio.sleep(0), lambda: asyncio.sleep(1), lambda: asyncio.Event().wait()])
-def test_awaiting_anything_else_is_an_error_that_says_so(wait: Callable[[], Any]) -> None:
+def test_awaiting_anything_but_ctx_is_an_error_with_the_remedy(wait: Callable[[], Any]) -> None:
     async def foreign(row: Number, ctx: AsyncContext) -> Told:
         await wait()
         return Told(row.id, 0)
@@ -278,7 +278,7 @@ async def everything(row: Number, ctx: AsyncContext) -> Told:
     return Told(row.id, seen + drawn + first + await ctx.call(oracle, drawn, seen=seen))
 
 
-def test_a_restored_row_is_told_what_it_was_told_and_asks_the_same_question() -> None:
+def test_a_restored_row_gets_its_logged_answers_and_repeats_only_its_open_question() -> None:
     operator = asking(everything)
     ctx, out = opened(operator)
     operator.on_rows(numbers(1, 2), 0)
@@ -287,7 +287,7 @@ def test_a_restored_row_is_told_what_it_was_told_and_asks_the_same_question() ->
     operator.on_timer(2_000)
     after, later, found = restored(operator, everything)
     assert later.calls == ctx.calls
-    assert later.gate.log == [], "nothing was asked that the snapshot knows"
+    assert later.gate.log == [], "no question whose answer is in the snapshot was repeated"
     for which, context in ((operator, ctx), (after, later)):
         answer(which, context, 0, 50)
         answer(which, context, 1, 60)
@@ -297,7 +297,7 @@ def test_a_restored_row_is_told_what_it_was_told_and_asks_the_same_question() ->
     assert after.released() == 100
 
 
-def test_a_row_that_is_done_and_waits_for_its_turn_is_done_after_a_restore() -> None:
+def test_a_row_that_is_done_and_waits_for_its_turn_is_not_called_again_after_a_restore() -> None:
     operator = asking(ask)
     ctx, _ = opened(operator)
     operator.on_rows(numbers(1, 2), 0)
@@ -308,7 +308,7 @@ def test_a_row_that_is_done_and_waits_for_its_turn_is_done_after_a_restore() -> 
     assert told(out) == [(1, 4), (2, 5)]
 
 
-def test_rows_that_had_not_begun_begin_when_there_is_room() -> None:
+def test_rows_that_had_not_begun_begin_after_a_restore_when_there_is_room() -> None:
     operator = asking(ask, concurrency=1)
     opened(operator)
     operator.on_rows(numbers(1, 2), 0)
@@ -319,7 +319,7 @@ def test_rows_that_had_not_begun_begin_when_there_is_room() -> None:
     assert told(out) == [(1, 4), (2, 5)]
 
 
-def test_a_function_that_comes_to_another_await_is_caught() -> None:
+def test_a_restored_function_with_other_awaits_is_an_error() -> None:
     times: list[int] = []
 
     async def fickle(row: Number, ctx: AsyncContext) -> Told:
@@ -336,7 +336,7 @@ def test_a_function_that_comes_to_another_await_is_caught() -> None:
         restored(operator, fickle)
 
 
-def test_at_another_parallelism_every_row_has_one_owner() -> None:
+def test_after_a_change_of_parallelism_every_row_has_one_owner() -> None:
     befores = [asking(ask, concurrency=1) for _ in range(2)]
     for number, (operator, groups) in enumerate(zip(befores, (range(64), range(64, 128)), strict=True)):
         opened(operator, ScriptedContext(groups))

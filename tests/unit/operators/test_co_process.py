@@ -41,7 +41,7 @@ class Told(Record):
 
 
 class Matching(CoProcess[Order, Payment, Told]):
-    """Tells all that happens to an order."""
+    """Reports all events of an order."""
 
     story: list[str] = list_state()
     amount: int | None = state(None)
@@ -88,7 +88,7 @@ def payments(*rows: tuple[int, int, int]) -> pa.RecordBatch:
     return encode([Payment(*row) for row in rows], Payment.schema())
 
 
-def test_both_inputs_have_one_state_and_one_timer_per_key() -> None:
+def test_both_inputs_share_the_state_and_the_timer_of_a_key() -> None:
     operator = matching()
     ctx, out = opened(operator)
     operator.on_rows(orders((1, 5, 0), (2, 7, 1)), 0)
@@ -103,7 +103,7 @@ def test_both_inputs_have_one_state_and_one_timer_per_key() -> None:
     ]
 
 
-def test_in_order_the_rows_of_both_go_by_their_times_and_the_left_first_at_equal_ones() -> None:
+def test_in_order_rows_of_both_inputs_come_by_time_and_the_left_first_at_equal_times() -> None:
     operator = matching(in_order=True)
     ctx, out = opened(operator)
     operator.on_rows(payments((1, 4, 3), (1, 3, 1), (1, 2, 2), (1, 9, 50)), 1)
@@ -115,7 +115,7 @@ def test_in_order_the_rows_of_both_go_by_their_times_and_the_left_first_at_equal
     assert out.rows()[-1]["text"].endswith("late at 12; paid 9")
 
 
-def test_in_order_more_rows_than_are_decoded_at_once_alternate() -> None:
+def test_in_order_rows_of_several_slices_alternate_by_time() -> None:
     operator = matching(in_order=True)
     ctx, out = opened(operator)
     count = 2 * SLICE_ROWS + 3
@@ -127,7 +127,7 @@ def test_in_order_more_rows_than_are_decoded_at_once_alternate() -> None:
     assert told == [text for _, _, text in rows]
 
 
-def test_rows_that_wait_are_in_the_snapshot_each_on_its_side() -> None:
+def test_waiting_rows_are_in_the_snapshot_with_their_side() -> None:
     operator = matching(in_order=True)
     opened(operator)
     operator.on_rows(payments((1, 4, 3)), 1)
@@ -139,7 +139,7 @@ def test_rows_that_wait_are_in_the_snapshot_each_on_its_side() -> None:
     assert out.rows()[-1]["text"] == "ordered 5; paid 4"
 
 
-def test_a_failed_call_leaves_nothing_in_the_state_that_both_have() -> None:
+def test_a_failed_call_leaves_the_shared_state_unchanged() -> None:
     operator = matching(catch=True)
     _, out = opened(operator)
     operator.on_rows(orders((1, 5, 0)), 0)
@@ -154,7 +154,7 @@ def test_a_failed_call_leaves_nothing_in_the_state_that_both_have() -> None:
         failing.on_rows(payments((1, -1, 1)), 1)
 
 
-def test_in_order_needs_the_time_of_both() -> None:
+def test_in_order_requires_the_event_time_of_both_inputs() -> None:
     with pytest.raises(GraphError, match="Matching needs an event time for in_order or a ttl"):
         ProcessOperator(Matching, (INPUTS[0], ProcessInput(INPUTS[1].key, Payment)), (Told,), in_order=True)
 
@@ -164,7 +164,7 @@ steps = st.tuples(st.integers(0, 1), rows_of) | st.integers(0, 70)
 
 
 def play(history: list[tuple[int, Rows] | int], in_order: bool, restarts: dict[int, int]) -> list[list[str]]:
-    """What each key's story was, with the job restarted at the steps in ``restarts`` at another parallelism."""
+    """The story of each key, with the job restarted at the steps in ``restarts`` at another parallelism."""
     watermark = -1
     outs: list[Collected] = []
     running: list[tuple[ProcessOperator, ScriptedContext]] = []
@@ -197,7 +197,7 @@ def play(history: list[tuple[int, Rows] | int], in_order: bool, restarts: dict[i
 
 
 @given(st.lists(steps, max_size=12), st.booleans(), st.dictionaries(st.integers(1, 12), st.integers(1, 3), max_size=3))
-def test_restarts_at_any_parallelism_change_nothing(
+def test_restarts_at_any_parallelism_do_not_change_the_output(
     history: list[tuple[int, Rows] | int], in_order: bool, restarts: dict[int, int]
 ) -> None:
     assert play(history, in_order, restarts) == play(history, in_order, {})

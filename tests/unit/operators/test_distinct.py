@@ -95,18 +95,18 @@ def expected(history: list[list[Row] | int], ttl: int | None) -> list[int]:
 
 
 @given(HISTORY, st.sampled_from([None, 1, 5, 20]), st.dictionaries(st.integers(1, 10), st.integers(1, 3), max_size=3))
-def test_who_passes_depends_on_the_rows_alone(
+def test_the_rows_that_pass_depend_only_on_the_input(
     history: list[list[Row] | int], ttl: int | None, restarts: dict[int, int]
 ) -> None:
     assert played(history, ttl, restarts, combine=False) == expected(history, ttl)
 
 
 @given(HISTORY)
-def test_what_is_left_out_before_the_shuffle_would_not_have_passed(history: list[list[Row] | int]) -> None:
+def test_combining_before_the_shuffle_does_not_change_the_output(history: list[list[Row] | int]) -> None:
     assert played(history, None, {}, combine=True) == expected(history, None)
 
 
-def test_only_keys_are_kept_and_not_longer_than_the_ttl() -> None:
+def test_only_keys_are_kept_and_at_most_for_the_ttl() -> None:
     distinct = Distinct(("key",), SCHEMA, 100, "at")
     ctx, _ = opened(distinct)
     distinct.on_rows(batch([("a", 0), ("b", 90), ("a", 5)], 0), 0)

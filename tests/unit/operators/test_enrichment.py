@@ -42,7 +42,7 @@ def rows(countries: Mapping[int, str | None]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(list(countries)), pa.array(list(countries.values()), pa.string())], schema=ROWS)
 
 
-def test_each_row_meets_all_rows_of_the_side_input_that_have_its_key() -> None:
+def test_each_row_is_joined_with_all_rows_of_the_side_input_that_have_its_key() -> None:
     operator = enrich(COUNTRIES)
     ctx, out = opened(operator)
     operator.on_rows(rows({1: "fr", 2: None, 3: "de", 4: "xx", 5: "fr"}), 0)
@@ -60,7 +60,7 @@ def test_an_empty_side_input_matches_nothing() -> None:
     assert out.rows() == []
 
 
-def test_a_replacement_reads_the_side_input_again_and_refuses_another() -> None:
+def test_a_replacement_reads_the_side_input_again_and_refuses_a_changed_one() -> None:
     first, second = enrich(COUNTRIES), enrich(COUNTRIES)
     opened(first)
     _, out = opened(second)

@@ -1,4 +1,4 @@
-"""Rows come out in the order of time, each once, whatever was asked in between; what is not due is left alone."""
+"""Rows come out in the order of time, each once, after any requests; rows that are not due stay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_rows_come_in_the_order_of_time_then_of_arrival(steps: list[tuple[str, list[int]]]) -> None:
+def test_rows_come_by_time_and_then_by_arrival(steps: list[tuple[str, list[int]]]) -> None:
     buffer, waiting, count = EventTimeBuffer("t", ["n"], 8), [], 0
     for step, times in [*steps, ("end", [])]:
         if step == "add":
@@ -45,7 +45,7 @@ def test_rows_come_in_the_order_of_time_then_of_arrival(steps: list[tuple[str, l
                 assert [(row["t"], row["n"]) for row in taken.to_pylist()] == due
 
 
-def test_what_is_not_due_keeps_its_place_and_its_chunk() -> None:
+def test_rows_that_are_not_due_keep_their_place_and_their_chunk() -> None:
     buffer = EventTimeBuffer("t", ["n"], 8)
     buffer.add(rows_of([1, 9, 5, 7]))
     (before,) = buffer.chunks()

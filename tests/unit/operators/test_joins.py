@@ -1,4 +1,4 @@
-"""Joins give the pairs that their definition says, once, whatever the batches, the snapshots and the parallelism."""
+"""Joins give the pairs of their definition, once, for any batches, snapshots and parallelism."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_rows_of_closed_windows_are_late_and_counted() -> None:
 
 
 @pytest.mark.parametrize("operator", [window_join(Tumbling(10)), history_join((-10, 10))])
-def test_null_keys_match_nothing_and_null_times_belong_nowhere(operator: Operator) -> None:
+def test_rows_with_null_keys_or_null_times_match_nothing_and_are_counted(operator: Operator) -> None:
     ctx, out = opened(operator)
     for side in (0, 1):
         operator.on_rows(batch([(None, 1, "n"), (1, None, "t"), (1, 1, "a")]), side)
@@ -110,7 +110,7 @@ def test_a_history_join_pairs_every_row_with_all_earlier_ones() -> None:
     assert pairs(out) == [("b", "x"), ("a", "y"), ("a", "z"), ("c", "y"), ("c", "z"), ("d", "x")]
 
 
-def test_keys_of_several_columns_and_of_text() -> None:
+def test_keys_may_have_several_columns_and_be_text() -> None:
     operator = HistoryJoin(["name", "key"], ["name", "key"], (("at", 1, "at"),), schema(("at", pa.int64())))
     _, out = opened(operator)
     operator.on_rows(batch([(1, 0, "a"), (2, 0, "a")]), 0)
@@ -123,7 +123,7 @@ def test_a_history_join_with_bounds_needs_event_time() -> None:
         HistoryJoin(["key"], ["key"], COLUMNS, PAIR, (-5, 5))
 
 
-def test_the_right_row_is_later_than_the_left_one_by_what_the_bounds_say_inclusive() -> None:
+def test_the_bounds_of_a_history_join_are_inclusive() -> None:
     lefts, rights = ([(1, at, f"{side}{at}") for at in (10, 13, 15, 18, 20)] for side in "lr")
     for first in (0, 1):
         operator = history_join((-5, -2))
@@ -139,7 +139,7 @@ def test_the_right_row_is_later_than_the_left_one_by_what_the_bounds_say_inclusi
 @pytest.mark.parametrize(
     ("bounds", "kept"), [((-5, 0), (20, 25)), ((0, 5), (25, 20)), ((10, 30), (50, 10)), ((-30, -10), (10, 50))]
 )
-def test_each_side_forgets_what_no_row_on_time_can_match(bounds: tuple[int, int], kept: tuple[int, int]) -> None:
+def test_each_side_drops_rows_that_no_row_in_time_can_match(bounds: tuple[int, int], kept: tuple[int, int]) -> None:
     operator = history_join(bounds)
     ctx, _ = opened(operator)
     for side in (0, 1):
@@ -149,7 +149,7 @@ def test_each_side_forgets_what_no_row_on_time_can_match(bounds: tuple[int, int]
     assert tuple(sum(chunk.rows.num_rows for chunk in tables[side]) for side in ("left", "right")) == kept
 
 
-def test_a_history_join_with_bounds_forgets_and_drops_late_rows() -> None:
+def test_a_history_join_with_bounds_drops_old_state_and_late_rows() -> None:
     operator = history_join((-10, 10))
     ctx, out = opened(operator)
     operator.on_rows(batch([(1, at, f"l{at}") for at in range(100)]), 0)
@@ -160,7 +160,7 @@ def test_a_history_join_with_bounds_forgets_and_drops_late_rows() -> None:
     assert sum(chunk.rows.num_rows for chunk in operator.snapshot().tables["left"]) == 30
 
 
-def test_a_snapshot_of_a_history_join_writes_only_what_is_new() -> None:
+def test_a_snapshot_of_a_history_join_writes_only_new_rows() -> None:
     operator = history_join()
     opened(operator)
     operator.on_rows(batch([(key, 0, "a") for key in range(1_000)]), 0)
@@ -171,7 +171,7 @@ def test_a_snapshot_of_a_history_join_writes_only_what_is_new() -> None:
     assert [chunk.rows.num_rows for chunk in second] == [1_000, 10]
 
 
-def test_many_small_batches_stay_few_segments_and_give_all_pairs() -> None:
+def test_many_small_batches_have_few_segments_and_give_all_pairs() -> None:
     operator = history_join()
     _, out = opened(operator)
     for number in range(600):
@@ -181,7 +181,7 @@ def test_many_small_batches_stay_few_segments_and_give_all_pairs() -> None:
     assert pairs(out) == [(f"l{n}", f"r{n}") for n in reversed(range(600))]
 
 
-def test_large_results_are_cut() -> None:
+def test_large_results_are_divided() -> None:
     operator = history_join()
     _, out = opened(operator)
     for side in (0, 1):
@@ -237,7 +237,7 @@ class Instances:
         return sorted(pair for out in self.collected for pair in pairs(out))
 
 
-def test_a_successor_of_instances_that_were_not_equally_far_fires_each_window_once() -> None:
+def test_a_restore_from_instances_with_different_watermarks_fires_each_window_once() -> None:
     instances = Instances(lambda: window_join(Hopping(20, 10)))
     instances.start(2, [])
     keys = range(8)

@@ -19,7 +19,7 @@ def as_of(oldest: int | None = None) -> VersionJoin:
     return VersionJoin(["key"], ["key"], "at", "at", COLUMNS, PAIR, oldest)
 
 
-def test_a_row_meets_the_latest_version_that_is_not_later_once_no_other_can_come() -> None:
+def test_a_row_meets_the_latest_earlier_version_when_no_other_can_come() -> None:
     operator = as_of()
     ctx, out = opened(operator)
     operator.on_rows(batch([(1, 15, "b"), (1, 9, "early"), (1, 10, "a"), (2, 15, "other")]), 0)
@@ -34,7 +34,7 @@ def test_a_row_meets_the_latest_version_that_is_not_later_once_no_other_can_come
     assert pairs(out)[2:] == [("c", "r16")]
 
 
-def test_of_versions_of_one_time_the_last_one_holds() -> None:
+def test_of_versions_with_the_same_time_the_last_one_counts() -> None:
     operator = as_of()
     ctx, out = opened(operator)
     for name in ("first", "second"):
@@ -44,7 +44,7 @@ def test_of_versions_of_one_time_the_last_one_holds() -> None:
     assert pairs(out) == [("a", "second")]
 
 
-def test_a_version_may_be_too_old() -> None:
+def test_a_version_that_is_too_old_is_not_joined() -> None:
     operator = as_of(oldest=5)
     ctx, out = opened(operator)
     operator.on_rows(batch([(1, 10, "r")]), 1)
@@ -64,7 +64,7 @@ def test_rows_without_key_or_time_and_late_ones_match_nothing_and_are_counted() 
     assert ctx.counted == {"null_key_rows": 2, "null_time_rows": 2, "late_rows": 2}
 
 
-def test_many_rows_and_versions_of_one_key_cost_their_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_and_versions_of_one_key_take_linear_work(monkeypatch: pytest.MonkeyPatch) -> None:
     candidates: list[int] = []
     find = KeyedRows.find
 
@@ -84,7 +84,7 @@ def test_many_rows_and_versions_of_one_key_cost_their_sum(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("oldest", "kept"), [(None, 5 + 1 + 1 + 1), (5, 5 + 1 + 1)])
-def test_what_no_row_on_time_can_ask_for_is_forgotten(
+def test_versions_that_no_row_in_time_can_need_are_dropped(
     oldest: int | None, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the first key the versions from the watermark on and the one before, of the others the last one."""
@@ -115,7 +115,7 @@ def test_joins_as_of_equal_their_definition(
     assert found == sorted(expected)
 
 
-def test_pairs_come_in_the_order_of_the_left_rows_times() -> None:
+def test_pairs_come_in_the_order_of_the_times_of_left_rows() -> None:
     operator = as_of()
     ctx, out = opened(operator)
     rows: list[Row] = [(1, 12, "b"), (1, 11, "a"), (2, 12, "c")]

@@ -1,4 +1,4 @@
-"""Joins of which only the first pairs of each key are wanted."""
+"""Joins of which only the first pairs of each key are needed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pairs_of(first: FirstOf | None, history: list[tuple[int, list[tuple[int, int
 
 
 @given(steps, st.integers(1, 3))
-def test_of_each_batch_the_first_pairs_are_made_in_their_order(
+def test_only_the_first_pairs_of_each_key_are_made_in_their_order(
     history: list[tuple[int, list[tuple[int, int]]]], n: int
 ) -> None:
     every, some = pairs_of(None, history), pairs_of(FirstOf(("key",), n, BY_PRICE), history)

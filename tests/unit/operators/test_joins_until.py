@@ -1,4 +1,4 @@
-"""Joins while a left row lasts: right rows from its time on, up to what one of its columns says."""
+"""Joins while a left row lasts: right rows from its time on, up to the time in one of its columns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def until_join() -> HistoryJoin:
     return HistoryJoin(["key"], ["key"], COLUMNS, PAIR, (0, "end"), "at", "at")
 
 
-def test_the_right_row_is_not_before_the_left_one_nor_after_its_end() -> None:
+def test_the_right_row_lies_between_the_time_and_the_end_of_the_left_row() -> None:
     for first in (0, 1):
         operator = until_join()
         _, out = opened(operator)
@@ -55,7 +55,7 @@ def test_a_left_row_without_an_end_matches_nothing_and_is_counted() -> None:
     assert ctx.counted == {"null_time_rows": 1}
 
 
-def test_each_side_forgets_what_no_row_on_time_can_match() -> None:
+def test_each_side_drops_rows_that_no_row_in_time_can_match() -> None:
     operator = until_join()
     ctx, _ = opened(operator)
     for start in range(0, 40_000, 10_000):

@@ -41,7 +41,7 @@ STEPS = st.lists(
 
 @settings(max_examples=300)
 @given(STEPS)
-def test_standbys_and_rollbacks_have_what_each_snapshot_had(steps: list[tuple[str, int, int]]) -> None:
+def test_standbys_and_rollbacks_have_the_state_of_each_snapshot(steps: list[tuple[str, int, int]]) -> None:
     task, standby = KeyStates(Counting), KeyStates(Counting)
     taken = [(task.chunks(), counts(task))]
     for step, key, count in steps:
@@ -73,7 +73,7 @@ def test_keys_that_change_seldom_leave_few_chunks(monkeypatch: pytest.MonkeyPatc
     assert counts(standby) == counts(task)
 
 
-def test_a_standby_decodes_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_standby_decodes_only_new_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     task, standby = KeyStates(Counting), KeyStates(Counting)
     for key in range(2_000):
         put(task, key, 1)
@@ -92,7 +92,7 @@ def test_a_standby_decodes_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
     assert decoded == [b"3", b"5"]
 
 
-def test_values_within_nested_keys_have_the_types_of_their_columns() -> None:
+def test_values_in_nested_keys_have_the_types_of_their_columns() -> None:
     part = pa.struct([pa.field("price", pa.decimal128(18, 2)), pa.field("took", pa.list_(pa.duration("us")))])
     schema = pa.schema([pa.field("days", pa.list_(pa.date32())), pa.field("part", part)])
     values: list[dict[str, Any]] = [

@@ -40,7 +40,7 @@ class Kept(Process[Txn, Audit]):
         return told
 
 
-def test_what_is_restored_is_what_the_live_task_goes_on_with() -> None:
+def test_restored_values_equal_those_of_the_live_task() -> None:
     live = operator(Kept, Audit)
     _, out = opened(live)
     live.on_rows(txns((1, 5, 0)), 0)
@@ -62,7 +62,7 @@ class Wrong(Process[Txn, Audit]):
         self.names.append(np.int64(1))  # type: ignore[arg-type]
 
 
-def test_a_value_of_another_type_is_named_all_the_same() -> None:
+def test_a_value_of_another_type_is_named() -> None:
     wrong = operator(Wrong, Audit)
     opened(wrong)
     wrong.on_rows(txns((1, 5, 0)), 0)
@@ -70,7 +70,7 @@ def test_a_value_of_another_type_is_named_all_the_same() -> None:
         wrong.snapshot()
 
 
-def test_what_is_read_between_checkpoints_is_plain() -> None:
+def test_values_read_between_checkpoints_are_plain() -> None:
     class Reading(Process[Txn, Audit]):
         value: Any = state(0)
 

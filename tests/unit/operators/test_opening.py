@@ -61,7 +61,7 @@ def test_an_object_is_opened_before_its_first_row_and_keeps_its_state_by_key() -
     assert texts(out) == [f"1: 1 by {loaded}", f"2: 1 by {loaded}", f"1: 2 by {loaded}"]
 
 
-def test_tasks_share_nothing_of_the_object_that_they_are_made_of() -> None:
+def test_tasks_share_nothing_of_the_object_they_were_made_from() -> None:
     given = Scorer("m.bin")
     told = []
     for index in range(2):
@@ -76,7 +76,7 @@ def test_tasks_share_nothing_of_the_object_that_they_are_made_of() -> None:
     assert not hasattr(given, "loaded")
 
 
-def test_a_replacement_opens_and_then_has_the_state() -> None:
+def test_a_replacement_opens_its_function_and_then_restores_the_state() -> None:
     operator = scoring(Scorer("m.bin"))
     opened(operator)
     operator.on_rows(ROWS, 0)
@@ -87,7 +87,7 @@ def test_a_replacement_opens_and_then_has_the_state() -> None:
     assert texts(out)[0] == "1: 2 by m.bin in probe 0 of 1, [1, 2]"
 
 
-def test_what_was_opened_is_closed() -> None:
+def test_an_opened_function_is_closed() -> None:
     closed.clear()
     operator = scoring(Scorer("m.bin"))
     opened(operator)
@@ -106,7 +106,7 @@ class Reading(Scorer):
         closed.append(str(self.rows))
 
 
-def test_close_may_assign_what_open_made_and_has_no_key() -> None:
+def test_close_may_assign_attributes_of_open_and_has_no_key() -> None:
     operator = scoring(Releasing("m.bin"))
     opened(operator)
     operator.on_rows(ROWS, 0)
@@ -133,7 +133,7 @@ def test_services_are_refused_in_open(ask: Callable[[Any], object]) -> None:
         opened(scoring(Asking(ask)))
 
 
-def test_there_is_no_row_in_open() -> None:
+def test_there_is_no_key_in_open() -> None:
     with pytest.raises(UserCodeError, match=r"there is no ctx\.key in open: no row is at work"):
         opened(scoring(Asking(lambda ctx: ctx.key)))
 
@@ -172,14 +172,14 @@ class Assigning(Scorer):
         return Audit("")
 
 
-def test_what_is_configured_cannot_be_assigned_for_a_row() -> None:
+def test_a_configured_attribute_cannot_be_assigned_for_a_row() -> None:
     operator = scoring(Assigning("m"))
     opened(operator)
     with pytest.raises(UserCodeError, match=r"Assigning\.model is not declared; write 'model = state\(\.\.\.\)'"):
         operator.on_rows(ROWS, 0)
 
 
-def test_what_cannot_be_copied_is_named() -> None:
+def test_an_attribute_that_cannot_be_copied_is_named() -> None:
     given = Scorer("m")
     given.weights = threading.Lock()  # type: ignore[assignment]
     with pytest.raises(UserCodeError, match=r"Scorer cannot be copied for each task .* make such things in its open"):
@@ -266,7 +266,7 @@ MONEY = pa.decimal128(18, 2)
         ({"a": pa.array([1]), "b": pa.array(["y"])}, "(1, 'y')"),
     ],
 )
-def test_a_key_is_the_value_of_its_column_or_those_of_several(columns: dict[str, Any], told: str) -> None:
+def test_a_key_is_the_value_of_one_column_or_a_tuple_of_several(columns: dict[str, Any], told: str) -> None:
     rows = pa.RecordBatch.from_pydict(columns)
     inputs = [ProcessInput(rows.schema, None)]
     operator = ProcessOperator(Keys, inputs, (Audit,))
@@ -280,7 +280,7 @@ def test_a_key_is_the_value_of_its_column_or_those_of_several(columns: dict[str,
     assert texts(out) == [f"timer of {told}"]
 
 
-def test_other_functions_have_no_key() -> None:
+def test_functions_without_a_key_have_no_ctx_key() -> None:
     operator = MapRows(lambda row, ctx: Audit(ctx.key), Txn, Audit.schema(), "map", wants_ctx=True)
     opened(operator)
     with pytest.raises(UserCodeError, match=r"there is no ctx\.key here"):

@@ -1,5 +1,5 @@
-"""``first``, ``last`` and ``collect``: in the order in which rows came, whatever their event times, in windows of every
-kind and in tables, and after restores at another parallelism."""
+"""``first``, ``last`` and ``collect``: in the order of arrival, for any event times, in windows of every kind and in
+tables, and after restores at another parallelism."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _state_is_compacted_early() -> Iterator[None]:
 
 
 def played(make: Callable[[], Operator], history: list[list[Row]], restarts: dict[int, int]) -> list[dict[str, Any]]:
-    """What comes out at the end, with other instances from the steps in ``restarts`` on."""
+    """The output at the end, with other instances from the steps in ``restarts`` on."""
     running: list[tuple[Operator, ScriptedContext, Collected]] = []
     for number, rows in enumerate([*history, []]):
         if number == 0 or number in restarts:
@@ -85,7 +85,7 @@ def found(rows: list[dict[str, Any]], *group: str) -> dict[Any, Any]:
 
 
 @given(HISTORY, RESTARTS)
-def test_of_tables(history: list[list[Row]], restarts: dict[int, int]) -> None:
+def test_ordered_aggregates_of_tables_follow_arrival(history: list[list[Row]], restarts: dict[int, int]) -> None:
     groups = defaultdict[Any, list[Any]](list)
     for key, value, _ in itertools.chain(*history):
         groups[key,].append(value)
@@ -95,7 +95,9 @@ def test_of_tables(history: list[list[Row]], restarts: dict[int, int]) -> None:
 
 @pytest.mark.parametrize("window", [Tumbling(10), Hopping(12, 3), Hopping(20, 2), Hopping(9, 6)], ids=str)
 @given(history=HISTORY, restarts=RESTARTS)
-def test_of_windows(window: Tumbling | Hopping, history: list[list[Row]], restarts: dict[int, int]) -> None:
+def test_ordered_aggregates_of_windows_follow_arrival(
+    window: Tumbling | Hopping, history: list[list[Row]], restarts: dict[int, int]
+) -> None:
     slide = window.slide_us if isinstance(window, Hopping) else window.size_us
     groups = defaultdict[Any, list[Any]](list)
     for key, value, at in itertools.chain(*history):
@@ -107,7 +109,9 @@ def test_of_windows(window: Tumbling | Hopping, history: list[list[Row]], restar
 
 
 @given(HISTORY, RESTARTS)
-def test_of_sessions_that_rows_between_them_join(history: list[list[Row]], restarts: dict[int, int]) -> None:
+def test_ordered_aggregates_of_merged_sessions_follow_arrival(
+    history: list[list[Row]], restarts: dict[int, int]
+) -> None:
     rows_of = defaultdict[int, list[tuple[int, int, str | None]]](list)
     for number, (key, value, at) in enumerate(itertools.chain(*history)):
         rows_of[key].append((at, number, value))
@@ -137,7 +141,7 @@ def test_a_late_row_within_the_lateness_comes_last() -> None:
 
 
 @pytest.mark.parametrize("values", [pa.array([[1], None, [2, 3]]), pa.array([{"x": 1}, None, {"x": 2}])], ids=str)
-def test_of_lists_and_structs(values: pa.Array[Any]) -> None:
+def test_lists_and_structs_can_be_aggregated_in_order(values: pa.Array[Any]) -> None:
     kinds = (values.type, values.type, pa.list_(pa.field("item", values.type, nullable=False)))
     aggregates = [Aggregate(f, "value", f, k) for f, k in zip(("first", "last", "collect"), kinds, strict=True)]
     schema = pa.schema([pa.field(aggregate.name, aggregate.type) for aggregate in aggregates])
@@ -149,7 +153,7 @@ def test_of_lists_and_structs(values: pa.Array[Any]) -> None:
     assert out.rows() == [{"first": first, "last": last, "collect": [first, last]}]
 
 
-def test_a_table_tells_which_lists_have_changed() -> None:
+def test_a_table_emits_only_the_lists_that_have_changed() -> None:
     schema = pa.schema([pa.field("key", pa.int64()), pa.field("all", LISTS), pa.field("kind", pa.string())])
     table = TableAggregate(("key",), AGGREGATES[2:], schema, "changes", kind="kind")
     _, out = opened(table)

@@ -1,4 +1,4 @@
-"""Process functions: rows and timers per key in order, results by type, and what is refused."""
+"""Process functions: rows and timers per key in order, results by type, and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.operators.accounts import ACCOUNT, Alert, Audit, Fraud, Story, T
 from tests.unit.operators.scripted import advance, opened
 
 
-def test_the_example_of_a_large_amount_after_a_probe() -> None:
+def test_the_example_finds_a_large_amount_after_a_small_one() -> None:
     fraud = operator(Fraud, Alert, in_order=True)
     ctx, out = opened(fraud)
     fraud.on_rows(txns((1, 90_000, at("30s")), (1, 50, at("0s")), (2, 90_000, at("1s"))), 0)
@@ -42,7 +42,7 @@ def test_rows_and_timers_come_in_the_order_of_event_time() -> None:
     assert texts(out) == ["2: 2 at 15 after nothing, 2 in all", "2: soon at 20", "later at 22, 4 in all"]
 
 
-def test_without_in_order_rows_are_taken_as_they_come() -> None:
+def test_without_in_order_rows_are_processed_as_they_come() -> None:
     story = operator(Story, Audit)
     ctx, out = opened(story)
     story.on_rows(txns((1, 1, 10), (1, 3, 4)), 0)
@@ -52,7 +52,7 @@ def test_without_in_order_rows_are_taken_as_they_come() -> None:
     assert texts(out) == ["1: soon at 9"]
 
 
-def test_late_rows_and_rows_without_a_time_are_dropped_where_order_is_promised() -> None:
+def test_in_order_drops_late_rows_and_rows_without_a_time() -> None:
     story = operator(Story, Audit, in_order=True)
     ctx, out = opened(story)
     advance(story, ctx, 5)
@@ -82,7 +82,7 @@ def test_a_timer_without_a_method_is_an_error_at_its_class() -> None:
             tick = event_timer()
 
 
-def test_order_and_ttl_need_an_event_time() -> None:
+def test_in_order_and_ttl_require_event_time() -> None:
     with pytest.raises(GraphError, match="Fraud needs an event time"):
         ProcessOperator(Fraud, [ProcessInput(ACCOUNT, Txn)], (Alert,))
     with pytest.raises(GraphError, match="Story needs an event time"):
@@ -118,7 +118,7 @@ def test_a_result_that_does_not_fit_its_schema_is_named() -> None:
         wrong.on_rows(txns((1, 1, 0)), 0)
 
 
-def test_a_failing_timer_is_named_and_errors_of_the_engine_pass() -> None:
+def test_a_failing_timer_is_named_and_errors_of_the_engine_are_not_wrapped() -> None:
     class Failing(Process[Txn, Alert]):
         tick = event_timer()
 

@@ -93,7 +93,7 @@ def texts(out: Collected) -> list[str]:
     return [row["text"] for row in out.rows()]
 
 
-def test_a_row_that_fails_becomes_a_dead_letter_and_leaves_nothing_in_state_timers_and_results() -> None:
+def test_a_failing_row_becomes_a_dead_letter_and_changes_no_state_timers_or_results() -> None:
     ledger = catching(Ledger)
     ctx, out = opened(ledger)
     ctx.frame = (2, 17)
@@ -107,7 +107,7 @@ def test_a_row_that_fails_becomes_a_dead_letter_and_leaves_nothing_in_state_time
     assert ctx.counted == {"dead_letters": 1}
 
 
-def test_a_timer_that_fails_counts_as_fired_and_leaves_nothing_else() -> None:
+def test_a_failing_timer_counts_as_fired_and_changes_nothing_else() -> None:
     class Failing(Process[Order, Line]):
         rung: int = state(0)
         tick = event_timer()
@@ -144,7 +144,7 @@ def test_a_timer_that_fails_counts_as_fired_and_leaves_nothing_else() -> None:
     assert texts(out)[2:] == ["other"]
 
 
-def test_results_that_do_not_fit_and_state_that_cannot_be_stored_are_failures_of_their_row() -> None:
+def test_invalid_results_and_state_that_cannot_be_stored_fail_their_row() -> None:
     class Sloppy(Process[Order, Line]):
         thing: int = state(0)
 
@@ -184,7 +184,7 @@ histories = st.lists(rows_of | st.integers(0, 70), max_size=12)
 
 
 def play(history: list[Step], in_order: bool, restart_at: int, skip: bool) -> tuple[list[str], list[int]]:
-    """What was told, and the cents of the dead letters; poison is left out beforehand, if ``skip``."""
+    """The reports, and the cents of the dead letters; poison is left out beforehand, if ``skip``."""
     watermark = -1
     ledger = catching(Ledger, in_order=in_order)
     ctx, out = opened(ledger)
@@ -205,7 +205,9 @@ def play(history: list[Step], in_order: bool, restart_at: int, skip: bool) -> tu
 
 
 @given(histories, st.booleans(), st.integers(0, 12))
-def test_it_is_as_if_the_rows_that_fail_had_never_come(history: list[Step], in_order: bool, restart_at: int) -> None:
+def test_rows_that_fail_do_not_change_the_output_of_others(
+    history: list[Step], in_order: bool, restart_at: int
+) -> None:
     told, failed = play(history, in_order, restart_at, skip=False)
     assert (told, []) == play(history, in_order, -1, skip=True)
     assert set(failed) <= {POISON}

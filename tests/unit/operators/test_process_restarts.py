@@ -1,4 +1,4 @@
-"""The same history gives a process function the same results, whatever happens in between."""
+"""The same history gives a process function the same results after any restarts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clonos_py.model.times import MAX_TIME
 from tests.unit.operators.accounts import Audit, Story, operator, texts, txns
 from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, stored
 
-# The same history gives the same results, whatever happens in between.
+# The same history gives the same results after any restarts.
 
 Step = list[tuple[int, int, int]] | int
 rows_of = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(0, 60)), max_size=6)
@@ -32,7 +32,7 @@ def feed(running: list[tuple[Operator, ScriptedContext]], rows: pa.RecordBatch) 
 
 
 def play(history: list[Step], in_order: bool, restarts: dict[int, int]) -> list[list[str]]:
-    """What each account's story was, with the job restarted at the steps in ``restarts`` at another parallelism."""
+    """The story of each account, with the job restarted at the steps in ``restarts`` at another parallelism."""
     watermark = -1
     parts: list[OperatorState] = []
     outs: list[Collected] = []
@@ -61,14 +61,14 @@ def play(history: list[Step], in_order: bool, restarts: dict[int, int]) -> list[
 
 
 @given(histories, st.booleans(), st.dictionaries(st.integers(1, 12), st.integers(1, 3), max_size=3))
-def test_restarts_at_any_parallelism_change_nothing(
+def test_restarts_at_any_parallelism_do_not_change_the_output(
     history: list[Step], in_order: bool, restarts: dict[int, int]
 ) -> None:
     assert play(history, in_order, restarts) == play(history, in_order, {})
 
 
 @given(rows_of, st.data())
-def test_with_in_order_the_arrival_of_rows_of_different_times_does_not_matter(
+def test_in_order_the_arrival_of_rows_of_different_times_does_not_matter(
     rows: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
     distinct = list({time: (account, cents, time) for account, cents, time in rows}.values())

@@ -1,4 +1,4 @@
-"""What process functions keep: values per key, how long, and how snapshots hold them."""
+"""The state of process functions: values per key, their lifetime, and snapshots of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.operators.accounts import Alarm, Alert, Audit, Story, Txn, opera
 from tests.unit.operators.scripted import advance, opened, stored
 
 
-def test_values_with_a_ttl_are_the_default_again_after_it_and_leave_the_state() -> None:
+def test_values_return_to_their_default_after_the_ttl_and_leave_the_state() -> None:
     class Fading(Process[Txn, Audit]):
         count: int = state(0, ttl=10)
         items: list[int] = state([], ttl=10)
@@ -44,7 +44,7 @@ def test_values_with_a_ttl_are_the_default_again_after_it_and_leave_the_state() 
     assert fading.snapshot().tables["keys"][-1].rows.column("state").to_pylist() == [None]
 
 
-def test_in_order_a_ttl_is_measured_by_the_times_of_rows_however_far_the_watermark_jumps() -> None:
+def test_in_order_a_ttl_is_measured_by_the_times_of_rows() -> None:
     class Fading(Process[Txn, Audit]):
         count: int = state(0, ttl=10)
 
@@ -63,7 +63,7 @@ def test_in_order_a_ttl_is_measured_by_the_times_of_rows_however_far_the_waterma
 
 
 class Reported(Process[Txn, Audit]):
-    """Counts the rows of a key, and says how many there were 5 us later."""
+    """Counts the rows of a key, and reports their number 5 us later."""
 
     count: int = state(0, ttl=10)
     seen: list[int] = list_state(ttl=10)
@@ -81,9 +81,7 @@ class Reported(Process[Txn, Audit]):
 
 @pytest.mark.parametrize("in_order", [False, True])
 @pytest.mark.parametrize("watermarks", [(MAX_TIME,), (1_000, MAX_TIME), (5, 6, 8, 14, MAX_TIME)])
-def test_a_ttl_is_measured_by_the_times_of_timers_however_far_the_watermark_jumps(
-    watermarks: tuple[int, ...], in_order: bool
-) -> None:
+def test_a_ttl_is_measured_by_the_times_of_timers(watermarks: tuple[int, ...], in_order: bool) -> None:
     reported = operator(Reported, Audit, in_order=in_order)
     ctx, out = opened(reported)
     reported.on_rows(txns((1, 7, 0), (1, 8, 3), (2, 9, 9)), 0)
@@ -107,7 +105,7 @@ class Overdue(Process[Txn, Audit]):
         return Audit(str(self.count))
 
 
-def test_a_timer_of_the_past_sees_what_it_would_see_after_a_restart() -> None:
+def test_an_overdue_timer_sees_the_same_values_with_and_without_a_restart() -> None:
     """Expired values are removed now and then, and at other times where a checkpoint was restored."""
     found = []
     for restarts in (False, True):
@@ -128,7 +126,7 @@ def test_a_timer_of_the_past_sees_what_it_would_see_after_a_restart() -> None:
     assert found == ["2", "2"]
 
 
-def test_a_class_is_no_default() -> None:
+def test_a_class_as_a_default_is_refused() -> None:
     with pytest.raises(
         GraphError, match=r"state\(int\): it takes the value that a key has at first, such as state\(0\)"
     ):
@@ -136,7 +134,7 @@ def test_a_class_is_no_default() -> None:
 
 
 @pytest.mark.parametrize("value", [[(1, 2)], {"a": {1}}, [Decimal("0.1")], (1, 2)])
-def test_what_would_come_back_as_another_value_is_refused_where_no_type_says_more(value: Any) -> None:
+def test_untyped_values_that_would_be_restored_differently_are_refused(value: Any) -> None:
     class Kept(Process[Txn, Audit]):
         seen = state(None)
 
@@ -150,7 +148,7 @@ def test_what_would_come_back_as_another_value_is_refused_where_no_type_says_mor
         kept.snapshot()
 
 
-def test_a_default_that_can_change_belongs_to_each_key_alone() -> None:
+def test_each_key_has_its_own_mutable_default() -> None:
     class Lists(Process[Txn, Audit]):
         mine: list[int] = list_state()
 
@@ -179,7 +177,7 @@ def test_equal_float_keys_are_one_key() -> None:
     assert texts(out) == ["1", "2", "1", "2", "1"]
 
 
-def test_a_snapshot_holds_only_the_keys_that_changed_and_forgets_those_that_are_empty() -> None:
+def test_a_snapshot_contains_only_changed_keys_and_drops_empty_ones() -> None:
     story = operator(Story, Audit)
     opened(story)
     story.on_rows(txns(*((key, 2, 0) for key in range(100))), 0)
@@ -199,7 +197,7 @@ def test_a_snapshot_holds_only_the_keys_that_changed_and_forgets_those_that_are_
     assert states == [[True], [False]]
 
 
-def test_the_log_of_changes_is_written_anew_when_it_outgrows_the_state() -> None:
+def test_the_log_of_changes_is_rewritten_when_it_outgrows_the_state() -> None:
     story = operator(Story, Audit)
     opened(story)
     for time in range(40):
@@ -209,7 +207,7 @@ def test_the_log_of_changes_is_written_anew_when_it_outgrows_the_state() -> None
 
 
 @pytest.mark.parametrize("value", [object(), "text", 1.5, 2**70, Decimal(1)])
-def test_a_value_that_is_not_as_declared_is_named_before_it_is_stored(value: Any) -> None:
+def test_a_value_of_another_type_than_declared_is_named_before_it_is_stored(value: Any) -> None:
     class Hoarder(Process[Txn, Alert]):
         thing: int | None = state(None)
 
@@ -223,7 +221,7 @@ def test_a_value_that_is_not_as_declared_is_named_before_it_is_stored(value: Any
         hoarder.snapshot()
 
 
-def test_values_come_back_as_what_they_were() -> None:
+def test_restored_values_have_their_types() -> None:
     told: list[Any] = []
 
     class Keeper(Process[Txn, Alert]):
@@ -251,7 +249,7 @@ def test_values_come_back_as_what_they_were() -> None:
     assert repr(told[1]) == repr(told[2])
 
 
-def test_a_checkpoint_of_another_type_is_named() -> None:
+def test_a_checkpoint_with_another_type_is_named() -> None:
     class Before(Process[Txn, Alert]):
         thing: str = state("")
 
@@ -269,7 +267,7 @@ def test_a_checkpoint_of_another_type_is_named() -> None:
         after.restore([before.snapshot()])
 
 
-def test_rows_of_one_time_keep_the_order_of_arrival_whatever_is_taken_and_stored_between() -> None:
+def test_rows_of_one_time_keep_the_order_of_arrival_through_snapshots() -> None:
     story = operator(Story, Audit, in_order=True)
     ctx, out = opened(story)
     story.on_rows(txns((1, 2, 5), (1, 4, 20)), 0)

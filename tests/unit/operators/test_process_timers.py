@@ -15,7 +15,7 @@ from tests.unit.operators.accounts import Alarm, Audit, Txn, operator, texts, tx
 from tests.unit.operators.scripted import advance, opened, stored
 
 
-def test_processing_timers_fire_when_the_engine_says_and_only_the_next_is_known_to_it() -> None:
+def test_processing_timers_fire_on_time_and_only_the_next_one_is_registered() -> None:
     alarm = operator(Alarm, Audit)
     ctx, out = opened(alarm)
     alarm.on_rows(txns((1, 50, 0), (2, 30, 0), (3, 30, 0), (4, 20, 0), (4, 0, 0), (1, 40, 0)), 0)
@@ -31,7 +31,7 @@ def test_processing_timers_fire_when_the_engine_says_and_only_the_next_is_known_
     assert texts(out)[2:] == ["1 rang, None to come"]
 
 
-def test_a_timer_that_sets_itself_again_ends_with_the_input() -> None:
+def test_a_timer_that_sets_itself_again_stops_at_the_end_of_the_input() -> None:
     class Beat(Process[Txn, Audit]):
         beat = event_timer()
 
@@ -65,7 +65,7 @@ def reminder_at(at: Any) -> type[Process[Txn, Audit]]:
 
 
 @pytest.mark.parametrize("wrong", ["10s", 1.5, None, True])
-def test_a_timer_is_set_to_a_time_only(wrong: Any) -> None:
+def test_a_timer_can_be_set_only_to_a_time(wrong: Any) -> None:
     reminder = operator(reminder_at(wrong), Audit)
     opened(reminder)
     with pytest.raises(UserCodeError, match=r"late.set\(.*\): a timer is set to a time, an Instant"):

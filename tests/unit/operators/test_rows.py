@@ -57,14 +57,14 @@ def test_map_gives_one_row_for_each() -> None:
         ((n for n in range(2)), r"a generator where one row is declared: use flat_map with `-> Iterator\[Row\]`"),
     ],
 )
-def test_several_rows_where_map_gives_one_are_named_with_the_remedy(result: Any, told: str) -> None:
+def test_several_rows_from_map_are_an_error_with_the_remedy(result: Any, told: str) -> None:
     operator = MapRows(lambda _: result, Bid, Doubled.schema(), "map")
     opened(operator)
     with pytest.raises(UserCodeError, match=f"it returns {told}"):
         operator.on_rows(bids(1), 0)
 
 
-def test_a_function_sees_only_the_columns_its_record_names() -> None:
+def test_a_function_gets_only_the_columns_of_its_record() -> None:
     seen: list[Record] = []
 
     def look(row: Short) -> Doubled:
@@ -84,7 +84,7 @@ def test_without_a_record_class_rows_have_all_columns_and_results_may_be_dicts()
     assert out.rows() == [{"sum": Decimal(3)}, {"sum": Decimal(5)}]
 
 
-def test_flat_map_takes_iterators_lists_and_nothing() -> None:
+def test_flat_map_accepts_iterators_lists_and_none() -> None:
     def several(bid: Bid) -> Iterator[Short] | list[Short] | None:
         if bid.auction == 0:
             return None
@@ -106,7 +106,7 @@ def test_filter_keeps_rows_with_all_their_columns() -> None:
     assert out.batches[0][1].schema == Bid.schema()
 
 
-def test_a_function_with_ctx_is_given_it_row_by_row() -> None:
+def test_a_function_with_ctx_gets_it_for_each_row() -> None:
     def stamp(row: Short, ctx: Context) -> dict[str, Any]:
         return {"now": ctx.time.now(), "draw": ctx.random.random()}
 
@@ -134,7 +134,7 @@ def test_a_result_that_does_not_fit_names_operator_record_and_field() -> None:
         operator.on_rows(bids(1), 0)
 
 
-def test_caught_failures_become_counted_dead_letters_and_the_others_go_on() -> None:
+def test_caught_failures_are_counted_dead_letters_and_other_rows_continue() -> None:
     operator = MapRows(double, Bid, Doubled.schema(), "map", on_error="catch")
     ctx, out = opened(operator)
     ctx.frame = (2, 9)
@@ -154,7 +154,7 @@ def test_caught_failures_become_counted_dead_letters_and_the_others_go_on() -> N
     assert ctx.counted == {"dead_letters": 2}
 
 
-def test_a_row_that_fails_half_way_leaves_no_results_behind() -> None:
+def test_a_row_that_fails_midway_leaves_no_results() -> None:
     def halfway(bid: Bid) -> Iterator[Any]:
         yield Short(bid.price)
         if bid.price < 0:
@@ -168,7 +168,7 @@ def test_a_row_that_fails_half_way_leaves_no_results_behind() -> None:
     assert [(row["row"], row["error"][:15]) for row in out.rows(1)] == [(1, "field 'price' i"), (2, "ValueError: neg")]
 
 
-def test_errors_of_the_engine_are_not_taken_for_the_users() -> None:
+def test_errors_of_the_engine_are_not_caught_as_failures_of_rows() -> None:
     def diverging(row: Short) -> Short:
         raise DivergenceError("replay differs")
 
@@ -178,7 +178,7 @@ def test_errors_of_the_engine_are_not_taken_for_the_users() -> None:
         operator.on_rows(bids(1), 0)
 
 
-def test_large_batches_are_worked_on_in_slices_with_right_row_numbers() -> None:
+def test_large_batches_are_processed_in_slices_with_right_row_numbers() -> None:
     def last_fails(row: Any) -> dict[str, int]:
         return {"x": 1 // (SLICE_ROWS - row.n)}
 

@@ -1,4 +1,4 @@
-"""Session windows: what belongs together, when it comes out, and what happens to late rows."""
+"""Session windows: which rows belong together, when a session is emitted, and how late rows are handled."""
 
 from __future__ import annotations
 
@@ -107,7 +107,9 @@ def overlap(left: Found, right: Found) -> bool:
 
 
 @given(STEPS, st.integers(0, 12), st.booleans())
-def test_sessions_come_out_as_by_the_book(steps: list[tuple[list[Row], int]], lateness: int, combined: bool) -> None:
+def test_sessions_equal_those_of_the_reference(
+    steps: list[tuple[list[Row], int]], lateness: int, combined: bool
+) -> None:
     operator, reference = aggregate(lateness_us=lateness, combined=combined), Reference(lateness)
     combine = SessionCombine(("key",), Session(GAP), AGGREGATES, "at")
     (ctx, out), (_, partial) = opened(operator), opened(combine)
@@ -139,8 +141,8 @@ def test_rows_exactly_a_gap_apart_are_one_session_and_those_further_apart_are_tw
     assert found(out.rows()) == [("a", 0, 14, 3, 3), ("a", 15, 20, 1, 1)]
 
 
-def test_a_row_at_the_end_of_a_session_belongs_to_it_though_the_watermark_has_come_there() -> None:
-    """The watermark says that no earlier row comes; one of just that time may."""
+def test_a_row_at_the_end_of_a_session_joins_it_although_the_watermark_is_there() -> None:
+    """The watermark excludes earlier rows; one of just that time may come."""
     operator = aggregate()
     ctx, out = opened(operator)
     operator.on_rows(batch([("a", 1, 0)]), 0)
@@ -152,7 +154,7 @@ def test_a_row_at_the_end_of_a_session_belongs_to_it_though_the_watermark_has_co
     assert found(out.take()) == [("a", 0, 10, 2, 2)]
 
 
-def test_a_row_can_join_two_sessions() -> None:
+def test_a_row_can_merge_two_sessions() -> None:
     operator = aggregate()
     ctx, out = opened(operator)
     for at in (0, 8, 4):
@@ -164,7 +166,7 @@ def test_a_row_can_join_two_sessions() -> None:
 
 
 @given(STEPS, st.integers(0, 6), st.integers(0, 12))
-def test_a_restored_operator_goes_on_as_its_predecessor(
+def test_a_restored_operator_gives_the_same_results(
     steps: list[tuple[list[Row], int]], cut: int, lateness: int
 ) -> None:
     first, second = aggregate(lateness_us=lateness), aggregate(lateness_us=lateness)
@@ -254,7 +256,7 @@ def test_intervals_of_any_length_merge(intervals: list[tuple[int, int, int]]) ->
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 50), max_size=9), st.integers(0, 50)), max_size=9))
-def test_the_queue_gives_what_is_due_once(steps: list[tuple[list[int], int]]) -> None:
+def test_the_queue_returns_due_rows_once(steps: list[tuple[list[int], int]]) -> None:
     queue, waiting, pushed = DueQueue(), dict[int, int](), 0
     for times, until in steps:
         numbers = np.arange(pushed, pushed + len(times))

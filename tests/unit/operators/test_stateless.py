@@ -20,14 +20,14 @@ def over_one(rows: pa.RecordBatch) -> Any:
     return pc.greater(rows.column("a"), pa.scalar(1))
 
 
-def test_filter_keeps_order_and_drops_null() -> None:
+def test_filter_keeps_the_order_and_drops_rows_where_the_condition_is_null() -> None:
     operator = Filter(over_one)
     _, out = opened(operator)
     operator.on_rows(ROWS, 0)
     assert out.rows() == [{"a": 2, "b": "y"}, {"a": 4, "b": None}]
 
 
-def test_filter_passes_whole_batches_on_and_nothing_for_none() -> None:
+def test_filter_passes_whole_batches_and_no_empty_ones() -> None:
     operator = Filter(over_one)
     _, out = opened(operator)
     operator.on_rows(ROWS.slice(1, 1), 0)
@@ -35,7 +35,7 @@ def test_filter_passes_whole_batches_on_and_nothing_for_none() -> None:
     assert out.batches == [(0, ROWS.slice(1, 1))]
 
 
-def test_project_computes_the_schema_by_name() -> None:
+def test_project_computes_the_columns_of_the_schema_by_name() -> None:
     columns = schema(("twice", pa.int64()), ("b", pa.string()))
     operator = Project((("b", lambda r: r.column("b")), ("twice", lambda r: pc.multiply(r.column("a"), 2))), columns)
     _, out = opened(operator)
@@ -53,7 +53,7 @@ def test_map_batches_takes_columns_by_name() -> None:
     assert out.rows()[0] == {"a": 1, "b": "x"}
 
 
-def test_map_batches_is_given_the_context_it_wants() -> None:
+def test_map_batches_passes_the_context_to_a_function_that_takes_it() -> None:
     def stamped(rows: pa.RecordBatch, ctx: Context) -> pa.RecordBatch:
         return pa.RecordBatch.from_pydict({"now": [ctx.time.now()] * rows.num_rows})
 
@@ -72,7 +72,7 @@ def test_map_batches_is_given_the_context_it_wants() -> None:
         (pa.RecordBatch.from_pydict({"a": [1.5], "b": ["x"]}), "column 'a' .* is double, declared is int64"),
     ],
 )
-def test_map_batches_names_what_differs_from_the_declared_schema(given: Any, problem: str) -> None:
+def test_map_batches_names_the_difference_to_the_declared_schema(given: Any, problem: str) -> None:
     columns = schema(("b", pa.string()), ("a", pa.int64()), required=("a",))
     operator = MapBatches(lambda rows: given, columns)
     opened(operator)

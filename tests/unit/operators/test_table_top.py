@@ -52,8 +52,8 @@ class Table:
         self.rows: dict[int, Row] = {}
 
     def deltas(self, rows: list[Row], all_earlier: bool = False) -> pa.RecordBatch:
-        """Puts rows in. Gives what the table emits: what leaves its group with the weight -1, or all that was there
-        before, then what changed."""
+        """Adds rows. Returns the output of the table: rows that leave its group with the weight -1, or all former rows,
+        then the changes."""
         before = dict(self.rows)
         self.rows |= {row[0]: row for row in rows}
         changed = [row for number, row in self.rows.items() if before.get(number) != row]
@@ -82,7 +82,7 @@ def by_rank(rows: list[dict[str, Any]], by_group: bool = True) -> dict[Place, Ro
 
 
 @given(CHANGES, st.integers(1, 3), st.booleans())
-def test_whoever_applies_the_changes_has_the_first_rows_after_every_batch(
+def test_changes_applied_in_order_give_the_first_rows_after_every_batch(
     batches: list[list[Row]], n: int, by_group: bool
 ) -> None:
     operator = top("changes", n, "change", ("group",) if by_group else ())
@@ -105,7 +105,7 @@ def test_whoever_applies_the_changes_has_the_first_rows_after_every_batch(
 
 
 @given(CHANGES, st.integers(1, 3))
-def test_deltas_take_back_just_what_was_there(batches: list[list[Row]], n: int) -> None:
+def test_deltas_retract_exactly_the_rows_that_were_emitted(batches: list[list[Row]], n: int) -> None:
     operator = top("deltas", n)
     _, out = opened(operator)
     table, there = Table(), Counter[tuple[Any, ...]]()
@@ -119,7 +119,7 @@ def test_deltas_take_back_just_what_was_there(batches: list[list[Row]], n: int) 
 
 
 @given(CHANGES, st.integers(1, 3), st.integers(0, 7), st.integers(1, 3))
-def test_a_restored_top_goes_on_also_at_another_parallelism(
+def test_a_restored_top_n_continues_at_another_parallelism(
     batches: list[list[Row]], n: int, cut: int, parallelism: int
 ) -> None:
     table, instances = Table(), Instances(lambda: top("at_end", n))
@@ -132,7 +132,7 @@ def test_a_restored_top_goes_on_also_at_another_parallelism(
 
 
 @given(CHANGES, st.integers(1, 3), st.integers(0, 7))
-def test_what_comes_out_does_not_depend_on_the_heads(batches: list[list[Row]], n: int, cut: int) -> None:
+def test_the_output_does_not_depend_on_the_cached_heads(batches: list[list[Row]], n: int, cut: int) -> None:
     table, operators = Table(), [top("changes", n, "change"), top("changes", n, "change")]
     outs = [opened(operator)[1] for operator in operators]
     for position, rows in enumerate(batches):
@@ -151,7 +151,7 @@ COUNTED = pa.schema([TABLE.field("group"), pa.field("rows", pa.int64()), pa.fiel
 
 
 @given(CHANGES)
-def test_an_aggregate_loses_the_keys_that_have_no_rows_any_more(batches: list[list[Row]]) -> None:
+def test_an_aggregate_drops_keys_without_rows(batches: list[list[Row]]) -> None:
     aggregates = (Aggregate("count", None, "rows", pa.int64()), Aggregate("sum", "total", "sum", pa.int64()))
     operator = TableAggregate(
         ("group",), aggregates, kind_schema(COUNTED, "change"), "changes", weighted=True, kind="change"

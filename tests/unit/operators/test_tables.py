@@ -64,7 +64,7 @@ def by_key(rows: list[dict[str, Any]]) -> dict[tuple[Any, Any], tuple[int, int, 
 
 
 @given(BATCHES)
-def test_each_batch_emits_the_new_rows_of_the_keys_it_touched(batches: list[list[Row]]) -> None:
+def test_each_batch_emits_the_new_rows_of_its_keys(batches: list[list[Row]]) -> None:
     operator = table("changes")
     _, out = opened(operator)
     so_far: list[Row] = []
@@ -78,7 +78,7 @@ def test_each_batch_emits_the_new_rows_of_the_keys_it_touched(batches: list[list
 
 
 @given(BATCHES, st.integers(0, 5))
-def test_at_the_end_all_rows_come_out_sorted_also_after_a_restore(batches: list[list[Row]], cut: int) -> None:
+def test_at_the_end_all_rows_come_sorted_also_after_a_restore(batches: list[list[Row]], cut: int) -> None:
     operator = table("at_end")
     _, out = opened(operator)
     for position, rows in enumerate(batches):
@@ -132,7 +132,7 @@ def test_an_aggregate_of_a_table_follows_its_changes(batches: list[list[Row]]) -
 
 
 @given(BATCHES)
-def test_deltas_take_back_just_what_was_there_and_nothing_that_stays(batches: list[list[Row]]) -> None:
+def test_deltas_retract_exactly_the_rows_that_were_emitted_and_have_changed(batches: list[list[Row]]) -> None:
     aggregates = (Aggregate("max", "value", "most", pa.int64()),)
     result = pa.schema([*KEYS, pa.field("most", pa.int64())])
     operator = TableAggregate(("key", "side"), aggregates, weighted_schema(result), "deltas")
@@ -194,7 +194,7 @@ def test_distinct_values_are_counted_once_also_after_a_restore_at_another_parall
     assert len(found) == len(wanted)
 
 
-def test_without_keys_there_is_one_row() -> None:
+def test_without_keys_a_table_has_one_row() -> None:
     operator = TableAggregate((), AGGREGATES[:1], pa.schema([pa.field("rows", pa.int64())]), "changes")
     _, out = opened(operator)
     for _ in range(6):
@@ -202,7 +202,7 @@ def test_without_keys_there_is_one_row() -> None:
     assert [row["rows"] for row in out.rows()] == [2, 4, 6, 8, 10, 12]
 
 
-def test_state_moves_to_another_parallelism_and_dead_rows_stay_dead() -> None:
+def test_state_moves_to_another_parallelism_without_dead_rows() -> None:
     first = table("at_end")
     opened(first)
     for _ in range(3):
@@ -218,7 +218,7 @@ def test_state_moves_to_another_parallelism_and_dead_rows_stay_dead() -> None:
     assert found == {(f"key {i}", True): (3, 1, 1.0) for i in range(50)}
 
 
-def test_a_hot_key_does_not_fill_the_state() -> None:
+def test_a_hot_key_does_not_increase_the_state() -> None:
     operator = table("changes")
     _, out = opened(operator)
     rows = batch([(f"key {i}", None, 1) for i in range(2_000)])

@@ -1,4 +1,4 @@
-"""A standby takes up one snapshot after the other: what it finds is right, and what it has is not indexed again."""
+"""A standby loads one snapshot after the other: lookups are right, and rows it already has are not indexed again."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_keyed_rows_are_those_of_each_snapshot(steps: list[tuple[list[int], list
             assert found(standby.find, standby.take, range(6)) == found(task.find, task.take, range(6))
 
 
-def test_rows_that_died_since_a_snapshot_live_again_after_a_rollback() -> None:
+def test_rows_that_died_after_a_snapshot_are_restored_by_a_rollback() -> None:
     rows = KeyedRows(["k"])
     rows.append(rows_of(list(range(40)), 0))
     before = rows.snapshot({})
@@ -71,7 +71,7 @@ def test_rows_that_died_since_a_snapshot_live_again_after_a_rollback() -> None:
     assert found(rows.find, rows.take, range(60)) == [(key, key) for key in range(40)]
 
 
-def test_a_key_costs_no_more_when_it_has_changed_often() -> None:
+def test_a_key_that_changed_often_has_few_candidates_in_the_index() -> None:
     rows = KeyedRows(["k"])
     rows.append(rows_of(list(range(100_000)), 0))
     hot = rows_of([1, 2, 3], 0)
@@ -116,7 +116,7 @@ def indexed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def test_only_what_is_new_is_indexed(indexed: list[int]) -> None:
+def test_only_new_chunks_are_indexed(indexed: list[int]) -> None:
     chunks = [Chunk(rows_of(list(range(size)), 0), f"c{size}") for size in (1_000, 500, 20)]
     history, rows = History(["k"]), KeyedRows(["k"])
     for kept in (chunks[:2], chunks, [*chunks[:2], Chunk(rows_of([1], 0), "other")], chunks[:1]):

@@ -90,7 +90,9 @@ def test_changes_upserted_by_key_and_rank_are_the_first_rows(
 
 
 @given(BATCHES, st.integers(1, 3), ORDERS)
-def test_deltas_take_back_just_what_was_there(batches: list[list[Row]], n: int, order: tuple[SortKey, ...]) -> None:
+def test_deltas_retract_exactly_the_rows_that_were_emitted(
+    batches: list[list[Row]], n: int, order: tuple[SortKey, ...]
+) -> None:
     operator = top("deltas", n, order)
     _, out = opened(operator)
     table: Counter[tuple[Any, ...]] = Counter()
@@ -104,7 +106,7 @@ def test_deltas_take_back_just_what_was_there(batches: list[list[Row]], n: int, 
 
 
 @given(BATCHES, st.integers(1, 3), ORDERS, st.integers(0, 5), st.integers(1, 3))
-def test_at_the_end_all_come_out_sorted_also_after_a_restore_at_another_parallelism(
+def test_at_the_end_all_rows_come_sorted_also_after_a_restore_at_another_parallelism(
     batches: list[list[Row]], n: int, order: tuple[SortKey, ...], cut: int, parallelism: int
 ) -> None:
     instances = Instances(lambda: top("at_end", n, order))
@@ -121,7 +123,7 @@ def test_at_the_end_all_come_out_sorted_also_after_a_restore_at_another_parallel
 
 
 @given(BATCHES, st.integers(1, 3), ORDERS)
-def test_what_is_left_out_before_the_shuffle_does_not_count(
+def test_combining_before_the_shuffle_does_not_change_the_output(
     batches: list[list[Row]], n: int, order: tuple[SortKey, ...]
 ) -> None:
     combine = TopCombine(("key",), n, order, INPUT.names)
@@ -139,7 +141,7 @@ def test_what_is_left_out_before_the_shuffle_does_not_count(
     assert outs[0].rows() == outs[1].rows()
 
 
-def test_with_n_of_1_a_row_needs_no_rank() -> None:
+def test_rows_of_a_top_1_have_no_rank() -> None:
     operator = TopRows(("key",), 1, (SortKey("price", descending=True),), INPUT, "changes")
     _, out = opened(operator)
     operator.on_rows(batch([("a", 1, "x"), ("a", 3, "y"), ("b", 2, "z")]), 0)
@@ -148,7 +150,7 @@ def test_with_n_of_1_a_row_needs_no_rank() -> None:
     assert out.rows() == []
 
 
-def test_state_holds_no_more_than_n_rows_of_a_key() -> None:
+def test_state_has_at_most_n_rows_of_a_key() -> None:
     operator = top("changes", 3)
     opened(operator)
     for price in range(500):
@@ -156,7 +158,7 @@ def test_state_holds_no_more_than_n_rows_of_a_key() -> None:
     assert sum(chunk.rows.num_rows for chunk in operator.snapshot().tables["rows"]) < 20
 
 
-def test_a_snapshot_writes_only_what_is_new() -> None:
+def test_a_snapshot_writes_only_new_rows() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keyed_rows, "_CHUNK_ROWS", 65_536)
         patch.setattr(keyed_rows, "_DEAD_ROWS", 16_384)

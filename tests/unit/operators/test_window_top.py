@@ -1,4 +1,4 @@
-"""Top-n of windows equals its definition, whatever the batches, the snapshots and the parallelism."""
+"""Top-n of windows equals its definition, for any batches, snapshots and parallelism."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_of_equal_rows_the_one_that_came_first_is_first_in_each_of_its_windows()
     assert sorted(found(out)) == [("a", "first", 0, 20, 1), ("a", "first", 10, 30, 1), ("a", "second", -10, 10, 1)]
 
 
-def test_a_watermark_that_closes_no_window_does_not_look_at_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watermark_that_closes_no_window_does_not_scan_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
     all_numbers = KeyedRows.all_numbers
 
@@ -93,7 +93,7 @@ def test_a_watermark_that_closes_no_window_does_not_look_at_the_rows(monkeypatch
     assert found(out)[1:] == [("a", "y", 20, 30, 1)]
 
 
-def test_state_holds_no_more_than_n_rows_of_a_key_and_window() -> None:
+def test_state_has_at_most_n_rows_of_a_key_and_window() -> None:
     operator = window_top(Hopping(20, 10), 1)
     opened(operator)
     for price in range(100):

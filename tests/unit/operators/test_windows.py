@@ -1,4 +1,4 @@
-"""Tumbling and hopping windows: what comes out, when, and what happens to late rows."""
+"""Tumbling and hopping windows: their results, when they are emitted, and how late rows are handled."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_every_window_of_every_key_comes_out_once(
 
 
 @given(WINDOWS, st.lists(st.tuples(ROWS, st.integers(-40, 60)), max_size=6), st.integers(0, 15))
-def test_at_any_watermark_the_last_results_are_those_of_the_rows_not_late(
+def test_at_any_watermark_the_last_results_are_those_of_the_rows_in_time(
     window: Tumbling | Hopping, steps: list[tuple[list[Row], int]], lateness: int
 ) -> None:
     operator = aggregate(window, lateness_us=lateness)
@@ -166,7 +166,7 @@ def test_a_window_fires_when_the_watermark_reaches_its_end_and_not_before() -> N
     assert out.take() == [{"key": "a", "window_start": 10, "window_end": 20, "rows": 1}]
 
 
-def test_a_late_row_within_the_lateness_emits_the_window_of_its_key_anew() -> None:
+def test_a_late_row_within_the_lateness_emits_the_window_of_its_key_again() -> None:
     operator = aggregate(Tumbling(10), lateness_us=5)
     ctx, out = opened(operator)
     operator.on_rows(batch([("a", 1, 1), ("b", 1, 2)]), 0)
@@ -200,7 +200,7 @@ def test_without_keys_there_is_one_result_per_window() -> None:
     assert out.rows() == [{"window_end": 10, "most": 7}, {"window_end": 20, "most": 5}]
 
 
-def test_times_may_be_timestamps_in_and_out() -> None:
+def test_input_and_output_times_may_be_timestamps() -> None:
     instant = pa.timestamp("us", "UTC")
     rows = pa.record_batch({"key": pa.array(["a"]), "value": pa.array([1]), "at": pa.array([1_000_003], instant)})
     types: dict[str, Any] = {"key": pa.string(), "window_end": instant, "rows": pa.int64()}
@@ -215,7 +215,7 @@ def test_times_may_be_timestamps_in_and_out() -> None:
 
 
 @pytest.mark.parametrize("window", [Tumbling(10, True), Hopping(10, 5, True)])
-def test_processing_time_counts_by_arrival_and_fires_by_timer(window: Tumbling | Hopping) -> None:
+def test_processing_time_windows_count_by_arrival_and_fire_by_timer(window: Tumbling | Hopping) -> None:
     operator = aggregate(window)
     ctx, clock = at_wall_time(1_007)
     _, out = opened(operator, ctx)
@@ -233,7 +233,7 @@ def test_processing_time_counts_by_arrival_and_fires_by_timer(window: Tumbling |
     )
 
 
-def test_processing_time_does_not_reopen_a_window_when_the_clock_runs_backwards() -> None:
+def test_a_processing_time_window_is_not_reopened_when_the_clock_is_set_back() -> None:
     operator = aggregate(Tumbling(10, True))
     ctx, clock = at_wall_time(1_000)
     _, out = opened(operator, ctx)
@@ -245,7 +245,7 @@ def test_processing_time_does_not_reopen_a_window_when_the_clock_runs_backwards(
     assert [(row["window_start"], row["rows"]) for row in out.rows()] == [(1_000, 1), (1_010, 1)]
 
 
-def test_what_is_left_in_processing_time_comes_out_at_the_end() -> None:
+def test_open_processing_time_windows_are_emitted_at_the_end() -> None:
     operator = aggregate(Tumbling(10, True))
     ctx, out = opened(operator)
     operator.on_rows(batch([("a", 1, 0)]), 0)
@@ -256,7 +256,7 @@ def test_what_is_left_in_processing_time_comes_out_at_the_end() -> None:
 
 
 @given(WINDOWS, st.lists(st.tuples(ROWS, st.integers(-40, 60)), max_size=5), st.integers(0, 5), st.integers(0, 9))
-def test_a_restored_operator_goes_on_as_its_predecessor(
+def test_a_restored_operator_gives_the_same_results(
     window: Tumbling | Hopping, steps: list[tuple[list[Row], int]], cut: int, lateness: int
 ) -> None:
     first = aggregate(window, lateness_us=lateness)
@@ -294,7 +294,7 @@ def test_state_moves_to_another_parallelism() -> None:
 
 
 @pytest.mark.parametrize("window", [Tumbling(10), Hopping(10, 5)])
-def test_instances_that_came_unequally_far_finish_each_window_once(window: Tumbling | Hopping) -> None:
+def test_instances_with_different_watermarks_fire_each_window_once_after_a_restore(window: Tumbling | Hopping) -> None:
     keys = [f"key {i}" for i in range(60)]
     former = [(aggregate(window), ScriptedContext(groups)) for groups in (range(0, 64), range(64, 128))]
     results: list[tuple[str, int]] = []
@@ -336,7 +336,7 @@ def test_a_restored_processing_time_window_sets_its_timers_again() -> None:
     assert [row["rows"] for row in out.rows()] == [1]
 
 
-def test_a_snapshot_names_the_chunks_of_earlier_ones() -> None:
+def test_a_snapshot_repeats_the_chunks_of_earlier_ones() -> None:
     operator = aggregate(Tumbling(10))
     opened(operator)
     operator.on_rows(batch([("a", 1, 1)]), 0)
@@ -348,7 +348,7 @@ def test_a_snapshot_names_the_chunks_of_earlier_ones() -> None:
     assert [set(chunk.rows.column(PANE_COLUMN).to_pylist()) for chunk in after] == [{0}, {0}, {10}]
 
 
-def test_many_small_batches_are_few_chunks() -> None:
+def test_many_small_batches_have_few_chunks() -> None:
     operator = aggregate(Tumbling(10))
     ctx, out = opened(operator)
     for i in range(500):

@@ -33,7 +33,7 @@ def partial(pane: int, key: int) -> pa.RecordBatch:
 
 
 @given(STEPS, st.booleans())
-def test_any_window_has_the_rows_of_its_panes_whatever_came_before(
+def test_any_window_has_the_rows_of_its_panes_after_any_history(
     steps: list[tuple[str, int, int]], in_blocks: bool
 ) -> None:
     panes = Panes(PARTIALS)

@@ -20,7 +20,7 @@ from clonos_py.model.times import MAX_TIME, MIN_TIME
 
 
 class Context:
-    """What operators ask for; time stands still."""
+    """The context of operators; time stands still."""
 
     def __init__(self, plan: PhysicalPlan, task: TaskId, operator: str) -> None:
         self.task, self.operator = task, operator
@@ -42,7 +42,7 @@ class Context:
         """None was set."""
 
     def count(self, metric: str, amount: int) -> None:
-        """Nobody looks."""
+        """Counts are ignored."""
 
 
 class ByHand:

@@ -15,7 +15,7 @@ from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
 
 
 def shape(planned: PhysicalPlan) -> list[str]:
-    """Vertices with what is chained in them, edges with keys and columns."""
+    """Vertices with their chained operators, edges with keys and columns."""
     lines = []
     for vertex in planned.vertices:
         members = [vertex.source.name] if vertex.source else []

@@ -56,7 +56,7 @@ def words(row: Text) -> Iterator[Word]:
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
-def test_words_are_counted(parallelism: int) -> None:
+def test_a_word_count_by_hand_is_right(parallelism: int) -> None:
     texts = ["to be or not", "to be", "that is", "the question to"]
     job = Job("words")
     source = job.source(MemorySource([Text(text) for text in texts], partitions=3))
@@ -66,7 +66,7 @@ def test_words_are_counted(parallelism: int) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60)), max_size=40), st.sampled_from([1, 3]))
-def test_windows_count_what_lies_in_them(events: list[tuple[int, int]], parallelism: int) -> None:
+def test_windows_by_hand_count_their_rows(events: list[tuple[int, int]], parallelism: int) -> None:
     job = Job("windows")
     events.sort(key=lambda event: event[1])
     source = MemorySource([Bid(key, 0, Decimal(1), at(f"{s}s")) for key, s in events], schema=Bid)
@@ -78,7 +78,7 @@ def test_windows_count_what_lies_in_them(events: list[tuple[int, int]], parallel
     assert rows(run(job, parallelism)["sink-out"]) == sorted((*window, n) for window, n in expected.items())
 
 
-def test_a_filter_moved_to_the_sides_of_a_join_changes_nothing() -> None:
+def test_a_filter_moved_to_the_sides_of_a_join_does_not_change_the_output() -> None:
     condition = (col("price") > 3) & (col("other") < 20) & (col("auction") != col("other"))
 
     def job(movable: bool) -> Job:
@@ -96,7 +96,7 @@ def test_a_filter_moved_to_the_sides_of_a_join_changes_nothing() -> None:
     assert len(moved["sink-out"]) > 20
 
 
-def test_a_join_by_distance_in_time_takes_the_right_rows_that_are_so_much_later() -> None:
+def test_a_join_with_time_bounds_pairs_rows_within_them() -> None:
     job = Job("apart")
     left = job.source(MemorySource(BIDS), event_time="at").named("left").select("auction", "at", "price")
     right = job.source(MemorySource(BIDS), event_time="at").named("right")
@@ -142,7 +142,7 @@ class Bursts(Process[Bid, Burst]):
         yield Burst(0, self.seen)
 
 
-def test_a_process_keeps_state_and_fires_its_timers() -> None:
+def test_a_process_by_hand_keeps_state_and_fires_timers() -> None:
     job = Job("process")
     stream = job.source(MemorySource(BIDS), event_time="at")
     stream.key_by("auction").process(Bursts, in_order=True).sink(MemorySink("out"))
@@ -155,7 +155,7 @@ class Seen(Record):
     n: int
 
 
-def test_sessions_join_windows_and_rows_that_fail_are_caught() -> None:
+def test_sessions_join_windows_and_caught_failures_run_together() -> None:
     def picky(bid: Bid) -> Bid:
         if bid.price == 7:
             raise ValueError("seven")

@@ -28,13 +28,13 @@ def planned(stream: Stream[Any], job: Job, **settings: object) -> PhysicalPlan:
     return plan(job, resolve({"parallelism": 2, **settings}))
 
 
-def test_it_runs_in_the_task_of_the_source() -> None:
+def test_the_assignment_runs_in_the_task_of_the_source() -> None:
     job = Job("test")
     made = planned(source(job, "bids").filter(col("price") > 1).with_event_time("at").named("timed"), job)
     assert shape(made)[0] == "bids x2: bids, filter, timed, windows.combine"
 
 
-def test_without_chaining_it_stays_with_the_source_and_so_does_what_is_between() -> None:
+def test_without_chaining_the_assignment_and_operators_before_it_stay_with_the_source() -> None:
     job = Job("test")
     made = planned(source(job, "bids").map(same).with_event_time("at").filter(col("price") > 1), job, chaining="off")
     assert [line for line in shape(made) if " x" in line][:2] == [
@@ -43,7 +43,7 @@ def test_without_chaining_it_stays_with_the_source_and_so_does_what_is_between()
     ]
 
 
-def test_it_is_moved_before_unions_and_rebalances() -> None:
+def test_the_assignment_moves_before_unions_and_rebalances() -> None:
     job = Job("test")
     united = source(job, "first").union(source(job, "second")).rebalance().with_event_time("at").named("timed")
     lines = shape(planned(united, job))
@@ -51,7 +51,7 @@ def test_it_is_moved_before_unions_and_rebalances() -> None:
     assert lines[1].startswith("second x2: second, timed.2")
 
 
-def test_other_readers_of_a_union_are_left_as_they_are() -> None:
+def test_other_readers_of_a_union_get_the_rows_without_assignment() -> None:
     job = Job("test")
     united = source(job, "first").union(source(job, "second"))
     united.sink(Nowhere("all")).named("all")
@@ -60,7 +60,7 @@ def test_other_readers_of_a_union_are_left_as_they_are() -> None:
     assert any(line.startswith("first -> all") for line in lines)
 
 
-def test_event_time_of_the_source_is_not_read_where_another_replaces_it() -> None:
+def test_an_event_time_of_the_source_that_is_replaced_is_not_read() -> None:
     job = Job("test")
     stream = source(job, "bids", event_time="bidder").select("auction", "at").with_event_time("at", idle="3s")
     (vertex, *_) = planned(stream, job).vertices
@@ -77,14 +77,14 @@ def test_the_shortest_idle_time_counts() -> None:
     assert vertex.source.event_time.idle_us == 2_000_000
 
 
-def test_it_is_refused_in_other_tasks_than_the_source() -> None:
+def test_an_assignment_in_other_tasks_than_the_source_is_refused() -> None:
     job = Job("test")
     stream = source(job, "bids").map(same).parallelism(3).with_event_time("at")
     with pytest.raises(GraphError, match="runs in other tasks than its source"):
         planned(stream, job)
 
 
-def test_frames_are_kept_behind_it() -> None:
+def test_a_source_with_an_assignment_retains_its_frames() -> None:
     job = Job("test")
     made = planned(source(job, "bids").with_event_time("at"), job, spill="regenerate")
     assert not made.vertices[0].regenerates

@@ -8,7 +8,7 @@ from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
 from tests.unit.plan.shapes import joined, shape
 
 
-def test_a_filter_behind_a_join_moves_to_the_sides_it_reads() -> None:
+def test_a_filter_after_a_join_moves_to_the_sides_it_reads() -> None:
     job = Job("sides")
     condition = (col("city") == "Oslo") & (col("note") == "x") & (col("name") != col("note"))
     joined(job).filter(condition).select("name", "auction").sink(Nowhere())
@@ -21,7 +21,7 @@ def test_a_filter_behind_a_join_moves_to_the_sides_it_reads() -> None:
     ]
 
 
-def test_a_filter_on_versions_stays_behind_their_join() -> None:
+def test_a_filter_on_versions_stays_after_their_join() -> None:
     """Without a version that it leaves out an earlier one would hold."""
     job = Job("versions")
     versions = job.source(Rows(Bid), event_time="at").named("more").select("auction", since="at", then="bidder")
@@ -31,7 +31,7 @@ def test_a_filter_on_versions_stays_behind_their_join() -> None:
     assert (by_name["filter"], by_name["filter.1"]) == ("join", "source-rows")
 
 
-def test_a_filter_that_may_fail_stays_behind_a_join() -> None:
+def test_a_filter_that_may_fail_stays_after_a_join() -> None:
     job = Job("fallible")
     joined(job).filter(col("auction") // col("bidder") > 1).sink(Nowhere())
     by_name = {operator.name: vertex.name for vertex in plan(job).vertices for operator in vertex.operators}
@@ -62,7 +62,7 @@ def test_a_filter_moves_through_unions_projections_and_rebalances() -> None:
     ]
 
 
-def test_a_filter_is_not_moved_where_somebody_else_reads() -> None:
+def test_a_filter_is_not_moved_past_a_stream_with_another_reader() -> None:
     job = Job("shared")
     spread = bids(job).rebalance()
     spread.filter(col("auction") > 5).sink(Nowhere("some"))

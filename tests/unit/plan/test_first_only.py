@@ -1,4 +1,4 @@
-"""Which joins are told that only the first of their pairs are wanted."""
+"""Which joins make only the first of their pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def top(pairs: Any) -> None:
     pairs.key_by("id").top(1, by=[col("auction").desc(), "note"]).at_end().sink(Nowhere())
 
 
-def test_a_join_that_feeds_a_top_n_only_is_told() -> None:
+def test_a_join_that_only_a_top_n_reads_makes_only_its_first_pairs() -> None:
     job = Job("told")
     top(joined(job))
     assert NOTE in notes(job)
@@ -29,7 +29,7 @@ def test_a_join_that_feeds_a_top_n_only_is_told() -> None:
     assert join.first.keys == ("id",)  # type: ignore[union-attr]
 
 
-def test_a_join_that_somebody_else_reads_is_not() -> None:
+def test_a_join_with_another_reader_makes_all_pairs() -> None:
     job = Job("shared")
     pairs = joined(job)
     top(pairs)
@@ -37,7 +37,7 @@ def test_a_join_that_somebody_else_reads_is_not() -> None:
     assert NOTE not in notes(job)
 
 
-def test_nor_is_one_behind_which_something_changes_the_rows() -> None:
+def test_a_join_whose_rows_are_changed_before_the_top_n_makes_all_pairs() -> None:
     job = Job("between")
     top(joined(job).map_batches(lambda rows: rows, joined(Job("shape")).schema))
     assert NOTE not in notes(job)

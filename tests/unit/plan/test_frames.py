@@ -25,7 +25,7 @@ def test_rows_for_python_functions_come_in_small_frames() -> None:
     }
 
 
-def test_a_source_in_front_of_a_function_reads_little() -> None:
+def test_a_source_before_a_function_reads_few_rows_at_once() -> None:
     job = Job("reads")
     bids(job).filter(col("auction") > 1).map(slow).sink(Nowhere())
     source = plan(job).vertices[0].source
@@ -33,7 +33,7 @@ def test_a_source_in_front_of_a_function_reads_little() -> None:
     assert source.factory.keywords == {"read_rows": 64}  # type: ignore[attr-defined]
 
 
-def test_functions_behind_a_window_do_not_shrink_its_frames() -> None:
+def test_functions_after_a_window_do_not_shrink_its_frames() -> None:
     class Counted(Record):
         auction: int
 
@@ -69,13 +69,13 @@ class Quote(Record):
 
 
 def adaptive(job: Job) -> dict[str, bool]:
-    """By operator: whether what comes before it follows what rows cost."""
+    """By operator: whether the frames and reads before it follow the cost of rows."""
     planned = plan(job)
     sources = {v.source.name: v.source.adaptive for v in planned.vertices if v.source is not None}
     return sources | {edge.target: edge.adaptive for edge in planned.edges}
 
 
-def test_frames_and_reads_follow_the_cost_of_rows_as_far_as_a_python_function_gets_them() -> None:
+def test_frames_and_reads_follow_the_cost_of_rows_up_to_a_python_function() -> None:
     job = Job("before")
     stream = bids(job).enrich(Rows(Quote), on="auction").parallelism(2).named("enriched")
     stream.sink(Nowhere("plain"))
@@ -84,7 +84,7 @@ def test_frames_and_reads_follow_the_cost_of_rows_as_far_as_a_python_function_ge
     assert adaptive(job) == {"source-rows": True, "sink-plain": True, "process": True}
 
 
-def test_what_windows_gather_before_a_function_does_not_follow_its_cost() -> None:
+def test_frames_into_windows_before_a_function_do_not_follow_its_cost() -> None:
     class Counted(Record):
         auction: int
 

@@ -56,25 +56,25 @@ def test_a_loop_of_one_vertex_feeds_back_to_itself() -> None:
     assert back.partitioning is Partitioning.FORWARD
 
 
-def test_what_is_fed_back_keeps_all_columns() -> None:
+def test_the_feedback_edge_keeps_all_columns() -> None:
     back = next(edge for edge in planned().edges if edge.feedback)
     assert back.schema.names == Bid.schema().names
 
 
-def test_without_chains_each_operator_is_a_member_and_the_filter_that_leads_out_is_none() -> None:
+def test_without_chains_each_operator_of_the_loop_is_a_member_except_the_filter_at_its_exit() -> None:
     made = planned(chaining=False)
     assert made.loops == (Loop("iterate", frozenset(["iterate", "with_columns", "filter"])),)
     assert [edge.source for edge in made.edges if edge.feedback] == ["filter"]
 
 
-def test_the_head_begins_a_vertex_and_rows_may_enter_beside_it() -> None:
+def test_the_head_begins_a_vertex_and_other_inputs_may_enter_the_loop() -> None:
     made = joined()
     assert made.loops == (Loop("iterate", frozenset(["iterate", "join"])),)
     assert [(edge.source, edge.target) for edge in made.edges if edge.feedback] == [("join", "iterate")]
     assert {edge.source for edge in made.edges if edge.target == "join"} == {"iterate", "others"}
 
 
-def test_no_task_is_behind_itself_nor_sent_its_own_log() -> None:
+def test_no_task_of_a_loop_is_downstream_of_itself_or_gets_its_own_log() -> None:
     made = joined()
     tasks = [TaskId(name, index) for name in ("iterate", "join") for index in range(2)]
     for task in tasks:
@@ -89,14 +89,14 @@ def test_the_plan_of_a_job_without_loops_has_none() -> None:
     assert plan(job).loops == ()
 
 
-def test_a_union_that_leads_back_has_an_edge_for_each_branch() -> None:
+def test_a_union_at_the_tail_has_a_feedback_edge_for_each_branch() -> None:
     job = Job("union")
     rows = bids(job)
     rows.iterate(lambda given: (given.rebalance().union(given.filter(col("auction") > 1)), given)).sink(Nowhere())
     assert sum(edge.feedback for edge in plan(job).edges) == 2
 
 
-def test_a_filter_that_leads_back_moves_as_others_do() -> None:
+def test_a_filter_at_the_tail_moves_like_others() -> None:
     job = Job("moved")
 
     def step(rows: Rows) -> tuple[Rows, Rows]:
@@ -109,7 +109,7 @@ def test_a_filter_that_leads_back_moves_as_others_do() -> None:
     assert "filter 'filter' moved before 'select'" in made.notes
 
 
-def test_rows_that_reach_a_function_round_the_loop_come_in_small_frames() -> None:
+def test_rows_that_a_function_gets_over_the_feedback_edge_come_in_small_frames() -> None:
     def slow(row: Bid) -> Bid:
         return row
 

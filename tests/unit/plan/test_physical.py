@@ -37,7 +37,7 @@ def words(row: Label) -> Iterator[Word]:
         yield Word(word)
 
 
-def test_word_count() -> None:
+def test_a_word_count_has_two_vertices_and_a_shuffle() -> None:
     job = Job("word-count")
     lines = job.source(Rows(Label))
     lines.flat_map(words).key_by("word").aggregate(n=count()).changes().sink(Nowhere("counts"))
@@ -94,12 +94,12 @@ NEXMARK = {
 
 
 @pytest.mark.parametrize("query", NEXMARK)
-def test_nexmark(query: str) -> None:
+def test_nexmark_queries_have_the_expected_plans(query: str) -> None:
     assert shape(nexmark(query)) == NEXMARK[query]
 
 
 def test_without_chaining_each_operator_has_tasks_of_its_own() -> None:
-    """Only what is there so that less travels stays with the operator before it."""
+    """Only operators that reduce the data to send stay with the operator before them."""
     assert shape(nexmark("q8", chaining="off")) == [
         "source-nexmark x2: source-nexmark, sellers.combine",
         "sellers x2: sellers, with_columns.columns",
@@ -114,7 +114,7 @@ def test_without_chaining_each_operator_has_tasks_of_its_own() -> None:
     ]
 
 
-def test_what_lies_together_already_is_shuffled_again_without_chaining() -> None:
+def test_without_chaining_rows_are_shuffled_again_for_the_same_key() -> None:
     job = Job("apart")
     joined_by_auction(job).key_by("auction").aggregate(n=count()).at_end().sink(Nowhere())
     shown = shape(plan(job, resolve({"parallelism": 2, "chaining": "off"})))
@@ -188,7 +188,7 @@ def test_the_plan_names_protocol_and_recovery(settings: dict[str, Any], rollback
         ),
     ],
 )
-def test_the_plan_says_what_a_failure_restarts_and_when_sinks_commit(
+def test_the_plan_says_which_tasks_a_failure_restarts_and_when_sinks_commit(
     settings: dict[str, Any], delivery: str, notes: list[str]
 ) -> None:
     job = Job("told")
@@ -204,7 +204,7 @@ def joined_by_auction(job: Job) -> Stream[Any]:
 
 
 @pytest.mark.parametrize("key", ["number", "auction"])
-def test_what_a_join_has_brought_together_is_not_shuffled_again_for_the_same_key(key: str) -> None:
+def test_rows_of_a_join_are_not_shuffled_again_for_the_same_key(key: str) -> None:
     job = Job("together")
     pairs = joined_by_auction(job).filter(col("price") > col("bidder")).select("price", "auction", "number")
     pairs.key_by(key).top(1, by="price").at_end().sink(Nowhere())
@@ -212,7 +212,7 @@ def test_what_a_join_has_brought_together_is_not_shuffled_again_for_the_same_key
 
 
 @pytest.mark.parametrize("keys", [("bidder",), ("number", "auction"), ("auction", "price")])
-def test_what_was_brought_together_by_other_keys_is_shuffled(keys: tuple[str, ...]) -> None:
+def test_rows_of_a_join_are_shuffled_for_other_keys(keys: tuple[str, ...]) -> None:
     job = Job("apart")
     joined_by_auction(job).key_by(*keys).aggregate(n=count()).at_end().sink(Nowhere())
     assert shape(plan(job, parallelism=2))[2:4] == [
@@ -221,13 +221,13 @@ def test_what_was_brought_together_by_other_keys_is_shuffled(keys: tuple[str, ..
     ]
 
 
-def test_an_aggregate_with_tasks_of_its_own_is_given_rows_as_they_are() -> None:
+def test_an_aggregate_with_its_own_parallelism_gets_uncombined_rows() -> None:
     job = Job("own-tasks")
     joined_by_auction(job).key_by("auction").aggregate(n=count()).parallelism(3).at_end().sink(Nowhere())
     assert shape(plan(job, parallelism=2))[-1] == "join -> aggregate hash(auction): auction"
 
 
-def test_a_source_delivers_only_what_somebody_reads() -> None:
+def test_a_source_delivers_only_columns_that_are_read() -> None:
     planned = nexmark("q3")
     source = planned.vertices[0].source
     assert source is not None
@@ -239,7 +239,7 @@ def test_a_source_delivers_only_what_somebody_reads() -> None:
     assert "source-nexmark port 1: 3 of 10 columns read: id, seller, category" in planned.notes
 
 
-def test_event_time_is_read_only_where_something_depends_on_it() -> None:
+def test_event_time_is_read_only_if_an_operator_depends_on_it() -> None:
     sources = [nexmark(query).vertices[0].source for query in ("q3", "q8")]
     assert [source and source.event_time.columns for source in sources] == [
         (None, None, None),
@@ -292,7 +292,7 @@ def test_sessions_are_combined_before_the_shuffle() -> None:
     assert plan(job).edges[0].schema.names == ["bidder", "_start", "_end", "_rows"]
 
 
-def test_a_join_by_distance_in_time_brings_both_times_to_it() -> None:
+def test_a_join_with_time_bounds_receives_both_times() -> None:
     job = Job("apart")
     notes = job.source(Rows(Bid), event_time="at").named("notes").select("bidder", "note", time="at")
     pairs = (
@@ -308,7 +308,7 @@ def test_a_join_by_distance_in_time_brings_both_times_to_it() -> None:
     ]
 
 
-def test_dead_letters_of_a_process_have_the_port_behind_its_results() -> None:
+def test_dead_letters_of_a_process_have_the_port_after_its_results() -> None:
     job = Job("caught")
     watched, failed = bids(job).key_by("auction").process(Watch).catch()
     watched.sink(Nowhere("watched"))
@@ -338,8 +338,8 @@ def label(bid: Bid) -> Label:
         (lambda bids: bids.filter(col("auction") > 1).map(label), False),
     ],
 )
-def test_an_idempotent_sink_has_tasks_of_its_own_behind_what_decides_its_rows(rows: Any, decides: bool) -> None:
-    """Else the log of what was decided would be lost with the task that has written it."""
+def test_an_idempotent_sink_has_its_own_tasks_after_a_nondeterministic_operator(rows: Any, decides: bool) -> None:
+    """Else the log of its decisions would be lost with the task that has written the rows."""
     for delivery, apart in (("idempotent", decides), ("transactional", False)):
         job = Job("test")
         rows(bids(job)).sink(Nowhere("out", upserts=True, delivery=delivery))
@@ -366,7 +366,7 @@ def test_a_diamond_over_a_shuffle_is_no_cycle_of_tasks() -> None:
     ]
 
 
-def test_operators_with_a_parallelism_of_their_own_run_in_tasks_of_their_own() -> None:
+def test_operators_with_their_own_parallelism_run_in_their_own_tasks() -> None:
     job = Job("own")
     stream = bids(job).parallelism(1).filter(col("price") > 1).map(quick).parallelism(4)
     stream.key_by("label").aggregate(n=count()).parallelism(3).changes().sink(Nowhere()).parallelism(1)
@@ -381,14 +381,14 @@ def test_operators_with_a_parallelism_of_their_own_run_in_tasks_of_their_own() -
     ]
 
 
-def test_an_operator_that_asks_for_the_parallelism_it_has_anyway_is_chained() -> None:
+def test_an_operator_with_the_same_parallelism_is_chained() -> None:
     job = Job("same")
     bids(job).select("auction").parallelism(2).filter(col("auction") > 1).parallelism(2).sink(Nowhere())
     assert [vertex.parallelism for vertex in plan(job, parallelism=2).vertices] == [2]
     assert [vertex.parallelism for vertex in plan(job, parallelism=3).vertices] == [3, 2]
 
 
-def test_a_filter_with_a_parallelism_of_its_own_is_not_moved() -> None:
+def test_a_filter_with_its_own_parallelism_is_not_moved() -> None:
     job = Job("stays")
     bids(job).select("auction").rebalance().filter(col("auction") > 1).parallelism(4).sink(Nowhere())
     assert shape(plan(job, parallelism=2))[:2] == [
@@ -406,7 +406,7 @@ def test_more_tasks_of_an_operator_than_key_groups_are_refused() -> None:
         plan(job)
 
 
-def test_what_leads_to_no_sink_is_left_out() -> None:
+def test_operators_without_a_sink_behind_them_are_left_out() -> None:
     job = Job("dead")
     stream = bids(job)
     stream.map(quick)
@@ -416,7 +416,7 @@ def test_what_leads_to_no_sink_is_left_out() -> None:
     assert "left out, as no sink is behind it: map" in planned.notes
 
 
-def test_operators_keep_their_names_however_they_are_chained() -> None:
+def test_operators_have_the_same_names_under_any_chaining() -> None:
     names = [
         {o.name for v in nexmark("q5", parallelism).vertices for o in v.operators if o.stateful}
         for parallelism in (1, 4)
@@ -439,13 +439,13 @@ class Total(Record):
     total: Money
 
 
-def test_a_total_of_money_may_be_money() -> None:
+def test_a_sum_of_money_may_be_declared_as_money() -> None:
     job = Job("money")
     bids(job).key_by("auction").window(tumbling("1s")).aggregate(Total, total=col("price").sum()).sink(Nowhere())
     assert plan(job).vertices[1].operators[0].schemas[0] == Total.schema()
 
 
-def test_a_sharing_depth_below_full_is_told_with_what_it_covers() -> None:
+def test_a_sharing_depth_below_full_is_explained_in_a_note() -> None:
     job = Job("word-count", sharing_depth=1)
     job.source(Rows(Label)).flat_map(words).key_by("word").aggregate(n=count()).changes().rebalance().sink(Nowhere("c"))
     assert "sharing depth 1 of 2 covers that many consecutive failures; with more at once the job rolls back" in (
@@ -456,14 +456,14 @@ def test_a_sharing_depth_below_full_is_told_with_what_it_covers() -> None:
     assert not any("sharing depth" in note for note in plan(job, resolve({})).notes)
 
 
-def test_at_most_once_keeps_only_what_sources_have_read() -> None:
+def test_at_most_once_logs_only_the_reads_of_sources() -> None:
     job = Job("word-count", guarantee="at-most-once")
     job.source(Rows(Label)).flat_map(words).key_by("word").aggregate(n=count()).changes().rebalance().sink(Nowhere("c"))
     planned = plan(job)
     assert [task.vertex for task in planned.tasks if planned.logged(task)] == [planned.vertices[0].name]
 
 
-def test_only_what_filters_and_projections_made_may_be_compared_by_samples() -> None:
+def test_only_outputs_of_filters_and_projections_may_be_compared_by_samples() -> None:
     """Frames behind a function of the user's, or behind state, are compared as a whole (D12)."""
     sampled = {query: [vertex.sampled for vertex in nexmark(query).vertices] for query in ("rebalanced", "q3", "q8")}
     assert sampled == {"rebalanced": [True, False], "q3": [True, False], "q8": [True, False, False]}

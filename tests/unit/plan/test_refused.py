@@ -1,4 +1,4 @@
-"""What the planner refuses, and how it tells."""
+"""Plans that the planner refuses, and its error messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
 from tests.unit.plan.shapes import Label, Person
 
 
-def test_a_causal_sink_needs_the_full_depth() -> None:
+def test_a_causal_sink_requires_the_full_depth() -> None:
     job = Job("causal")
     bids(job).sink(Nowhere("hot", delivery="causal"))
     assert plan(job).sharing_depth == -1
@@ -31,7 +31,7 @@ def test_a_causal_sink_needs_the_full_depth() -> None:
 
 
 @pytest.mark.parametrize("protocol", ALONE)
-def test_a_causal_sink_needs_checkpoints_of_all_tasks(protocol: str) -> None:
+def test_a_causal_sink_requires_checkpoints_of_all_tasks(protocol: str) -> None:
     job = Job("causal")
     bids(job).sink(Nowhere("hot", delivery="causal"))
     with pytest.raises(SettingError) as caught:
@@ -58,7 +58,7 @@ def countdown(job: Job, settings: dict[str, Any] | None = None) -> PhysicalPlan:
     return plan(job, resolve(settings or {}))
 
 
-def test_a_loop_needs_full_sharing_depth_or_none() -> None:
+def test_a_loop_requires_full_sharing_depth_or_none() -> None:
     assert countdown(Job("full")).loops
     assert countdown(Job("none"), {"sharing_depth": 0}).loops
     with pytest.raises(SettingError, match="the loop at 'iterate' needs sharing_depth = full or 0; it is 1"):
@@ -73,7 +73,7 @@ class Unportable:
 connection = Unportable()
 
 
-def test_a_function_that_cannot_travel_is_refused_naming_what_holds_it_back() -> None:
+def test_a_function_that_cannot_be_pickled_is_refused_with_the_cause() -> None:
     local = Unportable()
 
     def enrich(row: Bid) -> Label:
@@ -90,7 +90,7 @@ def test_a_function_that_cannot_travel_is_refused_naming_what_holds_it_back() ->
     assert "@service" in str(caught.value)
 
 
-def test_what_an_operator_refuses_names_the_line() -> None:
+def test_a_refusal_of_an_operator_names_the_line() -> None:
     job = Job("ttl")
     people = job.source(Rows(Person)).named("people")
     with pytest.raises(GraphError, match="the left stream has no event time"):

@@ -1,4 +1,4 @@
-"""Which sources make their frames again, and what the plan says of those that do not."""
+"""Which sources regenerate their frames, and the notes of the plan on those that do not."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def planned(stream: Stream[Any], job: Job, **settings: object) -> PhysicalPlan:
 
 
 def first(job: Job, stream: Stream[Any], **settings: object) -> tuple[bool, str]:
-    """Whether the source's vertex makes its frames again, and what is noted."""
+    """Whether the source's vertex regenerates its frames, and the note."""
     made = planned(stream, job, **settings)
     return made.vertices[0].regenerates, made.notes[-1]
 
@@ -51,13 +51,13 @@ def first(job: Job, stream: Stream[Any], **settings: object) -> tuple[bool, str]
 REGENERATE = {"spill": "regenerate"}
 
 
-def test_filters_and_projections_are_made_again() -> None:
+def test_frames_after_filters_and_projections_are_regenerated() -> None:
     job = Job("j")
     stream = bids(job).filter(col("price") > 100).select("auction")
     assert first(job, stream, **REGENERATE) == (True, "'source-rows' makes its frames again")
 
 
-def test_nothing_is_unless_it_is_asked_for() -> None:
+def test_frames_are_not_regenerated_by_default() -> None:
     job = Job("j")
     assert not first(job, bids(job).select("auction"))[0]
 
@@ -70,17 +70,19 @@ def test_nothing_is_unless_it_is_asked_for() -> None:
         (declared, "'source-rows' makes its frames again"),
     ],
 )
-def test_of_functions_only_those_that_are_declared_deterministic_are_called_again(function: Any, why: str) -> None:
+def test_frames_after_functions_are_regenerated_only_if_they_are_declared_deterministic(
+    function: Any, why: str
+) -> None:
     job = Job("j")
     assert first(job, bids(job).map(function), **REGENERATE) == ("again" in why, why)
 
 
-def test_a_function_of_batches_can_be_declared_too() -> None:
+def test_a_function_of_batches_can_be_declared_deterministic() -> None:
     job = Job("j")
     assert first(job, bids(job).map_batches(doubled, returns=Bid), **REGENERATE)[0]
 
 
-def test_an_expression_with_a_function_of_the_users_is_made_again_if_that_is_declared() -> None:
+def test_frames_after_an_expression_are_regenerated_if_its_function_is_declared_deterministic() -> None:
     job = Job("j")
     assert first(job, bids(job).select(n=apply(counted, "note", returns=int)), **REGENERATE)[0]
     regenerates, note = first(other := Job("k"), bids(other).filter(apply(len, "note", returns=bool)), **REGENERATE)
@@ -88,7 +90,7 @@ def test_an_expression_with_a_function_of_the_users_is_made_again_if_that_is_dec
     assert "'filter' calls a function that is not declared deterministic" in note
 
 
-def test_what_has_a_sink_in_its_own_task_keeps_its_frames_if_it_has_any() -> None:
+def test_a_source_with_a_sink_in_its_task_retains_its_frames() -> None:
     job = Job("j")
     stream = bids(job)
     stream.sink(Nowhere("beside"))
@@ -97,7 +99,7 @@ def test_what_has_a_sink_in_its_own_task_keeps_its_frames_if_it_has_any() -> Non
     assert "'sink-beside' has state or effects" in note
 
 
-def test_partial_aggregates_of_a_batch_are_made_again_and_windows_are_not() -> None:
+def test_frames_of_partial_aggregates_are_regenerated_and_those_of_windows_are_not() -> None:
     source = NexmarkSource(1_000)
     made = plan(build("q5", source, Nowhere("out")), resolve({"parallelism": 2, **REGENERATE}))
     assert [vertex.name for vertex in made.vertices if vertex.regenerates] == ["source-nexmark"]

@@ -15,7 +15,7 @@ from clonos_py.reachability.generator import BASE_TIME_US, BLOCK_ROWS, Command, 
 from clonos_py.reachability.rows import LINKS, PATHS, changes, nodes_of
 
 
-def test_a_range_is_the_same_whole_or_in_two_pieces() -> None:
+def test_a_range_has_the_same_commands_whole_or_in_two_pieces() -> None:
     made = Reachability(120_000)
     whole = made.batch(49_000, 101_000)
     assert [*made.batch(49_000, 77_777).to_pylist(), *made.batch(77_777, 101_000).to_pylist()] == whole.to_pylist()
@@ -23,18 +23,18 @@ def test_a_range_is_the_same_whole_or_in_two_pieces() -> None:
     whole.validate(full=True)
 
 
-def test_a_seed_makes_one_stream() -> None:
+def test_a_seed_determines_the_stream() -> None:
     assert Reachability(60_000).batch(0, 60_000) == Reachability(60_000).batch(0, 60_000)
     assert Reachability(60_000).batch(0, 60_000) != Reachability(60_000, seed=2).batch(0, 60_000)
 
 
-def test_60_15_20_and_5_percent_add_links_and_sources_and_delete_them() -> None:
+def test_commands_are_60_15_20_and_5_percent_additions_and_deletions_of_links_and_sources() -> None:
     rows = Reachability(200_000).batch(2 * BLOCK_ROWS, 4 * BLOCK_ROWS).to_pylist()
     kinds = Counter((row["added"], row["target"] is not None) for row in rows)
     assert kinds == {(True, True): 60_000, (True, False): 15_000, (False, True): 20_000, (False, False): 5_000}
 
 
-def test_what_is_deleted_is_added_too_once_and_one_in_eight_deletes_comes_first() -> None:
+def test_each_deleted_item_is_added_once_and_one_in_eight_deletions_comes_first() -> None:
     there: Counter[tuple[Any, Any]] = Counter()
     early = deleted = 0
     for row in Reachability(110_007).batch(0, 110_007).to_pylist():
@@ -46,7 +46,7 @@ def test_what_is_deleted_is_added_too_once_and_one_in_eight_deletes_comes_first(
     assert early / deleted == pytest.approx(0.125, abs=0.02)
 
 
-def test_times_grow_with_the_rows_whatever_has_changed_places() -> None:
+def test_times_grow_with_the_rows_in_any_disorder() -> None:
     times = fixed(Reachability(60_000, event_rate=1_000).batch(0, 60_000).column("date_time"))
     assert (times == BASE_TIME_US + np.arange(60_000) * 1_000).all()
 
@@ -70,7 +70,7 @@ def test_the_number_of_paths_is_that_of_random_links_of_this_density(rows: int, 
         ({"rows": 1_000_000, "nodes": 500_000}, "0.80 links per node"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: dict[str, int], said: str) -> None:
+def test_impossible_options_are_refused(options: dict[str, int], said: str) -> None:
     with pytest.raises(SettingError, match=said):
         Reachability(**options)
 

@@ -1,4 +1,4 @@
-"""The loop of the reachability query against what is computed at once: any order of deltas, any restart."""
+"""The loop of the reachability query against a direct computation: any order of deltas, any restart."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def weights_of(batches: Iterable[pa.RecordBatch]) -> Counter[Path]:
 
 
 class Loop:
-    """Instances of the operator, with what is on its way to them: nothing but the order of rows is left to chance."""
+    """Instances of the operator with queued rows: only the order of rows is random."""
 
     def __init__(self, count: int, draw: random.Random) -> None:
         self._draw = draw
@@ -84,7 +84,7 @@ class Loop:
                 part = part.slice(size)
 
     def step(self) -> bool:
-        """One instance takes something that is on its way to it, not always what came first."""
+        """One instance takes some of its queued rows, not always the first."""
         ready = [number for number, queue in enumerate(self._on_their_way) if queue]
         if not ready:
             return False
@@ -120,7 +120,7 @@ def commands_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def simple_paths(rows: list[dict[str, Any]]) -> Counter[Path]:
-    """A third way, row by row: all paths by depth-first search, with how many times each is there."""
+    """A third way, row by row: all paths by depth-first search, with their number of copies."""
     there: Counter[tuple[int, int | None]] = Counter()
     for row in rows:
         there[row["node"], row["target"]] += 1 if row["added"] else -1
@@ -139,7 +139,7 @@ def simple_paths(rows: list[dict[str, Any]]) -> Counter[Path]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whatever_the_order_the_same_paths_are_there_at_last(seed: int) -> None:
+def test_any_order_of_commands_leads_to_the_same_paths(seed: int) -> None:
     draw = random.Random(seed)
     rows = drawn_commands(draw, draw.randint(2, 8), draw.randint(0, 16), draw.randint(0, 4))
     commands = commands_of(rows)
@@ -158,7 +158,7 @@ def test_whatever_the_order_the_same_paths_are_there_at_last(seed: int) -> None:
     assert weights_of(loop.found) == wanted
 
 
-def test_links_and_sources_in_cycles_are_tried() -> None:
+def test_the_random_inputs_have_cycles_and_long_paths() -> None:
     """Of the random inputs some have long paths, and some that would never end without the selection."""
     lengths: Counter[int] = Counter()
     for seed in range(40):
@@ -187,7 +187,7 @@ def test_the_generated_commands_give_the_expected_paths() -> None:
     assert len(wanted) > 200
 
 
-def test_a_deleted_link_takes_back_every_path_over_it() -> None:
+def test_a_deleted_link_retracts_every_path_over_it() -> None:
     operator = delta_join()
     _, out = opened(operator)
     take(operator, out, [(1, 2, 1), (2, 3, 1)], [])
@@ -196,14 +196,14 @@ def test_a_deleted_link_takes_back_every_path_over_it() -> None:
     assert rows_kept(operator) == 2, "the other link and the source"
 
 
-def test_a_deletion_that_comes_before_what_it_deletes_leaves_nothing() -> None:
+def test_a_deletion_before_its_addition_leaves_no_path() -> None:
     operator = delta_join()
     _, out = opened(operator)
     assert take(operator, out, [(1, 2, -1), (2, 3, 1)], [((1,), 1)]) == {(1, 2): -1, (1, 2, 3): -1}
     assert take(operator, out, [(1, 2, 1)], []) == {(1, 2): 1, (1, 2, 3): 1}
 
 
-def test_a_path_ends_where_it_would_meet_itself() -> None:
+def test_a_path_never_visits_a_node_twice() -> None:
     operator = delta_join()
     _, out = opened(operator)
     assert take(operator, out, [(1, 2, 1), (2, 1, 1), (2, 2, 1)], [((1,), 1)]) == {(1, 2): 1}
@@ -250,7 +250,7 @@ def rows_kept(operator: DeltaJoin) -> int:
 def take(
     operator: DeltaJoin, out: Collected, links: list[tuple[int, int, int]], paths: list[tuple[Path, int]]
 ) -> dict[Path, int]:
-    """What comes out, fed back until nothing does."""
+    """The output, fed back until there is none."""
     emitted: list[pa.RecordBatch] = []
     if links:
         operator.on_rows(links_batch(*np.array(links, np.int64).T), LINKS_SIDE)

@@ -1,4 +1,4 @@
-"""A disk that is really full, for whatever writes frames."""
+"""A disk that is really full, for tests that write frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work at a lower priority: its results, its errors, its order, and whom it lets go first."""
+"""Work at a lower priority: its results, its errors, its order, and its thread."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def niceness() -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priority of their own")
-def test_only_its_own_thread_lets_others_go_first(background: Background) -> None:
+def test_only_the_background_thread_has_a_lower_priority(background: Background) -> None:
     before = niceness()
     assert background.do(niceness) == min(before + NICENESS, 19)
     assert niceness() == before
 
 
-def test_where_priorities_are_forbidden_the_work_is_done_all_the_same(
+def test_the_work_is_done_where_priorities_are_forbidden(
     background: Background, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbidden(which: int, who: int, priority: int) -> None:
@@ -47,13 +47,13 @@ def test_where_priorities_are_forbidden_the_work_is_done_all_the_same(
     assert background.do(lambda: 3) == 3
 
 
-def test_an_error_is_raised_where_the_result_is_waited_for_and_ends_nothing(background: Background) -> None:
+def test_an_error_is_raised_to_the_waiting_thread_and_the_background_thread_survives(background: Background) -> None:
     with pytest.raises(ZeroDivisionError):
         background.do(lambda: 1 // 0)
     assert background.do(lambda: 4) == 4
 
 
-def test_one_thread_does_the_work_of_all(background: Background) -> None:
+def test_one_thread_does_all_the_work(background: Background) -> None:
     found: set[int] = set()
     askers = [threading.Thread(target=lambda: found.add(background.do(threading.get_ident))) for _ in range(8)]
     for asker in askers:
@@ -64,7 +64,7 @@ def test_one_thread_does_the_work_of_all(background: Background) -> None:
     assert threading.get_ident() not in found
 
 
-def test_a_task_takes_in_in_the_background_only_the_state_that_nobody_waits_for(background: Background) -> None:
+def test_a_task_loads_state_in_the_background_only_before_its_promotion(background: Background) -> None:
     machine = Mock()
     own: list[bool] = []
     machine.offer.side_effect = lambda item: own.append(threading.current_thread().name == "the task")
@@ -83,7 +83,7 @@ def test_a_task_takes_in_in_the_background_only_the_state_that_nobody_waits_for(
     assert own == [False, True, True]
 
 
-def test_it_has_no_thread_before_there_is_work() -> None:
+def test_no_thread_is_started_before_there_is_work() -> None:
     before = threading.active_count()
     idle = Background("idle")
     idle.stop()

@@ -13,7 +13,7 @@ SECOND_US = 1_000_000
 
 
 def looks(busy: Busy, used: dict[int, list[int | None]]) -> list[list[int]]:
-    """Who is found at work, second by second; ``used``: by process, the processor time that each look shows."""
+    """The processes at work, second by second; ``used``: by process, its processor time at each look."""
     found = []
     for second in range(max(map(len, used.values()))):
         shown = {number: times[second] for number, times in used.items()}
@@ -21,7 +21,7 @@ def looks(busy: Busy, used: dict[int, list[int | None]]) -> list[list[int]]:
     return found
 
 
-def test_a_silent_process_is_at_work_if_it_uses_its_processor_between_two_looks() -> None:
+def test_a_silent_process_that_uses_processor_time_is_at_work() -> None:
     busy = Busy(SECOND_US)
     for number in (1, 2, 3):
         busy.seen(number, 0)
@@ -29,13 +29,13 @@ def test_a_silent_process_is_at_work_if_it_uses_its_processor_between_two_looks(
     assert found == [[], [1], [1]]
 
 
-def test_a_small_share_is_enough_on_a_crowded_machine() -> None:
+def test_a_small_share_of_processor_time_is_enough_on_a_crowded_machine() -> None:
     busy = Busy(SECOND_US)
     busy.seen(1, 0)
     assert looks(busy, {1: [0, 60_000]}) == [[], [1]]
 
 
-def test_who_answers_or_is_gone_is_not_looked_at() -> None:
+def test_processes_that_answer_or_are_gone_are_not_examined() -> None:
     busy = Busy(SECOND_US)
     busy.seen(1, 900_000)
     busy.seen(2, 0)

@@ -1,4 +1,4 @@
-"""Frames of a peer that has proven the secret, damaged anywhere: refused with a reason, or valid; others go on."""
+"""Frames of an authenticated peer, damaged anywhere: refused with a reason, or valid; other connections continue."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Receiver:
         return True
 
     def settle(self) -> None:
-        """Until what was sent damaged has arrived, is refused, or waits for more."""
+        """Polls until the damaged bytes have arrived, are refused, or wait for more."""
         for _ in range(3):
             self._turn()
 
@@ -128,7 +128,7 @@ def is_valid(frame: Frame) -> bool:
 
 
 @pytest.mark.parametrize("remote", [False, True])
-def test_a_flipped_bit_anywhere_in_a_frame_closes_its_connection_or_leaves_a_valid_batch(
+def test_a_flipped_bit_in_a_frame_closes_its_connection_or_leaves_a_valid_batch(
     remote: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Between nodes a checksum covers the body, too, so that every bit counts."""
@@ -158,7 +158,7 @@ def test_a_flipped_bit_anywhere_in_a_frame_closes_its_connection_or_leaves_a_val
 
 
 @pytest.mark.parametrize("remote", [False, True])
-def test_frames_with_random_damage_hurt_no_other_connection(remote: bool) -> None:
+def test_frames_with_random_damage_do_not_affect_other_connections(remote: bool) -> None:
     """Cuts, repetitions, changed stretches, other bodies under a proper header."""
     header, body = a_frame()
     with a_receiver(remote) as receiver:
@@ -179,7 +179,7 @@ def test_frames_with_random_damage_hurt_no_other_connection(remote: bool) -> Non
             assert seed % 10 or receiver.still_receives(1_000 + seed)
 
 
-def test_lengths_that_are_only_claimed_hurt_no_other_connection() -> None:
+def test_false_lengths_do_not_affect_other_connections() -> None:
     with a_receiver(True) as receiver:
         for header_bytes, body_bytes in [(1 << 30, 0), (10, 1 << 30), (1 << 30, 1 << 30), (0, (1 << 64) - 1)]:
             receiver.send_damaged(announce(Preamble(WireKind.DATA, header_bytes, body_bytes, 0)) + b"begin")

@@ -1,4 +1,4 @@
-"""What the coordinator asks of storage, and what came of it."""
+"""Requests of the coordinator to storage, and their results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_checkpoint_is_complete_although_old_ones_cannot_be_deleted() -> None:
     assert [kept.checkpoint for kept in store.manifests()] == [3]
 
 
-def test_a_manifest_that_cannot_be_written_completes_nothing() -> None:
+def test_a_manifest_that_cannot_be_written_completes_no_checkpoint() -> None:
     store = MemoryStore(JOB)
     store.fail_next("write_manifest")
     assert write_manifest(manifest(1), store) == ManifestFailed(1, PLANNED.format("write_manifest"))
@@ -54,7 +54,7 @@ PORTS: dict[str, Callable[[SnapshotStore], Keeper]] = {
 
 
 @pytest.mark.parametrize("driver", PORTS)
-def test_every_driver_files_an_answer_under_the_epoch_that_it_is_told(driver: str, tmp_path: Path) -> None:
+def test_every_driver_files_an_answer_under_the_given_epoch(driver: str, tmp_path: Path) -> None:
     ports = PORTS[driver](CheckpointStore(str(tmp_path), JOB))
     names = {epoch: ports.keep(epoch, b"answer") for epoch in (0, 3, 7)}
     assert [origin(name) for name in names.values()] == [FileOrigin(epoch, "join-0") for epoch in names]

@@ -1,4 +1,4 @@
-"""From the coordinator's events and counters to what listeners hear."""
+"""From the coordinator's events and counters to the events of listeners."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def last_progress(found: dict[int, tuple[TaskId, ProcessCounters]]) -> Progress:
     return progress
 
 
-def test_the_newest_process_of_each_task_knows_what_was_counted() -> None:
+def test_counts_are_those_of_the_newest_process_of_each_task() -> None:
     dead = counters(Observed(counts={"seen.late_rows": 5}))
     replacement = counters(Observed(counts={"seen.late_rows": 4}), Observed(counts={"seen.late_rows": 7}))
     standby = counters()
@@ -148,7 +148,7 @@ def test_the_newest_process_of_each_task_knows_what_was_counted() -> None:
     assert last_progress(found).counts == {"seen.late_rows": 107, "seen.dead_letters": 1}
 
 
-def test_a_vertex_lags_as_far_as_the_task_whose_watermark_is_farthest_behind() -> None:
+def test_the_lag_of_a_vertex_is_that_of_the_task_whose_watermark_is_farthest_behind() -> None:
     near = counters(Observed(events=1, watermark=BEGAN_US - 20), Observed(events=1, watermark=BEGAN_US - 10))
     far = counters(Observed(events=1, watermark=BEGAN_US - 3_000_000))
     found = {1: (UP, counters(Observed(events=1))), 2: (MIDDLE, near), 3: (TaskId("middle", 1), far)}

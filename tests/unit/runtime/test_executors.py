@@ -46,7 +46,7 @@ CHECKS = {"sim/costs.py", "sim/invariants.py", "sim/silence.py"}
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> set[type]:
-    """The classes of which executors are made: those of ``EXECUTORS``, or any derived from them."""
+    """The classes of the executors in use: those of ``EXECUTORS``, or any derived from them."""
     found: set[type] = set()
     for cls in EXECUTORS:
         monkeypatch.setattr(cls, "__init__", _noting(cls.__init__, found))
@@ -109,7 +109,7 @@ def _members(union: Any) -> Iterator[type]:
         yield from _members(member) if get_args(member) else (member,)
 
 
-def test_instructions_are_matched_in_executors_only() -> None:
+def test_only_executors_match_instructions() -> None:
     modules = {path.relative_to(RUNTIME).as_posix(): matched(path.read_text()) for path in RUNTIME.rglob("*.py")}
     matching = {module for module, found in modules.items() if found}
     assert {module for module in matching if not module.startswith("executors/")} == CHECKS
@@ -118,7 +118,7 @@ def test_instructions_are_matched_in_executors_only() -> None:
     }
 
 
-def test_a_match_elsewhere_would_be_found() -> None:
+def test_the_check_finds_a_match_elsewhere() -> None:
     assert matched(
         "match x:\n    case io.SendToTask(item) | SendFrame():\n        pass\n    case Lost():\n        pass"
     ) == {
@@ -151,7 +151,7 @@ def test_the_simulator_overrides_no_private_method() -> None:
     assert {(cls, name) for cls in classes for name in overridden(cls)} == set()
 
 
-def test_an_override_would_be_found() -> None:
+def test_the_check_finds_an_override() -> None:
     class Bent(World):
         def _start(self, request: StartProcess) -> None:
             pass

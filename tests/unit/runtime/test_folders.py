@@ -1,4 +1,4 @@
-"""Where checkpoints go, if nobody says where."""
+"""The default folder of checkpoints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from clonos_py.model.errors import SettingError
 from clonos_py.runtime.ray.folders import folders
 
 
-def test_several_machines_need_a_checkpoint_folder_that_all_of_them_reach() -> None:
+def test_a_job_on_several_machines_needs_a_shared_checkpoint_folder() -> None:
     with pytest.raises(SettingError) as refused, folders("job", None, {"north", "south"}):
         pass
     assert str(refused.value) == (
@@ -19,7 +19,7 @@ def test_several_machines_need_a_checkpoint_folder_that_all_of_them_reach() -> N
     )
 
 
-def test_a_place_that_was_named_is_taken_on_any_number_of_machines() -> None:
+def test_a_given_folder_is_used_on_any_number_of_machines() -> None:
     with folders("job", "s3://bucket/folder", {"north", "south"}) as (scratch, checkpoints):
         assert checkpoints == "s3://bucket/folder"
         (scratch / "socket").touch()

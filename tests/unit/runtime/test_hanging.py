@@ -1,4 +1,4 @@
-"""Processes that hang in the simulator: what came for them happens later, all of it in the order in which it came."""
+"""Processes that hang in the simulator: their events happen later, all in the order of arrival."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Jumps:
 
 
 class Seen:
-    """A dispatcher that notes what the link of the process is given."""
+    """A dispatcher that records the events of the process's link."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
@@ -45,14 +45,14 @@ class Seen:
         self.events.append(event)
 
 
-def test_what_comes_while_a_process_works_off_what_has_waited_is_behind_that() -> None:
+def test_events_that_arrive_while_a_process_catches_up_come_after_those_that_waited() -> None:
     actions, seen = Actions(Jumps(), lambda: None, None), Seen()
     hanging = HangingDispatcher(cast(Dispatcher, seen))
     give = partial(hanging.link, PROCESS)
     hanging.hang([PROCESS], 10, actions, kill=lambda number: None)
     for event in ("1", "2"):
         actions.at(5, partial(give, cast(Any, event)))
-    actions.at(10, partial(give, cast(Any, "3")))  # in the microsecond in which it goes on, before the others
+    actions.at(10, partial(give, cast(Any, "3")))  # in the microsecond in which it continues, before the others
     actions.at(11, partial(give, cast(Any, "4")))
     actions.at(12, actions.stop)
     actions.run()
@@ -60,7 +60,7 @@ def test_what_comes_while_a_process_works_off_what_has_waited_is_behind_that() -
     assert not hanging.hung()
 
 
-def test_a_process_that_has_ended_does_nothing_of_what_has_waited() -> None:
+def test_a_process_that_has_ended_handles_no_waiting_event() -> None:
     actions, seen = Actions(Jumps(), lambda: None, None), Seen()
     hanging = HangingDispatcher(cast(Dispatcher, seen))
     hanging.hang([PROCESS], 10, actions, kill=lambda number: None)

@@ -1,4 +1,4 @@
-"""Whatever comes in at a process's sockets, its link thread goes on and says so to the coordinator."""
+"""After any input at a process's sockets, its link thread continues and reports to the coordinator."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
 
 
 class Victim:
-    """A process that is attacked, and what it told the coordinator."""
+    """A process that is attacked, and its messages to the coordinator."""
 
     def __init__(self, folder: Path, files: TlsFiles | None) -> None:
         def open_store() -> CheckpointStore:
@@ -87,7 +87,7 @@ def attack(sock: socket.socket, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("secured", [False, True])
-def test_random_bytes_at_the_sockets_leave_a_process_as_it_was(files: TlsFiles, secured: bool) -> None:
+def test_random_bytes_at_the_sockets_do_not_disturb_a_process(files: TlsFiles, secured: bool) -> None:
     with a_victim(files if secured else None) as victim:
         for seed in range(300):
             where = victim.address.target("elsewhere" if seed % 3 else "victim")
@@ -97,7 +97,7 @@ def test_random_bytes_at_the_sockets_leave_a_process_as_it_was(files: TlsFiles, 
             assert seed % 20 or victim.answers()
 
 
-def test_random_bytes_within_tls_leave_a_process_as_it_was(files: TlsFiles) -> None:
+def test_random_bytes_within_tls_do_not_disturb_a_process(files: TlsFiles) -> None:
     tls = files.load()
     with a_victim(files) as victim:
         for seed in range(100):
@@ -106,8 +106,8 @@ def test_random_bytes_within_tls_leave_a_process_as_it_was(files: TlsFiles) -> N
             assert seed % 20 or victim.answers()
 
 
-def test_a_damaged_tls_handshake_leaves_a_process_as_it_was(files: TlsFiles) -> None:
-    """Flipped bits, cuts and repetitions of what an honest client would say first."""
+def test_a_damaged_tls_handshake_does_not_disturb_a_process(files: TlsFiles) -> None:
+    """Flipped bits, cuts and repetitions of the first bytes of an honest client."""
     said = ssl.MemoryBIO()
     with suppress(ssl.SSLWantReadError):
         files.load().connector.wrap_bio(ssl.MemoryBIO(), said).do_handshake()
@@ -124,9 +124,7 @@ def test_a_damaged_tls_handshake_leaves_a_process_as_it_was(files: TlsFiles) -> 
 
 
 @pytest.mark.parametrize("secured", [False, True])
-def test_a_peer_that_has_proven_the_secret_and_talks_nonsense_loses_its_connection(
-    files: TlsFiles, secured: bool
-) -> None:
+def test_an_authenticated_peer_that_sends_nonsense_loses_its_connection(files: TlsFiles, secured: bool) -> None:
     tls = files.load() if secured else None
     with a_victim(files if secured else None) as victim, TemporaryDirectory(prefix="clonos-") as folder:
         mad = Endpoint(SECRET, "elsewhere", LOCALHOST, Path(folder), tls=tls)

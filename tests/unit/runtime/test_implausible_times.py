@@ -29,7 +29,7 @@ def warned(earliest_us: int, latest_us: int) -> list[str]:
         (-(2**63) + 1, "in the year -29", "Epoch"),
     ],
 )
-def test_a_time_of_a_wrong_unit_is_shown_as_a_date_with_the_remedy(value: int, shown: str, guess: str) -> None:
+def test_a_time_in_a_wrong_unit_is_shown_as_a_date_with_the_remedy(value: int, shown: str, guess: str) -> None:
     (reason,) = warned(value, value)
     assert reason.startswith("source 'bids': event time 'at' is ")
     assert shown in reason
@@ -37,13 +37,13 @@ def test_a_time_of_a_wrong_unit_is_shown_as_a_date_with_the_remedy(value: int, s
 
 
 @pytest.mark.parametrize("value", [631_152_000_000_000, NOW_US, NOW_US + DAY_US])
-def test_times_between_1990_and_tomorrow_are_no_news(value: int) -> None:
+def test_times_between_1990_and_tomorrow_are_not_reported(value: int) -> None:
     assert warned(value, value) == []
     assert len(warned(631_152_000_000_000 - 1, value)) == 1
     assert len(warned(value, NOW_US + DAY_US + 1)) == 1
 
 
-def test_a_source_is_named_once() -> None:
+def test_each_source_is_reported_once() -> None:
     watch = TimeWatch()
     read = [EventTimesRead("bids", "at", 0, 0), EventTimesRead("asks", "at", 0, 0)]
     assert [warning.source for warning in watch.warnings(read, NOW_US)] == ["bids", "asks"]

@@ -1,4 +1,4 @@
-"""The coordinator's loop with storage and processes that a test plays: what hangs, raises, or is dead already."""
+"""The coordinator's loop with storage and processes of the test: some hang, raise, or are dead already."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def loop_of(
     return loop, cast
 
 
-def test_storage_that_hangs_while_it_writes_a_manifest_ends_the_job_and_holds_up_nothing(storage: Storage) -> None:
+def test_storage_that_hangs_during_a_manifest_ends_the_job_after_the_timeout(storage: Storage) -> None:
     policy = JobPolicy(checkpoint_interval_us=20_000, manifest_timeout_us=200_000, heartbeat_us=20_000)
     loop, cast = loop_of(storage, policy, [(60_000, MIDDLE)], [], [])
     end = loop.run(cast)
@@ -125,14 +125,14 @@ def test_storage_that_hangs_while_it_writes_a_manifest_ends_the_job_and_holds_up
     assert "storage has not answered" in end.message
 
 
-def test_a_manifest_whose_writing_raises_anything_ends_the_job_with_what_it_was(storage: Storage) -> None:
+def test_any_exception_while_a_manifest_is_written_ends_the_job_with_its_text(storage: Storage) -> None:
     storage.problem = ValueError("a client's own\nmistake")
     loop, cast = loop_of(storage, JobPolicy(checkpoint_interval_us=20_000, heartbeat_us=20_000), [], [], [])
     end = loop.run(cast)
     assert end == EndJob("CheckpointError", "the manifest of checkpoint 1: ValueError: a client's own mistake")
 
 
-def test_two_failures_on_order_of_one_task_hit_it_and_then_its_replacement(storage: Storage) -> None:
+def test_two_ordered_failures_of_one_task_hit_it_and_then_its_replacement(storage: Storage) -> None:
     events: list[CoordinatorEvent] = []
     crashed: list[TaskId] = []
     policy = JobPolicy(checkpoint_interval_us=0, heartbeat_us=20_000)

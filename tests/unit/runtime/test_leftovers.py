@@ -1,4 +1,4 @@
-"""What killed runs leave in the temporary folder, looked at by the next: real processes, real SIGKILLs."""
+"""Leftovers of killed runs in the temporary folder, cleared by the next run: real processes, real SIGKILLs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_scratch_and_spilled_frames_of_a_killed_process_are_removed(temp: Path) 
     assert names(temp) == []
 
 
-def test_what_another_process_holds_stays(temp: Path) -> None:
+def test_a_folder_held_by_another_process_stays(temp: Path) -> None:
     with holder(temp / SCRATCH), holder(temp / SCRATCH) as other:
         other.kill()
         other.wait()
@@ -101,7 +101,7 @@ def test_checkpoints_without_a_complete_one_are_removed(temp: Path) -> None:
     assert names(temp) == []
 
 
-def test_checkpoints_of_the_same_job_are_named_and_those_of_others_left_alone(temp: Path) -> None:
+def test_checkpoints_of_the_same_job_are_named_and_those_of_others_stay(temp: Path) -> None:
     left_by_a_killed_process(temp / CHECKPOINTS)
     complete(temp / CHECKPOINTS, "bids", 6)
     complete(temp / CHECKPOINTS, "bids", 7)
@@ -120,7 +120,7 @@ def test_checkpoints_are_removed_after_a_week(temp: Path) -> None:
     assert names(temp) == []
 
 
-def test_checkpoints_that_were_named_are_held_by_the_run_that_goes_on_from_them(temp: Path) -> None:
+def test_named_checkpoints_are_held_by_the_run_that_resumes_from_them(temp: Path) -> None:
     left_by_a_killed_process(temp / CHECKPOINTS)
     with checkpoint_place("bids", str(temp / CHECKPOINTS)):
         clear("bids")
@@ -129,7 +129,7 @@ def test_checkpoints_that_were_named_are_held_by_the_run_that_goes_on_from_them(
     assert names(temp) == []
 
 
-def test_temporary_checkpoints_stay_only_when_the_cluster_was_lost_after_one_was_complete(temp: Path) -> None:
+def test_temporary_checkpoints_stay_only_after_the_loss_of_the_cluster_and_a_complete_one(temp: Path) -> None:
     def fail(error: Exception, checkpoint: int | None) -> None:
         with checkpoint_place("bids", None) as place:
             if checkpoint is not None:
@@ -145,7 +145,7 @@ def test_temporary_checkpoints_stay_only_when_the_cluster_was_lost_after_one_was
     assert [left.checkpoint for left in clear("bids")] == [7]
 
 
-def test_nothing_is_removed_where_the_file_system_has_no_locks(temp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_folder_is_removed_on_a_file_system_without_locks(temp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "no locks available")
 
@@ -160,7 +160,7 @@ def test_nothing_is_removed_where_the_file_system_has_no_locks(temp: Path, monke
     assert names(temp) == [SCRATCH]
 
 
-def test_a_folder_that_is_held_again_while_it_is_removed_is_made_again(temp: Path) -> None:
+def test_a_folder_that_is_removed_while_a_process_takes_hold_of_it_is_created_again(temp: Path) -> None:
     """Holders and runs that clear up take turns in all orders; a folder that is held is never missing."""
 
     def clear_often(_: Any) -> None:
@@ -183,7 +183,7 @@ def test_a_folder_that_is_held_again_while_it_is_removed_is_made_again(temp: Pat
     assert names(temp) == []
 
 
-def test_a_temporary_folder_is_held_and_gone_at_the_end(temp: Path) -> None:
+def test_a_temporary_folder_is_held_and_removed_at_the_end(temp: Path) -> None:
     with temporary("clonos-spilled-") as folder:
         clear("bids")
         assert folder.is_dir()
@@ -204,7 +204,7 @@ def job(folder: str, total: int) -> Job:
 """
 
 
-def test_a_run_names_the_checkpoints_of_the_one_that_was_killed_before(temp: Path) -> None:
+def test_a_run_names_the_checkpoints_of_a_killed_one_before_it(temp: Path) -> None:
     """The whole command, twice; files of its own are beside its temporary folder."""
     (temp / "t").mkdir()
     (temp / "job.py").write_text(JOB)

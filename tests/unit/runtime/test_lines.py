@@ -1,4 +1,4 @@
-"""What the simulator expects of restarts and commits: the newest snapshots that fit against all choices, by example."""
+"""The restarts and commits that the simulator expects: the newest fitting snapshots against all choices, by example."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def best_of_all(snapshots: dict[TaskId, dict[int, Passed]], channels: list[Chann
     return best
 
 
-def test_the_newest_snapshots_that_fit_are_the_best_of_all_choices() -> None:
+def test_the_newest_fitting_snapshots_are_the_best_of_all_choices() -> None:
     compared = gone_back = 0
     for seed in range(HISTORIES):
         history = drawn_history(seed, forces=False, tasks_max=4, steps=40)
@@ -54,12 +54,12 @@ def test_the_newest_snapshots_that_fit_are_the_best_of_all_choices() -> None:
     assert compared > 100
 
 
-def test_a_receiver_goes_back_behind_a_frame_that_its_sender_is_to_send_again() -> None:
+def test_a_receiver_goes_back_before_a_frame_that_its_sender_will_send_again() -> None:
     snapshots = {A: {0: Passed([], [0])}, B: {0: Passed([0], []), 4: Passed([1], [])}}
     assert newest_that_fit(snapshots, [CHANNEL]) == {A: 0, B: 0}
 
 
-def test_that_nothing_fits_is_a_violation() -> None:
+def test_snapshots_that_do_not_fit_are_a_violation() -> None:
     snapshots = {A: {0: Passed([], [0])}, B: {4: Passed([1], [])}}
     with pytest.raises(Violation, match="no snapshot of b"):
         newest_that_fit(snapshots, [CHANNEL])

@@ -1,4 +1,4 @@
-"""The local driver keeps time while it is busy: what is due is done, and what is told is true."""
+"""The local driver keeps time while it is busy: due work is done, and its reports are right."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def busy_run(events: int = 3_000_000, **settings: object) -> RunStatus:
     return status
 
 
-def test_a_job_that_never_waits_takes_its_checkpoints_and_its_kills_in_time() -> None:
+def test_a_busy_job_takes_checkpoints_and_kills_in_time() -> None:
     status = busy_run(checkpoint_interval="50ms", kills=["join[0]@60ms"])
     (recovery,) = status.recoveries
     assert str(recovery.task) == "join[0]"
@@ -33,7 +33,7 @@ def test_a_job_that_never_waits_takes_its_checkpoints_and_its_kills_in_time() ->
     assert not status.rollbacks
 
 
-def test_a_job_that_logs_nothing_rolls_back() -> None:
+def test_a_job_without_logs_rolls_back() -> None:
     calm = busy_run(checkpoint_interval="50ms")
     killed = busy_run(checkpoint_interval="50ms", kills=["join[0]@60ms"], guarantee="exactly-once", sharing_depth=0)
     (rollback,), (recovery,) = killed.rollbacks, killed.recoveries
@@ -56,12 +56,12 @@ def test_a_job_that_is_slower_than_the_heartbeat_timeout_has_no_failures() -> No
     assert status.finished is not None
 
 
-def test_a_kill_that_comes_too_late_is_told() -> None:
+def test_a_kill_after_the_end_of_the_job_is_reported() -> None:
     (missed,) = busy_run(100_000, kills=["join[0]@60s"]).kills_missed
     assert (str(missed.task), missed.after_us) == ("join[0]", 60_000_000)
 
 
-def test_retained_frames_go_to_disk_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_retained_frames_are_spilled(monkeypatch: pytest.MonkeyPatch) -> None:
     spilled: list[SpilledAt] = []
 
     class Watched(FileShelf):
@@ -78,10 +78,10 @@ def test_retained_frames_go_to_disk_when_there_are_many(monkeypatch: pytest.Monk
     made = run_query(order, resolve({**settings, **spill}))
     assert sum(place.size_bytes for place in spilled) > 100_000
     assert len(made["failures"]) == 1
-    assert made["output"] == in_memory, "what a replacement is sent again comes from disk"
+    assert made["output"] == in_memory, "frames for a replacement come from disk"
 
 
-def test_a_full_disk_is_told_and_slows_the_job_down_to_the_pace_of_its_checkpoints(
+def test_a_full_disk_is_reported_and_slows_the_job_down_to_the_pace_of_its_checkpoints(
     small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(small_disk))
@@ -93,14 +93,14 @@ def test_a_full_disk_is_told_and_slows_the_job_down_to_the_pace_of_its_checkpoin
     assert status.finished is not None
 
 
-def test_a_reserve_that_is_spent_stops_the_job_and_a_larger_budget_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+def test_an_exhausted_reserve_stops_the_job_and_a_larger_budget_resumes_it(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"checkpoints": str(tmp_path), "checkpoint_interval": "10ms"}
     with pytest.raises(CapacityError, match="its reserve is spent: checkpoint more often"):
         busy_run(in_flight_budget="300KiB", **settings)
     assert busy_run(**settings).finished is not None
 
 
-def test_the_last_progress_told_counts_every_row() -> None:
+def test_the_last_progress_counts_every_row() -> None:
     status = busy_run()
     assert status.finished is not None
     assert status.progress is not None

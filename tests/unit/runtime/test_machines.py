@@ -1,4 +1,4 @@
-"""Processors of a simulated cluster: who waits for one, and how long it is held."""
+"""Processors of a simulated cluster: which process waits for one, and how long it is held."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_link_and_the_task_of_a_process_take_turns() -> None:
     assert ended == ["a", "d", "b", "c"]
 
 
-def test_a_process_that_ends_leaves_its_work_undone() -> None:
+def test_a_process_that_ends_does_not_finish_its_work() -> None:
     actions, ended = Actions(CostedTime(COSTS), lambda: None, 1_000), list[int]()
     machine = Machine(1)
 
@@ -77,23 +77,23 @@ def test_a_process_that_ends_leaves_its_work_undone() -> None:
     assert ended == [2]
 
 
-def test_work_whose_cost_is_known_afterwards_holds_the_processor_then() -> None:
+def test_work_whose_cost_is_measured_afterwards_holds_the_processor_then() -> None:
     assert ended_at(1, (1, 0), (2, 0), later_us=30) == [(1, 0), (2, 30)]
 
 
-def test_work_takes_longer_where_processes_use_a_part_of_the_processors() -> None:
+def test_work_takes_longer_when_background_work_uses_a_part_of_the_processors() -> None:
     assert ended_at(2, (1, 100), (2, 50), background=0.5) == [(2, 66), (1, 133)]
     assert ended_at(1, (1, 100), background=5.0) == [(1, 1_000)], "a tenth is left for work"
 
 
-def test_a_process_is_woken_only_after_it_had_nothing_to_do() -> None:
+def test_a_process_pays_for_waking_up_only_after_it_was_idle() -> None:
     assert ended_at(2, (1, 100), (1, 50), (2, 10), wake_us=40) == [(2, 50), (1, 140), (1, 190)]
 
 
-def test_parts_of_a_microsecond_are_not_lost() -> None:
+def test_fractions_of_a_microsecond_are_not_lost() -> None:
     assert ended_at(1, *[(1, 0.25)] * 8)[-1] == (1, 2)
 
 
-def test_prices_are_of_each_of_rows_and_of_kib() -> None:
+def test_prices_are_per_call_row_and_kib() -> None:
     assert COSTS.work_us([Amount("take", 2, 5, 2_048), Amount("unknown", 9)]) == 2 * 10 + 5 * 2 + 2
     assert COSTS._replace(rows_per_row=10).work_us([Amount("take", 2, 5, 2_048)]) == 2 * 10 + 50 * 2 + 20

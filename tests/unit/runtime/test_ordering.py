@@ -9,7 +9,7 @@ from clonos_py.runtime.ray.ordering import InOrder
 
 
 @given(st.permutations(range(12)))
-def test_whatever_the_order_of_arrival_messages_are_handed_on_in_their_own(arrivals: list[int]) -> None:
+def test_messages_that_arrive_in_any_order_are_passed_on_in_their_own(arrivals: list[int]) -> None:
     taken: list[str] = []
     inbox = InOrder(taken.append)
     for number in arrivals:

@@ -1,4 +1,4 @@
-"""When a rollback is called for, as the simulator sees it: by what survivors depend on, not by what they say."""
+"""When the simulator expects a rollback: by what survivors depend on, not by their reports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def survivor(
     return Survivor(task, depends, holds, received_from)
 
 
-def test_who_depends_on_more_than_is_replayed_is_an_orphan() -> None:
+def test_a_survivor_that_depends_on_more_than_is_replayed_is_an_orphan() -> None:
     plan = chain(1)
     sink = survivor(SINK, {0: 7, 1: 5, 2: 3}, {2: 3})
     assert orphan(plan, {0: 6}, NOTHING_STABLE, [sink]) == (SINK, SOURCE)
@@ -42,7 +42,7 @@ def test_who_depends_on_more_than_is_replayed_is_an_orphan() -> None:
     assert orphan(plan, {0: 6}, (7, 0, 0, 0), [sink]) is None
 
 
-def test_a_survivor_that_holds_enough_saves_all() -> None:
+def test_a_survivor_with_enough_of_the_log_prevents_orphans() -> None:
     plan = chain(1)
     sink = survivor(SINK, {0: 7, 1: 5, 2: 3}, {2: 3}, (SECOND,))
     second = survivor(SECOND, {0: 7, 1: 5}, {1: 5}, (FIRST,))
@@ -50,18 +50,18 @@ def test_a_survivor_that_holds_enough_saves_all() -> None:
     assert called_for(plan, {SOURCE, FIRST}, NOTHING_STABLE, [second, sink])
 
 
-def test_a_way_longer_than_the_depth_counts_only_if_it_was_used() -> None:
+def test_a_path_longer_than_the_depth_counts_only_if_frames_passed_it() -> None:
     plan = chain(1)
     assert not called_for(plan, {SOURCE, FIRST}, NOTHING_STABLE, [survivor(SECOND, {}, {})])
     assert called_for(plan, {SOURCE, FIRST}, NOTHING_STABLE, [survivor(SECOND, {}, {}, (FIRST,))])
 
 
-def test_with_full_depth_no_rollback_is_ever_called_for() -> None:
+def test_at_full_depth_no_rollback_is_expected() -> None:
     sink = survivor(SINK, {0: 7, 1: 5, 2: 3}, {0: 7, 1: 5, 2: 3}, (SECOND,))
     assert not called_for(chain(-1), {SOURCE, FIRST, SECOND}, NOTHING_STABLE, [sink])
 
 
-def test_logs_within_the_depth_may_be_held_and_on_every_way_within_it_must() -> None:
+def test_logs_may_be_held_within_the_depth_and_must_be_on_every_path_within_it() -> None:
     assert may_hold(chain(2))[SINK] == {1, 2}
     assert must_hold(chain(2))[SINK] == {1, 2}
     assert may_hold(chain(1, also_directly=True))[SINK] == {0, 2}

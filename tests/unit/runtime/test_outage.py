@@ -1,4 +1,4 @@
-"""Whether Ray is there: what counts as gone, and who ends the run."""
+"""Whether Ray runs: what counts as an outage, and what ends the run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Network:
-    """Refuses connections to what is down."""
+    """Refuses connections to the addresses that are down."""
 
     def __init__(self) -> None:
         self.down: Sequence[RayService] = ()
@@ -38,7 +38,7 @@ class Network:
 
 @contextmanager
 def looking(network: Network) -> Iterator[tuple[Outage, list[ClusterLostError]]]:
-    """An outage's thread, and what it ended the process with."""
+    """An outage's thread, and the error with which it ended the process."""
     ended: list[ClusterLostError] = []
     found = Outage([HEAD, RAYLET], lambda: "checkpoint 7 is complete", network, ended.append)
     thread = threading.Thread(target=found.run)
@@ -50,19 +50,19 @@ def looking(network: Network) -> Iterator[tuple[Outage, list[ClusterLostError]]]
         thread.join()
 
 
-def test_three_refusals_in_a_row_count_as_gone() -> None:
+def test_three_refusals_in_a_row_count_as_an_outage() -> None:
     refusals = Refusals()
     assert [refusals.count(refused) for refused in (True, True, False, True, True, True)] == [False] * 5 + [True]
 
 
-def test_a_port_where_a_program_listens_does_not_refuse_even_if_it_never_answers() -> None:
+def test_a_port_with_a_listening_program_does_not_count_as_refusing() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         host, port = server.getsockname()
         assert not refuses(RayService("busy", host, port))
     assert refuses(RayService("gone", "127.0.0.1", free_ports(1)[0]))
 
 
-def test_an_address_that_never_answers_does_not_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_never_answers_does_not_count_as_refusing(monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(address: tuple[str, int], timeout: float) -> socket.socket:
         raise TimeoutError
 
@@ -70,7 +70,7 @@ def test_an_address_that_never_answers_does_not_refuse(monkeypatch: pytest.Monke
     assert not refuses(HEAD)
 
 
-def test_a_driver_that_looks_gets_one_error_with_address_and_checkpoint() -> None:
+def test_a_driver_that_checks_gets_one_error_with_address_and_checkpoint() -> None:
     network = Network()
     with looking(network) as (found, _):
         found.check()
@@ -82,19 +82,19 @@ def test_a_driver_that_looks_gets_one_error_with_address_and_checkpoint() -> Non
             found.check()
 
 
-def test_a_driver_in_doubt_goes_on_at_once_while_nothing_refuses() -> None:
+def test_a_driver_that_checks_continues_at_once_when_no_address_refuses() -> None:
     found = Outage([HEAD, RAYLET], lambda: "", Network())
     found.settle()
 
 
-def test_both_are_named_when_both_are_gone() -> None:
+def test_both_addresses_are_named_when_both_refuse() -> None:
     network = Network()
     network.down = [HEAD, RAYLET]
     with looking(network) as (found, _), pytest.raises(ClusterLostError, match=r"6379 and the raylet at 10\.0\.0\.2"):
         found.settle()
 
 
-def test_a_driver_that_does_not_look_in_time_is_ended() -> None:
+def test_a_driver_that_does_not_check_in_time_is_ended() -> None:
     network = Network()
     network.down = [HEAD]
     with looking(network) as (found, ended):
@@ -106,7 +106,7 @@ def test_a_driver_that_does_not_look_in_time_is_ended() -> None:
     assert str(ended[0]) == MESSAGE
 
 
-def test_a_run_that_is_over_is_not_ended() -> None:
+def test_a_finished_run_is_not_ended() -> None:
     network = Network()
     with looking(network) as (_, ended):
         pass

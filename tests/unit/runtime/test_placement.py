@@ -22,7 +22,7 @@ def test_processes_are_spread_evenly() -> None:
     assert [nodes.count(node) for node in "abc"] == [3, 3, 3]
 
 
-def test_a_process_that_is_gone_takes_no_room() -> None:
+def test_a_removed_process_does_not_count() -> None:
     placement = Placement()
     placement.place(1, JOIN, ["a", "b"])
     placement.place(2, MAP, ["a"])
@@ -37,7 +37,7 @@ def test_one_node_takes_everything() -> None:
     assert {placement.place(number, JOIN, ["a"]).node for number in range(3)} == {"a"}
 
 
-def test_a_node_on_which_a_process_died_is_avoided_until_another_there_is_heard() -> None:
+def test_a_node_on_which_a_process_died_is_avoided_until_another_process_there_answers() -> None:
     placement = Placement()
     for number in range(4):
         placement.place(number, TaskId("map", number), ["a", "b"])
@@ -49,7 +49,7 @@ def test_a_node_on_which_a_process_died_is_avoided_until_another_there_is_heard(
     assert placement.place(7, MAP, ["a", "b"]).node == "a"
 
 
-def test_a_silent_node_is_taken_if_there_is_no_other_and_again_when_ray_still_says_it_lives() -> None:
+def test_a_suspected_node_is_used_if_there_is_no_other_and_again_after_a_while() -> None:
     placement = Placement()
     placement.place(1, JOIN, ["a", "b"])
     placement.place(2, MAP, ["b"])
@@ -60,7 +60,7 @@ def test_a_silent_node_is_taken_if_there_is_no_other_and_again_when_ray_still_sa
     assert placement.place(4, JOIN, ["a", "b"]).node == "a"
 
 
-def test_where_a_process_really_is_counts() -> None:
+def test_the_actual_node_of_a_process_counts() -> None:
     placement = Placement()
     placement.place(1, JOIN, ["a", "b"])
     placement.put(1, JOIN, Seat("b", 1))
@@ -80,18 +80,18 @@ def deployed(nodes: list[str], tasks: int, standbys: int, standbys_per_host: int
     }
 
 
-def test_as_many_standbys_share_a_home_as_may_and_no_task_does() -> None:
+def test_standbys_share_hosts_up_to_the_limit_and_tasks_share_none() -> None:
     seats = [seat for _, seat in deployed(["a"], tasks=7, standbys=1, standbys_per_host=3).values()]
     host_processes = [seat.host_process for seat in seats]
     assert [host_processes.count(host_process) for host_process in dict.fromkeys(host_processes)] == [1] * 7 + [3, 3, 1]
 
 
-def test_without_leave_nobody_shares() -> None:
+def test_with_a_limit_of_one_no_standby_shares_a_host() -> None:
     seats = deployed(["a", "b"], tasks=4, standbys=2, standbys_per_host=1)
     assert all(seat.host_process == number for number, (_, seat) in seats.items())
 
 
-def test_two_standbys_of_one_task_never_share() -> None:
+def test_two_standbys_of_one_task_never_share_a_host() -> None:
     seats = deployed(["a"], tasks=3, standbys=2, standbys_per_host=6)
     for host_process in {seat.host_process for _, seat in seats.values()}:
         tasks = [task for task, seat in seats.values() if seat.host_process == host_process]
@@ -99,7 +99,7 @@ def test_two_standbys_of_one_task_never_share() -> None:
     assert len({seat.host_process for _, seat in seats.values()}) == 3 + 2
 
 
-def test_a_standby_shares_no_home_on_the_node_of_its_task() -> None:
+def test_a_standby_shares_no_host_on_the_node_of_its_task() -> None:
     for nodes, host_processes in ((["a", "b"], 2), (["a", "b", "c"], 3)):
         seats = deployed(nodes, tasks=6, standbys=1, standbys_per_host=6)
         for task in {task for task, _ in seats.values()}:
@@ -107,7 +107,7 @@ def test_a_standby_shares_no_home_on_the_node_of_its_task() -> None:
         assert len({seat.host_process for _, seat in seats.values()}) <= 6 + host_processes
 
 
-def test_the_home_of_a_task_takes_nobody_in() -> None:
+def test_the_host_of_a_task_gets_no_more_standbys() -> None:
     placement = Placement(3)
     placement.place(1, JOIN, ["a"])
     host_process = placement.place(2, JOIN, ["a"], shares=True).host_process
@@ -117,7 +117,7 @@ def test_the_home_of_a_task_takes_nobody_in() -> None:
     assert placement.sharing(2) == [2, 3]
 
 
-def test_the_room_of_a_standby_that_left_is_taken_again() -> None:
+def test_the_place_of_a_standby_that_left_is_used_again() -> None:
     placement = Placement(2)
     host_process = placement.place(1, JOIN, ["a"], shares=True).host_process
     placement.place(2, MAP, ["a"], shares=True)
@@ -125,14 +125,14 @@ def test_the_room_of_a_standby_that_left_is_taken_again() -> None:
     assert placement.place(3, SINK, ["a"], shares=True).host_process == host_process
 
 
-def test_homes_of_a_lost_coordinator_take_nobody_in() -> None:
-    """Its successor does not know which of them are tasks."""
+def test_hosts_of_a_lost_coordinator_get_no_more_standbys() -> None:
+    """A new coordinator cannot determine which of them are tasks."""
     placement = Placement(3)
     placement.put(1, JOIN, Seat("a", 1))
     assert placement.place(2, MAP, ["a"], shares=True).host_process == 2
 
 
-def test_a_home_of_which_anybody_died_takes_nobody_in_though_others_there_are_not_known_to_be_dead() -> None:
+def test_a_host_in_which_a_process_died_gets_no_more_standbys() -> None:
     placement = Placement(standbys_per_host=3)
     host_processes = [
         placement.place(number, TaskId("v", number), ["a"], shares=True).host_process for number in (1, 2)
@@ -143,7 +143,7 @@ def test_a_home_of_which_anybody_died_takes_nobody_in_though_others_there_are_no
     assert placement.sharing(2) == []
 
 
-def test_a_process_that_takes_the_place_of_another_is_where_that_was() -> None:
+def test_a_process_that_replaces_another_in_place_has_its_node_and_host() -> None:
     placement = Placement(standbys_per_host=2)
     seat = placement.place(1, JOIN, ["a"], shares=True)
     placement.place(2, MAP, ["a"], shares=True)
@@ -153,7 +153,7 @@ def test_a_process_that_takes_the_place_of_another_is_where_that_was() -> None:
     assert placement.place(4, SINK, ["a"], shares=True).host_process == 4, "it is a task's"
 
 
-def test_there_is_no_place_where_a_process_has_died() -> None:
+def test_a_process_cannot_replace_a_dead_one_in_place() -> None:
     placement = Placement()
     placement.place(1, JOIN, ["a"])
     placement.remove(1, now_s=0.0)

@@ -1,4 +1,4 @@
-"""A port that somebody else has: one line that names it and says what to do."""
+"""A port that another program uses: one line that names it and the remedy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def taken_port() -> Iterator[int]:
 
 @pytest.fixture(params=[b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["hangs up", "speaks HTTP/1"])
 def other_program(request: pytest.FixtureRequest) -> Iterator[int]:
-    """Says this to whoever connects, and hangs up."""
+    """Sends this to each client, and closes the connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -58,7 +58,7 @@ def test_raylets_do_not_start_at_a_port_that_is_taken(taken_port: int) -> None:
     assert line.endswith("): give another --port, or none for a free one")
 
 
-def test_a_number_that_is_no_port_is_one_line_too() -> None:
+def test_a_number_that_is_no_port_is_reported_in_one_line() -> None:
     done = started(99_999)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
@@ -75,7 +75,9 @@ def test_an_address_where_another_program_listens_is_no_cluster(other_program: i
     )
 
 
-def test_an_address_where_nobody_says_a_word_is_given_up(taken_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_accepts_but_never_answers_is_given_up(
+    taken_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("clonos_py.runtime.ray.cluster._ANSWER_S_MAX", 0.2)
     with (
         pytest.raises(ClusterError, match="is taken by a program that is not Ray"),

@@ -27,7 +27,7 @@ class Neighbour:
         return self.answers[-1]
 
 
-def test_the_last_sender_on_the_node_is_called_and_its_result_serves_once() -> None:
+def test_the_last_sender_on_the_node_is_called_and_its_result_is_used_once() -> None:
     times, earlier, last, other_node = RemoteCpuTimes(), Neighbour(), Neighbour(), Neighbour()
     times.received(1, "a", earlier)
     times.received(2, "a", last)
@@ -39,7 +39,7 @@ def test_the_last_sender_on_the_node_is_called_and_its_result_serves_once() -> N
     assert (earlier.pids, last.pids, other_node.pids) == ([], [4711, 4711], [])
 
 
-def test_a_message_of_the_process_makes_the_result_out_of_date() -> None:
+def test_a_message_of_the_process_outdates_the_result() -> None:
     times, neighbour, silent = RemoteCpuTimes(), Neighbour(), Neighbour()
     times.received(1, "a", neighbour)
     times.cpu_us(2, 4711, "a")

@@ -30,7 +30,7 @@ def test_a_new_standby_waits_until_all_replacements_have_had_an_effect() -> None
     assert restarts.due_us is None
 
 
-def test_a_new_standby_waits_only_so_long() -> None:
+def test_a_new_standby_waits_for_a_limited_time() -> None:
     restarts = failing(JOIN)
     assert restarts.on_start(StartProcess(7, JOIN), 1_000) == []
     assert restarts.due_us == 1_000 + PATIENCE_US

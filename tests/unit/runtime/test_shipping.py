@@ -73,14 +73,14 @@ def test_classes_reach_a_process_without_their_module(tmp_path: Path) -> None:
     ]
 
 
-def test_row_classes_made_for_a_schema_travel_too() -> None:
+def test_row_classes_made_from_a_schema_can_be_shipped() -> None:
     schema = pa.schema([pa.field("n", pa.int32(), nullable=False)])
     other = unpack(pack(record_type(schema)))
     assert other.schema() == schema
     assert other(n=3).n == 3
 
 
-def test_a_class_that_every_node_has_stays_the_same_class() -> None:
+def test_a_class_of_the_package_stays_the_same_class() -> None:
     from clonos_py.model.record import DeadLetter
 
     assert unpack(pack(DeadLetter)) is DeadLetter

@@ -25,7 +25,7 @@ def batch(start: int) -> pa.RecordBatch:
     return pa.record_batch({"n": pa.array(range(start, start + 100))})
 
 
-def test_what_was_stored_comes_back(tmp_path: Path) -> None:
+def test_stored_frames_are_read_back(tmp_path: Path) -> None:
     shelf = FileShelf(tmp_path)
     batches = [shelf.write(batch(n)) for n in range(5)]
     message = shelf.write(batch(7).serialize())
@@ -37,7 +37,9 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_files_end_with_their_last_frame_and_have_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_freed_with_their_last_frame_and_have_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(spill, "FILE_BYTES", 2_000)
     before = open_files()
     shelf = FileShelf(tmp_path)
@@ -51,13 +53,13 @@ def test_files_end_with_their_last_frame_and_have_no_name(tmp_path: Path, monkey
     assert open_files() == before
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CapacityError, match="file/frames, cannot be written: Not a directory"):
         FileShelf(tmp_path / "file" / "frames").write(batch(0))
 
 
-def test_a_full_disk_is_told_and_what_was_stored_before_is_not_harmed(small_disk: Path) -> None:
+def test_a_full_disk_is_reported_and_stored_frames_stay_intact(small_disk: Path) -> None:
     shelf = FileShelf(small_disk / "frames")
     large = pa.record_batch({"n": pa.array(range(50_000))})
     (bad, good) = SpillExecutor(shelf).carry_out(WriteFrames(3, [(seq, large) for seq in range(4)]))
@@ -74,7 +76,7 @@ def test_a_full_disk_is_told_and_what_was_stored_before_is_not_harmed(small_disk
     shelf.close()
 
 
-def test_what_cannot_be_read_back_is_told(tmp_path: Path) -> None:
+def test_a_frame_that_cannot_be_read_back_is_reported(tmp_path: Path) -> None:
     shelf = FileShelf(tmp_path)
     place = shelf.write(batch(0))
     os.ftruncate(place.file.descriptor, 10)

@@ -24,7 +24,7 @@ def waiting(patience: StartPatience, until_s: int, ticks_per_s: int, from_s: int
     return until_s
 
 
-def test_without_a_sign_the_wait_lasts_for_the_start_timeout() -> None:
+def test_without_a_sign_of_progress_the_wait_lasts_for_the_start_timeout() -> None:
     patience = StartPatience(TIMEOUT_US, 0)
     for second in range(1, 60):
         patience.update(Signs([]), second * SECOND_US)
@@ -38,11 +38,11 @@ def test_without_a_sign_the_wait_lasts_for_the_start_timeout() -> None:
     )
 
 
-def test_a_worker_that_uses_processor_time_is_waited_for_up_to_ten_timeouts() -> None:
+def test_a_worker_that_uses_processor_time_has_up_to_ten_timeouts() -> None:
     assert waiting(StartPatience(TIMEOUT_US, 0), 1_000, ticks_per_s=1) == 600
 
 
-def test_a_worker_that_stops_to_use_processor_time_is_waited_for_one_timeout_more() -> None:
+def test_a_worker_that_stops_using_processor_time_has_one_timeout_more() -> None:
     patience = StartPatience(TIMEOUT_US, 0)
     assert waiting(patience, 100, ticks_per_s=1) == 100
     assert waiting(patience, 1_000, ticks_per_s=0, from_s=100) == 160
@@ -50,7 +50,7 @@ def test_a_worker_that_stops_to_use_processor_time_is_waited_for_one_timeout_mor
     assert "(1 worker process starting, load 41.0 on 2 processors)" in patience.error_message("bids")
 
 
-def test_a_worker_that_comes_or_goes_is_a_sign() -> None:
+def test_a_worker_that_appears_or_disappears_is_a_sign_of_progress() -> None:
     patience = StartPatience(TIMEOUT_US, 0)
     patience.update(Signs([StartingWorker(7, 0)]), 50 * SECOND_US)
     patience.update(Signs([]), 100 * SECOND_US)
@@ -70,7 +70,7 @@ def test_the_wait_is_reported_after_five_seconds_and_then_every_ten() -> None:
     assert reported == [5, 15, 25]
 
 
-def test_a_starting_worker_is_seen_as_a_child_of_the_nodes_raylet_and_others_are_not() -> None:
+def test_only_children_of_the_raylet_of_the_node_are_starting_workers() -> None:
     """Processes that look like a raylet and its workers."""
     sleep = "import time; time.sleep(60)"
     raylet = (

@@ -1,4 +1,4 @@
-"""What a standby reads of each new checkpoint."""
+"""Which parts of each new checkpoint a standby reads."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def load(standby: StorageExecutor, *restores: Restore) -> list[LinkEvent]:
     return [event for one in restores for event in standby.carry_out(Load(one))]
 
 
-def test_a_standby_reads_of_each_checkpoint_only_the_chunks_that_it_does_not_have(tmp_path: Path) -> None:
-    """What it has may even be gone from storage."""
+def test_a_standby_reads_only_the_chunks_that_it_does_not_have(tmp_path: Path) -> None:
+    """Chunks that it holds may even be gone from storage."""
     store = CheckpointStore(str(tmp_path), "job")
     kept, dropped = chunk(1, 2), chunk(3)
     standby = executor(tmp_path)
@@ -80,7 +80,7 @@ class Kept(Sink):
         self.calls.append(committable)
 
 
-def test_a_sink_gets_the_snapshot_before_it_commits_what_that_names(tmp_path: Path) -> None:
+def test_a_sink_gets_the_snapshot_before_it_commits_the_committables_in_it(tmp_path: Path) -> None:
     store, sink = CheckpointStore(str(tmp_path), "job"), Kept()
     made = StorageExecutor(store, {"join": sink}, lambda: 0, Background("loads"))
     load(made, restore(store, 1, chunk(1, 2)))
@@ -88,7 +88,7 @@ def test_a_sink_gets_the_snapshot_before_it_commits_what_that_names(tmp_path: Pa
     assert sink.calls == [[2], b"1", b"2"]
 
 
-def test_a_standby_reads_of_a_growing_state_no_more_than_was_written_since(tmp_path: Path) -> None:
+def test_a_standby_reads_only_the_new_part_of_a_growing_state(tmp_path: Path) -> None:
     """Counted in bytes. Small pieces of state are merged now and then, as a join merges them."""
     store, history = CheckpointStore(str(tmp_path), "job"), History(["key"])
     standby = executor(tmp_path)
@@ -126,7 +126,7 @@ def seqs(event: object) -> list[int]:
     return [record.seq for run in event.frames.get(0, ()) for record in run.records]
 
 
-def test_a_standby_reads_of_stored_frames_only_those_that_are_new(tmp_path: Path) -> None:
+def test_a_standby_reads_only_the_new_stored_frames(tmp_path: Path) -> None:
     """Counted in bytes. Each snapshot is stored with a new run of frames, and needs a frame of the oldest one less."""
     store, standby = CheckpointStore(str(tmp_path), "job"), executor(tmp_path)
     counted = count_reads(standby)
@@ -150,7 +150,7 @@ def without(seq: int, stored: list[StoredFrames]) -> list[StoredFrames]:
     return ([replace(first, start=seq + 1, rows=first.rows - 1)] if first.stop > seq + 1 else []) + others
 
 
-def test_a_standby_reads_nothing_of_a_checkpoint_that_it_has(tmp_path: Path) -> None:
+def test_a_standby_does_not_read_a_checkpoint_again(tmp_path: Path) -> None:
     store, standby = CheckpointStore(str(tmp_path), "job"), executor(tmp_path)
     counted = count_reads(standby)
     snapshot = TaskSnapshot(TASK, 1, {}, b"", frames={0: [run(0, 3)]}, logs=[log(5)])
@@ -164,7 +164,7 @@ def test_a_standby_reads_nothing_of_a_checkpoint_that_it_has(tmp_path: Path) -> 
         assert loaded.logs == [log(5)]
 
 
-def test_logs_of_an_earlier_snapshot_are_not_those_of_the_next(tmp_path: Path) -> None:
+def test_logs_of_an_earlier_snapshot_are_replaced_by_those_of_the_next(tmp_path: Path) -> None:
     store, standby = CheckpointStore(str(tmp_path), "job"), executor(tmp_path)
     for checkpoint, logs in enumerate(([log(5)], [log(5), log(6)], []), 1):
         handle = store.write(TaskSnapshot(TASK, checkpoint, {}, b"", logs=logs), Attempt(1, 1))
@@ -190,7 +190,7 @@ def count_reads(standby: StorageExecutor) -> list[int]:
     return sizes
 
 
-def test_what_nobody_waits_for_is_loaded_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_is_loaded_in_the_background_before_a_promotion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = CheckpointStore(str(tmp_path), "job")
     standby = executor(tmp_path)
     given: list[object] = []
@@ -207,7 +207,7 @@ def test_what_nobody_waits_for_is_loaded_in_the_background(tmp_path: Path, monke
     assert len(given) == 1
 
 
-def test_a_task_lets_go_of_what_it_once_loaded(tmp_path: Path) -> None:
+def test_a_task_releases_the_state_it_had_loaded(tmp_path: Path) -> None:
     store = CheckpointStore(str(tmp_path), "job")
     standby = executor(tmp_path)
     load(standby, restore(store, 1, chunk(1, 2)))
@@ -215,7 +215,7 @@ def test_a_task_lets_go_of_what_it_once_loaded(tmp_path: Path) -> None:
     assert standby.snapshots.known == set()
 
 
-def test_what_a_checkpoint_does_not_need_any_more_is_let_go(tmp_path: Path) -> None:
+def test_chunks_that_a_checkpoint_no_longer_needs_are_released(tmp_path: Path) -> None:
     store = CheckpointStore(str(tmp_path), "job")
     kept, dropped = chunk(1, 2), chunk(3)
     standby = executor(tmp_path)

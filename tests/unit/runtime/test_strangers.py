@@ -1,4 +1,4 @@
-"""What peers cost that connect and do not prove the secret: little memory, a bounded number, no time."""
+"""The cost of peers that connect and do not prove the secret: little memory, a bounded number, no time."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _is_closed(sock: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("secured", [False, True])
-def test_a_connection_that_only_waits_costs_less_than_4_kib(network: Network, files: TlsFiles, secured: bool) -> None:
+def test_an_idle_connection_costs_less_than_4_kib(network: Network, files: TlsFiles, secured: bool) -> None:
     crowd = Crowd(network, network.add(tls=files.load() if secured else None))
     crowd.grow(20)
     gc.collect()
@@ -98,7 +98,7 @@ def test_a_connection_that_only_waits_costs_less_than_4_kib(network: Network, fi
     ours = sum(sys.getsizeof(sock) for sock in crowd.sockets[20:])
     assert (tracemalloc.get_traced_memory()[0] - ours) / count < IDLE_BYTES_MAX
     tracemalloc.stop()
-    assert (_resident_bytes() - resident) / count < 8 * IDLE_BYTES_MAX  # what OpenSSL and the allocators take, too
+    assert (_resident_bytes() - resident) / count < 8 * IDLE_BYTES_MAX  # OpenSSL and the allocators take some, too
     assert crowd.closed() == 0
     crowd.leave()
 
@@ -107,7 +107,7 @@ def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def test_of_500_idle_connections_those_that_waited_longest_are_closed_and_reported(
+def test_of_500_idle_connections_the_oldest_ones_are_closed_and_reported(
     network: Network, crowd: Crowd, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -125,7 +125,7 @@ def test_of_500_idle_connections_those_that_waited_longest_are_closed_and_report
     assert crowd.closed() == 501
 
 
-def test_a_peer_that_knows_the_secret_connects_among_500_that_do_not(network: Network, crowd: Crowd) -> None:
+def test_a_peer_with_the_secret_connects_among_500_without(network: Network, crowd: Crowd) -> None:
     right = network.endpoints[0]
     crowd.grow(250)
     first, _ = network.connected(left := network.add(node="elsewhere"), right)
@@ -151,7 +151,7 @@ def test_a_peer_that_writes_slowly_has_no_more_time_than_a_silent_one(network: N
     assert _is_closed(silent)
 
 
-def test_a_wait_of_a_poll_ends_when_a_handshake_is_overdue(
+def test_a_poll_ends_when_a_handshake_is_overdue(
     network: Network, crowd: Crowd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint = network.endpoints[0]
@@ -172,7 +172,7 @@ def test_a_wait_of_a_poll_ends_when_a_handshake_is_overdue(
     assert waits == [1.0, 1.0, None]
 
 
-def test_without_descriptors_no_time_is_spent_existing_connections_go_on_and_it_is_reported_once(
+def test_without_descriptors_existing_connections_work_no_time_is_spent_and_one_report_is_made(
     network: Network,
 ) -> None:
     """The endpoint under test is a process of its own with few descriptors; the strangers are here."""

@@ -1,4 +1,4 @@
-"""TLS between nodes over real sockets: what goes through, who is refused, which files are."""
+"""TLS between nodes over real sockets: which frames pass, which clients are refused, which files are."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def port(network: Network, endpoint: int) -> tuple[str, int]:
 
 
 def until_closed(peer: socket.socket) -> Callable[[], bool]:
-    """Whether the connection of a stranger, who reads whatever comes before, has been closed."""
+    """Whether the connection of a stranger has been closed; bytes before the end are read."""
 
     def closed() -> bool:
         peer.setblocking(False)
@@ -97,7 +97,7 @@ def test_frames_of_all_sizes_arrive_in_their_order(network: Network, tls: Tls, s
     assert bodies == [bytes([number]) * size for number, size in enumerate(sizes)]
 
 
-def test_what_is_left_of_a_record_is_read_though_nothing_follows(
+def test_the_rest_of_a_tls_record_is_read_although_no_bytes_follow(
     network: Network, tls: Tls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second frame comes in the record that ends the first, and the limit of one read falls between them."""
@@ -109,7 +109,7 @@ def test_what_is_left_of_a_record_is_read_though_nothing_follows(
     network.poll_until(lambda: len(network.of(right, Received)) == 2)
 
 
-def test_frames_queued_while_the_system_takes_no_more_follow_in_their_order(network: Network, tls: Tls) -> None:
+def test_frames_queued_while_the_socket_is_full_follow_in_their_order(network: Network, tls: Tls) -> None:
     left, right = network.add(tls=tls), network.add(node="elsewhere", tls=tls)
     mine, _ = network.connected(left, right)
     for number in range(12_000):
@@ -122,9 +122,7 @@ def test_frames_queued_while_the_system_takes_no_more_follow_in_their_order(netw
     assert arrived == [(b"%d" % number, b"%d" % number * 300) for number in range(12_000)]
 
 
-def test_between_nodes_nothing_can_be_read_on_the_way_and_on_one_node_the_socket_stays_plain(
-    network: Network, tls: Tls
-) -> None:
+def test_connections_between_nodes_are_encrypted_and_those_within_a_node_are_plain(network: Network, tls: Tls) -> None:
     left, same, other = network.add(tls=tls), network.add(tls=tls), network.add(node="elsewhere", tls=tls)
     near, _ = network.connected(left, same)
     far, _ = network.connected(left, other)
@@ -134,7 +132,7 @@ def test_between_nodes_nothing_can_be_read_on_the_way_and_on_one_node_the_socket
     assert secured.version() == "TLSv1.3"
 
 
-def test_a_peer_that_proves_no_secret_within_tls_is_refused(
+def test_a_peer_without_the_secret_is_refused_within_tls(
     network: Network, tls: Tls, caplog: pytest.LogCaptureFixture
 ) -> None:
     left, right = network.add(b"another secret", tls=tls), network.add(node="elsewhere", tls=tls)
@@ -145,7 +143,7 @@ def test_a_peer_that_proves_no_secret_within_tls_is_refused(
     assert "does not have the job's secret" in caplog.text
 
 
-def test_a_plain_client_is_refused_with_a_reason_and_hurts_nobody(
+def test_a_plain_client_is_refused_with_a_reason_and_disturbs_no_other_connection(
     network: Network, tls: Tls, caplog: pytest.LogCaptureFixture
 ) -> None:
     left, right, plain = network.add(tls=tls), network.add(node="elsewhere", tls=tls), network.add()
@@ -219,7 +217,7 @@ def test_tls_below_1_3_is_refused(
     assert network.events[right] == []
 
 
-def test_a_connection_closed_midway_through_a_frame_is_told_and_the_others_go_on(network: Network, tls: Tls) -> None:
+def test_a_connection_closed_within_a_frame_is_reported_and_others_continue(network: Network, tls: Tls) -> None:
     left, dying, right = network.add(tls=tls), network.add(tls=tls), network.add(node="elsewhere", tls=tls)
     mine, _ = network.connected(left, right)
     theirs, doomed = network.connected(dying, right)
@@ -236,7 +234,7 @@ def test_a_connection_closed_midway_through_a_frame_is_told_and_the_others_go_on
     assert [event.header for event in network.of(right, Received)] == [b"whole", b"good"]
 
 
-def test_one_who_leaves_during_the_handshake_hurts_nobody(network: Network, tls: Tls) -> None:
+def test_a_client_that_leaves_during_the_handshake_disturbs_no_other_connection(network: Network, tls: Tls) -> None:
     left, right = network.add(tls=tls), network.add(node="elsewhere", tls=tls)
     hello = ssl.MemoryBIO()
     client = tls.connector.wrap_bio(ssl.MemoryBIO(), hello)
@@ -254,7 +252,7 @@ def test_one_who_leaves_during_the_handshake_hurts_nobody(network: Network, tls:
     assert len(right._connections) == 1
 
 
-def test_who_does_not_finish_the_handshake_in_time_is_closed(network: Network, tls: Tls) -> None:
+def test_a_client_that_does_not_finish_the_handshake_in_time_is_closed(network: Network, tls: Tls) -> None:
     network.add(tls=tls)
     stranger = socket.create_connection(port(network, 0))
     stranger.sendall(b"\x16\x03\x01")
@@ -265,7 +263,7 @@ def test_who_does_not_finish_the_handshake_in_time_is_closed(network: Network, t
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_bytes_before_or_within_tls_hurt_no_other_connection(network: Network, tls: Tls, seed: int) -> None:
+def test_random_bytes_before_or_within_tls_disturb_no_other_connection(network: Network, tls: Tls, seed: int) -> None:
     chance = random.Random(seed)
     left, right = network.add(tls=tls), network.add(node="elsewhere", tls=tls)
     mine, _ = network.connected(left, right)
@@ -287,7 +285,7 @@ def test_random_bytes_before_or_within_tls_hurt_no_other_connection(network: Net
 
 
 def within_tls(network: Network, tls: Tls, sock: socket.socket) -> ssl.SSLSocket:
-    """A stranger who holds a proper certificate."""
+    """A stranger with a valid certificate."""
     sock.setblocking(False)
     secured = tls.connector.wrap_socket(sock, do_handshake_on_connect=False)
 
@@ -303,7 +301,7 @@ def within_tls(network: Network, tls: Tls, sock: socket.socket) -> ssl.SSLSocket
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_bytes_altered_on_the_way_close_the_connection(network: Network, tls: Tls, seed: int) -> None:
+def test_altered_bytes_close_the_connection(network: Network, tls: Tls, seed: int) -> None:
     chance = random.Random(seed)
     left, bad, right = network.add(tls=tls), network.add(tls=tls), network.add(node="elsewhere", tls=tls)
     mine, _ = network.connected(left, right)
@@ -317,7 +315,7 @@ def test_bytes_altered_on_the_way_close_the_connection(network: Network, tls: Tl
     network.poll_until(lambda: network.of(right, Received))
 
 
-def test_files_that_cannot_serve_are_refused_by_name(files: TlsFiles, foreign: TlsFiles, tmp_path: Path) -> None:
+def test_unusable_files_are_refused_by_name(files: TlsFiles, foreign: TlsFiles, tmp_path: Path) -> None:
     empty, absent = tmp_path / "empty.pem", tmp_path / "absent.pem"
     empty.touch()
     ours = Authority(tmp_path / "ours")
@@ -337,7 +335,7 @@ def test_files_that_cannot_serve_are_refused_by_name(files: TlsFiles, foreign: T
             wrong.load()
 
 
-def test_a_key_with_a_password_is_refused_without_asking_for_it(files: TlsFiles, tmp_path: Path) -> None:
+def test_a_key_with_a_password_is_refused_without_a_prompt(files: TlsFiles, tmp_path: Path) -> None:
     from cryptography.hazmat.primitives import serialization
 
     key = serialization.load_pem_private_key(files.key.read_bytes(), None)
@@ -348,7 +346,7 @@ def test_a_key_with_a_password_is_refused_without_asking_for_it(files: TlsFiles,
         replace(files, key=locked).load()
 
 
-def test_a_run_whose_files_cannot_serve_ends_before_anything_starts(files: TlsFiles, tmp_path: Path) -> None:
+def test_a_run_with_unusable_files_ends_before_anything_starts(files: TlsFiles, tmp_path: Path) -> None:
     paths = {"tls_certificate": files.certificate, "tls_key": files.key, "tls_ca": tmp_path / "absent.pem"}
     settings = resolve({key: str(path) for key, path in paths.items()})
     with pytest.raises(SettingError, match=r"tls_ca: .*absent\.pem cannot be read"):

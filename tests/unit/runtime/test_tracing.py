@@ -1,4 +1,4 @@
-"""The trace beside a run: it tells what happened, and never disturbs it."""
+"""The trace beside a run: it records the events, and never disturbs the run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_run_leaves_a_trace_of_its_tasks(tmp_path: Path) -> None:
     assert "CheckpointCompleted" in events
 
 
-def test_a_trace_that_cannot_be_written_ends_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_trace_that_cannot_be_written_ends_and_the_run_continues(tmp_path: Path) -> None:
     heard: list[Event] = []
     settings = resolve({"runtime": "local", "trace": str(tmp_path / "trace")})
     with traced(three(), settings, lambda at_us, event: heard.append(event)) as listener:
@@ -57,7 +57,7 @@ def test_a_trace_that_cannot_be_written_ends_and_the_run_goes_on(tmp_path: Path)
     assert isinstance(heard[-1], Finished)
 
 
-def test_a_trace_says_with_which_error_the_job_ended(tmp_path: Path) -> None:
+def test_a_trace_contains_the_error_that_ended_the_job(tmp_path: Path) -> None:
     settings = resolve({"runtime": "local", "trace": str(tmp_path / "trace")})
     with pytest.raises(CapacityError), traced(three(), settings, no_listener):
         raise CapacityError("the log is full")
@@ -65,7 +65,7 @@ def test_a_trace_says_with_which_error_the_job_ended(tmp_path: Path) -> None:
     assert (row["what"], row["detail"]) == ("Broken", "CapacityError: the log is full")
 
 
-def test_a_trace_needs_a_new_folder(tmp_path: Path) -> None:
+def test_a_trace_needs_an_empty_folder(tmp_path: Path) -> None:
     (tmp_path / "old").touch()
     with pytest.raises(SettingError, match="is not empty"):
         run_job(job(), resolve({"runtime": "local", "trace": str(tmp_path)}))

@@ -35,7 +35,7 @@ def sample(rows: int) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("other_node", ["here", "elsewhere"])
-def test_a_frame_arrives_as_it_was_sent(network: Network, other_node: str) -> None:
+def test_a_frame_arrives_unchanged(network: Network, other_node: str) -> None:
     left, right = network.add(), network.add(node=other_node)
     mine, theirs = network.connected(left, right, b"from left")
     batch = sample(1000)
@@ -62,7 +62,7 @@ def test_both_directions_carry_frames_in_their_order(network: Network) -> None:
     assert [event.header for event in network.of(left, Received)] == [b"ack %d" % n for n in range(500)]
 
 
-def test_frames_larger_than_every_buffer_arrive_and_the_sender_learns_when_they_are_gone(network: Network) -> None:
+def test_frames_larger_than_every_buffer_arrive_and_the_sender_is_notified_when_they_are_sent(network: Network) -> None:
     left, right = network.add(), network.add()
     mine, _ = network.connected(left, right)
     bodies = [random.Random(seed).randbytes(3_000_000) for seed in range(3)]
@@ -108,7 +108,7 @@ def test_a_decoded_batch_outlives_its_connection(network: Network) -> None:
     assert [found.equals(batch) for found in batches] == [True] * 5
 
 
-def test_frames_sent_before_the_sender_died_are_still_received(network: Network) -> None:
+def test_frames_sent_before_the_death_of_the_sender_are_received(network: Network) -> None:
     left, right = network.add(), network.add()
     mine, theirs = network.connected(left, right)
     for number in range(100):
@@ -121,9 +121,7 @@ def test_frames_sent_before_the_sender_died_are_still_received(network: Network)
     assert network.of(right, Closed)[0].connection == theirs
 
 
-def test_a_peer_that_does_not_know_the_secret_is_refused_on_both_sides(
-    network: Network, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_peer_without_the_secret_is_refused_on_both_sides(network: Network, caplog: pytest.LogCaptureFixture) -> None:
     left, right = network.add(b"another secret"), network.add()
     number = left.connect(right.address, b"let me in")
     left.send(number, b"poison")
@@ -133,7 +131,7 @@ def test_a_peer_that_does_not_know_the_secret_is_refused_on_both_sides(
     assert "does not have the job's secret" in caplog.text
 
 
-def test_an_acceptor_that_does_not_know_the_secret_gets_no_frame(network: Network) -> None:
+def test_an_acceptor_without_the_secret_gets_no_frame(network: Network) -> None:
     """It can relay a challenge but not answer one."""
     listener = socket.create_server((LOCALHOST, 0))
     left = network.add()
@@ -154,7 +152,7 @@ def test_an_acceptor_that_does_not_know_the_secret_gets_no_frame(network: Networ
     listener.close()
 
 
-def test_who_does_not_prove_the_secret_in_time_is_closed(network: Network) -> None:
+def test_a_client_that_does_not_prove_the_secret_in_time_is_closed(network: Network) -> None:
     right = network.add()
     stranger = socket.create_connection((LOCALHOST, Address.parse(right.address).port))
     right.poll(0.5)
@@ -180,7 +178,7 @@ def test_a_frame_beyond_the_limits_closes_only_its_connection(network: Network) 
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_random_bytes_hurt_no_other_connection(network: Network, seed: int) -> None:
+def test_random_bytes_disturb_no_other_connection(network: Network, seed: int) -> None:
     chance = random.Random(seed)
     left, right = network.add(), network.add()
     mine, _ = network.connected(left, right)
@@ -197,7 +195,9 @@ def test_random_bytes_hurt_no_other_connection(network: Network, seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_random_bytes_of_a_trusted_peer_close_its_connection_or_wait_for_more(network: Network, seed: int) -> None:
+def test_random_bytes_of_an_authenticated_peer_close_its_connection_or_wait_for_more(
+    network: Network, seed: int
+) -> None:
     """One that has proven the secret and then goes mad, as its process would after memory corruption."""
     chance = random.Random(seed)
     left, mad, right = network.add(), network.add(), network.add(limits=Limits(1 << 20, 1 << 20))
@@ -211,7 +211,7 @@ def test_random_bytes_of_a_trusted_peer_close_its_connection_or_wait_for_more(ne
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="elsewhere the system's own patience holds")
-def test_a_host_that_acknowledges_nothing_any_more_is_noticed(network: Network) -> None:
+def test_a_host_that_no_longer_acknowledges_is_detected(network: Network) -> None:
     """At both ends, whether there is something to send or not."""
     source, target = network.add(node="here"), network.add(node="there")
     ends = zip((source, target), network.connected(source, target), strict=True)
@@ -221,7 +221,7 @@ def test_a_host_that_acknowledges_nothing_any_more_is_noticed(network: Network) 
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) < SILENCE_S
 
 
-def test_nobody_listening_is_told_as_closed(network: Network) -> None:
+def test_a_connection_without_a_listener_is_reported_as_closed(network: Network) -> None:
     left, gone = network.add(), network.add()
     gone.close()
     network.endpoints.remove(gone)
@@ -232,7 +232,7 @@ def test_nobody_listening_is_told_as_closed(network: Network) -> None:
     assert all("cannot be reached" in event.reason for event in network.of(left, Closed))
 
 
-def test_after_closing_nothing_more_is_told_of_a_connection(network: Network) -> None:
+def test_a_closed_connection_reports_no_more_events(network: Network) -> None:
     left, right = network.add(), network.add()
     mine, theirs = network.connected(left, right)
     left.send(mine, b"unread")
@@ -254,7 +254,7 @@ def test_another_thread_wakes_a_waiting_poll(network: Network) -> None:
     assert endpoint.poll(10) == []
 
 
-def test_a_wake_that_comes_while_one_is_taken_does_not_silence_later_ones(
+def test_a_wake_during_another_one_does_not_suppress_later_ones(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint = network.add()

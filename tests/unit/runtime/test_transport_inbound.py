@@ -19,7 +19,7 @@ LIMITS = Limits(1 << 20, 1 << 20)
 
 
 def written(frames: list[tuple[bytes, list[bytes]]], chunks: list[int]) -> bytes:
-    """What an Outbound puts on the wire when each call sends as much as the next of ``chunks`` allows."""
+    """The bytes of an Outbound when each call sends as much as the next of ``chunks`` allows."""
     outbound = Outbound()
     for header, bodies in frames:
         outbound.add(WireKind.DATA, header, [memoryview(body) for body in bodies])
@@ -49,7 +49,7 @@ def read(inbound: Inbound, wire: bytes, chunks: list[int]) -> list[tuple[bytes, 
 
 
 @given(FRAMES, st.lists(st.integers(1, 5000), min_size=1), st.lists(st.integers(1, 5000), min_size=1))
-def test_frames_survive_any_cut_of_the_stream(
+def test_frames_survive_any_division_of_the_stream(
     frames: list[tuple[bytes, list[bytes]]], sent: list[int], received: list[int]
 ) -> None:
     wire = written(frames, sent)
@@ -64,14 +64,14 @@ def test_bodies_around_the_size_of_the_staging_buffer_arrive_whole(size: int) ->
 
 
 @given(st.binary(min_size=PREAMBLE_BYTES), st.lists(st.integers(1, 500), min_size=1))
-def test_other_bytes_are_refused(noise: bytes, chunks: list[int]) -> None:
+def test_any_other_bytes_are_refused(noise: bytes, chunks: list[int]) -> None:
     if not noise.startswith(b"clns"):
         with pytest.raises(CodecError):
             read(Inbound(LIMITS), noise, chunks)
 
 
-def test_a_flipped_bit_in_a_frames_first_bytes_or_header_is_refused() -> None:
-    """A wrong length would have the receiver wait for bytes that never come, a wrong header would be believed."""
+def test_a_flipped_bit_in_the_preamble_or_header_of_a_frame_is_refused() -> None:
+    """With a wrong length, the receiver would wait for bytes that never come; a wrong header would be accepted."""
     for header in (b"header", b"h" * 2 * STAGING_BYTES):
         wire = written([(header, [b"body" * 100])], [1 << 30])
         for position in [*range(PREAMBLE_BYTES), PREAMBLE_BYTES, PREAMBLE_BYTES + len(header) - 1]:
@@ -96,7 +96,7 @@ def test_frames_survive_the_change_to_a_larger_buffer(
 
 
 @pytest.mark.parametrize(("header_bytes", "body_bytes"), [((1 << 30) - 1, 0), (10, 1 << 30)])
-def test_a_length_that_is_only_claimed_takes_no_memory(header_bytes: int, body_bytes: int) -> None:
+def test_a_false_length_takes_no_memory(header_bytes: int, body_bytes: int) -> None:
     def resident_bytes() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
@@ -106,7 +106,7 @@ def test_a_length_that_is_only_claimed_takes_no_memory(header_bytes: int, body_b
     assert resident_bytes() - before < 64 << 20
 
 
-def test_a_length_that_memory_has_no_room_for_is_refused() -> None:
+def test_a_length_that_exceeds_memory_is_refused() -> None:
     limits = Limits(1 << 30, 1 << 62)
     with pytest.raises(CodecError, match="no memory for a frame of 10 \\+ 4611686018427387904 bytes"):
         read(Inbound(limits), announce(Preamble(WireKind.DATA, 10, 1 << 62, 0)), [1 << 30])

@@ -1,4 +1,4 @@
-"""The digest of a job's code is that of what the user wrote, and of nothing else."""
+"""The digest of a job's code covers the modules that the user wrote, and no others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ print(code_digest())
 
 
 def digest(folder: Path, *imports: str) -> str:
-    """As a process computes it that imports these, whatever its hash seed is."""
+    """The digest in a process that imports these, with any hash seed."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(folder), *imports],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "random"},
@@ -41,7 +41,7 @@ def written(folder: Path, limit: int = 3) -> Path:
     return folder
 
 
-def test_the_same_code_has_the_same_digest_wherever_it_lies_and_whatever_was_imported_first(tmp_path: Path) -> None:
+def test_the_same_code_has_the_same_digest_in_any_folder_and_after_any_imports(tmp_path: Path) -> None:
     here, there = written(tmp_path / "here"), written(tmp_path / "there")
     expected = digest(here, "nightly_job")
     assert len(expected) == 32
@@ -49,7 +49,7 @@ def test_the_same_code_has_the_same_digest_wherever_it_lies_and_whatever_was_imp
     assert digest(here, "helping", "nightly_job") == expected
 
 
-def test_a_change_in_a_module_that_the_job_imports_shows_and_one_in_a_file_beside_it_does_not(tmp_path: Path) -> None:
+def test_a_change_in_an_imported_module_changes_the_digest_and_one_in_another_file_does_not(tmp_path: Path) -> None:
     here = written(tmp_path / "here")
     before = digest(here, "nightly_job")
     (here / "unused.py").write_text("print('hello')\n")
@@ -58,6 +58,6 @@ def test_a_change_in_a_module_that_the_job_imports_shows_and_one_in_a_file_besid
     assert digest(here, "nightly_job") != before
 
 
-def test_installed_packages_are_not_the_users_code(tmp_path: Path) -> None:
+def test_installed_packages_are_not_part_of_the_digest(tmp_path: Path) -> None:
     here = written(tmp_path / "here")
     assert digest(here, "nightly_job", "pyarrow", "msgspec") == digest(here, "nightly_job")

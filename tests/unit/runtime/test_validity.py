@@ -1,4 +1,4 @@
-"""Bodies of frames that are no valid batch: refused, whatever is wrong with them, and without harm."""
+"""Bodies of frames that are no valid batch: refused without harm, for any defect."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def sample(rows: int, letters: str = "abc äß日") -> pa.RecordBatch:
 
 
 def is_refused_or_valid(body: bytes, schema: pa.Schema) -> bool:
-    """Whether it was refused; whatever was accepted is read completely."""
+    """Whether it was refused; an accepted body is read completely."""
     try:
         batch = decode_batch(pa.py_buffer(body), schema)
     except CodecError:
@@ -79,7 +79,7 @@ def test_valid_batches_are_accepted_unchanged(rows: int, letters: str) -> None:
     assert decode_batch(encode_batch(batch), SCHEMA).equals(batch)
 
 
-def test_a_flipped_bit_anywhere_in_a_body_is_refused_or_leaves_a_valid_batch() -> None:
+def test_a_flipped_bit_in_a_body_is_refused_or_leaves_a_valid_batch() -> None:
     body = encode_batch(sample(FEW)).to_pybytes()
     refused = 0
     for position in range(len(body)):
@@ -90,7 +90,7 @@ def test_a_flipped_bit_anywhere_in_a_body_is_refused_or_leaves_a_valid_batch() -
 
 
 @pytest.mark.parametrize("rows", [FEW, MANY])
-def test_a_body_damaged_in_many_ways_is_refused_or_leaves_a_valid_batch(rows: int) -> None:
+def test_a_body_with_random_damage_is_refused_or_is_a_valid_batch(rows: int) -> None:
     body = encode_batch(sample(rows)).to_pybytes()
     refused = 0
     for seed in range(200):
@@ -107,14 +107,14 @@ def test_a_body_damaged_in_many_ways_is_refused_or_leaves_a_valid_batch(rows: in
 @pytest.mark.parametrize("rows", [FEW, MANY])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
 @pytest.mark.parametrize("texts", [[b"\xff"], [b"\xc3", b"\xa4"], [b"\xe6\x97", b"\xa5"], ["ä".encode(), b"\x80"]])
-def test_text_that_is_no_utf8_is_refused(rows: int, kind: pa.DataType, texts: list[bytes]) -> None:
+def test_text_that_is_not_utf8_is_refused(rows: int, kind: pa.DataType, texts: list[bytes]) -> None:
     """Also where a character is cut between two rows, so that all of them together are UTF-8."""
     batch = of_text(rows, *texts, kind=kind)
     with pytest.raises(CodecError, match="UTF8"):
         decode_batch(encode_batch(batch), batch.schema)
 
 
-def test_bytes_need_not_be_text() -> None:
+def test_binary_columns_need_not_be_utf8() -> None:
     batch = pa.record_batch({"bytes": [b"\xff\x80"] * MANY})
     assert decode_batch(encode_batch(batch), batch.schema).equals(batch)
 
@@ -122,7 +122,7 @@ def test_bytes_need_not_be_text() -> None:
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("rows", [FEW, MANY])
 @pytest.mark.parametrize(("row", "offset"), [(7, 1), (7, 1 << 30), (7, -4), (-1, 1 << 30), (0, -8)], ids=str)
-def test_offsets_that_go_down_or_point_outside_are_refused(rows: int, wide: bool, row: int, offset: int) -> None:
+def test_offsets_that_decrease_or_point_outside_are_refused(rows: int, wide: bool, row: int, offset: int) -> None:
     offsets = np.arange(0, 4 * rows + 1, 4, dtype=np.int64 if wide else np.int32)
     honest = offsets.tobytes()
     offsets[row] = offset
@@ -141,7 +141,7 @@ def test_a_wrong_number_of_nulls_is_refused(rows: int) -> None:
         decode_batch(encode_batch(pa.record_batch({"text": lying})), pa.schema([("text", pa.string())]))
 
 
-def test_what_lies_under_a_null_may_be_anything() -> None:
+def test_bytes_under_a_null_need_not_be_utf8() -> None:
     hidden = of_text(MANY, b"\xff").column(0)
     mask = pa.array([*[True] * (MANY - 1), False]).buffers()[1]
     column = pa.Array.from_buffers(pa.string(), MANY, [mask, *hidden.buffers()[1:]], 1)
@@ -173,12 +173,12 @@ def test_other_messages_of_arrow_are_refused() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff", b"\xff" * 8, b"\xff" * 4 + bytes(4), b"\xff" * 4 + b"\x08" + bytes(11)])
-def test_what_is_too_short_for_a_message_is_refused(body: bytes) -> None:
+def test_a_body_too_short_for_a_message_is_refused(body: bytes) -> None:
     with pytest.raises(CodecError, match="is no batch of the edge's schema"):
         decode_batch(pa.py_buffer(body), SCHEMA)
 
 
-def test_an_array_that_memory_has_no_room_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_array_that_exceeds_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(*_: object) -> pa.RecordBatch:
         raise pa.ArrowMemoryError("malloc of size 4611686018427387904 failed")
 
@@ -187,7 +187,7 @@ def test_an_array_that_memory_has_no_room_for_is_refused(monkeypatch: pytest.Mon
         decode_batch(encode_batch(sample(1)), SCHEMA)
 
 
-def test_more_rows_than_frames_of_the_edge_have_are_refused() -> None:
+def test_more_rows_than_the_frames_of_an_edge_may_have_are_refused() -> None:
     """Columns of nulls have no content: 1 KB could announce any number of rows."""
     rows = pa.record_batch({"nothing": pa.nulls(100_000)})
     header = encode_header(FrameHeader(7, FrameKind.DATA, 0, 0, False, 0, 100_000, 0, 0, (), []))

@@ -1,4 +1,4 @@
-"""Frames and acknowledgements on the wire: what checksums notice, that both ends agree, what is refused."""
+"""Frames and acknowledgements on the wire: which changes checksums detect, that both ends agree, what is refused."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def changed(row: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("row", [0, 1_000, 12_345, ROWS - 1])
-def test_one_changed_value_is_noticed(row: int) -> None:
+def test_one_changed_value_changes_the_checksum(row: int) -> None:
     assert checksum(changed(row), sampled=False) != checksum(np.arange(ROWS), sampled=False)
 
 
 @pytest.mark.parametrize("rows", [1, 100, 2 * PAGE_ROWS])
-def test_a_small_body_is_read_as_a_whole_even_if_samples_would_do(rows: int) -> None:
+def test_a_small_body_is_checked_as_a_whole_even_if_samples_are_allowed(rows: int) -> None:
     calm = checksum(np.arange(ROWS), True, rows)
     assert calm == checksum(np.arange(ROWS), False, rows)
     assert all(checksum(changed(row), True, rows) != calm for row in {0, rows // 2, rows - 1})
 
 
-def test_samples_notice_another_order_another_number_of_rows_and_what_is_different_everywhere() -> None:
+def test_samples_detect_another_order_another_row_count_and_a_change_everywhere() -> None:
     calm = checksum(np.arange(ROWS), True)
     assert calm == checksum(np.arange(ROWS), True)
     others = [np.random.default_rng(0).permutation(ROWS), np.arange(ROWS)[::-1].copy(), np.arange(ROWS) + 1]
@@ -52,7 +52,7 @@ def test_samples_notice_another_order_another_number_of_rows_and_what_is_differe
     assert checksum(np.arange(ROWS), True, ROWS - 1) != calm
 
 
-def test_samples_notice_a_change_that_spans_eight_pages() -> None:
+def test_samples_detect_a_change_that_spans_eight_pages() -> None:
     for start in range(0, ROWS - 9 * PAGE_ROWS, 5_000):
         values = np.arange(ROWS)
         values[start : start + 8 * PAGE_ROWS] += 1
@@ -60,7 +60,7 @@ def test_samples_notice_a_change_that_spans_eight_pages() -> None:
 
 
 @pytest.mark.parametrize("sampled", [False, True])
-def test_the_receiver_makes_the_checksum_that_the_sender_made(sampled: bool) -> None:
+def test_the_receiver_computes_the_checksum_of_the_sender(sampled: bool) -> None:
     rows = batch(np.arange(ROWS))
     body = CODEC.encode(rows)
     made = CODEC.checksum(body, sampled)
@@ -80,7 +80,7 @@ def test_an_acknowledgement_is_read_back() -> None:
 @pytest.mark.parametrize(
     "forged", [(1, [], 0, 0), (1, [], 0, 0, (0, 0), 0), (1, "logs", 0, 0, (0, 0)), "acknowledged", b"\xc1"]
 )
-def test_what_is_no_acknowledgement_is_refused(forged: object) -> None:
+def test_bytes_that_are_no_acknowledgement_are_refused(forged: object) -> None:
     data = forged if isinstance(forged, bytes) else msgspec.msgpack.encode(forged)
     with pytest.raises(CodecError, match="an acknowledgement cannot be read"):
         decode_ack(data)

@@ -21,7 +21,7 @@ from tests.unit.operators.scripted import ScriptedContext, ScriptedGate
 
 
 class Counting(BaseHTTPRequestHandler):
-    """Answers with the number of the request, and remembers what it was asked."""
+    """Answers with the number of the request, and records the requests."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -37,7 +37,7 @@ class Counting(BaseHTTPRequestHandler):
         if self.path == "/large":
             self.send_response(200)
             self.send_header("Content-Length", str(5 << 20))
-            self.send_header("Connection", "close")  # or the client might ask again on what is being closed
+            self.send_header("Connection", "close")  # or the client might reuse a connection that is being closed
             self.end_headers()
             with contextlib.suppress(ConnectionError):  # its client has enough
                 self.wfile.write(bytes(5 << 20))
@@ -83,9 +83,7 @@ def context(clients: ServiceRegistry, log: list[tuple[str, Any]] | None = None) 
     return Context(scripted), scripted
 
 
-def test_answers_are_replayed_without_asking_again(
-    server: tuple[str, type[Counting]], clients: ServiceRegistry
-) -> None:
+def test_answers_are_replayed_without_a_request(server: tuple[str, type[Counting]], clients: ServiceRegistry) -> None:
     url, handler = server
     ctx, scripted = context(clients)
     live = [ctx.http.get(f"{url}/rates").json() for _ in range(3)]
@@ -104,7 +102,7 @@ def test_requests_share_a_connection(server: tuple[str, type[Counting]], clients
     assert len(handler.connections) == 1
 
 
-def test_a_response_is_plain_and_any_status_is_an_answer(
+def test_a_response_is_plain_data_and_any_status_is_an_answer(
     server: tuple[str, type[Counting]], clients: ServiceRegistry
 ) -> None:
     url, _ = server
@@ -116,7 +114,7 @@ def test_a_response_is_plain_and_any_status_is_an_answer(
         ctx.http.get(f"{url}/text").json()
 
 
-def test_json_fractions_are_exact_unless_floats_are_wanted(
+def test_json_fractions_are_decimals_unless_floats_are_requested(
     server: tuple[str, type[Counting]], clients: ServiceRegistry
 ) -> None:
     ctx, _ = context(clients)
@@ -162,7 +160,7 @@ def test_the_idempotency_key_names_the_input_and_the_request(
 
 
 @pytest.mark.parametrize("timeout", ["100ms", 100_000])
-def test_a_late_answer_is_an_error_live_and_on_replay(
+def test_an_answer_after_the_timeout_is_an_error_live_and_in_a_replay(
     server: tuple[str, type[Counting]], clients: ServiceRegistry, timeout: str | int
 ) -> None:
     url, _ = server
@@ -176,7 +174,7 @@ def test_a_late_answer_is_an_error_live_and_on_replay(
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "nonsense://x", "http://[", "http://nowhere.invalid/"])
-def test_no_answer_is_an_error_naming_the_request(clients: ServiceRegistry, url: str) -> None:
+def test_a_request_without_an_answer_is_an_error_that_names_it(clients: ServiceRegistry, url: str) -> None:
     ctx, _ = context(clients)
     with pytest.raises(ServiceError, match="GET"):
         ctx.http.get(url)
@@ -192,7 +190,7 @@ def test_every_verb_is_sent(server: tuple[str, type[Counting]], clients: Service
     assert [bool(answer.content) for answer in answers] == [True] * 5 + [False, True]
 
 
-def test_attempts_are_logged_so_that_a_replay_makes_none(
+def test_attempts_are_logged_and_a_replay_makes_none(
     server: tuple[str, type[Counting]], clients: ServiceRegistry
 ) -> None:
     url, handler = server
@@ -205,7 +203,7 @@ def test_attempts_are_logged_so_that_a_replay_makes_none(
     assert len(handler.seen) == 3
 
 
-def test_a_replay_that_ends_between_two_attempts_goes_on_with_the_next(
+def test_a_replay_that_ends_between_two_attempts_continues_with_the_next(
     server: tuple[str, type[Counting]], clients: ServiceRegistry
 ) -> None:
     url, handler = server
@@ -218,7 +216,9 @@ def test_a_replay_that_ends_between_two_attempts_goes_on_with_the_next(
     assert str(handler.seen[-1]["headers"][IDEMPOTENCY_KEY]) == first
 
 
-def test_the_last_attempt_counts_whatever_it_says(server: tuple[str, type[Counting]], clients: ServiceRegistry) -> None:
+def test_the_last_attempt_is_returned_with_any_status(
+    server: tuple[str, type[Counting]], clients: ServiceRegistry
+) -> None:
     url = server[0]
     ctx, _ = context(clients)
     assert ctx.http.get(f"{url}/flaky", retries=1, backoff="1ms").status == 503
@@ -228,7 +228,7 @@ def test_the_last_attempt_counts_whatever_it_says(server: tuple[str, type[Counti
         ctx.http.get(url, retries=-1)
 
 
-def test_an_answer_that_is_too_large_is_an_error_and_not_read_to_its_end(
+def test_an_answer_that_is_too_large_is_an_error_and_is_not_read_to_its_end(
     server: tuple[str, type[Counting]], clients: ServiceRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ctx, _ = context(clients)

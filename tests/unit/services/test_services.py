@@ -1,4 +1,4 @@
-"""What user code may ask of the world is logged once and replayed as it was."""
+"""Answers of services to user code are logged once and replayed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_time_is_read_once_and_replayed() -> None:
     assert (again.time.now(), again.time.now()) == (1_000, 9_999)
 
 
-def test_a_service_is_opened_on_its_first_live_call_and_not_on_replay() -> None:
+def test_a_service_is_opened_at_its_first_live_call_and_not_in_a_replay() -> None:
     opened.clear()
     ctx, scripted = context()
     assert opened == []
@@ -106,7 +106,7 @@ def test_clients_are_closed_with_the_task() -> None:
         (unreachable, "cannot be opened: OSError: no route"),
     ],
 )
-def test_what_a_service_raises_is_a_service_error_live_and_on_replay(
+def test_an_exception_of_a_service_is_a_service_error_live_and_in_a_replay(
     failing: ServiceDefinition[[], object], message: str
 ) -> None:
     ctx, scripted = context()
@@ -137,7 +137,7 @@ def test_a_definition_given_by_name_replaces_the_declared_one() -> None:
     assert registry(**{owners.name: other}).client(owners.name)(1) == "replaced"
 
 
-def test_an_unpickled_definition_is_known() -> None:
+def test_an_unpickled_definition_can_be_called() -> None:
     @service
     def local() -> Iterator[Callable[[], int]]:
         yield lambda: 42
@@ -146,7 +146,7 @@ def test_an_unpickled_definition_is_known() -> None:
     assert registry().client(travelled.name)() == 42
 
 
-def test_event_time_is_known_only_where_the_operator_knows_it() -> None:
+def test_ctx_event_time_exists_only_if_the_operator_has_it() -> None:
     ctx, _ = context()
     with pytest.raises(UserCodeError, match=r"no ctx\.event_time"):
         _ = ctx.event_time
@@ -164,10 +164,10 @@ def test_plain_data_passes_unchanged(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, 2**64, "\ud800", [1, object()], {(1,): 2}, {"a": 1j}])
-def test_what_a_log_cannot_hold_is_refused(value: Any) -> None:
+def test_data_that_a_log_cannot_hold_is_refused(value: Any) -> None:
     with pytest.raises(ServiceError, match="cannot be logged"):
         plain(value, "service x")
 
 
-def test_tuples_become_lists_live_as_they_would_on_replay() -> None:
+def test_tuples_become_lists_live_and_in_a_replay() -> None:
     assert plain((1, {"a": (2,)}), "x") == [1, {"a": [2]}]

@@ -16,7 +16,7 @@ from clonos_py.settings.kinds import DURATION, SIZE, Kill
 from clonos_py.settings.resolution import read_file, resolve
 
 
-def test_each_place_wins_over_the_ones_below_it() -> None:
+def test_each_place_overrides_the_ones_below_it() -> None:
     settings = resolve(
         {"parallelism": 1, "standbys": 1, "key_groups": 64, "linger": "1ms"},
         file={"parallelism": 2, "standbys": 2, "key_groups": 65},
@@ -35,17 +35,17 @@ def test_each_place_wins_over_the_ones_below_it() -> None:
     ]
 
 
-def test_without_anything_said_all_are_defaults() -> None:
+def test_without_any_place_all_settings_are_defaults() -> None:
     assert resolve() == Settings()
     assert {origin for _, _, origin in Settings().shown()} == {"default"}
 
 
-def test_settings_travel_to_other_processes() -> None:
+def test_settings_can_be_pickled() -> None:
     settings = resolve({"kills": ["join[0]@3s"], "runtime": "local"})
     assert pickle.loads(pickle.dumps(settings)) == settings
 
 
-def test_every_setting_is_read_back_as_it_is_shown() -> None:
+def test_every_setting_can_be_read_back_from_its_text() -> None:
     settings = Settings()
     for key, shown, _ in settings.shown():
         if shown != "none":
@@ -66,7 +66,7 @@ def test_durations_and_sizes_are_shown_exactly(value: int) -> None:
         ({"job": {"zzz": 2}}, r"Job\(\.\.\.\): unknown setting zzz; there are parallelism, "),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest_known_one(places: dict[str, dict[str, str]], hint: str) -> None:
+def test_an_unknown_name_is_refused_with_the_nearest_valid_one(places: dict[str, dict[str, str]], hint: str) -> None:
     with pytest.raises(SettingError, match=hint):
         resolve(**places)
 
@@ -95,17 +95,17 @@ def test_the_switch_for_tracebacks_is_no_setting() -> None:
         ("address", 6379, "6379 is not text"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_with_the_place_it_stands(key: str, value: object, message: str) -> None:
+def test_an_impossible_value_is_refused_with_its_place(key: str, value: object, message: str) -> None:
     with pytest.raises(SettingError, match=rf"{key} \(clonos.toml\): {message}"):
         resolve(file={key: value})
 
 
-def test_a_wrong_value_is_refused_even_where_a_higher_place_hides_it() -> None:
+def test_a_wrong_value_is_refused_even_if_a_higher_place_overrides_it() -> None:
     with pytest.raises(SettingError, match="CLONOS_SEED"):
         resolve(environment={"CLONOS_SEED": "x"}, command_line={"seed": 1})
 
 
-def test_kills_come_as_a_list_or_separated_by_commas() -> None:
+def test_kills_may_be_a_list_or_separated_by_commas() -> None:
     expected = (Kill("join", 0, 3_000_000), Kill("bids", 1, 500_000))
     assert resolve(command_line={"kills": ("join[0]@3s", "bids[1]@500ms")}).kills == expected
     assert resolve(environment={"CLONOS_KILLS": "join[0]@3s, bids[1]@500ms"}).kills == expected
@@ -129,7 +129,7 @@ def test_exactly_once_without_determinants_is_rollback_recovery_if_both_are_stat
     assert not resolve({"guarantee": "exactly-once"}).rollback
 
 
-def test_chaining_is_on_or_off_wherever_it_is_written() -> None:
+def test_chaining_is_on_or_off_in_any_place() -> None:
     assert resolve().chaining
     assert not resolve(environment={"CLONOS_CHAINING": "off"}).chaining
     assert not resolve(file={"chaining": False}).chaining
@@ -176,7 +176,7 @@ def test_a_contradiction_names_both_sides(given_values: dict[str, object], messa
         resolve(given_values)
 
 
-def test_a_settings_file_is_read_and_a_missing_one_holds_nothing(tmp_path: Path) -> None:
+def test_a_settings_file_is_read_and_a_missing_one_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "clonos.toml"
     assert read_file(path) == {}
     path.write_text('runtime = "local"\nspill = "spill-threshold"\nkills = ["map[1]@2s"]\n')

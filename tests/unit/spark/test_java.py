@@ -1,4 +1,4 @@
-"""Finding Java: the first that serves, and one line on what to install where none does."""
+"""Finding Java: the first suitable one, and one line on what to install if there is none."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def a_java(home: Path, version: str, whole: bool = True) -> str:
     return str(home)
 
 
-def test_the_home_that_is_set_comes_first(tmp_path: Path) -> None:
+def test_java_home_is_tried_first(tmp_path: Path) -> None:
     home, on_path = a_java(tmp_path / "a", "21.0.2"), a_java(tmp_path / "b", "17.0.1")
     assert java_home({"JAVA_HOME": home, "PATH": f"{on_path}/bin"}) == home
     assert java_home({"PATH": f"{on_path}/bin"}) == on_path
 
 
-def test_one_that_does_not_serve_is_passed_over(tmp_path: Path) -> None:
+def test_an_unsuitable_java_is_skipped(tmp_path: Path) -> None:
     old, cut = a_java(tmp_path / "old", "1.8.0_392"), a_java(tmp_path / "cut", "21", whole=False)
     installed = a_java(tmp_path / "jvm" / "java-17", "17.0.15")
     assert java_home({"JAVA_HOME": old, "PATH": f"{cut}/bin"}) == installed
 
 
-def test_where_none_serves_it_is_said_why_and_what_to_install(tmp_path: Path) -> None:
+def test_without_a_suitable_java_the_error_says_why_and_what_to_install(tmp_path: Path) -> None:
     old, cut = a_java(tmp_path / "old", "11.0.2"), a_java(tmp_path / "cut", "21", whole=False)
     with pytest.raises(SparkError) as error:
         java_home({"JAVA_HOME": old, "PATH": f"{cut}/bin:{tmp_path}"})
@@ -50,7 +50,7 @@ def test_where_none_serves_it_is_said_why_and_what_to_install(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("user", "installed"), [("0", True), ("1000", False)])
-def test_the_makefile_installs_it_where_it_may(tmp_path: Path, user: str, installed: bool) -> None:
+def test_the_makefile_installs_java_if_it_may(tmp_path: Path, user: str, installed: bool) -> None:
     """Stand-ins for id, apt-get and a Python that finds Java once it was installed."""
     there = tmp_path / "there"
     programs = {

@@ -1,4 +1,4 @@
-"""When latency is normal again: within a tenth of what it was, for a second."""
+"""When latency is normal again: within a tenth of that before, for a second."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def test_latency_is_normal_when_windows_in_a_row_are_within_the_limit() -> None:
     assert healing == Healing(20 * MS, 900 * MS, 5 * SECOND + 7 * WINDOW_US)
 
 
-def test_what_arrives_before_the_replacement_is_at_work_proves_nothing() -> None:
+def test_latencies_before_the_new_process_is_at_work_do_not_count() -> None:
     (healing,) = healings([(5 * SECOND, 6 * SECOND)], windows(*CALM, 20, 20, 20, 20, 21, 21, 21, 21))
     assert healing.recovered_us == 6 * SECOND
 
 
-def test_a_failure_before_the_last_one_has_healed_is_measured_against_what_was_before_both() -> None:
+def test_a_failure_during_a_recovery_is_measured_against_the_latency_before_both() -> None:
     late = (900, 800, 700, 900, 22, 22, 22, 22)
     failures = [(5 * SECOND, 5 * SECOND + 1), (5 * SECOND + 3 * WINDOW_US, 5 * SECOND + 3 * WINDOW_US + 1)]
     first, second = healings(failures, windows(*CALM, *late))
@@ -34,14 +34,14 @@ def test_a_failure_before_the_last_one_has_healed_is_measured_against_what_was_b
     assert first.recovered_us == second.recovered_us == 5 * SECOND + 4 * WINDOW_US
 
 
-def test_after_a_recovery_normal_is_what_it_is_now() -> None:
+def test_after_a_recovery_the_new_latency_is_normal() -> None:
     later = (900, 20, 20, 20, 20) + (40,) * 23 + (900, 42, 42, 42, 42)
     failures = [(5 * SECOND, 5 * SECOND + 1), (12 * SECOND, 12 * SECOND + 1)]
     _, second = healings(failures, windows(*CALM, *later))
     assert (second.normal_us, second.recovered_us) == (40 * MS, 12 * SECOND + WINDOW_US)
 
 
-def test_without_latency_before_or_after_nothing_is_known() -> None:
+def test_without_latencies_before_or_after_there_are_no_figures() -> None:
     assert list(healings([(SECOND, 2 * SECOND)], [])) == [Healing(None, None, None)]
     (healing,) = healings([(5 * SECOND, None)], windows(*CALM, 20, 20))
     assert healing.recovered_us is None

@@ -49,7 +49,7 @@ def figures(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_the_page_needs_nothing_else() -> None:
+def test_the_page_needs_no_other_files() -> None:
     made = page(figures())
     assert not re.search(r"(?:src|href)=|url\(|@import|<script|https?://", made)
 
@@ -86,7 +86,7 @@ def test_labels_that_would_overlap_are_put_into_rows() -> None:
     assert rows[0] == rows[2]
 
 
-def test_a_run_of_which_little_is_known_has_a_page_too() -> None:
+def test_a_run_with_few_figures_has_a_page() -> None:
     bare = figures(
         failures=[], levels=[], latency_ms={"undisturbed": None, "per_step": [], "per_second": []},
         throughput={"events": 0, "steady_events_per_s": 0.0, "per_second": []},
@@ -97,7 +97,7 @@ def test_a_run_of_which_little_is_known_has_a_page_too() -> None:
     HTMLParser().feed(page(bare))
 
 
-def test_the_story_says_what_failed_and_how_it_healed() -> None:
+def test_the_story_names_the_failure_and_its_recovery() -> None:
     assert list(story(figures())) == [
         "<b>[0] failed at 4.0 s (killed by --kill): its standby took over after 36 ms, new results came after 310 ms, "
         "latency was normal again after 1.90 s.",
@@ -105,12 +105,12 @@ def test_the_story_says_what_failed_and_how_it_healed() -> None:
     ]
 
 
-def test_the_story_tells_how_a_run_ended_that_did_not_finish() -> None:
+def test_the_story_names_the_end_of_a_run_that_did_not_finish() -> None:
     told = [list(story(figures(failures=[], ending=ending)))[-1] for ending in ("interrupted", "CapacityError: full")]
     assert told == ["The run was interrupted at 10.0 s.", "The job ended with an error at 10.0 s: CapacityError: full"]
 
 
-def test_many_failures_are_summed_up() -> None:
+def test_many_failures_are_summarized() -> None:
     one = figures()["failures"][0]
     many = [{**one, "at_s": float(s), "recovery_ms": 100.0 * s} for s in range(1, 10)]
     first, second, *_ = story(figures(failures=many))
@@ -131,7 +131,7 @@ def test_ticks_are_round_values(axis: Axis, ticks: list[float]) -> None:
     assert axis.ticks(4) == pytest.approx(ticks)
 
 
-def test_numbers_are_told_with_units() -> None:
+def test_numbers_are_shown_with_units() -> None:
     assert [time_text(ms) for ms in (None, 0.25, 3.14, 42, 1_900, 61_500)] == [
         "–", "0.25 ms", "3.1 ms", "42 ms", "1.90 s", "61.5 s",
     ]  # fmt: skip

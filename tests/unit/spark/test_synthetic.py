@@ -1,4 +1,4 @@
-"""Synthetic workloads: any range alike, and what is deleted was there."""
+"""Synthetic workloads: ranges have the same rows in any pieces, and deletions follow their additions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clonos_py.spark.synthetic import WORKLOADS, Synthetic, synthetic_of
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_a_range_is_the_same_whole_or_in_two_pieces(workload: str) -> None:
+def test_a_range_has_the_same_rows_whole_or_in_two_pieces(workload: str) -> None:
     made = Synthetic(rows=200_000, workload=workload)
     whole = made.batch(49_000, 101_000)
     assert [*made.batch(49_000, 77_777).to_pylist(), *made.batch(77_777, 101_000).to_pylist()] == whole.to_pylist()
@@ -21,7 +21,7 @@ def test_a_range_is_the_same_whole_or_in_two_pieces(workload: str) -> None:
     whole.validate(full=True)
 
 
-def test_keys_are_skewed_as_far_as_asked() -> None:
+def test_keys_have_the_requested_skew() -> None:
     rows = Synthetic(rows=50_000, keys=1_000, skew=0.3, payload_bytes=40).batch(0, 50_000)
     share = Counter(rows["key"].to_pylist())
     assert share[0] / 50_000 == pytest.approx(0.3 + 0.7 / 1_000, abs=0.01)
@@ -35,7 +35,7 @@ def test_of_twenty_commands_twelve_add_links_three_sources_four_and_one_delete_t
     assert kinds == {(True, True): 12_000, (True, False): 3_000, (False, True): 4_000, (False, False): 1_000}
 
 
-def test_what_is_deleted_was_added_before_and_is_deleted_once() -> None:
+def test_each_deleted_item_was_added_before_and_is_deleted_once() -> None:
     there: Counter[tuple[Any, Any]] = Counter()
     deleted = 0
     for row in Synthetic(rows=100_000, workload="reachability").batch(0, 100_000).to_pylist():
@@ -56,6 +56,6 @@ def test_what_is_deleted_was_added_before_and_is_deleted_once() -> None:
         ({"rows": "x"}, "an option of the workload is wrong"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: dict[str, object], said: str) -> None:
+def test_impossible_options_are_refused(options: dict[str, object], said: str) -> None:
     with pytest.raises(SettingError, match=said):
         synthetic_of(options)

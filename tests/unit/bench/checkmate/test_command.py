@@ -1,4 +1,4 @@
-"""The command: what is written wrongly is refused, and what a file has is not done again."""
+"""The command: wrong options are refused, and finished runs are not repeated."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(path: Path, *arguments: str) -> int:
         (["--runtime", "sim", "--processors", "0"], "0 is not in the range x>=1"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line_before_anything_runs(
+def test_impossible_options_are_refused_in_one_line_before_anything_runs(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert run(tmp_path / "out", *arguments) in (1, 2)
@@ -58,7 +58,7 @@ def test_what_cannot_be_is_refused_in_one_line_before_anything_runs(
     assert not (tmp_path / "out").exists()
 
 
-def test_runs_are_kept_and_not_done_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_finished_runs_are_kept_and_not_repeated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     short = (*SHORT, "--queries", "q1", "--recoveries", "none", "--runtime", "sim")
     assert run(tmp_path / "out", *short) == 0
     told = capsys.readouterr()
@@ -74,9 +74,7 @@ def test_runs_are_kept_and_not_done_again(capsys: pytest.CaptureFixture[str], tm
     assert (tmp_path / "out").read_bytes() == before
 
 
-def test_events_without_a_pace_say_how_many_are_read_per_second(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_an_unpaced_run_reports_the_events_read_per_second(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     options = ("--skews", "0", "--warm-up-s", "0", "--runs", "1", "--parallelism", "1", "--runtime", "sim")
     chosen = ("--queries", "q1", "--recoveries", "rollback", "--protocols", "aligned", "--rows-per-row", "100")
     assert run(tmp_path / "out", *options, *chosen, "--unpaced", "20M") == 0
@@ -106,7 +104,9 @@ def test_a_run_that_fails_is_named_kept_and_tried_again(
         assert "1 of 1 runs failed; the same command tries them again" in told
 
 
-def test_a_rate_is_searched_for_once_and_its_share_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_maximum_rate_is_searched_once_and_a_share_of_it_is_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     searched: list[Variant] = []
     offered: list[float] = []
 
@@ -131,7 +131,7 @@ def test_a_rate_is_searched_for_once_and_its_share_is_offered(tmp_path: Path, mo
     assert work.searches == []
 
 
-def test_a_search_that_fails_is_not_made_again_for_each_of_its_runs(
+def test_a_search_that_fails_is_not_repeated_for_each_of_its_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searched: list[Variant] = []
@@ -154,7 +154,7 @@ def terms(**given: object) -> RunTerms:
 
 @pytest.mark.parametrize("query", list(VICTIMS))
 @pytest.mark.parametrize("parallelism", [1, 4])
-def test_a_task_that_there_is_is_killed_when_the_paper_does(query: str, parallelism: int) -> None:
+def test_the_victim_exists_and_is_killed_at_the_time_of_the_paper(query: str, parallelism: int) -> None:
     variant = Variant(query, "uncoordinated", "rollback", parallelism)
     settings = terms().settings(variant, kills=(terms().kill(variant),))
     physical = plan(job_of(query, 1_000, 100.0, settings), settings)
@@ -165,7 +165,7 @@ def test_a_task_that_there_is_is_killed_when_the_paper_does(query: str, parallel
 
 
 @pytest.mark.parametrize("query", ["q3", "q8", "q12"])
-def test_keys_by_remainder_are_other_columns_of_the_same_query(query: str) -> None:
+def test_keys_by_remainder_add_a_vertex_to_the_same_query(query: str) -> None:
     settings = terms().settings(Variant(query, "aligned", "causal", 2))
     by_hash, by_remainder = (
         plan(job_of(query, 1_000, 100.0, settings, skew=10, keys=keys), settings) for keys in ("hash", "mod")
@@ -174,14 +174,14 @@ def test_keys_by_remainder_are_other_columns_of_the_same_query(query: str) -> No
     assert VICTIMS[query].partition("[")[0] in by_remainder.by_name
 
 
-def test_given_settings_hold_but_for_what_makes_the_variant() -> None:
+def test_given_settings_hold_except_those_of_the_variant() -> None:
     variant = Variant("q1", "aligned", "rollback", 2)
     settings = terms(checkpoint_interval="1s", standbys="0").settings(variant)
     assert (settings.checkpoint_interval_us, settings.standbys, settings.standbys_per_process) == (1_000_000, 0, 1)
     assert settings.rollback
 
 
-def test_the_forecast_counts_runs_and_searches_that_are_left(tmp_path: Path) -> None:
+def test_the_forecast_counts_the_runs_and_searches_that_are_left(tmp_path: Path) -> None:
     choice = Choice(("q1",), ("aligned",), ("causal", "none"), (1,), (0,), 2)
     work = MissingRuns(cells(choice, paced=False), terms(), Results(tmp_path / "out"))
     forecast = Forecast(work)

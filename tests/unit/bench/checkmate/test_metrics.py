@@ -57,11 +57,11 @@ def failure(*events: tuple[int, Event]) -> dict[str, object]:
     return told
 
 
-def test_throughput_is_what_sources_read_after_the_warm_up() -> None:
+def test_throughput_counts_the_events_that_sources_read_after_the_warm_up() -> None:
     assert found()["throughput_events_per_s"] == pytest.approx(1_000, rel=0.01)
 
 
-def test_a_run_that_is_through_early_has_not_become_slower() -> None:
+def test_a_run_that_finishes_early_has_the_same_throughput() -> None:
     events = list(calm())
     cut = [timed for timed in events if timed[0] < BEGIN + 10 * SECOND]
     last = next(event for _, event in reversed(cut) if isinstance(event, Progress))
@@ -70,13 +70,13 @@ def test_a_run_that_is_through_early_has_not_become_slower() -> None:
     assert told["throughput_events_per_s"] == pytest.approx(1_000, rel=0.01)
 
 
-def test_overhead_is_all_bytes_by_those_of_rows() -> None:
+def test_overhead_is_all_bytes_divided_by_those_of_rows() -> None:
     told = found()
     assert told["overhead"] == pytest.approx(1.15)
     assert told["bytes"] == {"rows": 2_000_000, "stamps": 200_000, "determinants": 100_000}
 
 
-def test_latency_before_a_failure_is_told_apart() -> None:
+def test_latency_before_a_failure_is_reported_separately() -> None:
     told = found((KILLED, TaskFailed(task=MIDDLE, how="killed by --kill")))
     assert told["latency_undisturbed_ms"] == {"p50": pytest.approx(10, rel=0.02), "p95": pytest.approx(10, rel=0.02),
                                               "p99": pytest.approx(10, rel=0.02)}  # fmt: skip
@@ -87,7 +87,7 @@ def test_latency_before_a_failure_is_told_apart() -> None:
     assert [second["at_s"] for second in seconds if second["p50"] > 100] == [6, 7, 8]
 
 
-def test_checkpoints_of_the_measured_time_count() -> None:
+def test_only_checkpoints_of_the_measured_time_count() -> None:
     told = found(
         (DEPLOYED + SECOND, CheckpointCompleted(1, 900.0, 0, 2, 0, 1, 800.0)),
         (BEGIN + SECOND, CheckpointCompleted(2, 120.0, 0, 2, 1, 2, 15.0)),
@@ -100,7 +100,7 @@ def test_checkpoints_of_the_measured_time_count() -> None:
     assert told["failure"] is None
 
 
-def test_checkpoints_after_a_failure_do_not_count_for_how_long_they_take() -> None:
+def test_the_duration_of_checkpoints_after_a_failure_does_not_count() -> None:
     told = found(
         (BEGIN + SECOND, CheckpointCompleted(1, 120.0, 0, 2, 1, 2, 15.0)),
         (KILLED, TaskFailed(task=MIDDLE, how="killed by --kill")),
@@ -111,7 +111,7 @@ def test_checkpoints_after_a_failure_do_not_count_for_how_long_they_take() -> No
     assert told["checkpoints"]["snapshots"] == 5  # type: ignore[index]
 
 
-def test_a_restart_is_from_detection_to_the_last_task_and_a_recovery_from_the_kill_to_normal_latency() -> None:
+def test_restart_lasts_from_detection_to_the_last_task_and_recovery_from_kill_to_normal_latency() -> None:
     told = failure((KILLED + 20 * MS, Detected(MIDDLE)), (KILLED + 95 * MS, Restarted(4)))
     assert (told["task"], told["at_s"]) == ("middle[0]", 6.0)
     assert told["detected_ms"] == 20.0
@@ -120,7 +120,7 @@ def test_a_restart_is_from_detection_to_the_last_task_and_a_recovery_from_the_ki
     assert told["recovery_ms"] == pytest.approx((NORMAL - KILLED) / MS, abs=250)
 
 
-def test_what_did_not_happen_is_not_made_up() -> None:
+def test_figures_of_events_that_did_not_happen_are_none() -> None:
     told = failure((KILLED + 20 * MS, Detected(MIDDLE)))
     assert (told["restart_ms"], told["recovery_ms"], told["tasks_restarted"]) == (None, None, None)
 
@@ -130,9 +130,9 @@ def test_invalid_snapshots_are_those_ahead_of_the_line_at_the_failure() -> None:
     assert (told["invalid"], told["durable"]) == (3, 40)
 
 
-def test_how_many_are_invalid_is_worked_out_from_when_they_became_durable() -> None:
-    """Of the sink, which goes back with the task before it, the newest is ahead; what the source has does not count,
-    and neither does what was stored after the failure."""
+def test_the_expected_invalid_checkpoints_follow_from_the_times_of_durable_snapshots() -> None:
+    """The newest snapshot of the sink, which goes back with the task before it, is ahead; snapshots of the source, and
+    those stored after the failure, do not count."""
     stored = [(SOURCE, -9), (MIDDLE, -8), (SINK, -7), (MIDDLE, -4), (SINK, -5), (SINK, -3), (SOURCE, -1), (MIDDLE, 1)]
     events = [(KILLED + second * SECOND, SnapshotDurable(task)) for task, second in stored]
     told = failure(*events, (KILLED + 30 * MS, WentBack(2, 1, 7)))
@@ -145,7 +145,7 @@ def test_with_logs_no_snapshot_is_invalid() -> None:
     assert (told["invalid"], told["durable"]) == (0, 6)
 
 
-def test_a_run_of_which_nothing_was_heard_has_no_numbers() -> None:
+def test_a_run_without_events_has_no_numbers() -> None:
     told = measured([], chain(), Span(1.0, 1.0))
     assert told["throughput_events_per_s"] is None
     assert told["overhead"] is None
