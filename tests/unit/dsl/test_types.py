@@ -1,8 +1,5 @@
 """Type checkers on a job: the types of rows are known from the source on, and errors are found before it runs. A
-comment in the job is mypy's message for the line; pyright's follows after a bar if it differs.
-
-A comment in the job is what mypy says of the line; where pyright has another word for it, that stands behind a bar.
-"""
+comment in the job is mypy's message for the line; pyright's follows after a bar if it differs."""
 
 from __future__ import annotations
 
