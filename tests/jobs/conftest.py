@@ -13,6 +13,6 @@ __all__ = ["small_disk"]
 
 @pytest.fixture
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The working folder of a user who has asked for no tracebacks."""
+    """The working folder of a user who has not asked for tracebacks."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CLONOS_DEBUG", raising=False)

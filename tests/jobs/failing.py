@@ -1,4 +1,4 @@
-"""A job file whose functions fail, each in its own way, and where the error must say that they did."""
+"""A job file whose functions fail, each in its own way, and the places that the errors must name."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ PARAMETERS = [failure[0] for failure in FAILURES]
 
 
 def written(folder: Path, name: str, verbs: str) -> Path:
-    """The job file, with what is done to its rows."""
+    """The job file, with the verbs on its rows."""
     file = folder / f"{name}.py"
     file.write_text(f"{FAILING}{verbs}\n")
     return file

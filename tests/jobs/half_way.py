@@ -1,4 +1,4 @@
-"""A job over rows from files that is stopped half-way; from there other runs go on."""
+"""A job over rows from files that is stopped midway; other runs resume from there."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def command(*more: str) -> list[str]:
 
 
 def stopped_half_way(folder: Path, job: str, files: int, rows: int, keys: int) -> Path:
-    """Writes the input, runs the job until some results are visible, and keeps what it has left. Gives ``folder``."""
+    """Writes the input, runs the job until some results are visible, and saves its files. Returns ``folder``."""
     (folder / SCRIPT).write_text(job)
     (folder / "in").mkdir()
     for file in range(files):
@@ -51,7 +51,7 @@ def stopped_half_way(folder: Path, job: str, files: int, rows: int, keys: int) -
 
 
 def put_back() -> None:
-    """The working folder is as it was when the job was stopped."""
+    """Restores the working folder from when the job was stopped."""
     for kept in KEPT:
         shutil.rmtree(kept)
         shutil.copytree(f"saved/{kept}", kept)

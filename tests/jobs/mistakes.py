@@ -1,4 +1,4 @@
-"""Ordinary mistakes: what is written, and what its author is told. ``# HERE`` marks the line that must be named."""
+"""Ordinary mistakes: the code, and the message to its author. ``# HERE`` marks the line that must be named."""
 
 # ruff: noqa: E501 - one mistake, one line
 # fmt: off
@@ -39,7 +39,7 @@ out = FileSink("out", format="csv")
 
 @dataclass(frozen=True)
 class Mistake:
-    """``told`` is in the message. ``repaired`` replaces the line marked HERE: the job then goes on to its end."""
+    """``told`` is in the message. ``repaired`` replaces the line marked HERE: the job then runs to its end."""
 
     name: str
     text: str

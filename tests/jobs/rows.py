@@ -1,4 +1,4 @@
-"""The rows that jobs of this folder run over, and what they share in running and comparing."""
+"""The rows that jobs of this folder run over, and shared functions to run and compare."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def ran(body: Body, parallelism: int, seeds: int = 6) -> list[Any]:
 
 
 def values(rows: Sequence[Record]) -> Counter[tuple[Any, ...]]:
-    """Rows as values, whatever their class and order."""
+    """Rows as values, without their class and order."""
     return Counter(tuple(getattr(row, name) for name in row.__struct_fields__) for row in rows)
 
 

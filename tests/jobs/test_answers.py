@@ -1,4 +1,4 @@
-"""What queries answer does not depend on chaining, nor on how the job recovers."""
+"""The answers of queries do not depend on chaining, nor on how the job recovers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def planned(query: str, settings: Settings, folder: Path) -> PhysicalPlan:
 
 @pytest.mark.parametrize("given", [UNCHAINED, ROLLBACK], ids=["unchained", "rollback"])
 @pytest.mark.parametrize("query", QUERIES)
-def test_answers_are_right_though_tasks_are_killed(query: str, given: dict[str, Any], tmp_path: Path) -> None:
+def test_answers_are_right_although_tasks_are_killed(query: str, given: dict[str, Any], tmp_path: Path) -> None:
     settings = resolve({"parallelism": 2, "checkpoint_interval": "25ms", **given})
     calm = simulate_plan(planned(query, settings, tmp_path / "calm"), 1, kills=0, policy=policy(settings))
     made = planned(query, settings, tmp_path / "killed")

@@ -1,4 +1,4 @@
-"""What is wrong with a job or its data is told in one line that names the culprit and what to do about it."""
+"""Errors in a job or its data are reported in one line that names the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
         ("s.sink(FileSink('afile/out'))\nopen('afile', 'w').close()", "afile/out: cannot be written"),
     ],
 )
-def test_what_is_wrong_is_one_line(text: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_one_line(text: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(text) == 1
     (line,) = said(capsys)
     assert line.startswith("error: ")
@@ -163,7 +163,7 @@ def test_a_wrong_setting_is_one_line(arguments: list[str], expected: str, capsys
 
 
 @pytest.mark.parametrize("place", ["Job(...)", "clonos.toml", "CLONOS_PARALLELISM", "--parallelism"])
-def test_a_wrong_setting_names_the_place_it_stands_in(
+def test_a_wrong_setting_is_reported_with_its_place(
     place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = {
@@ -179,7 +179,7 @@ def test_a_wrong_setting_names_the_place_it_stands_in(
     )
 
 
-def test_caught_rows_go_where_they_are_sent(capsys: pytest.CaptureFixture[str]) -> None:
+def test_caught_rows_go_to_their_sink(capsys: pytest.CaptureFixture[str]) -> None:
     text = "good, failed = s.map(fails).named('m').catch()\ngood.sink(out)\nfailed.sink(PrintSink())"
     assert run(text) == 0
     captured = capsys.readouterr()

@@ -1,5 +1,5 @@
 """Files whose rows are visible at once: jobs are killed as a whole and run again, processes die within them, and every
-row that anybody could see stays as it was."""
+visible row stays."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def killed_after(command: list[str], more_bytes: int, folder: Path) -> None:
     assert process.returncode == -signal.SIGKILL, "it was over before"
 
 
-def test_what_was_seen_stays_whenever_the_whole_job_is_killed(command: Arguments, tmp_path: Path) -> None:
+def test_visible_rows_stay_however_often_the_whole_job_is_killed(command: Arguments, tmp_path: Path) -> None:
     (tmp_path / "resumed.py").write_text(SELDOM)
     before: list[dict[str, Any]] = []
     for _ in range(4):
@@ -59,7 +59,7 @@ def unchanged(before: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]
     return now
 
 
-def test_tasks_of_another_number_do_not_take_over_what_they_cannot_repeat(command: Arguments, tmp_path: Path) -> None:
+def test_tasks_of_another_parallelism_cannot_resume_with_visible_rows(command: Arguments, tmp_path: Path) -> None:
     (tmp_path / "resumed.py").write_text(SELDOM.replace("300ms", "1h"))
     killed_after(command("--parallelism", "2"), 8_000, tmp_path)
     message = resuming.refused(command("--parallelism", "3"))
@@ -68,7 +68,7 @@ def test_tasks_of_another_number_do_not_take_over_what_they_cannot_repeat(comman
     resuming.check(tmp_path)
 
 
-def test_tasks_that_die_are_repeated(command: Arguments, tmp_path: Path) -> None:
+def test_killed_tasks_do_not_change_the_output(command: Arguments, tmp_path: Path) -> None:
     (tmp_path / "resumed.py").write_text(JOB)
     kills = ("--kill", "left[0]@100ms", "--kill", "right[0]@150ms", "--kill", "left[0]@300ms")
     told = resuming.finished(command(*kills))
@@ -76,7 +76,7 @@ def test_tasks_that_die_are_repeated(command: Arguments, tmp_path: Path) -> None
     resuming.check(tmp_path)
 
 
-def test_it_may_be_watched_while_it_runs(command: Arguments, tmp_path: Path) -> None:
+def test_the_output_can_be_read_while_the_job_runs(command: Arguments, tmp_path: Path) -> None:
     """No checkpoint is complete before the end."""
     (tmp_path / "resumed.py").write_text(SELDOM.replace("300ms", "1h"))
     with subprocess.Popen(command(), stderr=subprocess.DEVNULL) as process:

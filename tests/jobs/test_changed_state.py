@@ -1,4 +1,4 @@
-"""A job that goes on from a checkpoint of other operators: state is never lost without a word."""
+"""A job that resumes from a checkpoint of other operators: state is never lost without an error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def changed(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> Change:
-    """Goes on from there, with changes to the text of the job."""
+    """Resumes from there, with changes to the text of the job."""
     monkeypatch.chdir(stopped)
     put_back()
 
@@ -67,7 +67,7 @@ def changed(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> Change:
 
 
 def went_on(done: subprocess.CompletedProcess[str]) -> None:
-    """Every row is there once, and no key has forgotten any."""
+    """Every row is visible once, and no key has lost rows."""
     assert done.returncode == 0, done.stderr
     assert sorted(row["id"] for row in rows_out()) == list(range(ROWS))
     assert max(row["total"] for row in rows_out()) == ROWS // KEYS
@@ -90,9 +90,9 @@ def test_a_renamed_operator_is_refused_with_its_likely_name(changed: Change) -> 
     assert "--drop-state sums continues without it" in line
 
 
-def test_with_rename_the_state_is_that_of_the_new_name(changed: Change) -> None:
+def test_with_rename_the_operator_gets_the_state_of_the_old_name(changed: Change) -> None:
     went_on(changed("--rename", "sums=totals", name=RENAMED))
-    assert changed("--rename", "sums=totals", name=RENAMED).returncode == 0, "what was done is no error"
+    assert changed("--rename", "sums=totals", name=RENAMED).returncode == 0, "a rename that has been done is no error"
 
 
 def test_another_number_of_key_groups_is_refused(changed: Change) -> None:
@@ -103,7 +103,7 @@ def test_another_number_of_key_groups_is_refused(changed: Change) -> None:
     went_on(changed("--key-groups", "128"))
 
 
-def test_with_drop_state_the_operator_begins_without_it(changed: Change) -> None:
+def test_with_drop_state_the_operator_begins_without_state(changed: Change) -> None:
     done = changed("--drop-state", "sums", name=RENAMED)
     assert done.returncode == 0, done.stderr
     assert sorted(row["id"] for row in rows_out()) == list(range(ROWS))
@@ -129,18 +129,18 @@ def test_a_removed_operator_a_renamed_source_and_a_renamed_sink_are_refused(chan
         ("sums=map", "'sums' was of another kind (process) than 'map' is (without state)"),
     ],
 )
-def test_a_rename_that_cannot_be_meant_is_refused(changed: Change, rename: str, expected: str) -> None:
+def test_an_impossible_rename_is_refused(changed: Change, rename: str, expected: str) -> None:
     line = refused(changed("--rename", rename, name=RENAMED))
     assert line.startswith(f"error: --rename {rename}: ")
     assert expected in line
 
 
-def test_operators_without_state_come_and_go(changed: Change) -> None:
+def test_operators_without_state_can_be_added_and_removed(changed: Change) -> None:
     more = (".map(slow)\n", '.filter(col("key") >= 0).map(slow).filter(col("id") >= 0)\n')
     went_on(changed(name=more))
 
 
-def test_a_process_may_have_more_state_or_less(changed: Change) -> None:
+def test_a_process_may_gain_and_lose_state(changed: Change) -> None:
     less = ("    last: int | None = state(None)\n", "    more: int = state(3)\n")
     went_on(changed(state=less, use=("        self.last = row.id\n", "        self.more += 1\n")))
 
@@ -150,7 +150,7 @@ def test_state_of_another_type_is_refused(changed: Change) -> None:
     assert "Sum.total is declared as another type than the checkpoint holds" in line
 
 
-def test_they_are_settings_that_need_a_checkpoint_folder() -> None:
+def test_renames_and_dropped_state_need_a_checkpoint_folder() -> None:
     settings = resolve({}, environment={"CLONOS_DROP_STATE": "a,b"}, command_line={"checkpoints": "x"})
     assert settings.drop_state == ("a", "b")
     with pytest.raises(SettingError, match="without a checkpoint folder there is no state to resume with"):

@@ -1,4 +1,4 @@
-"""``clonos check`` names operator, line and remedy of what a replay could not repeat, and nothing else."""
+"""``clonos check`` names operator, line and remedy of code that a replay could not repeat, and no other code."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ REMEDIES = {
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str]:
-    """The exit code, and what the command says of a job of many suspects."""
+    """The exit code and the output of the command for a job of many suspects."""
     file = tmp_path_factory.mktemp("suspects") / "suspects.py"
     file.write_text(JOB)
     from click.testing import CliRunner
@@ -149,19 +149,19 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("operator", REMEDIES)
-def test_a_direct_call_is_named_with_its_line_and_remedy(told: tuple[int, str], operator: str) -> None:
+def test_a_direct_call_is_reported_with_its_line_and_remedy(told: tuple[int, str], operator: str) -> None:
     line = next(n for n, text in enumerate(JOB.splitlines(), 1) if text.endswith(f"# LINE {operator}"))
     expected = rf"suspects\.py:{line}: operator '{operator}' {REMEDIES[operator]}"
     assert re.search(expected, told[1]), told[1]
 
 
-def test_the_order_of_a_set_is_found_by_comparing(told: tuple[int, str]) -> None:
+def test_the_order_of_a_set_is_detected_by_comparison(told: tuple[int, str]) -> None:
     assert re.search(r"suspects\.py:\d+: operator 'sets' gave another row 0 .* not on the order of a set", told[1]), (
         told[1]
     )
 
 
-def test_what_outlives_a_call_is_found_where_it_changes_what_comes_out(told: tuple[int, str]) -> None:
+def test_state_that_outlives_a_call_is_detected_if_it_changes_the_output(told: tuple[int, str]) -> None:
     expected = (
         r"suspects\.py:\d+: operator 'first_time' gave another row 0 .*name 0'}, then None.* variables that outlive"
     )
@@ -169,19 +169,19 @@ def test_what_outlives_a_call_is_found_where_it_changes_what_comes_out(told: tup
     assert "'remembered'" not in told[1]
 
 
-def test_what_asks_ctx_is_not_suspected_and_the_exit_code_says_that_others_are(told: tuple[int, str]) -> None:
+def test_functions_that_use_ctx_are_not_reported_and_the_exit_code_is_1_for_others(told: tuple[int, str]) -> None:
     assert "'fine'" not in told[1]
     assert "'patient'" not in told[1], told[1]
     assert told[0] == 1
 
 
 @pytest.mark.parametrize("example", ["fraud", "quotes"])
-def test_the_examples_are_replayable(example: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_found_in_the_examples(example: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert invoke(["check", str(ROOT / "examples" / f"{example}.py"), "--rows", "50"]) == 0
     assert "nothing found" in capfd.readouterr().out
 
 
-def test_rows_that_nobody_answered_are_told(capfd: pytest.CaptureFixture[str]) -> None:
+def test_rows_whose_service_did_not_answer_are_reported(capfd: pytest.CaptureFixture[str]) -> None:
     assert invoke(["check", str(ROOT / "examples" / "quotes.py"), "--rows", "10"]) == 0
     assert "failed on 10 of 10 rows, first with: " in capfd.readouterr().out
 
@@ -262,7 +262,7 @@ def job(case: str) -> Job:
         ("idempotent --live", 1, r"operator 'database' failed: ValueError: no such table"),
     ],
 )
-def test_what_would_end_the_job_is_told_and_the_exit_code_says_so(
+def test_errors_that_would_end_the_job_are_reported_with_an_exit_code(
     case: str, code: int, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / f"{re.sub('[^a-z]', '_', case)}_case.py"  # a module of its own

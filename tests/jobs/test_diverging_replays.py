@@ -1,4 +1,4 @@
-"""A function that is not deterministic, and what a replay of it does to a job under each checkpoint protocol."""
+"""A nondeterministic function, and what its replay does to a job under each checkpoint protocol."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(folder: Path, protocol: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("protocol", [ALIGNED, UNALIGNED])
-def test_the_job_rolls_back_and_all_sinks_have_the_same_rows(protocol: str, tmp_path: Path) -> None:
+def test_a_divergence_rolls_the_job_back_and_all_sinks_have_the_same_rows(protocol: str, tmp_path: Path) -> None:
     done = run(tmp_path, protocol)
     assert done.returncode == 0, done.stderr
     left, right = (
@@ -56,8 +56,10 @@ def test_the_job_rolls_back_and_all_sinks_have_the_same_rows(protocol: str, tmp_
 
 
 @pytest.mark.parametrize("protocol", sorted(ALONE))
-def test_where_tasks_take_snapshots_alone_the_job_ends_and_names_the_operator(protocol: str, tmp_path: Path) -> None:
-    """Other tasks may have taken snapshots, and sinks may have committed, what the replay does not repeat."""
+def test_a_divergence_ends_a_job_whose_tasks_take_snapshots_alone_and_names_the_operator(
+    protocol: str, tmp_path: Path
+) -> None:
+    """Other tasks may have taken snapshots, and sinks may have committed rows, which the replay does not repeat."""
     done = run(tmp_path, protocol)
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode == 1

@@ -25,7 +25,9 @@ def command(file: Path, *more: str) -> list[str]:
 
 @pytest.mark.parametrize("runtime", ["local", "sim"])
 @pytest.mark.parametrize(("function", "said"), FATAL)
-def test_who_ends_the_process_is_named_in_one_line(runtime: str, function: str, said: str, tmp_path: Path) -> None:
+def test_a_function_that_ends_the_process_is_named_in_one_line(
+    runtime: str, function: str, said: str, tmp_path: Path
+) -> None:
     file = written(tmp_path, "fatal", f"rows.map({function}).named('guilty').sink(out)")
     done = subprocess.run(
         [*command(file, "run"), "--runtime", runtime], capture_output=True, text=True, check=False, timeout=60
@@ -37,7 +39,7 @@ def test_who_ends_the_process_is_named_in_one_line(runtime: str, function: str, 
 
 
 @pytest.mark.parametrize(("function", "said"), FATAL)
-def test_a_check_names_who_ends_the_process(
+def test_a_check_names_a_function_that_ends_the_process(
     function: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = written(tmp_path, f"fatal_{function}", f"rows.map({function}).named('guilty').sink(out)")
@@ -47,7 +49,7 @@ def test_a_check_names_who_ends_the_process(
     assert f"; at {place(file, function, function)}" in line
 
 
-def test_a_run_that_is_killed_says_nothing_of_functions(tmp_path: Path) -> None:
+def test_a_killed_run_reports_no_function(tmp_path: Path) -> None:
     file = written(tmp_path, "killed", "rows.map(sleeps).sink(out)")
     with subprocess.Popen([*command(file, "run"), "--runtime", "local"], stderr=subprocess.PIPE, text=True) as run:
         assert run.stderr is not None
@@ -57,7 +59,7 @@ def test_a_run_that_is_killed_says_nothing_of_functions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("function", ["leaves", "interrupts", "recursive"])
-def test_what_can_be_caught_becomes_a_dead_letter(function: str, tmp_path: Path) -> None:
+def test_an_exit_that_can_be_caught_becomes_a_dead_letter(function: str, tmp_path: Path) -> None:
     verbs = f"good, bad = rows.map({function}).catch()\ngood.sink(out)\nbad.sink(BlackholeSink()).named('bad')"
     file = written(tmp_path, f"caught_{function}", verbs)
     (letter,) = testing.run(load_job_file(str(file)).job(), {}, kills=1, seeds=3)["bad"]
@@ -81,7 +83,7 @@ def test_an_interrupt_does_not_wait_for_a_function_that_sleeps(number: signal.Si
     assert last == "interrupted"
 
 
-def test_an_interrupt_that_a_function_swallows_stops_the_run_all_the_same(tmp_path: Path) -> None:
+def test_an_interrupt_that_a_function_swallows_stops_the_run(tmp_path: Path) -> None:
     verbs = """
 def swallows(row: Row) -> Row:
     try:
@@ -99,7 +101,7 @@ rows.map(swallows).sink(out)
     assert run.returncode == 130
 
 
-def test_a_function_that_hangs_is_told_once_and_ends_nothing(
+def test_a_function_that_hangs_is_reported_once_and_does_not_end_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = written(tmp_path, "hanging", "rows.map(hangs).named('slow').sink(out)")

@@ -75,7 +75,7 @@ def test_a_job_runs_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     assert "words" in capsys.readouterr().err, "the summary of clonos run"
 
 
-def test_settings_win_over_the_environment_and_a_wrong_name_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_override_the_environment_and_a_wrong_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLONOS_RUNTIME", "nowhere")
     with pytest.raises(SettingError, match="CLONOS_RUNTIME"):
         words(MemorySink()).run()
@@ -86,7 +86,7 @@ def test_settings_win_over_the_environment_and_a_wrong_name_is_said(monkeypatch:
         words(MemorySink()).run(paralelism=2)
 
 
-def test_a_failing_function_is_raised_with_the_record() -> None:
+def test_an_error_in_a_function_is_raised_with_the_record() -> None:
     with pytest.raises(UserCodeError, match="no such word"):
         words(MemorySink(), failing=True).run(runtime="local")
 
@@ -119,7 +119,7 @@ def numbers(folder: Path) -> list[str]:
     return [line for file in folder.rglob("*.jsonl") for line in file.read_text().splitlines()]
 
 
-def test_a_stop_shows_all_rows_that_a_sink_had_received(tmp_path: Path) -> None:
+def test_a_stop_commits_all_rows_that_a_sink_has_received(tmp_path: Path) -> None:
     """No checkpoint is taken before: the interval is an hour."""
     out, settings = tmp_path / "out", {"runtime": "local", "checkpoints": str(tmp_path / "checkpoints")}
     handle = endless(out, checkpoint_interval="1h").start(**settings)
@@ -137,13 +137,13 @@ def test_a_stop_shows_all_rows_that_a_sink_had_received(tmp_path: Path) -> None:
     assert set(first) < set(both)
 
 
-def test_a_run_is_stopped_before_it_runs_as_well(tmp_path: Path) -> None:
+def test_a_run_can_be_stopped_before_it_runs(tmp_path: Path) -> None:
     handle = endless(tmp_path / "out").start(runtime="local", checkpoints=str(tmp_path / "checkpoints"))
     assert handle.stop()
     assert handle.result is None
 
 
-def test_a_last_checkpoint_that_takes_too_long_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_stop_does_not_wait_longer_than_its_timeout(tmp_path: Path) -> None:
     asleep = tmp_path / "asleep"
 
     def sleeps(row: Word) -> Word:
@@ -170,7 +170,7 @@ def test_a_run_that_has_ended_has_a_result_and_may_be_stopped() -> None:
     assert sink.rows(Word) == WORDS[1:]
 
 
-def test_what_ended_a_run_is_raised_where_it_is_waited_for() -> None:
+def test_the_error_that_ended_a_run_is_raised_by_wait_and_stop() -> None:
     handle = words(MemorySink(), failing=True).start(runtime="local")
     awaited(lambda: not handle.running)
     assert repr(handle) == "<JobHandle 'words': failed>"
@@ -181,7 +181,7 @@ def test_what_ended_a_run_is_raised_where_it_is_waited_for() -> None:
         words(MemorySink()).start(paralelism=2)
 
 
-def test_an_exit_of_a_function_is_no_end_of_the_run() -> None:
+def test_an_exit_in_the_thread_of_a_run_is_raised_by_wait() -> None:
     def carry_out(listener: Any, stop: Any) -> Any:
         raise SystemExit(3)
 
@@ -193,7 +193,7 @@ def test_an_exit_of_a_function_is_no_end_of_the_run() -> None:
 # ---- preview
 
 
-def test_the_first_rows_of_an_endless_source_are_shown(tmp_path: Path) -> None:
+def test_a_preview_shows_the_first_rows_of_an_endless_source(tmp_path: Path) -> None:
     job = endless(tmp_path / "out")
     stream = job.source(PacedNumbers(10**9, 500)).named("more").filter(col("id") >= 0)
     shown = job.preview(stream, rows=5)
@@ -203,7 +203,7 @@ def test_the_first_rows_of_an_endless_source_are_shown(tmp_path: Path) -> None:
     assert [path.name for path in Path.cwd().iterdir()] == [], "and no checkpoint kept"
 
 
-def test_a_stream_with_few_rows_is_shown_whole_before_anything_has_a_sink() -> None:
+def test_a_short_stream_is_previewed_as_a_whole_before_there_is_a_sink() -> None:
     job = Job("exploring")
     rows = job.source(MemorySource(WORDS))
     lengths = rows.key_by("length").aggregate(words=count())
@@ -211,7 +211,7 @@ def test_a_stream_with_few_rows_is_shown_whole_before_anything_has_a_sink() -> N
     assert job.preview(lengths.at_end()).num_rows == len({row.length for row in WORDS})
 
 
-def test_operators_and_sinks_are_shown_by_name() -> None:
+def test_operators_and_sinks_can_be_previewed_by_name() -> None:
     sink = MemorySink()
     job = words(sink)
     assert job.preview("source-memory", rows=2).num_rows == 2
@@ -221,7 +221,7 @@ def test_operators_and_sinks_are_shown_by_name() -> None:
         job.preview("in")
 
 
-def test_a_preview_ends_in_time() -> None:
+def test_a_preview_ends_at_its_timeout() -> None:
     job = Job("slow")
     stream = job.source(PacedNumbers(10**9, 1))
     began = time.monotonic()
@@ -235,7 +235,7 @@ class Parity(Process[Word, Even | Odd]):
         yield Even(row.length) if row.length % 2 == 0 else Odd(row.length)
 
 
-def test_one_of_several_results_of_a_process_is_shown() -> None:
+def test_one_result_of_a_process_can_be_previewed() -> None:
     job = Job("parities")
     even, odd = job.source(MemorySource(WORDS)).key_by("word").process(Parity).split(Even, Odd)
     odd.sink(MemorySink("odd-words")).named("odd")
@@ -255,7 +255,7 @@ class Reporting(SourceDefinition):
         return MemorySource(encode(WORDS, Word.schema())).create(columns, read_rows)
 
 
-def test_a_preview_reports_no_offsets() -> None:
+def test_a_preview_commits_no_offsets() -> None:
     job, definition = Job("reporting"), Reporting()
     stream = job.source(definition)
     sink = MemorySink()
@@ -266,7 +266,7 @@ def test_a_preview_reports_no_offsets() -> None:
     assert job.preview(stream).num_rows == len(WORDS)
 
 
-def test_what_cannot_be_previewed_is_said() -> None:
+def test_impossible_previews_are_refused() -> None:
     job = words(MemorySink())
     table = job.source(MemorySource(WORDS)).named("more").key_by("length").aggregate(words=count())
     with pytest.raises(GraphError, match=r"give \.changes\(\) or \.at_end\(\)"):

@@ -1,4 +1,5 @@
-"""Requests that are equal in all but the row that causes them, to a real server: what their idempotency keys tell."""
+"""Requests that are equal in all but the row that causes them, to a real server: what their idempotency keys
+identify."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def slowly(row: Row) -> Row:
 
 
 class Server:
-    """Notes the key under which each row had its effect. The request does not say which row it is for."""
+    """Records the key under which each row had its effect. The request does not contain the row."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -122,7 +123,7 @@ def test_a_fresh_run_sends_other_keys(server: Server, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [1, 2])
-def test_a_run_that_resumes_at_another_parallelism_has_no_key_for_two_effects(
+def test_a_run_that_resumes_at_another_parallelism_uses_no_key_for_two_effects(
     server: Server, folder: Path, before: int
 ) -> None:
     server.run("job", folder, fails_at=ROWS // 2, parallelism=before)
@@ -140,7 +141,7 @@ def test_a_run_that_resumes_at_another_parallelism_has_no_key_for_two_effects(
     assert len(lineages[0]) == 1
 
 
-def test_a_resumed_run_and_its_replacements_go_on_with_the_keys_of_the_line(server: Server, folder: Path) -> None:
+def test_a_resumed_run_and_its_replacements_continue_with_the_keys_of_the_lineage(server: Server, folder: Path) -> None:
     first = server.run("job", folder, fails_at=ROWS // 2)
     second = server.run("job", folder, kills=["charge[0]@20ms"])
     assert 0 < len(second) < ROWS, "it has resumed"

@@ -1,4 +1,4 @@
-"""Sinks whose rows are visible at once: what is computed again after a failure is what was written before."""
+"""Sinks whose rows are visible at once: rows computed again after a failure equal those written before."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Ticket(Record):
 
 
 class Drawn(Process[Order, Ticket]):
-    """Asks for what no computation gives again."""
+    """Draws a value that no computation could repeat."""
 
     def on_row(self, order: Order, ctx: Context) -> Iterator[Ticket]:
         yield Ticket(order.id, ctx.random.getrandbits(40))
 
 
 class Shown(IdempotentSink):
-    """What anybody could have seen, by key."""
+    """All rows that were ever visible, by key."""
 
     seen: ClassVar[defaultdict[int, set[int]]] = defaultdict(set)
     writes: ClassVar[Counter[int]] = Counter()
@@ -61,8 +61,8 @@ class ShownRows(RowWriter):
         pass
 
 
-def test_no_other_row_of_a_key_is_written_after_a_failure() -> None:
-    """What a process draws is in the log of its task, which the task of the sink has."""
+def test_after_a_failure_no_other_row_of_a_key_is_written() -> None:
+    """The value that a process draws is in the log of its task, which the task of the sink holds."""
     job = Job("shown")
     orders = job.source(MemorySource([Order(number, number) for number in range(400)], partitions=2))
     orders.key_by("user").process(Drawn).sink(Shown("user", "number"))

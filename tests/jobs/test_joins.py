@@ -1,4 +1,4 @@
-"""What joins give, compared with plain Python over the same rows, while tasks are killed."""
+"""Results of joins, compared with plain Python over the same rows, while tasks are killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MATCHES = [(a, b) for a in EVENTS for b in EVENTS if a.key == b.key and a.value 
 
 @both_parallelisms
 @pytest.mark.parametrize("slide", [10, 5])
-def test_a_window_join(slide: int, parallelism: int) -> None:
+def test_a_window_join_equals_plain_python(slide: int, parallelism: int) -> None:
     def body(events: Stream[Event]) -> Stream[Any]:
         left, right = sides(events)
         joined = left.join(right, on=("key", "other"), within=hopping("10s", f"{slide}s"))
@@ -38,7 +38,7 @@ def test_a_window_join(slide: int, parallelism: int) -> None:
 
 
 @both_parallelisms
-def test_a_join_over_all_of_history(parallelism: int) -> None:
+def test_a_join_over_all_of_history_equals_plain_python(parallelism: int) -> None:
     def body(events: Stream[Event]) -> Stream[Any]:
         left, right = sides(events)
         return left.join(right, on=("key", "other"), within=forever()).select("left", "right")
@@ -48,7 +48,7 @@ def test_a_join_over_all_of_history(parallelism: int) -> None:
 
 @both_parallelisms
 @pytest.mark.parametrize(("lower", "upper"), [(-5, 0), (-2, 7), (3, 9)])
-def test_a_join_by_distance_in_time(lower: int, upper: int, parallelism: int) -> None:
+def test_a_join_with_time_bounds_equals_plain_python(lower: int, upper: int, parallelism: int) -> None:
     def body(events: Stream[Event]) -> Stream[Any]:
         left, right = sides(events)
         within = between(f"{lower}s", f"{upper}s")

@@ -1,4 +1,4 @@
-"""Loops of whole jobs: every row goes round as often as it should, whatever fails, and the job ends by itself."""
+"""Loops of whole jobs: every row goes round as often as it should under any failures, and the job ends by itself."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def countdown(**settings: Any) -> Job:
 
 
 def walks() -> Job:
-    """From where it is, a walk goes on over every hop that there is; one that has taken three steps ends."""
+    """From its place, a walk continues over every hop that starts there; one that has taken three steps ends."""
 
     def step(rows: Stream[Walk]) -> tuple[Stream[Walk], Stream[Walk]]:
         further = rows.join(hops, on=("at", "start"), within=forever()).select(
@@ -84,7 +84,7 @@ def test_every_row_leaves_the_loop_once(protocol: str, parallelism: int) -> None
     assert sorted(out["done"], key=lambda row: row.id) == DONE
 
 
-def test_rollback_recovery_takes_a_loop_back_as_a_whole() -> None:
+def test_rollback_recovery_sends_a_loop_back_as_a_whole() -> None:
     job = countdown(guarantee="exactly-once", sharing_depth=0)
     out = run(job, {"numbers": NUMBERS}, kills=2, seeds=10, parallelism=2)
     assert sorted(out["done"], key=lambda row: row.id) == DONE
@@ -96,7 +96,7 @@ def test_at_least_once_every_row_leaves_the_loop() -> None:
 
 
 @pytest.mark.parametrize("parallelism", [1, 2])
-def test_rows_meet_others_in_a_loop(parallelism: int) -> None:
+def test_rows_in_a_loop_are_joined_with_others(parallelism: int) -> None:
     """Ten hops from each of three places: 10 + 100 + 1,000 walks of each start."""
     hops = [Hop(start, n % 3) for start in range(3) for n in range(10)]
     out = run(walks(), {"hops": [hops], "starts": [Walk(0, 0)]}, kills=1, seeds=4, parallelism=parallelism)
@@ -104,9 +104,7 @@ def test_rows_meet_others_in_a_loop(parallelism: int) -> None:
 
 
 @pytest.mark.parametrize(("protocol", "parallelism"), [("aligned", 1), ("uncoordinated", 2)])
-def test_ten_times_more_feedback_than_entry_rows_goes_through_64_mib(
-    protocol: str, parallelism: int, tmp_path: Path
-) -> None:
+def test_ten_times_more_feedback_than_input_fits_into_64_mib(protocol: str, parallelism: int, tmp_path: Path) -> None:
     """Of each row come ten of 1,000 bytes and more, 500 MB in all, while the source still reads."""
 
     def step(rows: Stream[Load]) -> tuple[Stream[Load], Stream[Load]]:
@@ -127,7 +125,7 @@ def test_ten_times_more_feedback_than_entry_rows_goes_through_64_mib(
 
 
 def tenfold(loads: pa.RecordBatch) -> pa.RecordBatch:
-    """What has just entered ten times, all else once; it has one round less to go."""
+    """Rows that have just entered ten times, all others once; each has one round less to go."""
     left = loads.column("left").to_numpy()
     taken = loads.take(np.repeat(np.arange(len(left)), np.where(left == 2, 10, 1)))
     less = pc.subtract(taken.column("left"), 1)
@@ -138,7 +136,7 @@ def test_an_empty_loop_ends() -> None:
     assert run(countdown(), {"numbers": []})["done"] == []
 
 
-def test_loops_behind_each_other_end_one_after_the_other() -> None:
+def test_consecutive_loops_end_one_after_the_other() -> None:
     def step(rows: Counting) -> tuple[Counting, Counting]:
         less = rows.select(Countdown, left=col("left") - 1)
         return less.filter(col("left") > 0), less.filter(col("left") <= 0)

@@ -33,7 +33,7 @@ def results() -> list[str]:
 
 
 @pytest.mark.parametrize("mistake", named([*WRITTEN, *READ, *WORKED]))
-def test_a_mistake_is_told_in_one_line_with_its_place(mistake: Mistake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_is_reported_in_one_line_with_its_place(mistake: Mistake, capsys: pytest.CaptureFixture[str]) -> None:
     name = f"mistaken_{next(numbers)}"
     for file, content in mistake.files.items():
         Path(file).write_bytes(content)
@@ -51,7 +51,7 @@ def test_a_mistake_is_told_in_one_line_with_its_place(mistake: Mistake, capsys: 
 
 
 @pytest.mark.parametrize("mistake", named(EXITS))
-def test_a_function_that_ends_the_process_is_told_in_one_line_with_its_place(mistake: Mistake) -> None:
+def test_a_function_that_ends_the_process_is_reported_in_one_line_with_its_place(mistake: Mistake) -> None:
     Path("job.py").write_text(mistake.source)
     command = [sys.executable, "-m", "clonos_py.cli.main", "run", "job.py"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
@@ -63,7 +63,7 @@ def test_a_function_that_ends_the_process_is_told_in_one_line_with_its_place(mis
 
 
 @pytest.mark.parametrize("mistake", named([mistake for mistake in WORKED if mistake.repaired is not None]))
-def test_a_job_whose_mistake_is_repaired_runs(mistake: Mistake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_runs_after_its_mistake_is_repaired(mistake: Mistake, capsys: pytest.CaptureFixture[str]) -> None:
     wrong, right = f"mistaken_{next(numbers)}", f"mistaken_{next(numbers)}"
     Path(f"{wrong}.py").write_text(mistake.source)
     assert run(wrong) == 1
@@ -78,7 +78,7 @@ LATE = LATE.replace(
 )
 
 
-def test_a_job_that_fails_late_goes_on_where_it_was_and_nothing_is_lost_or_doubled(
+def test_a_job_that_fails_late_resumes_after_the_repair_without_lost_or_doubled_rows(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     mistake = Mistake("late", LATE, "ValueError: late", repaired="        pass")

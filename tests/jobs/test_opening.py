@@ -1,4 +1,4 @@
-"""Functions with ``open`` in whole jobs: whatever is killed, each attempt of a task has opened a copy of its own."""
+"""Functions with ``open`` in whole jobs: each attempt of a task opens a copy of its own, whichever task is killed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def check(rows: list[Any]) -> None:
     assert Counter((row.id, row.score) for row in rows) == Counter((event.id, event.value * 3) for event in EVENTS)
 
 
-def test_a_replacement_has_opened_before_it_replays() -> None:
+def test_a_replacement_opens_its_functions_before_it_replays() -> None:
     rows = ran(scored)
     check(rows)
     assert {row.task for row in rows} == {0, 1}
@@ -92,11 +92,11 @@ def test_a_replacement_has_opened_before_it_replays() -> None:
         lambda events: events.map_batches(BatchesOfScores(3), returns=Scored),
     ],
 )
-def test_functions_that_are_objects_are_opened_in_replacements_too(body: Any) -> None:
+def test_function_objects_are_opened_in_replacements(body: Any) -> None:
     check(ran(body))
 
 
-def test_a_replacement_that_does_not_open_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_test_finds_a_replacement_that_does_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bug is planted: only the first process of each task opens."""
     seen: set[Any] = set()
 
@@ -110,11 +110,11 @@ def test_a_replacement_that_does_not_open_is_found(monkeypatch: pytest.MonkeyPat
         ran(scored)
 
 
-def test_an_object_that_tasks_share_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_test_finds_an_object_that_tasks_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bug is planted: no task copies it."""
     monkeypatch.setattr(process, "copied", lambda function: function)
     with pytest.raises((AssertionError, ClonosError, KeyError, AttributeError)):
-        test_a_replacement_has_opened_before_it_replays()
+        test_a_replacement_opens_its_functions_before_it_replays()
 
 
 class Failing(Scorer):

@@ -45,7 +45,7 @@ def told(events: list[Event]) -> tuple[int, int, list[int], list[str], str | Non
 
 
 @both_parallelisms
-def test_of_windows(parallelism: int) -> None:
+def test_ordered_aggregates_of_windows_equal_plain_python(parallelism: int) -> None:
     for window, size, slide in ((tumbling("10s"), 10, 10), (hopping("10s", "2s"), 10, 2)):
 
         def body(events: Stream[Event], window: Any = window) -> Stream[Window]:
@@ -64,7 +64,7 @@ def told_by(row: Any) -> tuple[Any, ...]:
 
 
 @both_parallelisms
-def test_of_tables_and_sessions(parallelism: int) -> None:
+def test_ordered_aggregates_of_tables_and_sessions_equal_plain_python(parallelism: int) -> None:
     rows = ran(lambda events: events.key_by("key").aggregate(Values, **AGGREGATES).at_end(), parallelism)
     by_key = defaultdict[str, list[Event]](list)
     for event in EVENTS:

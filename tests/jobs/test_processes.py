@@ -1,4 +1,4 @@
-"""What process functions give, compared with plain Python over the same rows, while tasks are killed."""
+"""Results of process functions, compared with plain Python over the same rows, while tasks are killed."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def bursts(left_out: Callable[[Event], bool] = lambda event: False) -> Iterator[
 
 
 @both_parallelisms
-def test_a_process_in_order_with_timers_and_split_results(parallelism: int) -> None:
+def test_a_process_in_order_with_timers_and_split_results_equals_plain_python(parallelism: int) -> None:
     job = Job("semantics")
     numbered, flushed = started(job).key_by("key").process(Bursts, in_order=True).split(Numbered, Flushed)
     numbered.sink(MemorySink()).named("numbered")
@@ -88,7 +88,7 @@ class Fading(Process[Event, Numbered]):
 
 
 @both_parallelisms
-def test_a_ttl_in_order_depends_on_the_rows_alone(parallelism: int) -> None:
+def test_in_order_a_ttl_depends_only_on_the_rows(parallelism: int) -> None:
     rows = ran(lambda events: events.key_by("key").process(Fading, in_order=True), parallelism)
     assert values(rows) == Counter((e.id, n) for burst in bursts() for n, e in enumerate(burst, 1))
 
@@ -99,7 +99,7 @@ class Alarm(Record):
 
 
 class Alarms(Process[Event, Alarm]):
-    """Tells how many rows came since the last alarm, a while after each."""
+    """Emits the number of rows since the last alarm, a while after each."""
 
     key: str = state("")
     rows: int = state(0)
@@ -124,14 +124,14 @@ class Alarms(Process[Event, Alarm]):
 
 
 @both_parallelisms
-def test_timers_in_processing_time_lose_and_double_nothing(parallelism: int) -> None:
+def test_timers_in_processing_time_lose_and_double_no_row(parallelism: int) -> None:
     for seed in range(6):
         job = Job("semantics")
         started(job).key_by("key").process(Alarms).sink(MemorySink()).named("out")
         out = testing.run(job, {"in": IN_FOURS}, kills=2, first_seed=seed, parallelism=parallelism)["out"]
         for key, events in BY_KEY.items():
             told = sum(row.rows for row in out if row.key == key)
-            assert len(events) - 4 < told <= len(events), "only what waits for a timer at the end may be missing"
+            assert len(events) - 4 < told <= len(events), "only rows that wait for a timer at the end may be missing"
 
 
 class PickyBursts(Bursts):
@@ -150,7 +150,7 @@ class PickyBursts(Bursts):
 
 
 @both_parallelisms
-def test_rows_and_timers_that_a_process_fails_on_are_caught_each_once(parallelism: int) -> None:
+def test_rows_and_timers_that_fail_in_a_process_are_caught_once_each(parallelism: int) -> None:
     job = Job("semantics")
     good, failed = started(job).key_by("key").process(PickyBursts, in_order=True).named("picky").catch()
     numbered, flushed = good.split(Numbered, Flushed)

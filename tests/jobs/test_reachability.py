@@ -1,4 +1,4 @@
-"""The reachability query as a job: what it finds at last is what is computed at once, whoever is killed on the way."""
+"""The reachability query as a job: its final paths equal those of a direct computation, whichever task is killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def wanted() -> Counter[bytes]:
 @pytest.mark.parametrize(
     ("protocol", "parallelism"), [*((protocol, 2) for protocol in PROTOCOLS), ("uncoordinated", 1)]
 )
-def test_the_paths_are_those_that_are_computed_at_once(protocol: str, parallelism: int) -> None:
+def test_the_paths_equal_those_of_a_direct_computation(protocol: str, parallelism: int) -> None:
     job = final_paths(SOURCE, MemorySink("paths"), protocol=protocol)
     found = run(job, {}, kills=2, seeds=2, parallelism=parallelism)["paths"]
     assert len(found) == len(wanted()) > 300
@@ -47,7 +47,7 @@ def test_the_paths_are_the_same_with_rollback_recovery(protocol: str, parallelis
 
 
 @pytest.mark.parametrize("chaining", ["on", "off"])
-def test_the_changes_of_all_paths_add_up_to_those_at_last(chaining: str) -> None:
+def test_the_changes_of_all_paths_add_up_to_the_final_ones(chaining: str) -> None:
     found: Counter[bytes] = Counter()
     for row in run(reachability(SOURCE, MemorySink("changes"), chaining=chaining), {}, parallelism=2)["changes"]:
         found[row.path] += row.weight
@@ -55,6 +55,6 @@ def test_the_changes_of_all_paths_add_up_to_those_at_last(chaining: str) -> None
 
 
 @pytest.mark.parametrize("setting", ["rate", "partitions"])
-def test_a_source_that_can_give_nothing_is_refused(setting: str) -> None:
+def test_a_source_without_rows_is_refused(setting: str) -> None:
     with pytest.raises(SettingError, match=f"{setting} is 0"):
         CommandSource(COMMANDS, **{setting: 0})

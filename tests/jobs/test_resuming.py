@@ -1,5 +1,5 @@
-"""Jobs that are interrupted or killed as a whole and run again: in files every row is there once, whatever the
-parallelism, and what both sinks tell of a row agrees although it was drawn by lot."""
+"""Jobs that are interrupted or killed as a whole and run again: in files every row is visible once, at any parallelism,
+and both sinks agree on every row although its value is random."""
 
 from __future__ import annotations
 
@@ -88,8 +88,7 @@ def check(folder: Path) -> None:
 
 
 def ended_by(sent: signal.Signals, command: list[str], folder: Path, said: Path = Path(os.devnull)) -> int:
-    """Runs until some results are committed that were not before, then sends a signal. ``said``: where standard error
-    goes."""
+    """Runs until some new results are committed, then sends a signal. ``said``: the file for standard error."""
     left = folder / "out" / "left"
     before = len(list(left.glob("*.jsonl")))
     with said.open("w") as words, subprocess.Popen(command, stderr=words) as process:
@@ -106,14 +105,14 @@ def finished(command: list[str]) -> str:
 
 
 def refused(command: list[str]) -> str:
-    """The one line that tells what was wrong; another may warn that the rows are of 1970."""
+    """The line of the error; another may warn that the rows are of 1970."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if not line.startswith("warning: source")]
     return line
 
 
-def test_an_interrupted_job_goes_on_at_another_parallelism(command: Arguments, tmp_path: Path) -> None:
+def test_an_interrupted_job_resumes_at_another_parallelism(command: Arguments, tmp_path: Path) -> None:
     said = tmp_path / "said"
     assert ended_by(signal.SIGINT, command("--fresh", "--kill", "rows[0]@1h"), tmp_path, said) == 130
     how, last = said.read_text().splitlines()[-2:]
@@ -127,7 +126,7 @@ def test_an_interrupted_job_goes_on_at_another_parallelism(command: Arguments, t
     check(tmp_path)
 
 
-def test_going_on_with_changed_code_is_told_and_no_error(command: Arguments, tmp_path: Path) -> None:
+def test_a_resume_with_changed_code_is_reported_and_is_no_error(command: Arguments, tmp_path: Path) -> None:
     assert ended_by(signal.SIGINT, command(), tmp_path) == 130
     (tmp_path / "resumed.py").write_text(f"{JOB}# a comment is a change\n")
     assert re.search(r"  the code has changed since checkpoint \d+, from which this run went on\n", finished(command()))
@@ -135,7 +134,7 @@ def test_going_on_with_changed_code_is_told_and_no_error(command: Arguments, tmp
     assert "code has changed" not in finished(command())
 
 
-def test_fresh_starts_anew_and_does_not_mix_with_old_results(command: Arguments, tmp_path: Path) -> None:
+def test_fresh_starts_over_and_does_not_mix_with_old_results(command: Arguments, tmp_path: Path) -> None:
     assert ended_by(signal.SIGINT, command(), tmp_path) == 130
     message = refused(command("--fresh", "--checkpoint-interval", "350ms"))
     assert "written by another run: move the results away or choose another folder" in message
@@ -144,7 +143,7 @@ def test_fresh_starts_anew_and_does_not_mix_with_old_results(command: Arguments,
     check(tmp_path)
 
 
-def test_a_full_checkpoint_folder_stops_the_job_and_space_heals_it(
+def test_a_full_checkpoint_folder_stops_the_job_and_it_resumes_when_there_is_room(
     command: Arguments, tmp_path: Path, small_disk: Path
 ) -> None:
     (small_disk / "ballast").write_bytes(bytes((1 << 20) - (48 << 10)))
@@ -155,7 +154,7 @@ def test_a_full_checkpoint_folder_stops_the_job_and_space_heals_it(
     check(tmp_path)
 
 
-def test_a_read_only_checkpoint_folder_is_refused_and_stays_good(
+def test_a_read_only_checkpoint_folder_is_refused_and_stays_valid(
     command: Arguments, tmp_path: Path, small_disk: Path
 ) -> None:
     on_small_disk = ("--checkpoints", str(small_disk / "checkpoints"))
@@ -167,9 +166,7 @@ def test_a_read_only_checkpoint_folder_is_refused_and_stays_good(
     check(tmp_path)
 
 
-def test_what_was_damaged_between_runs_is_named_and_once_repaired_the_job_goes_on(
-    command: Arguments, tmp_path: Path
-) -> None:
+def test_damage_between_runs_is_named_and_the_job_resumes_after_the_repair(command: Arguments, tmp_path: Path) -> None:
     assert ended_by(signal.SIGINT, command(), tmp_path) == 130
     line, first = tmp_path / "checkpoints" / "resumed" / "line", tmp_path / "in" / "0.jsonl"
     for files, place in (("state/*.chunks", 400), ("manifests/*.manifest", 1_000)):

@@ -1,4 +1,4 @@
-"""Checkpoints of a job that was stopped with rows under way: which job may go on, and what it writes."""
+"""Checkpoints of a job that was stopped with rows in flight: which job may resume, and its output."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ def alone(stopped_alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("unaligned")
-def test_the_same_job_goes_on() -> None:
+def test_the_same_job_resumes() -> None:
     complete(go_on())
     assert rows_under_way(Path()) == 0, "the last checkpoint has nothing under way"
 
 
 @pytest.mark.usefixtures("unaligned")
-def test_a_job_with_aligned_barriers_goes_on_too() -> None:
+def test_a_job_with_aligned_barriers_resumes() -> None:
     complete(go_on("--protocol", "aligned"))
 
 
@@ -121,7 +121,7 @@ def altered(file: Path, location: Location) -> None:
 
 
 def refused_until_put_back(location: Location) -> None:
-    """Whatever has happened to the file, the error says which one to put back; then the job goes on."""
+    """For any damage to the file, the error names it; then the job resumes."""
     file = Path("checkpoints", "under_way", "line", location.file)
     content = file.read_bytes()
     for damage in (missing, torn, altered):
@@ -136,7 +136,7 @@ def refused_until_put_back(location: Location) -> None:
 
 
 def complete(done: subprocess.CompletedProcess[str]) -> None:
-    """Every row is there once, and no key has forgotten any."""
+    """Every row is visible once, and no key has lost rows."""
     assert done.returncode == 0, done.stderr
     written = read_results("out")
     assert sorted(row["id"] for row in written) == list(range(ROWS))
@@ -144,7 +144,7 @@ def complete(done: subprocess.CompletedProcess[str]) -> None:
 
 
 @pytest.mark.usefixtures("unaligned")
-def test_another_parallelism_is_refused_and_everything_stays() -> None:
+def test_another_parallelism_is_refused_and_the_checkpoint_stays() -> None:
     done = go_on("--parallelism", "1")
     (line,) = done.stderr.splitlines()
     assert done.returncode == 1
@@ -162,7 +162,7 @@ def test_a_damaged_frame_is_an_error_that_names_the_file() -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_after_the_whole_job_was_lost_tasks_go_on_from_their_own_snapshots() -> None:
+def test_after_the_loss_of_the_whole_job_tasks_resume_from_their_own_snapshots() -> None:
     complete(go_on())
     complete(go_on("--parallelism", "1"))  # it had ended: nothing is under way
 
@@ -177,7 +177,7 @@ def test_after_the_whole_job_was_lost_tasks_go_on_from_their_own_snapshots() -> 
         (("--guarantee", "exactly-once", "--sharing-depth", "0"), "sharing_depth 0"),
     ],
 )
-def test_another_run_is_refused_and_everything_stays(options: tuple[str, ...], named: str) -> None:
+def test_options_that_do_not_fit_the_checkpoint_are_refused_and_it_stays(options: tuple[str, ...], named: str) -> None:
     done = go_on(*options)
     (line,) = done.stderr.splitlines()
     assert done.returncode == 1
@@ -198,12 +198,12 @@ def test_other_code_is_refused() -> None:
 
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("stored", [a_stored_frame, a_stored_log])
-def test_damage_to_what_is_stored_with_a_snapshot_names_the_file(stored: Callable[[], Location]) -> None:
+def test_damage_to_parts_of_a_snapshot_is_an_error_that_names_the_file(stored: Callable[[], Location]) -> None:
     refused_until_put_back(stored())
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_manifest_without_its_base_is_an_error_and_everything_stays() -> None:
+def test_a_manifest_without_its_base_is_an_error_and_the_checkpoint_stays() -> None:
     store = CheckpointStore("checkpoints", "under_way")
     newest = store.latest()
     assert newest is not None

@@ -14,7 +14,7 @@ MANY = pytest.param(
 
 
 @pytest.mark.parametrize(("rows", "kills"), [(200_000, ["totals[1]@0.1s", "best[0]@0.3s"]), MANY])
-def test_the_best_of_running_totals_can_be_followed_while_tasks_are_killed(
+def test_the_top_n_of_running_totals_and_its_changes_are_right_while_tasks_are_killed(
     rows: int, kills: list[str], tmp_path: Path
 ) -> None:
     sales = Sales(rows)

@@ -1,4 +1,4 @@
-"""What verbs of rows give, compared with plain Python over the same rows, while tasks are killed."""
+"""Results of verbs of rows, compared with plain Python over the same rows, while tasks are killed."""
 
 from __future__ import annotations
 
@@ -133,13 +133,13 @@ ROW_VERBS: Mapping[str, tuple[Body, Sequence[Record]]] = {
 
 @both_parallelisms
 @pytest.mark.parametrize("verb", ROW_VERBS)
-def test_verbs_of_rows(verb: str, parallelism: int) -> None:
+def test_verbs_of_rows_equal_plain_python(verb: str, parallelism: int) -> None:
     body, expected = ROW_VERBS[verb]
     assert values(ran(body, parallelism)) == values(expected)
 
 
 @both_parallelisms
-def test_operators_with_as_many_tasks_as_they_ask_for(parallelism: int) -> None:
+def test_operators_run_with_the_parallelism_they_ask_for(parallelism: int) -> None:
     def body(events: Stream[Event]) -> Stream[Any]:
         keyed = events.parallelism(1).map(doubled).parallelism(3).key_by("key")
         return keyed.aggregate(sum=col("value").sum()).parallelism(2).at_end().filter(col("sum") != 0).parallelism(1)
@@ -155,7 +155,7 @@ def fails_for_some(event: Event) -> Pair:
 
 
 @both_parallelisms
-def test_failed_rows_are_caught_each_once(parallelism: int) -> None:
+def test_failed_rows_are_caught_once_each(parallelism: int) -> None:
     job = Job("semantics")
     good, failed = started(job).map(fails_for_some).named("picky").catch()
     good.rebalance().sink(MemorySink()).named("good")

@@ -1,4 +1,4 @@
-"""Functions that take long for a row: checkpoints go on, and no row is handled twice."""
+"""Functions that take long for a row: checkpoints still complete, and no row is processed twice."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def assert_all_rows(out: Path, rows: int) -> None:
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_checkpoints_come_in_time_while_a_function_sleeps_for_each_row(keyed: bool, tmp_path: Path) -> None:
+def test_checkpoints_complete_in_time_while_a_function_sleeps_for_each_row(keyed: bool, tmp_path: Path) -> None:
     events: list[tuple[int, Event]] = []
     job = slow_job(2_500, keyed, tmp_path / "out")
     settings = resolve(command_line={"runtime": "local", "checkpoint_interval": "1s"})

@@ -1,4 +1,4 @@
-"""Updating results while tasks are killed: what they are in the end, and what a sink that takes updates shows."""
+"""Updating results while tasks are killed: their final rows, and the rows of a sink that takes updates."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def expected_best() -> list[Best]:
 
 
 @both_parallelisms
-def test_the_first_rows_of_each_key(parallelism: int) -> None:
+def test_the_first_rows_of_each_key_equal_plain_python(parallelism: int) -> None:
     assert values(ran(lambda events: best_three(events).at_end(), parallelism)) == values(expected_best())
 
 
 @both_parallelisms
-def test_the_first_of_all_rows(parallelism: int) -> None:
+def test_the_first_of_all_rows_equal_plain_python(parallelism: int) -> None:
     best = sorted(EVENTS, key=lambda event: (-event.value, event.id))[:4]
     wanted = [Best(event.key, event.value, event.id, rank) for rank, event in enumerate(best, 1)]
 
@@ -98,7 +98,7 @@ def expected_counted(different: int = 5) -> Counter[tuple[str, int]]:
 
 
 @both_parallelisms
-def test_the_first_of_running_totals(parallelism: int) -> None:
+def test_the_first_of_running_totals_equal_plain_python(parallelism: int) -> None:
     def body(events: Stream[Event]) -> Stream[Any]:
         return counted(events).key_by("key").top(2, by=col("rows").desc()).named("top").at_end()
 
@@ -109,7 +109,7 @@ def test_the_first_of_running_totals(parallelism: int) -> None:
 
 
 @both_parallelisms
-def test_the_first_of_all_running_totals(parallelism: int) -> None:
+def test_the_first_of_all_running_totals_equal_plain_python(parallelism: int) -> None:
     def body(events: Stream[Event]) -> Stream[Any]:
         return counted(events).top(3, by=[(col("rows") * -1).asc(), "value"]).named("top").at_end()
 
@@ -118,7 +118,7 @@ def test_the_first_of_all_running_totals(parallelism: int) -> None:
 
 
 @both_parallelisms
-def test_rows_move_between_the_groups_of_a_top(parallelism: int) -> None:
+def test_rows_move_between_the_groups_of_a_top_n(parallelism: int) -> None:
     """By how many rows there are: each row that comes takes its key and value to the next group."""
     job, sink = Job("semantics"), UpsertMemorySink(("rows", "rank_number"))
     events = job.source(MemorySource(EVENTS, batch_rows=1)).named("in")
@@ -135,7 +135,7 @@ def test_rows_move_between_the_groups_of_a_top(parallelism: int) -> None:
 
 
 @both_parallelisms
-def test_an_aggregate_over_other_columns_follows_rows_from_key_to_key(parallelism: int) -> None:
+def test_an_aggregate_over_changing_keys_follows_its_rows(parallelism: int) -> None:
     """How many values of keys there are so often, and the sum of these values."""
 
     def body(events: Stream[Event]) -> Stream[Any]:
@@ -149,7 +149,7 @@ def test_an_aggregate_over_other_columns_follows_rows_from_key_to_key(parallelis
 
 
 @both_parallelisms
-def test_tops_of_tops_of_what_moves(parallelism: int) -> None:
+def test_a_top_n_of_a_changing_top_n_equals_plain_python(parallelism: int) -> None:
     def body(events: Stream[Event]) -> Stream[Any]:
         by_value = counted(events).key_by("value").top(2, by=[col("rows").desc()]).named("by-value")
         return by_value.key_by("key").top(1, by=["rows", "value", "rank_number"], rank="place").named("last").at_end()
@@ -169,7 +169,7 @@ def test_tops_of_tops_of_what_moves(parallelism: int) -> None:
 
 
 @both_parallelisms
-def test_distinct_and_filtered_counts(parallelism: int) -> None:
+def test_distinct_and_filtered_counts_equal_plain_python(parallelism: int) -> None:
     def body(events: Stream[Event]) -> Stream[Any]:
         positive = col("value") > 0
         return events.key_by("key").aggregate(
@@ -195,7 +195,7 @@ class InWindow(Record):
 
 
 @both_parallelisms
-def test_the_first_rows_of_each_key_and_window(parallelism: int) -> None:
+def test_the_first_rows_of_each_key_and_window_equal_plain_python(parallelism: int) -> None:
     def body(events: Stream[Event]) -> Stream[InWindow]:
         windows = events.key_by("key").window(hopping("20s", "10s"))
         return windows.top(2, by=[col("value").desc(), "id"], into=InWindow)
@@ -213,7 +213,7 @@ def test_the_first_rows_of_each_key_and_window(parallelism: int) -> None:
 
 
 @both_parallelisms
-def test_a_bounded_side_input(parallelism: int) -> None:
+def test_a_bounded_side_input_is_joined_with_every_row(parallelism: int) -> None:
     names = MemorySource([Name(key, f"{key}{number}") for key in "abc" for number in (1, 2)], partitions=3)
 
     def body(events: Stream[Event]) -> Stream[Named]:
@@ -236,7 +236,7 @@ class Lasting(Record):
 
 
 @both_parallelisms
-def test_a_join_while_a_row_lasts(parallelism: int) -> None:
+def test_a_join_while_a_row_lasts_equals_plain_python(parallelism: int) -> None:
     def body(events: Stream[Event]) -> Stream[Pair]:
         lasting = events.select(Lasting, first=col("id"), end=col("at") + (col("id") % 7) * SECOND)
         return lasting.join(events.select("key", "at", second=col("id")), on="key", within=until("end"), into=Pair)
@@ -252,7 +252,7 @@ def test_a_join_while_a_row_lasts(parallelism: int) -> None:
 
 
 @both_parallelisms
-def test_a_join_with_the_version_that_holds(parallelism: int) -> None:
+def test_a_join_as_of_equals_plain_python(parallelism: int) -> None:
     def body(events: Stream[Event]) -> Stream[Pair]:
         versions = events.filter(col("id") % 3 == 0).select("key", "at", second=col("id"))
         return events.select("key", "at", first=col("id")).join(versions, on="key", within=as_of(), into=Pair)

@@ -1,4 +1,4 @@
-"""``testing.run`` shows what depends on how rows come: late rows, and each change of a table."""
+"""``testing.run`` shows results that depend on the arrival of rows: late rows, and each change of a table."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_row_behind_its_watermark_is_late(parallelism: int) -> None:
     assert out["late"] == [SALES[2]]
 
 
-def test_rows_that_are_given_together_come_together() -> None:
+def test_rows_that_are_given_together_are_processed_together() -> None:
     out = testing.run(windows(), {"sales": [SALES[:3], SALES[3]]})
     assert values(out["windows"]) == values([Window("a", at("10s"), 12), *REST])
     assert out["late"] == []
@@ -65,14 +65,14 @@ def totals(upserts: bool) -> Job:
 
 
 @pytest.mark.parametrize("upserts", [False, True])
-def test_each_change_of_a_table_is_there(upserts: bool) -> None:
+def test_each_change_of_a_table_is_returned(upserts: bool) -> None:
     out = testing.run(totals(upserts), {"sales": SALES}, kills=1, seeds=10)
     assert out["totals"] == [Total("a", 2), Total("a", 5), Total("a", 15), Total("b", 1)]
     together = testing.run(totals(upserts), {"sales": [SALES[0], SALES[1:]]})
     assert together["totals"] == [Total("a", 2), Total("a", 15), Total("b", 1)]
 
 
-def test_of_a_table_that_loses_rows_it_is_told_what_happened_to_them() -> None:
+def test_changes_of_a_table_that_loses_rows_have_their_kind() -> None:
     job = Job("frequencies")
     sales = job.source(MemorySource([], schema=Sale)).named("sales")
     counts = sales.key_by("product").aggregate(n=count()).named("counts")
@@ -83,7 +83,7 @@ def test_of_a_table_that_loses_rows_it_is_told_what_happened_to_them() -> None:
     ]  # fmt: skip
 
 
-def test_a_function_that_gives_a_job_has_to_be_called() -> None:
+def test_a_function_that_returns_a_job_must_be_called() -> None:
     def nightly() -> Job:
         return Job("nightly")
 

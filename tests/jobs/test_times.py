@@ -62,7 +62,7 @@ SECONDS = [0, 3, 1, 5, 12, 9, 11, 30, 2, 40]
 
 
 @pytest.mark.parametrize("parallelism", [1, 2])
-def test_text_becomes_event_time_behind_the_source(parallelism: int) -> None:
+def test_text_becomes_event_time_after_the_source(parallelism: int) -> None:
     job = Job("timed")
     lines = job.source(MemorySource([line(0, 0)])).named("lines")
     windows = timed(lines, "2s").key_by("id").window(tumbling("10s")).aggregate(Window, rows=count())
@@ -75,7 +75,7 @@ def test_text_becomes_event_time_behind_the_source(parallelism: int) -> None:
 
 
 def skewed() -> list[Line]:
-    """Dealt out to three partitions, of which each is an hour behind the one before."""
+    """Dealt to three partitions, each an hour behind the one before."""
     return [line(n % 3, 7_200 - 3_600 * (n % 3) + n // 3) for n in range(90)]
 
 
@@ -92,7 +92,7 @@ def rows_counted(parallelism: int, kills: int, seeds: int) -> Counter[datetime]:
 
 
 @pytest.mark.parametrize("parallelism", [1, 2])
-def test_no_row_is_late_since_another_partition_is_ahead(parallelism: int) -> None:
+def test_no_row_is_late_because_another_partition_is_ahead(parallelism: int) -> None:
     expected = Counter({moment(3_600 * hour + 10 * step): 10 for hour in range(3) for step in range(3)})
     assert rows_counted(parallelism, kills=2, seeds=20) == expected
 
@@ -106,12 +106,13 @@ def test_rows_would_be_late_if_the_partition_ahead_decided(monkeypatch: pytest.M
 
 
 def some_late() -> list[Line]:
-    """Dealt out to two partitions in turn. Of four rows the last one is late, by what both partitions gave before."""
+    """Dealt to two partitions in turn. Of four rows the last one is late, by the rows that both partitions gave
+    before."""
     return [line(1, 8 * (n // 4) + (0, 6, 7, 3)[n % 4]) for n in range(200)]
 
 
 def test_the_same_rows_are_late_whenever_tasks_are_killed() -> None:
-    """What is known of each partition is in the snapshot: a recovery would count a late row otherwise."""
+    """The times of each partition are in the snapshot: otherwise a recovery would count late rows differently."""
     job = Job("late")
     lines = job.source(MemorySource(some_late(), partitions=2, batch_rows=1)).named("lines")
     windows = timed(lines).key_by("id").window(tumbling("1s")).aggregate(Window, rows=count())
@@ -121,7 +122,7 @@ def test_the_same_rows_are_late_whenever_tasks_are_killed() -> None:
 
 
 @pytest.mark.parametrize("kills", [0, 2])
-def test_idle_partitions_hold_assigned_event_time_back_no_more(kills: int) -> None:
+def test_idle_partitions_do_not_hold_assigned_event_time_back(kills: int) -> None:
     job = Job("halves")
     events = job.source(InHalves()).named("in").with_event_time("at", idle="200ms")
     events.window(tumbling("1s")).aggregate(Counted, rows=count()).sink(MemorySink()).named("out")
@@ -131,7 +132,7 @@ def test_idle_partitions_hold_assigned_event_time_back_no_more(kills: int) -> No
     ]
 
 
-def test_streams_that_are_united_and_spread_get_event_time_at_their_sources() -> None:
+def test_unions_and_rebalances_get_event_time_at_their_sources() -> None:
     job = Job("united")
     first = job.source(MemorySource([line(0, 0)])).named("first")
     second = job.source(MemorySource([line(0, 0)])).named("second")
@@ -180,7 +181,7 @@ class Closed(Record):
 
 
 class Closing(Process[Auction, Closed]):
-    """Says when an auction has ended, as its timer has it."""
+    """Emits the end of an auction, by its timer."""
 
     expires: datetime = state(START)
     end = event_timer()
@@ -202,7 +203,7 @@ AUCTIONS = [Auction(n, moment(10 * n), moment(10 * n + 15)) for n in range(6)]
 BIDS = [Bid(n % 6, moment(n), n) for n in range(0, 70, 3)]
 
 
-def test_joins_windows_and_timers_take_datetimes() -> None:
+def test_joins_windows_and_timers_accept_datetimes() -> None:
     job = Job("auctions")
     auctions = job.source(MemorySource(AUCTIONS), event_time="at").named("auctions")
     bids = job.source(MemorySource(BIDS), event_time="at").named("bids").map(later).named("later")
@@ -242,7 +243,7 @@ class Stamp(Record):
     rows: int
 
 
-def test_windows_of_datetimes_may_give_instants() -> None:
+def test_windows_of_datetimes_may_have_instants_as_bounds() -> None:
     job = Job("stamps")
     bids = job.source(MemorySource(BIDS), event_time="at").named("bids")
     bids.window(tumbling("1m")).aggregate(Stamp, rows=count()).sink(MemorySink()).named("stamps")

@@ -1,5 +1,5 @@
-"""Process functions of two inputs in whole jobs: whatever is killed and under every protocol, both inputs of a key meet
-in one state, each row once."""
+"""Process functions of two inputs in whole jobs: under every protocol and any kill, both inputs of a key share one
+state, each row once."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def expected_numbers() -> list[Numbered]:
     ("protocol", "parallelism", "seeds"),
     [("aligned", 1, 8), ("aligned", 2, 20), *((name, 2, 8) for name in PROTOCOLS[1:])],
 )
-def test_in_order_both_inputs_come_by_their_times(protocol: str, parallelism: int, seeds: int) -> None:
+def test_in_order_rows_of_both_inputs_come_by_time(protocol: str, parallelism: int, seeds: int) -> None:
     job = accounts(in_order=True, protocol=protocol)
     out = testing.run(job, {"orders": ORDERS, "payments": PAYMENTS}, kills=2, seeds=seeds, parallelism=parallelism)
     assert values(out["numbered"]) == values(expected_numbers())
@@ -113,8 +113,8 @@ def test_in_order_both_inputs_come_by_their_times(protocol: str, parallelism: in
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_as_they_come_each_row_of_both_counts_once(protocol: str) -> None:
-    """Which comes first is chance, and after a failure it is what it was."""
+def test_without_in_order_each_row_of_both_inputs_counts_once(protocol: str) -> None:
+    """The order of arrival is random, and a replay repeats it."""
     orders_of_arrival = set()
     for seed in range(10):
         given: dict[str, Sequence[Record]] = {"orders": ORDERS, "payments": PAYMENTS}
@@ -140,7 +140,8 @@ class Less(Record):
 
 
 class Lessening(CoProcess[Left, Less, Left]):
-    """What comes round is made less by all that this key was told to; what comes before it waits."""
+    """Rows of the loop are reduced by the amount that the other input gave for the key; rows that come before it
+    wait."""
 
     by: int = state(0)
     waiting: int = state(0)
@@ -157,7 +158,7 @@ class Lessening(CoProcess[Left, Less, Left]):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_rows_that_go_round_a_loop_meet_those_of_another_stream(protocol: str) -> None:
+def test_rows_in_a_loop_meet_those_of_another_stream(protocol: str) -> None:
     def step(rows: Stream[Left]) -> tuple[Stream[Left], Stream[Left]]:
         less = rows.key_by("id").connect(lesses.key_by("id")).process(Lessening).named("lessening")
         return less.filter(col("left") > 0), less.filter(col("left") <= 0)

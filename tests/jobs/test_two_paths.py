@@ -1,4 +1,4 @@
-"""Random numbers, times and answers are the same on every path, and what a test of a job tells of runs that differ."""
+"""Random numbers, times and answers are the same on every path, and the report of a test whose runs differ."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Through(Process[Witnessed, Witnessed]):
 
 
 @both_parallelisms
-def test_two_paths_tell_the_same_of_every_row(parallelism: int) -> None:
+def test_two_paths_give_the_same_answers_for_every_row(parallelism: int) -> None:
     for seed in range(10):
         job = Job("semantics")
         rows = started(job).map(witnessed)
@@ -55,14 +55,14 @@ def test_two_paths_tell_the_same_of_every_row(parallelism: int) -> None:
         assert sorted(row.id for row in out["left"]) == [event.id for event in EVENTS]
 
 
-def test_runs_that_differ_are_told_by_their_differences() -> None:
+def test_runs_that_differ_are_reported_with_their_differences() -> None:
     job = Job("semantics")
     started(job).filter(col("id") == 0).map(witnessed).sink(MemorySink()).named("out")
     with pytest.raises(AssertionError, match=r"sink 'out' got other rows .* 1 more, such as .* 1 less"):
         testing.run(job, {"in": IN_FOURS}, kills=1, seeds=3)
 
 
-def test_kills_come_to_pass_however_short_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kills_happen_however_short_the_job_is(monkeypatch: pytest.MonkeyPatch) -> None:
     kills = []
 
     def counted(*given: Any, **named: Any) -> SimulatedRun:

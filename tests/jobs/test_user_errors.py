@@ -26,7 +26,7 @@ def failing(verbs: str) -> Path:
 
 @pytest.mark.parametrize("runtime", ["local", "sim"])
 @pytest.mark.parametrize(("verbs", "record", "marked", "function"), FAILURES, ids=PARAMETERS)
-def test_an_error_shows_the_record_and_the_last_line_of_the_users_code(
+def test_an_error_shows_the_record_and_the_last_line_of_user_code(
     runtime: str, verbs: str, record: str, marked: str, function: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = failing(verbs)
@@ -39,7 +39,7 @@ def test_an_error_shows_the_record_and_the_last_line_of_the_users_code(
 
 
 @pytest.mark.parametrize(("verbs", "record", "marked", "function"), FAILURES, ids=PARAMETERS)
-def test_a_check_names_them_too(
+def test_a_check_shows_the_record_and_the_last_line_of_user_code(
     verbs: str, record: str, marked: str, function: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = failing(verbs)
@@ -49,13 +49,13 @@ def test_a_check_names_them_too(
     assert f"; at {place(file, marked, function)}" in printed
 
 
-def test_a_test_names_them_too() -> None:
+def test_a_test_shows_the_last_line_of_user_code() -> None:
     file = failing("rows.map(mapped).sink(out).named('out')")
     with pytest.raises(UserCodeError, match=re.escape(f"; at {place(file, 'checked', 'checked')}") + "$"):
         testing.run(load_job_file(str(file)).job(), {})
 
 
-def test_on_request_all_of_the_users_traceback_is_shown(
+def test_the_traceback_of_user_code_is_shown_on_request(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLONOS_DEBUG", "1")
@@ -70,7 +70,7 @@ def test_on_request_all_of_the_users_traceback_is_shown(
     assert last.startswith("error: operator 'map' failed on record")
 
 
-def test_dead_letters_say_where_and_are_alike_however_often_tasks_are_killed() -> None:
+def test_dead_letters_have_their_place_and_are_the_same_whenever_tasks_are_killed() -> None:
     file = failing("good, bad = rows.map(recursive).catch()\ngood.sink(out)\nbad.sink(BlackholeSink()).named('bad')")
     found = testing.run(load_job_file(str(file)).job(), {}, kills=2, seeds=5)
     (letter,) = found["bad"]
@@ -78,7 +78,7 @@ def test_dead_letters_say_where_and_are_alike_however_often_tasks_are_killed() -
     assert letter.place == place(file, "recursive", "recursive")
 
 
-def test_of_a_long_record_the_error_shows_the_beginning_and_a_dead_letter_all(
+def test_an_error_truncates_a_long_record_and_a_dead_letter_does_not(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     long = "rows.select('key', 'at', text=lit('x' * 5_000)).map(fails)"

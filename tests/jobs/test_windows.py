@@ -1,4 +1,4 @@
-"""What windows and tables give, compared with plain Python over the same rows, while tasks are killed."""
+"""Results of windows and tables, compared with plain Python over the same rows, while tasks are killed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def in_sessions(gap: int) -> list[Total]:
     ],
     ids=["tumbling", "hopping", "session"],
 )
-def test_windows_in_event_time(window: Any, expected: list[Total], parallelism: int) -> None:
+def test_windows_in_event_time_equal_plain_python(window: Any, expected: list[Total], parallelism: int) -> None:
     rows = ran(lambda events: events.key_by("key").window(window).aggregate(Total, **AGGREGATES), parallelism)
     assert values(rows) == values(expected)
 
@@ -87,7 +87,7 @@ def test_windows_in_event_time(window: Any, expected: list[Total], parallelism: 
     ],
     ids=["tumbling", "hopping", "session"],
 )
-def test_windows_in_processing_time_hold_every_row(window: Any, times: int, parallelism: int) -> None:
+def test_windows_in_processing_time_contain_every_row(window: Any, times: int, parallelism: int) -> None:
     for seed in range(6):
         job = Job("semantics")
         windowed = started(job).key_by("key").window(window).aggregate(rows=count())
@@ -112,7 +112,7 @@ JOINED = UserAggregate(
 
 
 @both_parallelisms
-def test_a_fold_of_the_users_own(parallelism: int) -> None:
+def test_a_fold_of_user_code_equals_plain_python(parallelism: int) -> None:
     rows = ran(
         lambda events: (
             events.key_by("key")
@@ -137,7 +137,7 @@ FINAL = [Latest(key, len(events), sum(event.value for event in events)) for key,
 
 
 @both_parallelisms
-def test_a_table_tells_its_results_at_the_end(parallelism: int) -> None:
+def test_a_table_emits_its_results_at_the_end(parallelism: int) -> None:
     rows = ran(
         lambda events: events.key_by("key").aggregate(Latest, rows=count(), sum=col("value").sum()).at_end(),
         parallelism,
@@ -153,7 +153,7 @@ def test_the_changes_of_a_table_lead_to_its_results(parallelism: int) -> None:
         table.changes().sink(MemorySink()).named("out")
         out = testing.run(job, {"in": IN_FOURS}, kills=2, first_seed=seed, parallelism=parallelism)["out"]
         assert values(max((r for r in out if r.key == key), key=lambda r: r.rows) for key in KEYS) == values(FINAL)  # type: ignore[arg-type]
-        assert len(values(out)) == len(out), "a change is told once"
+        assert len(values(out)) == len(out), "a change is emitted once"
 
 
 @both_parallelisms
