@@ -11,7 +11,7 @@ from clonos_py.model.operators import OperatorContext, Output, Sink
 
 
 class SinkContext:
-    """What a sink uses of an OperatorContext."""
+    """The part of an OperatorContext that sinks use."""
 
     def __init__(self, operator: str = "out", index: int = 0, parallelism: int = 1, key_groups: int = 128) -> None:
         self.task = TaskId(operator, index)

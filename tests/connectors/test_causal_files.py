@@ -1,4 +1,4 @@
-"""Causal files: rows are there at once, survive a death at any byte, and are never touched by who was replaced."""
+"""Causal files: rows are visible at once, survive a death at any byte, and cannot be changed by a replaced attempt."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_rows_are_visible_as_soon_as_they_are_written(tmp_path: Path, file_forma
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_the_next_attempt_learns_what_is_out_and_goes_on_after_it(tmp_path: Path, file_format: str) -> None:
+def test_the_next_attempt_reads_the_visible_rows_and_continues_after_them(tmp_path: Path, file_format: str) -> None:
     first, _ = claimed(tmp_path, 1, file_format=file_format)
     first.append(0, log(0, 1), [piece(0, 1), piece(1, 2)])
     second, shown = claimed(tmp_path, 2, file_format=file_format)
@@ -85,7 +85,7 @@ def test_the_next_attempt_learns_what_is_out_and_goes_on_after_it(tmp_path: Path
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_death_at_any_byte_leaves_whole_pieces_whose_determinants_are_known(tmp_path: Path, file_format: str) -> None:
+def test_a_death_at_any_byte_leaves_whole_pieces_with_their_determinants(tmp_path: Path, file_format: str) -> None:
     whole = tmp_path / "whole"
     first, _ = claimed(whole, 1, file_format=file_format)
     sizes = [(0, 0)]
@@ -110,7 +110,7 @@ def test_a_death_at_any_byte_leaves_whole_pieces_whose_determinants_are_known(tm
             shutil.rmtree(torn)
 
 
-def test_a_complete_checkpoint_drops_journals_and_keeps_rows(tmp_path: Path) -> None:
+def test_a_complete_checkpoint_deletes_journals_and_keeps_rows(tmp_path: Path) -> None:
     writer, _ = claimed(tmp_path, 1)
     writer.append(0, log(0), [piece(0, 1)])
     writer.append(1, log(1, epoch=1), [piece(1, 2)])
@@ -124,8 +124,8 @@ def test_a_complete_checkpoint_drops_journals_and_keeps_rows(tmp_path: Path) -> 
     assert claimed(tmp_path, 2, checkpoint=1)[1] == PublishedOutput(log(1, epoch=1), {1: 1_001})
 
 
-def test_logs_from_before_the_restart_point_are_not_told(tmp_path: Path) -> None:
-    """The process died after the manifest was written and before it heard of that."""
+def test_logs_from_before_the_restart_point_are_not_reported(tmp_path: Path) -> None:
+    """The process died after the manifest was written and before it was notified."""
     writer, _ = claimed(tmp_path, 1)
     writer.append(0, log(0), [piece(0, 1)])
     second, shown = claimed(tmp_path, 2, checkpoint=1)
@@ -134,7 +134,7 @@ def test_logs_from_before_the_restart_point_are_not_told(tmp_path: Path) -> None
     assert visible(tmp_path) == [1, 2]
 
 
-def test_what_a_replaced_attempt_writes_is_never_seen(tmp_path: Path) -> None:
+def test_rows_of_a_replaced_attempt_never_become_visible(tmp_path: Path) -> None:
     zombie, _ = claimed(tmp_path, 1)
     zombie.append(0, log(0), [piece(0, 1)])
     second, _ = claimed(tmp_path, 2)
@@ -149,7 +149,7 @@ def test_what_a_replaced_attempt_writes_is_never_seen(tmp_path: Path) -> None:
     assert claimed(tmp_path, 3)[1] == PublishedOutput(log(0, 1), {0: 1_000, 1: 1_001})
 
 
-def test_what_was_seen_just_before_the_output_was_taken_over_is_known(
+def test_rows_that_became_visible_just_before_a_claim_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The replaced attempt writes at the worst moment: its file is copied, and not yet replaced."""
@@ -168,7 +168,7 @@ def test_what_was_seen_just_before_the_output_was_taken_over_is_known(
     assert visible(tmp_path) == [1, 2]
 
 
-def test_an_attempt_that_comes_too_late_takes_nothing_over(tmp_path: Path) -> None:
+def test_an_attempt_that_claims_too_late_is_refused(tmp_path: Path) -> None:
     claimed(tmp_path, 1)[0].append(0, log(0), [piece(0, 1)])
     newest, _ = claimed(tmp_path, 3)
     with pytest.raises(SinkError, match=r"attempt 1\.2 of out\[0\] has been replaced"):
@@ -178,7 +178,7 @@ def test_an_attempt_that_comes_too_late_takes_nothing_over(tmp_path: Path) -> No
     assert claimed(tmp_path, 4)[1].checksums == {0: 1_000, 1: 1_001}
 
 
-def test_an_attempt_that_comes_too_late_leaves_the_journals_to_the_newer(tmp_path: Path) -> None:
+def test_an_attempt_that_claims_too_late_leaves_the_journals_to_the_newer_one(tmp_path: Path) -> None:
     claimed(tmp_path, 1)[0].append(0, log(0), [piece(0, 1)])
     (tmp_path / ".causal" / "out-0" / "1.10").mkdir()
     with pytest.raises(SinkError, match=r"1\.10: attempt 1\.2 of out\[0\] has been replaced"):
@@ -187,7 +187,7 @@ def test_an_attempt_that_comes_too_late_leaves_the_journals_to_the_newer(tmp_pat
 
 
 @pytest.mark.parametrize("step", ["_detach", "_cut", "_begin_anew"])
-def test_a_death_while_taking_over_is_healed_by_the_next(
+def test_a_death_during_a_claim_is_repaired_by_the_next_claim(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     first, _ = claimed(tmp_path, 1)
@@ -206,7 +206,7 @@ def test_a_death_while_taking_over_is_healed_by_the_next(
     assert visible(tmp_path) == [1, 2]
 
 
-def test_a_replaced_attempt_makes_no_file_while_it_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replaced_attempt_creates_no_file_during_the_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has made the file of a new epoch, and is about to give it its name."""
     zombie, _ = claimed(tmp_path, 1)
     link = os.link
@@ -232,7 +232,7 @@ def test_results_of_two_runs_are_never_mixed(tmp_path: Path) -> None:
     assert visible(tmp_path) == [1]
 
 
-def test_tasks_of_another_parallelism_cannot_repeat_what_is_out(tmp_path: Path) -> None:
+def test_tasks_of_another_parallelism_cannot_repeat_visible_rows(tmp_path: Path) -> None:
     writer, _ = claimed(tmp_path, 1)
     writer.append(1, log(0, epoch=1), [piece(0, 1)])
     with pytest.raises(
@@ -242,19 +242,19 @@ def test_tasks_of_another_parallelism_cannot_repeat_what_is_out(tmp_path: Path) 
     sink(tmp_path).claim(Attempt(1, 3), 2, "out=2", "line")
 
 
-def test_fewer_tasks_do_not_overlook_what_the_others_have_written(tmp_path: Path) -> None:
+def test_fewer_tasks_notice_the_rows_of_the_others(tmp_path: Path) -> None:
     writer, _ = claimed(tmp_path, 1, index=1, parallelism=2)
     writer.append(1, log(0, epoch=1), [piece(0, 1)])
     with pytest.raises(SinkError, match=r"out-1-1\.jsonl has rows since checkpoint 1"):
         claimed(tmp_path, 1, checkpoint=1)
 
 
-def test_a_damaged_journal_of_another_version_is_told(tmp_path: Path) -> None:
+def test_rows_that_differ_from_their_journal_are_written_again(tmp_path: Path) -> None:
     writer, _ = claimed(tmp_path, 1)
     writer.append(0, log(0), [piece(0, 1)])
     rows = tmp_path / "out-0-0.jsonl"
     rows.write_bytes(rows.read_bytes().replace(b"1", b"2", 1))
-    assert claimed(tmp_path, 2)[1].checksums == {}, "what is not what was written is written again"
+    assert claimed(tmp_path, 2)[1].checksums == {}, "rows that differ from the journal are written again"
 
 
 def journal_of(folder: Path) -> Path:
@@ -271,7 +271,7 @@ def two_pieces(folder: Path) -> tuple[Path, int]:
     return journal_of(folder), begins
 
 
-def test_rows_of_which_a_damaged_journal_does_not_speak_are_an_error(tmp_path: Path) -> None:
+def test_rows_without_an_entry_in_a_damaged_journal_are_an_error(tmp_path: Path) -> None:
     journal, second = two_pieces(tmp_path)
     good = journal.read_bytes()
     for place in [*range(0, len(good), 7), second, second + 3, second + 11, len(good) - 1]:
@@ -286,7 +286,7 @@ def test_rows_of_which_a_damaged_journal_does_not_speak_are_an_error(tmp_path: P
 
 
 def refused_with(folder: Path, message: str) -> None:
-    """The output stays as it is, for another try."""
+    """Runs on a copy, so that the output can be tried again."""
     with tempfile.TemporaryDirectory() as copy:
         shutil.copytree(folder, Path(copy) / "out")
         with pytest.raises(SinkError, match=message):
@@ -296,7 +296,7 @@ def refused_with(folder: Path, message: str) -> None:
 
 @pytest.mark.timeout(20, method="thread")
 @pytest.mark.parametrize("kind", ["journal", "rows"])
-def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_path_that_is_no_regular_file_is_refused(tmp_path: Path, kind: str) -> None:
     folder, copy = tmp_path / "out", tmp_path / "copy"
     journal, _ = two_pieces(folder)
     path = journal if kind == "journal" else folder / "out-0-0.jsonl"
@@ -318,7 +318,7 @@ def _copied(source: str, target: str) -> None:
         shutil.copy2(source, target, follow_symlinks=False)
 
 
-def test_only_the_owner_reads_journals_and_everybody_may_read_rows(tmp_path: Path) -> None:
+def test_journals_are_readable_by_their_owner_only_and_rows_by_all(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         two_pieces(tmp_path)
@@ -335,7 +335,7 @@ def test_a_committable_that_is_no_checkpoint_is_refused(tmp_path: Path, committa
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_results_are_read_while_a_row_is_being_written(tmp_path: Path, file_format: str) -> None:
+def test_results_can_be_read_while_a_row_is_being_written(tmp_path: Path, file_format: str) -> None:
     writer, _ = claimed(tmp_path, 1, file_format=file_format)
     writer.append(0, log(0), [piece(0, 1, 2)])
     whole = (tmp_path / f"out-0-0.{file_format}").read_bytes()
@@ -346,14 +346,14 @@ def test_results_are_read_while_a_row_is_being_written(tmp_path: Path, file_form
         assert visible(tmp_path) == [1, 2]
 
 
-def test_a_format_that_does_not_grow_is_refused() -> None:
+def test_a_format_whose_files_cannot_grow_is_refused() -> None:
     with pytest.raises(GraphError, match="whose files can be read while they grow, jsonl or csv; parquet needs"):
         FileSink("out", "parquet", delivery="causal")
     with pytest.raises(GraphError, match="unknown delivery 'twice'; choose one of transactional, causal"):
         FileSink("out", delivery=cast("Any", "twice"))
 
 
-def test_the_rows_of_a_piece_are_as_the_schema_says(tmp_path: Path) -> None:
+def test_the_rows_of_a_piece_have_the_format_of_the_schema(tmp_path: Path) -> None:
     writer, _ = claimed(tmp_path, 1, file_format="csv")
     writer.append(0, log(0), [piece(0, 1)])
     assert (tmp_path / "out-0-0.csv").read_text() == '"auction","price","note"\n1,1.00,"""a\n1"\n'

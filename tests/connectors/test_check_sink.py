@@ -61,7 +61,7 @@ def test_memory_keeps_the_contract(sink: MemorySink) -> None:
 
 @dataclass
 class Database:
-    """What a server would hold."""
+    """The content of a server."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     marks: dict[str, int] = field(default_factory=dict)
@@ -200,7 +200,7 @@ def test_a_sink_of_ones_own_keeps_the_contract() -> None:
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_a_committer_that_breaks_a_rule_is_named_with_the_remedy(committer: type[RowCommitter], rule: str) -> None:
+def test_a_committer_that_breaks_a_rule_is_reported_with_the_remedy(committer: type[RowCommitter], rule: str) -> None:
     class Bad(Committed):
         pass
 
@@ -252,7 +252,7 @@ class VisibleWhenPrepared(Staging):
 
 
 class ForgettingAtRestart(Staging):
-    """Commits what it has in memory, whatever the checkpoint names."""
+    """Commits the rows in memory, whatever the checkpoint names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -302,7 +302,7 @@ class SnapshotWithAnObject(Staging):
 
 
 class KeepingWhatIsNotPrepared(Staging):
-    """Goes back with what it has."""
+    """Keeps its rows when it goes back."""
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         pass
@@ -327,7 +327,7 @@ class StagingSink(SinkDefinition):
         return self.writer()
 
 
-def test_a_sink_that_is_written_against_the_whole_contract_passes() -> None:
+def test_a_sink_written_against_the_whole_contract_passes() -> None:
     check_sink(StagingSink(), visible)
 
 
@@ -347,7 +347,7 @@ def test_a_sink_that_is_written_against_the_whole_contract_passes() -> None:
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_a_sink_that_breaks_a_rule_is_named_with_the_remedy(writer: type[Sink], rule: str) -> None:
+def test_a_sink_that_breaks_a_rule_is_reported_with_the_remedy(writer: type[Sink], rule: str) -> None:
     class Bad(StagingSink):
         pass
 
@@ -388,7 +388,7 @@ class Buffering(KeyedWriter):
 
 
 class Flushing(Buffering):
-    """Writes what it has when it is told to."""
+    """Writes its rows at a flush."""
 
     def flush(self) -> None:
         for rows in self.buffer:
@@ -409,7 +409,7 @@ class NotDeleting(KeyedWriter):
 
 
 class NumberingRows(KeyedWriter):
-    """The key is a number that the next attempt counts again from what is there."""
+    """The key is a number that the next attempt continues from the number of rows."""
 
     def one(self, change: str | None, row: dict[str, Any]) -> None:
         DATABASE.table[len(DATABASE.table)] = row
@@ -443,7 +443,7 @@ def test_an_idempotent_sink_of_ones_own_keeps_the_contract(sink: KeyedSink) -> N
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_a_writer_that_breaks_a_rule_is_named_with_the_remedy(writer: type[RowWriter], rule: str) -> None:
+def test_a_writer_that_breaks_a_rule_is_reported_with_the_remedy(writer: type[RowWriter], rule: str) -> None:
     class Bad(KeyedSink):
         pass
 
@@ -452,7 +452,7 @@ def test_a_writer_that_breaks_a_rule_is_named_with_the_remedy(writer: type[RowWr
         check_sink(Bad(), visible, later=later)
 
 
-def test_a_table_whose_late_commits_bring_old_rows_back_is_named() -> None:
+def test_a_table_whose_late_commits_restore_old_rows_is_reported() -> None:
     class Bad(Committed):
         upserts = True
         committer = LatestWins
@@ -461,14 +461,14 @@ def test_a_table_whose_late_commits_bring_old_rows_back_is_named() -> None:
         check_sink(Bad(), visible, later=later)
 
 
-def test_what_cannot_be_checked_is_refused() -> None:
+def test_sinks_without_a_contract_are_refused() -> None:
     with pytest.raises(GraphError, match=r"BlackholeSink has delivery None: check_sink checks sinks that are"):
         check_sink(BlackholeSink(), visible)
     with pytest.raises(GraphError, match="Committed does not upsert: leave later= away, or set upserts = True"):
         check_sink(Committed(), visible, later=later)
 
 
-def test_what_read_raises_is_named() -> None:
+def test_an_exception_of_read_is_reported() -> None:
     def unreadable() -> list[Any]:
         return json.loads("no JSON")  # type: ignore[no-any-return]
 

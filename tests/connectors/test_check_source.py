@@ -84,7 +84,7 @@ def test_a_source_of_ones_own_keeps_the_contract() -> None:
     check_source(Ticks(), TICKS)
 
 
-def test_rows_that_are_missing_and_rows_that_are_too_many_are_named() -> None:
+def test_missing_rows_and_superfluous_rows_are_reported() -> None:
     with pytest.raises(AssertionError, match=r"every row is read once': 1 rows are missing, such as \{'number': 5000"):
         check_source(Ticks(), [*TICKS, Tick(5_000, "")])
     with pytest.raises(AssertionError, match=r"1 rows are too many, such as \{'number': 0,"):
@@ -112,7 +112,7 @@ class SkippingAfterASeek(TickReader):
 
 
 class NotGoingBack(TickReader):
-    """Reads on from where it is, wherever it is told to."""
+    """Continues at its own position, whatever position is asked for."""
 
     at: int | None = None
 
@@ -140,7 +140,7 @@ class CutDependent(TickReader):
         (CutDependent, "positions do not depend on how many rows are asked for"),
     ],
 )
-def test_a_reader_that_breaks_a_rule_is_named_with_the_remedy(reader: type[TickReader], rule: str) -> None:
+def test_a_reader_that_breaks_a_rule_is_reported_with_the_remedy(reader: type[TickReader], rule: str) -> None:
     class Bad(Ticks):
         pass
 
@@ -194,7 +194,7 @@ class RawSource(SourceDefinition[Tick]):
         return RawTicks(columns[0])
 
 
-def test_a_source_that_is_written_against_the_whole_contract_passes() -> None:
+def test_a_source_written_against_the_whole_contract_passes() -> None:
     check_source(RawSource(), TICKS)
 
 
@@ -299,7 +299,7 @@ class RaisingOnSeek(RawTicks):
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_a_source_that_breaks_a_rule_is_named_with_the_remedy(reader: type[RawTicks], rule: str) -> None:
+def test_a_source_that_breaks_a_rule_is_reported_with_the_remedy(reader: type[RawTicks], rule: str) -> None:
     class Bad(RawSource):
         def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
             return reader(columns[0])
@@ -308,7 +308,7 @@ def test_a_source_that_breaks_a_rule_is_named_with_the_remedy(reader: type[RawTi
         check_source(Bad())
 
 
-def test_a_definition_that_holds_a_connection_is_named() -> None:
+def test_a_definition_that_holds_a_connection_is_reported() -> None:
     class Held(Ticks):
         def __init__(self) -> None:
             super().__init__()
@@ -320,7 +320,7 @@ def test_a_definition_that_holds_a_connection_is_named() -> None:
         check_source(Held())
 
 
-def test_a_source_that_logs_its_rows_need_not_give_them_again() -> None:
+def test_a_source_that_logs_its_rows_need_not_reread_them() -> None:
     class Live(RawTicks):
         logs_rows = True
 

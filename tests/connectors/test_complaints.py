@@ -1,4 +1,4 @@
-"""Why a record is malformed: the reason names the field, its value and what the column wants."""
+"""Why a record is malformed: the reason names the field, its value and the type of the column."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_the_field_of_an_object_is_named(other: dict[str, Any], reason: str) -> 
         (json.dumps(GOOD).encode().replace(b'"n"', b'"\xff"'), "field 'name' is no UTF-8 text"),
     ],
 )
-def test_what_is_no_object_is_told(line: bytes, reason: str) -> None:
+def test_a_line_that_is_no_object_is_described(line: bytes, reason: str) -> None:
     assert reason_of_json(line.replace(b'"id": 2}', json.dumps(GOOD).encode()[1:])).startswith(reason)
 
 
@@ -122,15 +122,15 @@ def test_what_is_no_object_is_told(line: bytes, reason: str) -> None:
         ('1,2.5,"n,true,2026-01-31T09:30:00Z', "a quote is not closed"),
     ],
 )
-def test_the_field_of_a_record_of_csv_is_named(record: str, reason: str) -> None:
+def test_the_field_of_a_csv_record_is_named(record: str, reason: str) -> None:
     assert reason_of_csv(record.encode("latin-1"), Line).startswith(reason)
 
 
 @pytest.mark.parametrize("frames", [0, 500])
 @pytest.mark.parametrize("depth", [1, 30, 940, 970, 1_000, 100_000])
-def test_a_field_is_named_however_deep_its_value_is_nested(depth: int, frames: int) -> None:
+def test_a_field_is_named_at_any_depth_of_nesting_of_its_value(depth: int, frames: int) -> None:
     if frames:
-        test_a_field_is_named_however_deep_its_value_is_nested(depth, frames - 1)
+        test_a_field_is_named_at_any_depth_of_nesting_of_its_value(depth, frames - 1)
         return
     for opening, closing in ((b"[", b"]"), (b'{"a":', b"}")):
         line = b'{"id": %b1%b}' % (opening * depth, closing * depth)
@@ -164,7 +164,7 @@ class Sale(Record):
         (" 1 x", "not a number"),
     ],
 )
-def test_what_an_amount_of_money_may_not_be_is_named(price: str, reason: str) -> None:
+def test_the_reason_why_an_amount_of_money_is_malformed_is_named(price: str, reason: str) -> None:
     schema = Sale.schema()
     for line in (f'{{"price": "{price}"}}\n', f'{{"price": {price}}}\n'):
         if line[10] == '"' or price[0] in "1":
@@ -189,11 +189,11 @@ def test_what_an_amount_of_money_may_not_be_is_named(price: str, reason: str) ->
         ('x,"2,true', "a quote is not closed"),
     ],
 )
-def test_the_reason_is_about_what_is_written(record: str, reason: str) -> None:
+def test_the_reason_quotes_the_value_as_it_is_written(record: str, reason: str) -> None:
     assert reason_of_csv(record.encode(), Sale) == reason
 
 
-def test_a_byte_order_mark_before_the_first_object_is_no_fault(tmp_path: Path) -> None:
+def test_a_byte_order_mark_before_the_first_object_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_bytes(b'\xef\xbb\xbf{"floor": 1}\n{"floor": 2}\n')
     (read,) = everything(opened(FileSource(str(tmp_path / "in.jsonl"), Place, on_error="skip")))
     assert rows([read]) == [{"floor": 1}, {"floor": 2}]
@@ -201,29 +201,29 @@ def test_a_byte_order_mark_before_the_first_object_is_no_fault(tmp_path: Path) -
         JsonLines(Place.schema()).parse_alone(b'\xef\xbb\xbf{"floor": "x"}')
 
 
-def test_a_line_of_other_bytes_is_no_text() -> None:
+def test_a_line_of_invalid_bytes_is_no_text() -> None:
     with pytest.raises(ValueError, match=r"^it is no UTF-8 text$"):
         TextLines(pa.schema([("line", pa.string())])).parse_alone(b"\xff\n")
 
 
-def test_of_several_records_nothing_is_said() -> None:
+def test_several_records_at_once_have_no_reason() -> None:
     assert of_json(b'{"id": "x"}\n{"id": "y"}\n', Order.schema()) is None
     assert of_csv(b"x,2.5\ny,2.5\n", Line.schema(), Line.schema().names) is None
 
 
 @pytest.mark.parametrize("other", [{}, {"place": None}, {"tags": None}, {"place": {"floor": 1}}, {"tags": ["a"]}])
-def test_what_may_be_null_at_some_depth_may_be_absent(other: dict[str, Any]) -> None:
+def test_nested_fields_that_may_be_null_may_be_absent(other: dict[str, Any]) -> None:
     found = JsonLines(Order.schema()).parse(json.dumps(GOOD | other).encode()).to_pylist()[0]
     assert (found["tags"], found["place"]) == (other.get("tags"), other.get("place"))
     assert JsonValues(Order.schema()).parse([json.dumps(GOOD | other).encode()]).schema == Order.schema()
 
 
-def test_a_good_record_has_no_complaint() -> None:
+def test_a_valid_record_has_no_reason() -> None:
     assert of_json(json.dumps(GOOD).encode(), Order.schema()) is None
     assert of_csv(b"1,2.5,n,true,2026-01-31T09:30:00Z\n", Line.schema(), Line.schema().names) is None
 
 
-def test_the_error_of_a_file_and_of_a_message_have_the_reason(tmp_path: Path) -> None:
+def test_errors_of_files_and_of_messages_contain_the_reason(tmp_path: Path) -> None:
     lines = [json.dumps(GOOD), json.dumps(GOOD | {"id": "x"}), json.dumps(GOOD)]
     (tmp_path / "orders.jsonl").write_text("\n".join(lines) + "\n")
     wanted = "field 'id' is 'x', not a whole number"

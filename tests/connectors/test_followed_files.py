@@ -1,4 +1,4 @@
-"""Files that grow and files that are added: each line is read once, whatever fails, and bad input is named."""
+"""Files that grow and files that are added: each line is read once under any failures, and bad input is named."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def test_a_line_is_read_once_it_has_its_end(tmp_path: Path) -> None:
+def test_a_line_is_read_after_its_end_was_written(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     reading = Reading(followed(file))
     assert reading.new() == [], "the file may come later"
@@ -97,7 +97,7 @@ def test_a_csv_file_may_begin_with_half_a_header(tmp_path: Path) -> None:
     assert reading.new() == [10, 20]
 
 
-def test_files_that_are_added_are_read_unless_they_are_hidden(tmp_path: Path) -> None:
+def test_added_files_are_read_unless_they_are_hidden(tmp_path: Path) -> None:
     reading = Reading(followed(tmp_path))
     for number, name in enumerate(("b", "_half", ".hidden", "a")):
         append(tmp_path / name, lines(number))
@@ -109,7 +109,7 @@ def test_files_that_are_added_are_read_unless_they_are_hidden(tmp_path: Path) ->
     assert sorted(reading.new()) == [4, 5]
 
 
-def test_tasks_share_files_without_knowing_of_each_other(tmp_path: Path) -> None:
+def test_tasks_divide_files_without_communicating(tmp_path: Path) -> None:
     for number in range(20):
         append(tmp_path / f"{number}.jsonl", lines(number))
     shares = [Reading(followed(tmp_path, index, 3)).new() for index in range(3)]
@@ -117,7 +117,7 @@ def test_tasks_share_files_without_knowing_of_each_other(tmp_path: Path) -> None
     assert all(shares)
 
 
-def test_what_was_read_is_read_again_after_files_have_grown_and_been_added(tmp_path: Path) -> None:
+def test_rows_are_read_again_after_files_have_grown_and_been_added(tmp_path: Path) -> None:
     reading = Reading(followed(tmp_path))
     append(tmp_path / "a", lines(1, 2))
     reading.new()
@@ -136,7 +136,7 @@ def test_what_was_read_is_read_again_after_files_have_grown_and_been_added(tmp_p
     assert sorted(going_on.new()) == [5, 6]
 
 
-def test_a_file_that_was_removed_is_at_its_end(tmp_path: Path) -> None:
+def test_a_removed_file_has_ended(tmp_path: Path) -> None:
     reading = Reading(followed(tmp_path))
     append(tmp_path / "a", lines(1))
     append(tmp_path / "b", lines(2))
@@ -152,7 +152,7 @@ def test_a_file_that_was_removed_is_at_its_end(tmp_path: Path) -> None:
         followed(tmp_path).reread(last.partition, 0, 1)
 
 
-def test_a_file_that_is_there_again_after_it_was_removed_is_refused_by_every_attempt(tmp_path: Path) -> None:
+def test_a_file_that_is_created_again_after_its_removal_is_refused_by_every_attempt(tmp_path: Path) -> None:
     file = tmp_path / "current"
     append(file, lines(1, 2))
     reading = Reading(followed(tmp_path))
@@ -161,7 +161,7 @@ def test_a_file_that_is_there_again_after_it_was_removed_is_refused_by_every_att
     assert reading.new() == []
     restored = followed(tmp_path)
     restored.seek(reading.positions)
-    assert Reading(restored, reading.positions).new() == [], "it says again that the file has ended"
+    assert Reading(restored, reading.positions).new() == [], "it reports again that the file has ended"
     replayed = followed(tmp_path)
     replayed.seek({})
     append(file, lines(3, 4, 5))
@@ -198,7 +198,7 @@ def test_a_first_line_may_be_long(tmp_path: Path, length: int) -> None:
     assert Reading(followed(file)).new() == [1, 2]
 
 
-def test_what_cannot_be_followed_is_said(tmp_path: Path) -> None:
+def test_a_source_that_cannot_be_followed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="with follow=True choose text, jsonl or csv"):
         FileSource(str(tmp_path), Line, "parquet", follow=True)
     with pytest.raises(SourceError, match="nowhere: no such folder"):
@@ -223,7 +223,7 @@ def writing(folder: Path, count: int) -> Iterator[None]:
     thread.join()
 
 
-def test_a_job_follows_files_though_its_task_is_killed(tmp_path: Path) -> None:
+def test_a_job_follows_files_although_its_tasks_are_killed(tmp_path: Path) -> None:
     count, out = 1_000, tmp_path / "out"
     (tmp_path / "in").mkdir()
     job = Job("followed", checkpoint_interval="200ms")

@@ -1,4 +1,4 @@
-"""What a checkpoint names is input: sinks follow it to their own staged rows only, and look whether these are whole."""
+"""Names in a checkpoint are input: sinks follow them to their own staged rows only, and check that these are intact."""
 
 from __future__ import annotations
 
@@ -70,9 +70,7 @@ def a_folder(path: Path) -> None:
 
 @everywhere
 @pytest.mark.parametrize("damage", [flip, cut, a_fifo, a_link, a_folder])
-def test_rows_that_are_not_as_they_were_staged_never_become_visible(
-    tmp_path: Path, kind: str, damage: Callable[[Path], None]
-) -> None:
+def test_altered_staged_rows_never_become_visible(tmp_path: Path, kind: str, damage: Callable[[Path], None]) -> None:
     committable, state, (staged, *_) = left(kind, tmp_path)
     damage(staged)
     with pytest.raises(SinkError, match=f"{staged} is not what was staged there: restore it from a copy"):
@@ -80,7 +78,7 @@ def test_rows_that_are_not_as_they_were_staged_never_become_visible(
 
 
 @everywhere
-def test_rows_that_are_as_they_were_staged_become_visible(tmp_path: Path, kind: str) -> None:
+def test_intact_staged_rows_become_visible(tmp_path: Path, kind: str) -> None:
     committable, state, _ = left(kind, tmp_path)
     resumed(kind, tmp_path, committable, state)
     assert [int(row["auction"]) for row in read_results(str(tmp_path))] == ([2, 1] if kind == "partitioned" else [1, 2])
@@ -92,7 +90,7 @@ OUTSIDE = ["../secret", "/etc/passwd", "..", ".", "", "out-0/../../secret", "sec
 @everywhere
 @pytest.mark.parametrize("name", OUTSIDE)
 @pytest.mark.parametrize("field", ["staged", "final"])
-def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, kind: str, name: str, field: str) -> None:
+def test_names_that_lead_out_of_the_folder_are_refused(tmp_path: Path, kind: str, name: str, field: str) -> None:
     folder = tmp_path / "out"
     committable, state, _ = left(kind, folder)
     (tmp_path / "secret").mkdir()
@@ -109,7 +107,7 @@ def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, kind: str, name: 
 
 
 @pytest.mark.parametrize("place", ["..", "note=1/..", "note=1/../../x=1", "/note=1", "note", "", "a=1/b=2"])
-def test_places_that_lead_elsewhere_are_refused(tmp_path: Path, place: str) -> None:
+def test_staged_places_that_lead_out_of_the_folder_are_refused(tmp_path: Path, place: str) -> None:
     committable, state, _ = left("partitioned", tmp_path)
     piece = msgspec.msgpack.decode(committable, type=StagedPiece)
     led = msgspec.structs.replace(piece, files=(StagedFile(place, 1, 1),))
@@ -118,7 +116,7 @@ def test_places_that_lead_elsewhere_are_refused(tmp_path: Path, place: str) -> N
 
 
 @pytest.mark.parametrize("kind", ["files", "csv", "parquet", "partitioned"])
-def test_rows_of_a_later_checkpoint_than_the_one_resumed_from_are_an_error(tmp_path: Path, kind: str) -> None:
+def test_rows_of_a_later_checkpoint_than_the_restart_point_are_an_error(tmp_path: Path, kind: str) -> None:
     """The manifest of the later one is gone: its rows would come again, maybe in other files."""
     folder, copy = tmp_path / "out", tmp_path / "copy"
     sink = start(SINKS[kind](folder))

@@ -1,4 +1,4 @@
-"""Objects decoded by msgspec are what Arrow's reader makes of them."""
+"""Objects decoded by msgspec equal those of Arrow's reader."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROWS = st.fixed_dictionaries(
 
 
 @given(st.lists(ROWS))
-def test_rows_are_those_of_arrows_reader(rows: list[dict[str, Any]]) -> None:
+def test_rows_are_those_of_the_arrow_reader(rows: list[dict[str, Any]]) -> None:
     values = [json.dumps(row).encode() for row in rows]
     made = JsonValues(Plain.schema()).parse(values)
     assert made.equals(JsonLines(Plain.schema()).parse(b"\n".join(values)))
@@ -56,7 +56,7 @@ ODD = [
 
 @pytest.mark.parametrize("before", [[], [b'{"number": 1}']], ids=["first", "behind-an-object"])
 @pytest.mark.parametrize("null", [b"null", b" null", b"\nnull ", b"\tnull\r"])
-def test_null_is_no_object_and_ends_no_process(before: list[bytes], null: bytes) -> None:
+def test_null_is_no_object_and_does_not_end_the_process(before: list[bytes], null: bytes) -> None:
     schema = pa.schema([pa.field("number", pa.int64())])
     with pytest.raises(ValueError, match="null is no JSON object"):
         JsonValues(schema).parse([*before, null])
@@ -87,13 +87,13 @@ for mark in (b"\\xef\\xbb\\xbf", b"\\xef", b"\\xbb", b"\\xbf", b"\\xef\\xbf", b"
 """
 
 
-def test_null_behind_a_byte_order_mark_or_a_part_of_it_ends_no_process() -> None:
+def test_null_after_a_byte_order_mark_or_a_part_of_it_does_not_end_the_process() -> None:
     made = subprocess.run([sys.executable, "-c", NULLS_BEHIND_MARKS], capture_output=True, text=True, check=False)
     assert (made.returncode, made.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("value", [b'{"number": ' + b"[" * 100_000, b'{"number":' * 100_000, b"[" * 100_000])
-def test_a_deep_value_that_does_not_end_is_malformed(value: bytes) -> None:
+def test_an_unfinished_deep_value_is_malformed(value: bytes) -> None:
     schema = pa.schema([pa.field("number", pa.int64())])
     with pytest.raises(ValueError, match="JSON"):
         JsonValues(schema).parse([value])
@@ -104,7 +104,9 @@ def test_a_deep_value_that_does_not_end_is_malformed(value: bytes) -> None:
 @pytest.mark.parametrize("nullable", [False, True])
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.string(), pa.bool_()], ids=str)
 @pytest.mark.parametrize("value", ODD)
-def test_what_one_refuses_the_other_decides(value: bytes, kind: pa.DataType, nullable: bool) -> None:
+def test_values_that_msgspec_refuses_have_the_outcome_of_the_arrow_reader(
+    value: bytes, kind: pa.DataType, nullable: bool
+) -> None:
     schema = pa.schema([pa.field("field", kind, nullable)])
     content = b'{"field": %b}' % value
     assert outcome(JsonValues(schema), [content]) == outcome(JsonLines(schema), content)
@@ -118,7 +120,7 @@ def outcome(reader: JsonValues | JsonLines, content: Any) -> Any:
     return "refused" if rows.num_rows != 1 else repr(rows.to_pylist())
 
 
-def test_columns_of_other_kinds_and_line_breaks() -> None:
+def test_other_columns_and_values_with_line_breaks_are_read() -> None:
     values = [b'{"number": 1,\n "words": ["a"]}', b'\xef\xbb\xbf{"number": 2, "words": []}']
     with pytest.raises(ValueError, match=r"invalid character|JSON"):
         JsonValues(Other.schema()).parse(values)

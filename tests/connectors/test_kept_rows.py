@@ -31,7 +31,7 @@ def begun(index: int, parallelism: int, parts: Sequence[StoredCheckpoint] = ()) 
 
 
 def go_on(attempt: SinkAttempt, checkpoints: range) -> list[str]:
-    """What the last snapshot keeps."""
+    """The tables that the last snapshot keeps."""
     kept: list[str] = []
     for checkpoint in checkpoints:
         attempt.write(pa.record_batch({"n": [checkpoint]}, schema=SCHEMA))
@@ -42,8 +42,8 @@ def go_on(attempt: SinkAttempt, checkpoints: range) -> list[str]:
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2), (1, 2), (2, 1)])
-def test_tasks_of_another_number_keep_nothing_of_former_ones(before: int, after: int) -> None:
-    """All have their snapshots; the first of them commits what is named there."""
+def test_after_a_change_of_parallelism_tasks_keep_no_rows_of_former_ones(before: int, after: int) -> None:
+    """All have their snapshots; the first of them commits the committables."""
     former = [begun(index, before) for index in range(before)]
     for task in former:
         task.write(pa.record_batch({"n": [1]}, schema=SCHEMA))
@@ -53,7 +53,7 @@ def test_tasks_of_another_number_keep_nothing_of_former_ones(before: int, after:
         assert go_on(begun(index, after, parts), range(2, 6)) == [f"{index}.5"]
 
 
-def test_rows_whose_commit_was_under_way_at_the_next_snapshot_are_not_kept_after_a_restart_from_it() -> None:
+def test_rows_whose_commit_was_under_way_at_a_snapshot_are_dropped_after_a_restart_from_it() -> None:
     task = begun(0, 1)
     task.write(pa.record_batch({"n": [1]}, schema=SCHEMA))
     first = task.prepare(1)

@@ -81,7 +81,7 @@ def counted(reads: list[Read]) -> dict[str, int]:
 @pytest.mark.parametrize("format", ["jsonl", "csv"])
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
 @given(data=st.data())
-def test_exactly_the_malformed_lines_are_caught_however_the_file_is_cut(
+def test_exactly_the_malformed_lines_are_caught_in_blocks_of_any_size(
     format: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     drawn = data.draw(st.lists(st.one_of(st.integers(0, 99), st.sampled_from(BAD[format])), max_size=40))
@@ -105,7 +105,7 @@ def test_exactly_the_malformed_lines_are_caught_however_the_file_is_cut(
     assert counted(reads) == ({"dead_letters": len(bad)} if bad else {})
 
 
-def test_a_quote_too_many_harms_its_own_line_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_superfluous_quote_damages_only_its_own_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records of several lines are still records."""
     lines = [
         '1,"two\nlines"',
@@ -127,7 +127,7 @@ def test_a_quote_too_many_harms_its_own_line_only(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("line", ['{},monitor 5" wide\n', '{},"open\n', 'x{},"two\nlines"\n'])
-def test_records_with_quotes_are_looked_at_a_few_times_only(
+def test_records_with_quotes_are_parsed_a_few_times_only(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not once for each broken record before them."""
@@ -152,7 +152,7 @@ def test_records_with_quotes_are_looked_at_a_few_times_only(
     assert sum(lengths) < 20 * path.stat().st_size
 
 
-def test_a_record_that_never_ends_ends_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_without_an_end_ends_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "in.csv"
     path.write_text(content("csv", ["1,a", '2,"open', *(f"{number},n" for number in range(3, 200))]))
     monkeypatch.setattr(line_reader, "BLOCK_BYTES", 64)
@@ -180,7 +180,7 @@ class LoneText(Record):
         (LoneText, b"name\n \na\n\n  \n", [" ", "a", "  "]),
     ],
 )
-def test_empty_lines_are_rows_of_a_lone_column_that_may_be_null(
+def test_empty_lines_are_rows_if_the_only_column_may_be_null(
     record: type[Record], lines: bytes, values: list[Any], read_rows: int | None, on_error: Any, tmp_path: Path
 ) -> None:
     """Else there is nothing that a null would be."""
@@ -190,7 +190,7 @@ def test_empty_lines_are_rows_of_a_lone_column_that_may_be_null(
     assert [value for row in rows(reads) for value in row.values()] == values
 
 
-def test_a_line_of_spaces_is_text_beside_any_other(tmp_path: Path) -> None:
+def test_a_line_of_spaces_is_text_also_beside_malformed_lines(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_bytes(b"name\n \n\xff\n")
     assert rows(everything(opened(FileSource(str(path), LoneText, on_error="skip")))) == [{"name": " "}]
@@ -205,7 +205,7 @@ def test_text_that_is_not_utf_8_is_malformed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["jsonl", "csv"])
-def test_a_record_is_malformed_whether_its_bad_column_is_read_or_not(format: str, tmp_path: Path) -> None:
+def test_a_record_is_malformed_even_if_its_bad_column_is_not_read(format: str, tmp_path: Path) -> None:
     path = tmp_path / f"in.{format}"
     bad = '{"id": "x", "name": "b"}' if format == "jsonl" else "x,b"
     path.write_text(content(format, [good(format, 1), bad, good(format, 3)]))
@@ -213,7 +213,7 @@ def test_a_record_is_malformed_whether_its_bad_column_is_read_or_not(format: str
     assert rows(everything(opened(source, ("name",)))) == [{"name": "n1"}, {"name": "n3"}]
 
 
-def test_good_records_are_parsed_together_and_few_bad_ones_cost_little(
+def test_valid_records_are_parsed_together_and_few_malformed_ones_cost_little(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
@@ -259,7 +259,7 @@ def test_growing_files_are_read_past_malformed_lines(tmp_path: Path) -> None:
     assert [(row["line"], row["value"]) for row in rows([more], 1)] == [(4, b"worse")]
 
 
-def test_the_error_says_how_to_go_on(tmp_path: Path) -> None:
+def test_the_error_names_the_ways_to_continue(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text(content("jsonl", [good("jsonl", 1), "bad"]))
     with pytest.raises(SourceError, match=r"in\.jsonl, line 2 .*: malformed record: .*on_error='skip', .*\.catch\(\)"):
@@ -303,11 +303,11 @@ def test_a_type_that_a_format_lacks_is_refused_when_the_source_is_defined(
     ],
     ids=str,
 )
-def test_a_type_that_a_format_has_is_taken(format: str, kind: pa.DataType) -> None:
+def test_a_type_that_a_format_has_is_accepted(format: str, kind: pa.DataType) -> None:
     FileSource(f"in.{format}", pa.schema([pa.field("usual", kind, False)]))
 
 
-def test_what_cannot_be_is_said() -> None:
+def test_impossible_settings_for_malformed_records_are_refused() -> None:
     with pytest.raises(GraphError, match="unknown on_error='ignore': choose one of fail, skip, dead-letter"):
         FileSource("in.jsonl", Item, on_error="ignore")  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="a Parquet file has no malformed records"):
@@ -316,7 +316,7 @@ def test_what_cannot_be_is_said() -> None:
         FileSource("in.parquet", Item).catch()
 
 
-def test_a_job_has_each_row_and_each_dead_letter_once_though_its_task_is_killed(tmp_path: Path) -> None:
+def test_a_job_has_each_row_and_each_dead_letter_once_although_its_tasks_are_killed(tmp_path: Path) -> None:
     lines = ["bad" if number % 7 == 3 else good("jsonl", number) for number in range(40_000)]
     path = tmp_path / "in.jsonl"
     path.write_text(content("jsonl", lines))
@@ -333,7 +333,7 @@ def test_a_job_has_each_row_and_each_dead_letter_once_though_its_task_is_killed(
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_in_every_schedule_the_same_records_are_caught(
+def test_the_same_records_are_caught_in_every_schedule(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(line_reader, "BLOCK_BYTES", 256)
@@ -361,7 +361,7 @@ def _sorted(sink: MemorySink, column: str) -> list[dict[str, Any]]:
     return table.sort_by(column).to_pylist()
 
 
-def test_a_job_counts_what_it_skips_and_may_take_no_dead_letters(tmp_path: Path) -> None:
+def test_a_job_counts_skipped_records_and_may_leave_dead_letters_unused(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text(content("csv", ["1,a", "x,b", "3,c"]))
 

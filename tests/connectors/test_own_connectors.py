@@ -1,4 +1,4 @@
-"""Sources and sinks of one's own, in whole jobs with failures, and what they get wrong."""
+"""Sources and sinks of one's own, in whole jobs with failures, and their errors."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ def copied(source: PartitionedSource[Any]) -> Job:
 
 
 @pytest.mark.parametrize("parallelism", [1, 2])
-def test_each_row_comes_once_whatever_fails(parallelism: int) -> None:
+def test_each_row_comes_once_under_any_failures(parallelism: int) -> None:
     out = testing.run(copied(Numbers("a", "b", "c")), {}, kills=2, seeds=8, parallelism=parallelism)["out"]
     rows = sorted((row.partition, row.number) for row in out)
     assert rows == [(name, number) for name in "abc" for number in range(30) if number != 3]
 
 
-def test_what_was_read_in_large_pieces_is_read_again_in_the_same_however_much_is_asked_for() -> None:
+def test_reads_are_repeated_with_the_same_rows_under_any_limit() -> None:
     source = opened(Numbers("a", count=100))
     pieces = []
     for limit in (7, 1, 5, 2, 7, 7, 3):
@@ -112,7 +112,7 @@ def test_what_was_read_in_large_pieces_is_read_again_in_the_same_however_much_is
         assert numbers_of(again.poll(0))[0] == 32
 
 
-def test_a_source_without_rows_for_now_waits_and_takes_the_partitions_in_turn() -> None:
+def test_a_source_without_rows_waits_and_reads_its_partitions_in_turn() -> None:
     definition = Growing()
     source = opened(definition)
     assert [numbers_of(source.poll(0)) for _ in range(2)] == [[0, 1, 2]] * 2
@@ -122,7 +122,7 @@ def test_a_source_without_rows_for_now_waits_and_takes_the_partitions_in_turn() 
     assert source.poll(200_000) == Wait(200_000 + definition.poll_every_us)
 
 
-def test_an_ended_source_says_so() -> None:
+def test_an_ended_source_reports_its_end() -> None:
     source = opened(Numbers("a", count=1))
     first, last, end = (source.poll(0) for _ in range(3))
     assert isinstance(first, Read)
@@ -148,7 +148,7 @@ class Growing(Numbers):
 
 
 class Broken(Numbers):
-    """Gives what it is told to give."""
+    """Returns the given value."""
 
     def __init__(self, given: Any, names: Sequence[str] = ("a",)) -> None:
         super().__init__(*names)
@@ -192,7 +192,7 @@ def test_a_reader_that_breaks_its_contract_is_named(given: Any, message: str) ->
         opened(Broken(given)).poll(0)
 
 
-def test_rows_that_are_gone_or_moved_are_named_when_they_are_read_again() -> None:
+def test_rows_that_are_gone_or_moved_are_named_when_they_are_reread() -> None:
     first = opened(Numbers("a")).poll(0)
     assert isinstance(first, Read)
     with pytest.raises(SourceError, match="there were rows between positions 0 and 70, and there are none at 50 now"):
@@ -207,7 +207,7 @@ def test_partitions_need_names(names: Sequence[str]) -> None:
         opened(Numbers(*names))
 
 
-def test_partitions_are_looked_up_once_where_the_job_is_submitted(tmp_path: Path) -> None:
+def test_partitions_are_listed_once_where_the_job_is_submitted(tmp_path: Path) -> None:
     class Listed(Numbers):
         def partitions(self) -> Sequence[str]:
             return sorted(os.listdir(tmp_path))
@@ -273,7 +273,7 @@ def nothing_written_yet() -> None:
     MARKS.clear()
 
 
-def test_a_transactional_sink_writes_each_row_once_whatever_fails() -> None:
+def test_a_transactional_sink_writes_each_row_once_under_any_failures() -> None:
     kills, commits = 0, 0
     for seed in range(8):
         clean = simulated(seed, kills=0, actions=None)
@@ -287,7 +287,7 @@ def test_a_transactional_sink_writes_each_row_once_whatever_fails() -> None:
     assert commits > 4, "of several checkpoints"
 
 
-def test_rows_stay_in_checkpoints_until_they_are_committed_and_no_longer() -> None:
+def test_rows_stay_in_checkpoints_until_they_are_committed() -> None:
     sink = opened_sink(Committed().create(Number.schema()))
     sink.restore([])
     sink.on_rows(encode([Number("a", 1)], Number.schema()), 0)
@@ -309,7 +309,7 @@ def test_rows_stay_in_checkpoints_until_they_are_committed_and_no_longer() -> No
     assert list(VISIBLE.values()) == [[1]]
 
 
-def test_a_committable_of_another_sink_and_rows_that_are_missing_are_named() -> None:
+def test_a_committable_of_another_sink_and_missing_rows_are_named() -> None:
     sink = opened_sink(Committed().create(Number.schema()))
     with pytest.raises(SinkError, match="operator 'out': the checkpoint names no rows of this sink"):
         sink.commit(b"nonsense")
@@ -325,7 +325,7 @@ def same(row: Number) -> Number:
 
 
 def simulated(seed: int, kills: int, actions: int | None) -> SimulatedRun:
-    """What an earlier run has written is gone."""
+    """The rows of an earlier run are deleted first."""
     nothing_written_yet()
     job = Job("written")
     rows = job.source(MemorySource([Number("a", number) for number in range(400)], 3, batch_rows=2))
@@ -366,7 +366,7 @@ class Failing(TransactionalSink):
         raise OSError("no route to the server")
 
 
-def test_what_a_sink_raises_names_the_operator_and_the_line() -> None:
+def test_an_exception_of_a_sink_names_the_operator_and_the_line() -> None:
     job = Job("failing")
     job.source(MemorySource([Number("a", 1)])).sink(Failing()).named("out")
     with pytest.raises(SinkError, match=r"operator 'out' raised OSError: no route to the server; at test_own_conn"):

@@ -1,4 +1,4 @@
-"""Sources in front of slow functions read as little as they are asked to."""
+"""Sources before slow functions read as few rows as they are asked to."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _table() -> pa.Table:
 
 
 @pytest.mark.parametrize("made", [_csv, _json, _parquet, _memory])
-def test_a_read_has_no_more_rows_than_wanted_and_none_is_left_out(
+def test_a_read_has_at_most_the_wanted_rows_and_skips_none(
     made: Callable[[Path], SourceDefinition], tmp_path: Path
 ) -> None:
     source = made(tmp_path).create((None,))
@@ -65,7 +65,7 @@ def test_a_read_has_no_more_rows_than_wanted_and_none_is_left_out(
     assert found == list(range(ROWS))
 
 
-def test_a_nexmark_read_has_no_more_events_than_wanted() -> None:
+def test_a_nexmark_read_has_at_most_the_wanted_events() -> None:
     source = NexmarkSource(events=1_000).create(((), (), ("auction",)))
     source.open(0, 1)
     source.seek({})

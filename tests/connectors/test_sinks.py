@@ -1,4 +1,4 @@
-"""Sinks: what is visible when, what survives a death between any two steps, and what a disk can do to them."""
+"""Sinks: which rows are visible when, what survives a death between any two steps, and disks that fail."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_an_epoch_without_rows_commits_nothing(medium: tuple[SinkDefinition, Vis
     assert medium[1]() == []
 
 
-def test_committing_twice_is_committing_once(medium: tuple[SinkDefinition, Visible]) -> None:
+def test_a_repeated_commit_has_no_effect(medium: tuple[SinkDefinition, Visible]) -> None:
     definition, visible = medium
     sink = start(definition)
     sink.on_rows(hot(1), 0)
@@ -95,7 +95,7 @@ def test_committing_twice_is_committing_once(medium: tuple[SinkDefinition, Visib
     assert visible() == [1]
 
 
-def test_rows_of_an_aborted_checkpoint_come_with_the_next(medium: tuple[SinkDefinition, Visible]) -> None:
+def test_rows_of_an_aborted_checkpoint_are_committed_with_the_next(medium: tuple[SinkDefinition, Visible]) -> None:
     definition, visible = medium
     sink = start(definition)
     sink.on_rows(hot(1), 0)
@@ -106,7 +106,7 @@ def test_rows_of_an_aborted_checkpoint_come_with_the_next(medium: tuple[SinkDefi
     assert visible() == [1, 2]
 
 
-def test_a_late_commit_of_an_older_checkpoint_does_no_harm(medium: tuple[SinkDefinition, Visible]) -> None:
+def test_a_late_commit_of_an_older_checkpoint_has_no_effect(medium: tuple[SinkDefinition, Visible]) -> None:
     definition, visible = medium
     sink = start(definition)
     sink.on_rows(hot(1), 0)
@@ -118,7 +118,9 @@ def test_a_late_commit_of_an_older_checkpoint_does_no_harm(medium: tuple[SinkDef
     assert visible() == [1, 2]
 
 
-def test_a_replacement_commits_for_the_dead_and_writes_the_rest_itself(medium: tuple[SinkDefinition, Visible]) -> None:
+def test_a_replacement_commits_prepared_rows_of_its_predecessor_and_writes_the_rest(
+    medium: tuple[SinkDefinition, Visible],
+) -> None:
     definition, visible = medium
     dead = start(definition)
     dead.on_rows(hot(1), 0)
@@ -141,7 +143,7 @@ def test_a_replacement_commits_for_the_dead_and_writes_the_rest_itself(medium: t
 
 
 @pytest.mark.parametrize("by", [(), ("note",)])
-def test_what_the_dead_left_behind_is_cleared_away(tmp_path: Path, by: tuple[str, ...]) -> None:
+def test_leftovers_of_a_dead_task_are_removed(tmp_path: Path, by: tuple[str, ...]) -> None:
     definition = FileSink(str(tmp_path), partition_by=by)
     dead = start(definition)
     dead.on_rows(hot(1), 0)
@@ -197,7 +199,7 @@ def test_a_late_commit_of_a_hung_task_does_not_undo_a_later_one(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("by", [(), ("note",)])
-def test_closing_discards_what_is_not_prepared(tmp_path: Path, by: tuple[str, ...]) -> None:
+def test_closing_discards_rows_that_are_not_prepared(tmp_path: Path, by: tuple[str, ...]) -> None:
     sink = start(FileSink(str(tmp_path), partition_by=by))
     sink.on_rows(hot(1), 0)
     sink.close()
@@ -215,7 +217,7 @@ def test_tasks_of_an_operator_share_a_folder(tmp_path: Path) -> None:
     assert [row["auction"] for row in read_results(str(tmp_path))] == [0, 1]
 
 
-def test_files_lie_in_folders_by_their_values_and_do_not_have_them(tmp_path: Path) -> None:
+def test_files_are_in_folders_named_by_columns_that_they_omit(tmp_path: Path) -> None:
     both = pa.schema([*Hot.schema(), pa.field("hm", pa.string())])
     rows = hot(1, 2, 3).append_column("hm", pa.array(["09:30", "a/b=c", "09:30"]))
     sink = opened(FileSink(str(tmp_path), "parquet", partition_by=("hm", "note")).create(both))
@@ -246,7 +248,7 @@ def test_files_lie_in_folders_by_their_values_and_do_not_have_them(tmp_path: Pat
         (("auction",), "column 'auction' is int64; make it text"),
     ],
 )
-def test_columns_that_name_no_folders_are_refused(tmp_path: Path, by: tuple[str, ...], message: str) -> None:
+def test_columns_that_cannot_name_folders_are_refused(tmp_path: Path, by: tuple[str, ...], message: str) -> None:
     with pytest.raises(GraphError, match=message):
         FileSink(str(tmp_path), partition_by=by).create(Hot.schema())
     with pytest.raises(GraphError, match="leave partition_by away"):
@@ -267,7 +269,7 @@ def test_results_of_two_runs_are_not_mixed(tmp_path: Path) -> None:
     assert [row["auction"] for row in read_results(str(tmp_path))] == [1]
 
 
-def test_staged_rows_that_vanished_are_an_error(medium: tuple[SinkDefinition, Visible], tmp_path: Path) -> None:
+def test_missing_staged_rows_are_an_error(medium: tuple[SinkDefinition, Visible], tmp_path: Path) -> None:
     definition, _ = medium
     sink = start(definition)
     sink.on_rows(hot(1), 0)
@@ -283,7 +285,7 @@ def test_staged_rows_that_vanished_are_an_error(medium: tuple[SinkDefinition, Vi
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
-def test_what_a_sink_wrote_a_source_reads(suffix: str, tmp_path: Path) -> None:
+def test_a_source_reads_the_rows_that_a_sink_wrote(suffix: str, tmp_path: Path) -> None:
     rows = encode([Hot(1, Decimal("1.25"), 'say "hi",\nok'), Hot(2**62, Decimal("-0.01"), None)], Hot.schema())
     sink = opened(FileSink(str(tmp_path), suffix).create(Hot.schema()))
     sink.on_rows(rows, 0)
@@ -305,7 +307,7 @@ def test_many_small_batches_make_one_file_per_epoch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
-def test_a_full_disk_is_an_error_and_what_was_committed_stays(suffix: str, small_disk: Path) -> None:
+def test_a_full_disk_is_an_error_and_committed_rows_stay(suffix: str, small_disk: Path) -> None:
     sink = opened(FileSink(str(small_disk), suffix).create(pa.schema([("auction", pa.int64())])))
     sink.on_rows(pa.record_batch({"auction": [1]}), 0)
     sink.commit(prepared(sink, 1))
@@ -340,7 +342,7 @@ def test_print_shows_rows_as_lines_of_json(capsys: pytest.CaptureFixture[str]) -
     assert [(line["auction"], line["note"]) for line in lines] == [(1, "n1"), (2, None)]
 
 
-def test_the_blackhole_counts() -> None:
+def test_the_blackhole_counts_rows() -> None:
     context = SinkContext()
     sink = opened(BlackholeSink().create(Hot.schema()), context)
     sink.on_rows(hot(1, 2), 0)
@@ -349,7 +351,7 @@ def test_the_blackhole_counts() -> None:
     assert context.counts == {"rows_out": 3}
 
 
-def test_a_digest_does_not_depend_on_order_cut_or_parallelism(tmp_path: Path) -> None:
+def test_a_digest_does_not_depend_on_order_batches_or_parallelism(tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     one = opened(DigestSink(str(whole)).create(Hot.schema()))
     one.on_rows(hot(1, 2, 3, 4), 0)
@@ -393,7 +395,7 @@ class Measured(Record):
         ({"many": [{"x": 1.0}, {"x": math.nan}]}, "many[].x"),
     ],
 )
-def test_what_json_cannot_say_is_found_at_each_depth(row: dict[str, Any], place: str) -> None:
+def test_values_that_json_lacks_are_found_at_each_depth(row: dict[str, Any], place: str) -> None:
     number = pa.float64()
     inner = pa.struct([pa.field("x", number, nullable=False), pa.field("maybe", number)])
     types = {"values": pa.list_(pa.field("item", number, nullable=False)), "inner": inner, "many": pa.list_(inner)}
@@ -405,7 +407,7 @@ def test_what_json_cannot_say_is_found_at_each_depth(row: dict[str, Any], place:
 
 @pytest.mark.parametrize("delivery", ["transactional", "causal"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_what_json_cannot_say_is_null_where_it_may_be_and_else_an_error(
+def test_values_that_json_lacks_are_null_where_allowed_and_else_an_error(
     delivery: Any, value: float, tmp_path: Path
 ) -> None:
     def run(row: Measured) -> list[dict[str, Any]]:
@@ -420,7 +422,7 @@ def test_what_json_cannot_say_is_null_where_it_may_be_and_else_an_error(
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])
-def test_nan_stays_nan_where_the_format_can_say_it(format: str, tmp_path: Path) -> None:
+def test_nan_is_kept_in_formats_that_have_it(format: str, tmp_path: Path) -> None:
     sink = start(FileSink(str(tmp_path), format), Measured.schema())
     rows = [Measured(math.nan, math.inf), Measured(-math.inf, math.nan), Measured(1.0, None)]
     sink.on_rows(encode(rows, Measured.schema()), 0)

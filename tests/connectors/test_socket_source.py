@@ -50,7 +50,7 @@ def _closes() -> Iterator[None]:
 
 
 class Polling:
-    """Polls as a task does: when it is woken, and when it said so."""
+    """Polls as a task does: when it is woken, and at the time that the source gave."""
 
     def __init__(self, definition: Any, index: int = 0) -> None:
         self.woken = threading.Event()
@@ -88,7 +88,7 @@ class Polling:
         return sum(read.counts.get(name, 0) for read in self.reads)
 
 
-def test_lines_come_when_they_are_there_whatever_pieces_they_come_in() -> None:
+def test_lines_come_as_soon_as_they_are_complete_in_any_pieces() -> None:
     go_on = threading.Event()
 
     def talk(connection: socket.socket, number: int) -> None:
@@ -114,14 +114,16 @@ def test_lines_come_when_they_are_there_whatever_pieces_they_come_in() -> None:
         ("text", None, b"one\r\n\ntwo\n", [("one",), ("",), ("two",)]),
     ],
 )
-def test_formats(format: Any, schema: type[Record] | None, sent: bytes, rows: list[tuple[Any, ...]]) -> None:
+def test_every_format_is_read_from_a_socket(
+    format: Any, schema: type[Record] | None, sent: bytes, rows: list[tuple[Any, ...]]
+) -> None:
     with serving(says(sent)) as server:
         polling = Polling(SocketSource("127.0.0.1", server.port, schema, format))
         polling.until(lambda: len(polling.rows()) == len(rows))
         assert [tuple(row.values()) for row in polling.rows()] == rows
 
 
-def test_it_connects_again_and_drops_what_was_no_whole_line() -> None:
+def test_after_a_lost_connection_it_reconnects_and_drops_an_incomplete_line() -> None:
     with serving(says(line(1) + b'{"id": 7', line(2), line(3))) as server:
         polling = Polling(SocketSource("127.0.0.1", server.port, Item))
         polling.until(lambda: polling.ids == [1, 2, 3])
@@ -141,7 +143,7 @@ def test_without_reconnect_it_ends_when_the_server_closes_the_connection() -> No
         assert polling.source.snapshot() == {"over": True}
 
 
-def test_a_server_that_is_away_is_waited_for_and_then_named() -> None:
+def test_an_unreachable_server_is_waited_for_and_then_named() -> None:
     port = free_port()
     polling = Polling(SocketSource("127.0.0.1", port, Item, away="30s"))
     assert isinstance(polling.source.poll(0), Wait)
@@ -155,7 +157,7 @@ def test_a_server_that_is_away_is_waited_for_and_then_named() -> None:
         gone.until(lambda: False)
 
 
-def test_a_server_that_is_faster_than_the_task_is_slowed_down(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_faster_than_the_task_is_slowed_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_feed, "BUFFERED_BYTES", 1 << 14)
     sent = 0
 
@@ -192,12 +194,12 @@ def test_malformed_lines_fail_are_skipped_or_caught() -> None:
             Polling(SocketSource("127.0.0.1", third.port, Item)).until(lambda: False)
 
 
-def test_one_task_reads_and_the_others_have_ended() -> None:
+def test_one_task_reads_and_the_others_end_at_once() -> None:
     polling = Polling(SocketSource("127.0.0.1", free_port(), Item), index=1)
     assert isinstance(polling.source.poll(0), End)
 
 
-def test_a_check_of_the_job_takes_no_lines_away() -> None:
+def test_a_check_of_the_job_does_not_read_the_socket() -> None:
     with serving(says(line(1))) as server:
         job = Job("checked")
         job.source(SocketSource("127.0.0.1", server.port, Item)).sink(MemorySink())
@@ -206,7 +208,7 @@ def test_a_check_of_the_job_takes_no_lines_away() -> None:
         assert server.connections == 0
 
 
-def test_what_cannot_be_is_said() -> None:
+def test_impossible_settings_of_a_socket_source_are_refused() -> None:
     with pytest.raises(GraphError, match="json needs schema="):
         SocketSource("h", 1)
     with pytest.raises(GraphError, match="text has the one column 'line'"):
@@ -230,7 +232,7 @@ def awaited(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_job_takes_no_line_twice_though_its_tasks_are_killed(tmp_path: Path) -> None:
+def test_a_job_reads_no_line_twice_although_its_tasks_are_killed(tmp_path: Path) -> None:
     """All lines before the kill of the reading task are read again from the log; those that were on their way to it
     are lost, and they are neighbours."""
     out = tmp_path / "out"
@@ -247,7 +249,7 @@ def test_a_job_takes_no_line_twice_though_its_tasks_are_killed(tmp_path: Path) -
         assert server.connections == 2
     assert len(set(found)) == len(found)
     lost = sorted(set(range(2_000)) - set(found))
-    assert not lost or lost == list(range(lost[0], lost[-1] + 1)), "what one connection had on its way"
+    assert not lost or lost == list(range(lost[0], lost[-1] + 1)), "lines in flight on one connection"
     assert len(lost) < 500
     with serving(Counting(2_100, begin=2_000)) as server:
         job = Job("lines", checkpoint_interval="200ms")
@@ -259,7 +261,7 @@ def test_a_job_takes_no_line_twice_though_its_tasks_are_killed(tmp_path: Path) -
     assert sorted(visible(out)) == [*found, *range(2_000, 2_100)]
 
 
-def test_a_job_over_a_connection_that_is_closed_ends() -> None:
+def test_a_job_ends_with_its_closed_connection() -> None:
     with serving(lambda connection, number: connection.sendall(b"".join(map(line, range(5_000))))) as server:
         job = Job("bounded")
         found = MemorySink()

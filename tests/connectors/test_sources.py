@@ -108,7 +108,7 @@ def test_every_row_of_every_file_is_read_once(definition: FileSource) -> None:
     assert sum(r.events for r in found) == 1500
 
 
-def test_ranges_join_without_gap_and_offsets_only_grow(definition: FileSource) -> None:
+def test_ranges_are_contiguous_and_offsets_only_grow(definition: FileSource) -> None:
     found = reads(opened(definition))
     for partition in (0, 1):
         own = [r for r in found if r.partition == partition]
@@ -116,7 +116,7 @@ def test_ranges_join_without_gap_and_offsets_only_grow(definition: FileSource) -
         assert all(0 <= r.start < r.stop < 2**63 for r in own)
 
 
-def test_rereading_gives_the_same_pieces_and_then_goes_on(definition: FileSource) -> None:
+def test_rereading_gives_the_same_pieces_and_reading_continues(definition: FileSource) -> None:
     found = reads(opened(definition))
     again = opened(definition)
     replayed = [again.reread(r.partition, r.start, r.stop) for r in found[:4]]
@@ -129,14 +129,14 @@ def test_rereading_gives_the_same_pieces_and_then_goes_on(definition: FileSource
     assert sum(r.events for r in replayed + rest) == 1500
 
 
-def test_reading_goes_on_at_a_position(definition: FileSource) -> None:
+def test_reading_continues_at_a_position(definition: FileSource) -> None:
     found = reads(opened(definition))
     resumed = opened(definition)
     resumed.seek({found[0].partition: found[0].stop})
     assert sum(r.events for r in reads(resumed)) == 1500 - found[0].events
 
 
-def test_a_finished_partition_says_so_again_after_resuming(definition: FileSource) -> None:
+def test_a_finished_partition_is_reported_again_after_a_resume(definition: FileSource) -> None:
     found = reads(opened(definition))
     resumed = opened(definition)
     resumed.seek({r.partition: r.stop for r in found})
@@ -148,27 +148,27 @@ def test_a_finished_partition_says_so_again_after_resuming(definition: FileSourc
     assert resumed.reread(0, empty[0].start, empty[0].stop) == empty[0]
 
 
-def test_only_the_wanted_columns_are_delivered_in_their_order(definition: FileSource) -> None:
+def test_only_the_requested_columns_are_delivered_in_their_order(definition: FileSource) -> None:
     expected = [{"at": row["at"], "auction": row["auction"]} for row in batch(1000).to_pylist()]
     found = [r for r in reads(opened(definition, ("at", "auction"))) if r.partition == 0]
     assert rows_of(found) == expected
     assert list(rows_of(found)[0]) == ["at", "auction"]
 
 
-def test_a_read_covers_at_most_the_rows_asked_for(definition: FileSource) -> None:
+def test_a_read_has_at_most_the_requested_rows(definition: FileSource) -> None:
     found = reads(opened(definition, read_rows=64))
     assert 32 < max(r.events for r in found) <= 64
     assert rows_of([r for r in found if r.partition == 0]) == batch(1000).to_pylist()
 
 
-def test_instances_share_the_files_out(definition: FileSource) -> None:
+def test_instances_divide_the_files(definition: FileSource) -> None:
     first, second = opened(definition, parallelism=2), opened(definition, index=1, parallelism=2)
     assert first.partitions() == second.partitions() == 2
     assert {r.partition for r in reads(first)} == {0}
     assert {r.partition for r in reads(second)} == {1}
 
 
-def test_a_submitted_list_of_files_does_not_change(definition: FileSource, tmp_path: Path) -> None:
+def test_the_list_of_files_does_not_change_after_submission(definition: FileSource, tmp_path: Path) -> None:
     shipped = pickle.dumps(definition)
     suffix = Path(definition.files[0].path).suffix
     write(tmp_path / f"0{suffix}", batch(10))
@@ -176,7 +176,7 @@ def test_a_submitted_list_of_files_does_not_change(definition: FileSource, tmp_p
     assert sum(r.events for r in reads(opened(definition))) == 1500
 
 
-def test_a_changed_list_of_files_is_noticed_on_resuming(definition: FileSource, tmp_path: Path) -> None:
+def test_a_changed_list_of_files_is_detected_at_a_resume(definition: FileSource, tmp_path: Path) -> None:
     positions = {r.partition: r.stop for r in reads(opened(definition))[:3]}
     suffix = Path(definition.files[0].path).suffix
     write(tmp_path / f"c{suffix}", batch(10))
@@ -186,7 +186,7 @@ def test_a_changed_list_of_files_is_noticed_on_resuming(definition: FileSource, 
         opened(FileSource(str(tmp_path), Bid, suffix[1:])).seek(positions)
 
 
-def test_a_missing_or_shrunk_file_is_named_on_replay(definition: FileSource) -> None:
+def test_a_missing_or_shrunk_file_is_named_in_a_replay(definition: FileSource) -> None:
     (found, *_) = [r for r in reads(opened(definition)) if r.last and r.partition == 0]
     path = Path(definition.files[0].path)
     write(path, batch(20))
@@ -246,13 +246,13 @@ def test_a_malformed_record_is_named_by_line_and_byte(
         reads(opened(FileSource(str(path), schema, suffix)))
 
 
-def test_a_csv_header_without_a_wanted_column_is_named(tmp_path: Path) -> None:
+def test_a_csv_header_without_a_requested_column_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     with pytest.raises(SourceError, match=r"x\.csv: the header has no column auction.*it has a, b"):
         reads(opened(FileSource(str(tmp_path / "x.csv"), Bid, "csv"), ("auction",)))
 
 
-def test_empty_fields_of_csv_are_null_unless_they_are_text_that_must_be_there(tmp_path: Path) -> None:
+def test_empty_csv_fields_are_null_unless_they_are_text_that_may_not_be(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text('a,b,c\n,,\n"","",3\n')
     found = reads(opened(FileSource(str(tmp_path / "x.csv"), Sparse, "csv")))
     assert rows_of(found) == [{"a": "", "b": None, "c": None}, {"a": "", "b": "", "c": 3}]
@@ -264,7 +264,7 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
         reads(opened(FileSource(str(tmp_path / "x.parquet"), Bid, "parquet")))
 
 
-def test_no_file_at_all_is_an_error(tmp_path: Path) -> None:
+def test_a_pattern_without_files_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"none\*: no such file"):
         opened(FileSource(str(tmp_path / "none*")))
 
@@ -281,7 +281,7 @@ def test_a_source_without_the_schema_it_needs_is_refused() -> None:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-def test_the_name_tells_the_format(suffix: str, tmp_path: Path) -> None:
+def test_the_format_follows_from_the_name(suffix: str, tmp_path: Path) -> None:
     write(tmp_path / f"x.{suffix}", batch(10))
     assert rows_of(reads(opened(FileSource(str(tmp_path / f"*.{suffix}"), Bid)))) == batch(10).to_pylist()
 
@@ -312,7 +312,7 @@ def test_empty_files_end_at_once(tmp_path: Path) -> None:
     block_bytes=st.integers(1, 40),
     read_rows=st.none() | st.integers(1, 5),
 )
-def test_text_gives_each_line_however_it_is_cut(
+def test_text_is_read_line_by_line_in_blocks_of_any_size(
     lines: list[str], ending: str, closed: bool, block_bytes: int, read_rows: int | None, tmp_path: Path
 ) -> None:
     content = ending.join(lines) + (ending if closed and lines else "")
@@ -330,7 +330,7 @@ def test_text_gives_each_line_however_it_is_cut(
     block_bytes=st.integers(1, 60),
     read_rows=st.none() | st.integers(1, 5),
 )
-def test_csv_with_quoted_line_ends_is_read_however_it_is_cut(
+def test_csv_with_quoted_line_ends_is_read_in_blocks_of_any_size(
     values: list[tuple[str, int]], block_bytes: int, read_rows: int | None, tmp_path: Path
 ) -> None:
     table = pa.table({"name": [name for name, _ in values], "n": [n for _, n in values]})
@@ -341,7 +341,7 @@ def test_csv_with_quoted_line_ends_is_read_however_it_is_cut(
     assert rows_of(found) == table.to_pylist()
 
 
-def test_memory_deals_rows_out_to_partitions_in_turn() -> None:
+def test_a_memory_source_deals_rows_to_partitions_in_turn() -> None:
     source = opened(MemorySource(bids(10), partitions=3, batch_rows=2))
     found = reads(source)
     assert [row["auction"] for row in rows_of([r for r in found if r.partition == 1])] == [1, 4, 7]
@@ -350,7 +350,7 @@ def test_memory_deals_rows_out_to_partitions_in_turn() -> None:
     assert {r.partition for r in found if r.last} == {0, 1, 2}
 
 
-def test_memory_takes_records_tables_and_batches() -> None:
+def test_a_memory_source_takes_records_tables_and_batches() -> None:
     table = pa.Table.from_batches([batch(5), batch(5)])
     for rows, count in ((bids(5), 5), (table, 10), (batch(5), 5), (table.slice(0, 0), 0)):
         assert sum(r.events for r in reads(opened(MemorySource(rows)))) == count
@@ -360,7 +360,7 @@ def test_memory_takes_records_tables_and_batches() -> None:
 
 
 @pytest.mark.parametrize("frame_of", [pd.DataFrame, pl.DataFrame, pa.table])
-def test_memory_takes_frames(frame_of: Any) -> None:
+def test_a_memory_source_takes_frames(frame_of: Any) -> None:
     frame = frame_of({"auction": [1, 2], "note": ["a", None]})
     source = MemorySource(frame)
     assert [str(field.type) for field in source.schemas[0]] == ["int64", "string"]
@@ -370,7 +370,7 @@ def test_memory_takes_frames(frame_of: Any) -> None:
         MemorySource(frame, schema=noted)
 
 
-def test_memory_is_read_again_and_projected() -> None:
+def test_a_memory_source_can_be_reread_and_projected() -> None:
     source = opened(MemorySource(bids(10), batch_rows=4), ("at",), read_rows=3)
     (first, *_) = reads(source)
     assert source.reread(0, first.start, first.stop) == first

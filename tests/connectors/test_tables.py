@@ -24,7 +24,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[SinkDefinitio
     return UpsertFileSink(folder, "auction"), lambda: {r["auction"]: r["price"] for r in read_results(folder)}
 
 
-def test_the_last_row_of_a_key_wins(table: tuple[SinkDefinition, Callable[[], dict[int, str]]]) -> None:
+def test_the_last_row_of_a_key_is_visible(table: tuple[SinkDefinition, Callable[[], dict[int, str]]]) -> None:
     definition, prices = table
     sink = start(definition)
     sink.on_rows(hot(1, 2, price=1), 0)
@@ -42,13 +42,13 @@ def test_the_last_row_of_a_key_wins(table: tuple[SinkDefinition, Callable[[], di
 
 
 def changed(*rows: tuple[str, int, int]) -> pa.RecordBatch:
-    """What happened to auctions, and their prices."""
+    """Kinds of changes, auctions, and their prices."""
     kinds, auctions, prices = zip(*rows, strict=True)
     batch = concat([hot(auction, price=price) for auction, price in zip(auctions, prices, strict=True)])
     return batch.append_column(pa.field("_change", pa.string(), nullable=False), pa.array(kinds))
 
 
-def test_a_deleted_row_is_not_shown(table: tuple[SinkDefinition, Callable[[], dict[int, str]]]) -> None:
+def test_a_deleted_row_is_not_visible(table: tuple[SinkDefinition, Callable[[], dict[int, str]]]) -> None:
     definition, prices = table
     schema = changed(("insert", 1, 1)).schema
     sink = start(definition, schema=schema)
@@ -80,14 +80,14 @@ def test_a_table_moves_to_another_parallelism(table: tuple[SinkDefinition, Calla
     back = start(definition)
     back.loaded([sink.snapshot() for sink in sinks])
     back.commit_all(second)
-    assert prices() == expected, "rows of a task that is no more are there until others have written them"
+    assert prices() == expected, "rows of a former task stay until other tasks have written them"
     back.restore([sink.snapshot() for sink in sinks])
     back.on_rows(hot(7, price=2), 0)
     back.commit(prepared(back, 3))
     assert prices() == expected | {7: "2.00"}
 
 
-def test_tables_of_tasks_that_are_no_more_go_also_when_a_process_died_between_them(tmp_path: Path) -> None:
+def test_tables_of_former_tasks_are_removed_even_after_a_death_midway(tmp_path: Path) -> None:
     wide = [start(UpsertFileSink(str(tmp_path), "auction"), index=index, parallelism=4) for index in range(4)]
     for sink in wide:
         sink.on_rows(hot(sink.ctx.task.index), 0)
@@ -111,7 +111,7 @@ def test_an_unchanged_table_is_not_written_again(tmp_path: Path) -> None:
     assert sink.snapshot().tables["latest"][0] is before[0]
 
 
-def test_results_of_a_task_are_read_in_the_order_in_which_it_wrote_them(tmp_path: Path) -> None:
+def test_results_of_a_task_are_read_in_the_order_of_writing(tmp_path: Path) -> None:
     sink = start(FileSink(str(tmp_path)))
     for checkpoint in range(1, 12):
         sink.on_rows(hot(checkpoint), 0)

@@ -1,4 +1,4 @@
-"""Lines that are carried to another process: in order, in pieces, and none forgotten."""
+"""Lines that are carried to another process: in order, in pieces, and none lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from clonos_py.connectors.terminal import CarriedLines
 from clonos_py.model.errors import SinkError
 
 
-def test_lines_are_carried_in_the_order_written_though_some_must_be_offered_again() -> None:
+def test_lines_are_carried_in_order_although_some_are_refused_at_first() -> None:
     carried: list[str] = []
     refusals = iter([True, False])
 
@@ -27,7 +27,7 @@ def test_lines_are_carried_in_the_order_written_though_some_must_be_offered_agai
     assert "".join(carried).split() == [str(number) for number in range(100)]
 
 
-def test_what_gathers_during_a_trip_is_one_piece() -> None:
+def test_lines_written_during_a_trip_are_carried_as_one_piece() -> None:
     carried: list[str] = []
     under_way, arrived = threading.Event(), threading.Event()
 

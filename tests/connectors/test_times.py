@@ -68,7 +68,7 @@ def rows_read(definition: FileSource[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("file_format", ["jsonl", "csv", "parquet"])
 @pytest.mark.parametrize("delivery", ["transactional", "causal"])
-def test_what_a_sink_writes_a_source_of_the_same_class_reads(
+def test_a_source_reads_what_a_sink_of_the_same_class_writes(
     tmp_path: Path, file_format: str, delivery: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if (file_format, delivery) == ("parquet", "causal"):
@@ -94,7 +94,7 @@ def test_json_has_times_as_text_and_numbers(tmp_path: Path, monkeypatch: pytest.
     ]  # fmt: skip
 
 
-def test_times_within_lists_go_through_json() -> None:
+def test_times_in_lists_survive_json() -> None:
     rows = encode([Sighting(1, [NOON]), Sighting(2, [])], Sighting.schema())
     assert JsonValues(Sighting.schema()).parse(bytes(json_lines(rows)).splitlines()).equals(rows)
 
@@ -146,7 +146,7 @@ def test_a_json_number_is_no_iso_8601(tmp_path: Path, column: str, value: str, m
 
 
 @pytest.mark.parametrize("count", [3, 3_000])
-def test_messages_of_json_have_times(count: int) -> None:
+def test_json_messages_contain_times(count: int) -> None:
     rows = encode(FLIGHTS * (count // 3), Flight.schema())
     chosen = format_of("json", rows.schema)
     assert chosen.decode(chosen.encode(rows)).rows.equals(rows)
@@ -154,7 +154,7 @@ def test_messages_of_json_have_times(count: int) -> None:
 
 @pytest.mark.parametrize("count", [3, 3_000])
 @pytest.mark.parametrize(("column", "value", "message"), MALFORMED)
-def test_a_malformed_time_of_a_message_is_named(count: int, column: str, value: str, message: str) -> None:
+def test_a_malformed_time_in_a_message_is_named(count: int, column: str, value: str, message: str) -> None:
     good, bad = JSON.format(**GOOD).encode(), JSON.format(**{**GOOD, column: value}).encode()
     with pytest.raises(Malformed, match=message) as caught:
         format_of("json", Timed.schema()).decode([good] * (count - 1) + [bad, good])
@@ -162,12 +162,12 @@ def test_a_malformed_time_of_a_message_is_named(count: int, column: str, value: 
 
 
 @pytest.mark.parametrize("name", ["msgpack", "arrow"])
-def test_messages_of_other_formats_have_times(name: str) -> None:
+def test_messages_of_other_formats_contain_times(name: str) -> None:
     chosen = format_of(name, WRITTEN.schema)
     assert chosen.decode(chosen.encode(WRITTEN)).rows.equals(WRITTEN)
 
 
-def test_a_time_of_a_message_may_be_a_datetime() -> None:
+def test_the_time_of_a_message_may_come_from_a_datetime() -> None:
     schema = pa.schema([Flight.schema().field("at"), pa.field("n", pa.int64())])
     layout = RowLayout(schema, "json", {"at": "timestamp"})
     assert layout.values.names == ["n"]
@@ -208,12 +208,12 @@ MOMENTS = pa.array([NOON, NOON - timedelta(days=1)], pa.timestamp("us", "UTC"))
         pa.array(["2026-01-31T12:00:00.25Z", "2026-01-30T13:00:00.25+01:00"]).dictionary_encode(),
     ],
 )
-def test_timestamps_of_parquet_of_any_unit_and_text_are_datetimes(tmp_path: Path, column: Any) -> None:
+def test_timestamps_of_any_unit_and_text_in_parquet_are_datetimes(tmp_path: Path, column: Any) -> None:
     path = parquet(tmp_path, column)
     assert rows_read(FileSource(path, At)) == [At(NOON), At(NOON - timedelta(days=1))]
 
 
-def test_integers_of_parquet_are_datetimes_of_the_unit_that_is_declared(tmp_path: Path) -> None:
+def test_integers_in_parquet_are_datetimes_of_the_declared_unit(tmp_path: Path) -> None:
     path = parquet(tmp_path, pa.array([1_769_860_800_250]))
     assert rows_read(FileSource(path, Number)) == [Number(NOON)]
     with pytest.raises(SourceError, match=r"times.parquet: field 'at' is int64, .* Annotated\[datetime, Epoch"):
@@ -221,7 +221,7 @@ def test_integers_of_parquet_are_datetimes_of_the_unit_that_is_declared(tmp_path
 
 
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
-def test_timestamps_of_parquet_are_instants_in_microseconds(tmp_path: Path, unit: Any) -> None:
+def test_timestamps_in_parquet_are_instants_in_microseconds(tmp_path: Path, unit: Any) -> None:
     path = parquet(tmp_path, MOMENTS.cast(pa.timestamp(unit)))
     assert rows_read(FileSource(path, Old))[0] == Old(1_769_860_800_250_000)
 
@@ -231,7 +231,7 @@ class Reading(Record):
 
 
 @pytest.mark.parametrize("behind", [False, True])
-def test_a_run_warns_of_event_times_of_another_unit(
+def test_a_run_warns_of_event_times_in_another_unit(
     tmp_path: Path, behind: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

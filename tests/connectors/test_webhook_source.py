@@ -1,4 +1,5 @@
-"""Rows that are posted: an answer means that they are safe, whatever fails; and everything else gets its own answer."""
+"""Rows that are posted: an answer means that they are durable, under any failures; other requests have their own
+answers."""
 
 from __future__ import annotations
 
@@ -119,7 +120,7 @@ def serving(**given: Any) -> Serving:
     return _opened[-1].start()
 
 
-def test_an_answer_comes_when_a_checkpoint_covers_the_rows() -> None:
+def test_a_request_is_answered_when_a_checkpoint_covers_its_rows() -> None:
     served = serving()
     first = served.post([{"id": 1}, {"id": 2}])
     served.read(2)
@@ -146,7 +147,7 @@ def test_an_answer_comes_when_a_checkpoint_covers_the_rows() -> None:
         (b'{"id": 1}\n\n{"id": 2}\r\n', [1, 2]),
     ],
 )
-def test_bodies_are_an_object_a_list_or_lines(body: bytes, ids: list[int]) -> None:
+def test_a_body_is_an_object_a_list_or_lines(body: bytes, ids: list[int]) -> None:
     served = serving()
     answer = served.post(body)
     served.read(len(ids))
@@ -175,7 +176,7 @@ def test_bodies_are_an_object_a_list_or_lines(body: bytes, ids: list[int]) -> No
         (b'[{"id": 1}, null]', "value 2: null is no JSON object"),
     ],
 )
-def test_malformed_bodies_are_refused_with_the_reason_and_none_of_their_rows_is_taken(body: bytes, reason: str) -> None:
+def test_malformed_bodies_are_refused_with_the_reason_and_as_a_whole(body: bytes, reason: str) -> None:
     served = serving()
     answer = served.post(body).result()
     assert answer.status_code == 400
@@ -230,7 +231,7 @@ def test_a_request_has_a_limited_number_of_malformed_values(
         assert answer.status_code == 413
         assert "more than 10 malformed values, of which the first is value 1: " in reason
         assert "send fewer values at once" in reason
-    assert len(calls) <= (1 if value == "1" else 40), "what is behind the last one that counts is not parsed"
+    assert len(calls) <= (1 if value == "1" else 40), "values after the last one that counts are not parsed"
     assert served.reads == []
 
     few = served.post(f"[{','.join([value] * 10)}]".encode())
@@ -242,7 +243,7 @@ def test_a_request_has_a_limited_number_of_malformed_values(
     assert few.result().json() == {"rows": 0, "malformed": 10}
 
 
-def test_requests_that_are_refused_get_their_own_answer(tmp_path: Path) -> None:
+def test_refused_requests_have_specific_answers(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("word\n")
     served = serving(path="/rows", token=Secret(file=str(tmp_path / "token")), body_bytes_max=1_000)
     good = {"Authorization": "Bearer word"}
@@ -263,7 +264,7 @@ def test_requests_that_are_refused_get_their_own_answer(tmp_path: Path) -> None:
     assert pending.result().status_code == 200
 
 
-def test_one_of_several_keys_is_not_chosen() -> None:
+def test_a_request_with_several_keys_is_refused() -> None:
     served = serving()
     twice = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
     answer = httpx.post(served.url, content=b'{"id": 1}', headers=twice)
@@ -271,7 +272,7 @@ def test_one_of_several_keys_is_not_chosen() -> None:
     assert served.reads == []
 
 
-def test_no_request_waits_for_another_ones_long_body(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_request_waits_for_the_long_body_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on = threading.Event(), threading.Event()
     parse = webhook_source.PostParser.parse
 
@@ -296,7 +297,7 @@ def test_no_request_waits_for_another_ones_long_body(monkeypatch: pytest.MonkeyP
     assert long.result().json() == {"rows": 100, "malformed": 0}
 
 
-def test_what_is_not_http_loses_its_connection_and_nothing_else() -> None:
+def test_a_client_that_does_not_speak_http_loses_its_connection_only() -> None:
     served = serving()
     with socket.create_connection(("127.0.0.1", served.port)) as stranger:
         stranger.sendall(b"\x16\x03\x01\x02\x00nonsense\r\n\r\n")
@@ -307,7 +308,7 @@ def test_what_is_not_http_loses_its_connection_and_nothing_else() -> None:
     assert answer.result().status_code == 200
 
 
-def test_under_back_pressure_and_while_it_recovers_senders_are_told_to_come_again(
+def test_senders_are_asked_to_retry_under_back_pressure_and_during_a_recovery(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(webhook_inbox, "WAITING_BYTES_MAX", 100)
@@ -326,14 +327,14 @@ def test_under_back_pressure_and_while_it_recovers_senders_are_told_to_come_agai
     assert first.result().status_code == 200
 
 
-def test_a_sender_that_waits_in_vain_is_told_so() -> None:
+def test_a_sender_whose_rows_do_not_become_durable_in_time_gets_an_error() -> None:
     served = serving(answer_within="200ms")
     answer = served.post({"id": 1}).result()
     assert answer.status_code == 503
     assert "not durable yet" in answer.json()["error"]
 
 
-def test_a_request_with_the_same_key_is_taken_once() -> None:
+def test_a_repeated_key_is_accepted_once() -> None:
     served = serving()
     first, second = (served.post({"id": 1}, **{"Idempotency-Key": "a"}) for _ in range(2))
     served.read(1)
@@ -349,7 +350,7 @@ def test_a_request_with_the_same_key_is_taken_once() -> None:
     assert served.post({"id": 1}, **{"Idempotency-Key": "x" * 256}).result().status_code == 400
 
 
-def test_a_key_stands_for_one_body_also_after_a_restart() -> None:
+def test_a_key_belongs_to_one_body_also_after_a_restart() -> None:
     served = serving()
     assert "1 to 255 characters" in served.post({"id": 1}, **{"Idempotency-Key": ""}).result().json()["error"]
     first = served.post({"id": 1}, **{"Idempotency-Key": "a"})
@@ -374,7 +375,7 @@ def test_a_key_stands_for_one_body_also_after_a_restart() -> None:
         assert replacement.reads == []
 
 
-def test_a_replacement_knows_the_keys_of_the_checkpoint_and_of_the_log() -> None:
+def test_a_replacement_has_the_keys_of_the_checkpoint_and_of_the_log() -> None:
     served = serving()
     pending = [served.post({"id": 1}, **{"Idempotency-Key": "a"})]
     served.read(1)
@@ -401,7 +402,7 @@ def test_a_replacement_knows_the_keys_of_the_checkpoint_and_of_the_log() -> None
     assert [isinstance(answer.exception(), httpx.TransportError) for answer in pending] == [True, True]
 
 
-def test_keys_are_forgotten_after_their_time() -> None:
+def test_keys_are_dropped_after_their_lifetime() -> None:
     inbox = Inbox(1_000)
     inbox.accept()
     for key in "ab":
@@ -412,7 +413,7 @@ def test_keys_are_forgotten_after_their_time() -> None:
     assert [note[0] for note in inbox.notes()] == ["b"]
 
 
-def test_what_a_rollback_undoes_is_withdrawn() -> None:
+def test_rows_undone_by_a_rollback_are_withdrawn() -> None:
     inbox = Inbox(1_000_000)
     inbox.accept()
     told: dict[str, bool] = {}
@@ -438,13 +439,13 @@ def test_a_port_that_is_taken_is_waited_for_and_then_named() -> None:
         other.poll(61_000_000)
 
 
-def test_one_task_listens_and_the_others_have_ended() -> None:
+def test_one_task_listens_and_the_others_end_at_once() -> None:
     source = WebhookSource(free_port(), Item).create((None,))
     source.open(1, 2)
     assert isinstance(source.poll(0), End)
 
 
-def test_what_cannot_be_is_said() -> None:
+def test_impossible_settings_of_a_webhook_source_are_refused() -> None:
     with pytest.raises(GraphError, match="70000 is no port"):
         WebhookSource(70_000, Item)
     with pytest.raises(GraphError, match="'80' is no port"):
@@ -455,7 +456,7 @@ def test_what_cannot_be_is_said() -> None:
         WebhookSource(80, Item, token="word")  # type: ignore[arg-type]
 
 
-def test_connections_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_connections_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhook_server, "CONNECTIONS_MAX", 2)
     served = serving()
     pending = [served.post({"id": number}) for number in (1, 2)]
@@ -496,17 +497,15 @@ def visible(out: Path) -> list[int]:
     return sorted(row["id"] for row in read_results(str(out))) if out.exists() else []
 
 
-def test_what_was_answered_is_there_once_though_all_tasks_are_killed(tmp_path: Path) -> None:
+def test_answered_rows_are_visible_once_although_all_tasks_are_killed(tmp_path: Path) -> None:
     sending, found = posted(tmp_path)
     assert sorted(sending.taken) == list(range(480))
     assert found == list(range(480))
     assert sending.again, "the kills came while it was sent"
 
 
-def test_an_answer_before_the_rows_are_durable_would_be_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The planted bug: rows of which all is lost were answered before."""
+def test_the_check_finds_an_answer_before_the_rows_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: rows are answered before they are durable, and then lost."""
     add = Inbox.add
 
     def hasty(self: Inbox, post: Post, settle: Settle) -> Post | None:
