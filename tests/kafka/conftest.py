@@ -36,7 +36,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """What a job leaves behind takes time of the processors from all tests after it."""
+    """Processes that a job leaves would take processor time from all tests after it."""
     yield
     deadline = time.monotonic() + 30
     while left := [thread.name for thread in threading.enumerate() if thread.name in THREADS]:

@@ -87,7 +87,7 @@ ROWS = {"plain": (SIMPLE, True), "bytes": (PARCELS, False), "decimals": (PRICED,
 
 
 @pytest.mark.parametrize(("rows", "by_columns"), ROWS.values(), ids=list(ROWS))
-def test_what_is_encoded_is_decoded_and_another_library_writes_the_same(rows: pa.RecordBatch, by_columns: bool) -> None:
+def test_encoded_rows_are_decoded_and_equal_those_of_another_library(rows: pa.RecordBatch, by_columns: bool) -> None:
     text = schema_of(rows.schema)
     assert goes_by_columns(json.loads(text)) == by_columns
     reading, writing = format_of(Avro(), rows.schema), format_of(Avro(), rows.schema, "topic")
@@ -111,7 +111,7 @@ class Wanted(Record):
     "logical", ["timestamp-millis", "timestamp-micros", "timestamp-nanos", "local-timestamp-micros"]
 )
 @pytest.mark.parametrize("more", ["long", {"type": "fixed", "name": "f", "size": 2}], ids=["columns", "one by one"])
-def test_times_of_any_unit_are_microseconds(logical: str, more: Any) -> None:
+def test_times_of_any_unit_become_microseconds(logical: str, more: Any) -> None:
     per_second = {"millis": 10**3, "micros": 10**6, "nanos": 10**9}[logical.rpartition("-")[2]]
     fields = [{"name": "at", "type": {"type": "long", "logicalType": logical}}, {"name": "more", "type": more}]
     plain = [{**fields[0], "type": "long"}, fields[1]]
@@ -159,7 +159,7 @@ class Noted(Record):
     number: str
 
 
-def test_what_goes_by_no_columns_is_read_too() -> None:
+def test_schemas_that_cannot_be_decoded_by_columns_are_read() -> None:
     number = "123e4567-e89b-12d3-a456-426614174000"
     row = {"id": 1, "note": "x", "parts": {"a": None, "b": 2, "c": "d"}, "other": "o", "number": number}
     form = format_of(Avro(schema=UNION), Noted.schema())
@@ -216,6 +216,6 @@ def test_a_value_without_a_declared_field_is_malformed() -> None:
         (schema({"name": "id", "type": "bytes"}, {"name": "else", "type": "long"}), "no field 'else'"),
     ],
 )
-def test_a_schema_that_does_not_go_with_the_rows_is_refused(text: str, reason: str) -> None:
+def test_a_schema_that_does_not_fit_the_rows_is_refused(text: str, reason: str) -> None:
     with pytest.raises(GraphError, match=reason):
         format_of(Avro(schema=text), Plain.schema(), "topic")

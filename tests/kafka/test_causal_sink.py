@@ -1,4 +1,4 @@
-"""Rows that are visible at once: what an attempt has written is known to the next, and no other can add to it."""
+"""Rows that are visible at once: the next attempt finds those of an earlier one, and no other can add to them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def journal_start(client: Client, topic: str) -> int:
     return found
 
 
-def test_rows_are_visible_at_once_and_the_next_attempt_knows_them(
+def test_rows_are_visible_at_once_and_the_next_attempt_finds_them(
     client: Client, topic: str, at: dict[str, Any]
 ) -> None:
     first, shown = claimed(topic, at, 1)
@@ -98,7 +98,7 @@ def test_determinants_without_rows_are_kept(topic: str, at: dict[str, Any]) -> N
     second.close()
 
 
-def test_an_attempt_that_was_replaced_writes_nothing_any_more(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_a_replaced_attempt_writes_no_more_rows(client: Client, topic: str, at: dict[str, Any]) -> None:
     first, _ = claimed(topic, at, 1)
     first.append(0, log(0), [piece(0, 1)])
     second, shown = claimed(topic, at, 2)
@@ -158,7 +158,7 @@ def test_a_completed_checkpoint_deletes_the_journal_before_it(client: Client, to
     second, shown = claimed(topic, at, 2, checkpoint=1)
     assert shown == PublishedOutput([*log(1, 2, epoch=1), *log(3, epoch=2)], {1: 1_001, 2: 1_002, 3: 1_003})
     second.commit(b"2")
-    assert journal_start(client, topic) == start, "the start of its epoch is not known"
+    assert journal_start(client, topic) == start, "the start of its epoch is unknown"
     second.append(3, log(4, epoch=3), [piece(4, 5)])
     second.commit(b"3")
     assert journal_start(client, topic) > start
@@ -166,7 +166,7 @@ def test_a_completed_checkpoint_deletes_the_journal_before_it(client: Client, to
     second.close()
 
 
-def test_large_logs_lie_in_several_messages(topic: str, at: dict[str, Any]) -> None:
+def test_large_logs_are_divided_into_several_messages(topic: str, at: dict[str, Any]) -> None:
     writer, _ = claimed(topic, at, 1)
     large = log(1, size=2_000_000)
     writer.append(0, [*log(0), *large], [piece(0, 1)])
@@ -177,7 +177,7 @@ def test_large_logs_lie_in_several_messages(topic: str, at: dict[str, Any]) -> N
     second.close()
 
 
-def test_what_another_lineage_wrote_does_not_count(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_rows_of_another_lineage_do_not_count(client: Client, topic: str, at: dict[str, Any]) -> None:
     """As after ``--fresh``: attempts begin from 1 again."""
     old, _ = claimed(topic, at, 7)
     old.append(0, log(0), [piece(0, 1)])
@@ -203,7 +203,7 @@ def test_rows_of_another_parallelism_cannot_be_repeated(topic: str, at: dict[str
     other.close()
 
 
-def test_tasks_have_partitions_of_one_journal(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_tasks_have_their_own_partitions_of_one_journal(client: Client, topic: str, at: dict[str, Any]) -> None:
     made = [sink(topic, at, index=index, parallelism=3) for index in range(3)]
     for index, writer in enumerate(made):
         writer.claim(Attempt(1, 1), 0, SHAPE, "line")
@@ -226,7 +226,7 @@ def test_a_journal_of_two_sinks_is_refused(topic: str, at: dict[str, Any]) -> No
     writer.close()
 
 
-def test_what_is_no_journal_is_named(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_a_topic_that_is_no_journal_is_named(client: Client, topic: str, at: dict[str, Any]) -> None:
     write(client, Message(topic, b"junk", partition=0))
     writer = sink(topic, at, journal=topic)
     with pytest.raises(SinkError, match=rf"Kafka message {topic}\[0\] offset 0 is no entry of a journal"):
@@ -234,7 +234,7 @@ def test_what_is_no_journal_is_named(client: Client, topic: str, at: dict[str, A
     writer.close()
 
 
-def test_a_topic_that_is_not_there_is_named(topic: str, at: dict[str, Any]) -> None:
+def test_a_missing_topic_is_named(topic: str, at: dict[str, Any]) -> None:
     writer = sink(f"{topic}-missing", at)
     with pytest.raises(SinkError, match=f"Kafka topic '{topic}-missing' does not exist"):
         writer.claim(Attempt(1, 1), 0, SHAPE, "line")
@@ -264,15 +264,15 @@ def test_a_row_that_is_too_large_is_named(topic: str, at: dict[str, Any]) -> Non
         ({"timestamp": "when"}, "there is no column 'when'"),
     ],
 )
-def test_what_cannot_be_is_refused(given: dict[str, Any], said: str) -> None:
+def test_impossible_settings_of_a_causal_sink_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(GraphError, match=said):
         KafkaSink("t", bootstrap="nowhere:1", **given).create(Line.schema())
 
 
-def test_a_claim_that_does_not_read_the_journal_is_caught(
+def test_the_tests_find_a_claim_that_does_not_read_the_journal(
     client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the tests above rest on: without the journal a row is written twice."""
+    """The assumption of the tests above: without the journal a row is written twice."""
     writer, _ = claimed(topic, at, 1)
     lose_an_answer(writer._writer, committed=True)
     monkeypatch.setattr(KafkaCausalWriter, "_missing", lambda self, pieces: self._take_over() and list(pieces))
@@ -281,7 +281,7 @@ def test_a_claim_that_does_not_read_the_journal_is_caught(
     writer.close()
 
 
-def test_a_journal_outside_the_transaction_is_caught(
+def test_the_tests_find_a_journal_outside_the_transaction(
     client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows are out, and their entry is lost with its commit: they are written again."""
@@ -302,7 +302,7 @@ def test_a_journal_outside_the_transaction_is_caught(
     writer.close()
 
 
-def test_an_unknown_commit_that_is_written_again_is_caught(
+def test_the_tests_find_an_unknown_commit_that_is_written_again(
     client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It keeps its writer after a commit without an answer, and claims nothing."""
@@ -314,11 +314,11 @@ def test_an_unknown_commit_that_is_written_again_is_caught(
 
 
 def restore_commit(used: TransactionalWriter) -> None:
-    """What ``lose_an_answer`` has put in its place goes."""
+    """Removes the replacement that ``lose_an_answer`` has made."""
     del used.commit
 
 
-def test_a_zombie_that_is_not_refused_is_caught(
+def test_the_tests_find_a_zombie_that_is_not_refused(
     client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, _ = claimed(topic, at, 1)

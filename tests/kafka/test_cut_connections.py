@@ -1,4 +1,4 @@
-"""Connections that are cut while a commit is answered: what was committed is not written again, and nothing is lost."""
+"""Connections that are cut while a commit is answered: committed rows are not written again, and none is lost."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_transactional_rows_whose_commit_is_not_answered_are_written_once(
     assert visible(client, topic, 3) == [1, 2, 3]
 
 
-def test_all_connections_are_cut_again_and_again(
+def test_connections_that_are_cut_again_and_again_lose_and_double_no_row(
     client: Client, topic: str, at: dict[str, Any], proxy: CuttingProxy
 ) -> None:
     writer, _ = claimed(topic, at, 1)

@@ -1,4 +1,4 @@
-"""What errors of the libraries are to the port."""
+"""How the port classifies errors of the libraries."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ errors: Any = import_module("kafka.errors")
         (errors.MessageSizeTooLargeError(), Failure.REFUSED),
     ],
 )
-def test_an_error_of_kafka_python_is_told_by_its_kind_or_by_that_which_it_names(error: Any, kind: Failure) -> None:
+def test_an_error_of_kafka_python_is_classified_by_its_kind_or_by_the_error_it_names(error: Any, kind: Failure) -> None:
     assert python_client.failure(error).kind is kind
 
 
-def test_an_attempt_for_which_no_time_was_left_hides_no_earlier_reason() -> None:
+def test_a_timeout_of_the_last_attempt_does_not_hide_an_earlier_reason() -> None:
     """A broker that refuses a password may close the connection, again and again, and the last attempt times out."""
     reasons = python_client._Reasons()
     logger = logging.getLogger("attempts of a test")

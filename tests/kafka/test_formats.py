@@ -32,7 +32,7 @@ TEXT = pa.RecordBatch.from_pydict({"value": ["a", "", "ä\n"]})
 BYTES = pa.RecordBatch.from_pydict({"value": [b"a", b"", b"\xff"]})
 
 
-def test_arrow_messages_are_no_larger_than_brokers_take() -> None:
+def test_arrow_messages_are_small_enough_for_brokers() -> None:
     rows = pa.record_batch({"number": range(200_000)}, schema=pa.schema([pa.field("number", pa.int64(), False)]))
     form = format_of("arrow", rows.schema)
     values = form.encode(rows)
@@ -51,7 +51,7 @@ def test_a_format_whose_library_is_missing_says_what_to_install(
         format_of(made(), ROWS.schema)
 
 
-def test_a_type_that_json_cannot_read_is_refused_when_a_topic_is_to_be_read() -> None:
+def test_a_type_that_json_cannot_hold_is_refused_when_the_source_is_defined() -> None:
     schema = pa.schema([("took", pa.list_(pa.duration("us")))])
     with pytest.raises(
         GraphError, match=r"KafkaSource: field 'took' is list<item: duration\[us\]>, which cannot be read"
@@ -62,7 +62,7 @@ def test_a_type_that_json_cannot_read_is_refused_when_a_topic_is_to_be_read() ->
 @pytest.mark.parametrize(
     ("name", "rows"), [("json", ROWS), ("msgpack", ROWS), ("arrow", ROWS), ("text", TEXT), ("bytes", BYTES)]
 )
-def test_what_is_encoded_is_decoded(name: str, rows: pa.RecordBatch) -> None:
+def test_encoded_rows_are_decoded(name: str, rows: pa.RecordBatch) -> None:
     chosen = format_of(name, rows.schema)
     values = chosen.encode(rows)
     assert len(values) == (1 if name == "arrow" else rows.num_rows)
@@ -108,7 +108,7 @@ def test_the_first_message_that_cannot_be_read_is_named(name: str, bad: bytes, b
     assert str(raised.value)
 
 
-def test_text_that_is_none_is_named() -> None:
+def test_text_that_is_not_utf_8_is_named() -> None:
     with pytest.raises(Malformed) as raised:
         format_of("text", TEXT.schema).decode([b"a", b"\xff", b"b"])
     assert raised.value.message == 1
@@ -123,14 +123,14 @@ def test_text_that_is_none_is_named() -> None:
         ((), [None, None]),
     ],
 )
-def test_keys_are_made_of_columns(key: tuple[str, ...], wanted: list[Any]) -> None:
+def test_keys_are_made_from_columns(key: tuple[str, ...], wanted: list[Any]) -> None:
     rows = pa.RecordBatch.from_pylist([{"id": 1, "text": "x"}, {"id": 2, "text": "y"}])
     messages = MessageMaker(MessageLayout("t", "json", key), rows.schema).messages(rows)
     assert [message.key for message in messages] == wanted
     assert [json.loads(message.value or b"") for message in messages] == rows.to_pylist()
 
 
-def test_a_deletion_is_a_tombstone_and_a_column_the_time() -> None:
+def test_a_deletion_is_a_tombstone_and_a_column_may_be_the_time() -> None:
     rows = pa.RecordBatch.from_pylist(
         [{"id": 1, "at": 5_000, "_change": "insert"}, {"id": 1, "at": 7_999, "_change": "delete"}]
     )

@@ -1,4 +1,4 @@
-"""Jobs from topic to topic: every result once for those who read what is committed, whatever dies."""
+"""Jobs from topic to topic: readers of committed messages see every result once, whichever process dies."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ KILLS = ("source-kafka[0]@100ms", "counted[0]@200ms", "source-kafka[1]@400ms", "
 
 
 @pytest.mark.parametrize("delivery", ["causal", "transactional"])
-def test_every_row_is_written_once_though_tasks_die(
+def test_every_row_is_written_once_although_tasks_die(
     client: Client, words: str, at: dict[str, Any], delivery: Literal["causal", "transactional"], tmp_path: Path
 ) -> None:
     events = run(job(words, at, delivery), tmp_path, *KILLS, runtime="local")
@@ -93,11 +93,11 @@ def test_every_row_is_written_once_though_tasks_die(
     partitions = [TopicPartition(words, number) for number in range(2)]
     assert admin.committed(f"{words}.readers", partitions) == dict.fromkeys(partitions, ROWS // 2)
     admin.close()
-    assert any(p.vertices[0].rows_waiting is not None for p in events if isinstance(p, Progress)), "lag is told"
+    assert any(p.vertices[0].rows_waiting is not None for p in events if isinstance(p, Progress)), "lag is reported"
 
 
 @pytest.mark.parametrize(("delivery", "parallelism"), [("causal", 2), ("transactional", 1), ("transactional", 3)])
-def test_every_row_is_written_once_though_the_job_is_interrupted(
+def test_every_row_is_written_once_although_the_job_is_interrupted(
     client: Client,
     words: str,
     at: dict[str, Any],
@@ -105,7 +105,7 @@ def test_every_row_is_written_once_though_the_job_is_interrupted(
     parallelism: int,
     tmp_path: Path,
 ) -> None:
-    """And goes on, at another parallelism where that may be."""
+    """And resumes, at another parallelism where that is allowed."""
 
     def interrupt(event: Event) -> None:
         if isinstance(event, CheckpointCompleted) and event.checkpoint == 2:
@@ -139,7 +139,9 @@ class Name(Record):
     name: str
 
 
-def test_a_topic_up_to_its_end_is_a_side_input(client: Client, words: str, at: dict[str, Any], tmp_path: Path) -> None:
+def test_a_topic_up_to_its_end_can_be_a_side_input(
+    client: Client, words: str, at: dict[str, Any], tmp_path: Path
+) -> None:
     admin = client.admin()
     admin.create(f"{words}.names", 2, {})
     admin.close()

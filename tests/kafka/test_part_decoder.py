@@ -1,4 +1,4 @@
-"""What is taken in parts is what each part gives by itself."""
+"""Pieces that are taken in parts have the rows of each part decoded alone."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def outcome(made: Any, *arguments: Any) -> Any:
 
 @pytest.mark.parametrize("letters", [None, LETTERS], ids=["plain", "caught"])
 @pytest.mark.parametrize("case", list(CASES))
-def test_parts_give_what_each_gives_by_itself(case: str, letters: Sequence[str] | None) -> None:
+def test_parts_of_a_piece_have_the_rows_of_each_part_decoded_alone(case: str, letters: Sequence[str] | None) -> None:
     format, values = CASES[case]
     layout = RowLayout(Word.schema(), format, ATTRIBUTES)
     piece = Messages(TopicPartition("t", 0), range(100, 100 + COUNT), (), [b"k"] * COUNT, values, ())
@@ -75,7 +75,7 @@ def test_parts_give_what_each_gives_by_itself(case: str, letters: Sequence[str] 
         assert outcome(decoder.ports, taken) == outcome(maker.ports, taken.messages)
 
 
-def test_a_piece_is_decoded_once_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_piece_is_decoded_once_and_released(monkeypatch: pytest.MonkeyPatch) -> None:
     layout = RowLayout(Word.schema(), "json", ATTRIBUTES)
     piece = Messages(TopicPartition("t", 0), range(COUNT), (), (), GOOD, ())
     maker = RowMaker(layout)

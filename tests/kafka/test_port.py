@@ -1,4 +1,4 @@
-"""What the connectors rely on, on a real broker with each client library."""
+"""The behaviour that the connectors rely on, on a real broker with each client library."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def complete(writer: TransactionalWriter, *messages: Message) -> None:
     writer.commit()
 
 
-def test_what_is_written_is_read_in_order_with_all_that_belongs_to_it(client: Client, topic: str) -> None:
+def test_messages_are_read_in_order_with_all_their_attributes(client: Client, topic: str) -> None:
     write(
         client,
         Message(topic, b"first", b"k", 0, 1_000, [("a", b"1"), ("a", b"2")]),
@@ -102,14 +102,14 @@ def test_what_is_written_is_read_in_order_with_all_that_belongs_to_it(client: Cl
     assert [list(headers) for m in run for headers in m.headers] == [[("a", b"1"), ("a", b"2")], [], []]
 
 
-def test_a_reader_gives_no_more_than_it_was_asked_for(client: Client, topic: str) -> None:
+def test_a_reader_returns_only_the_requested_fields(client: Client, topic: str) -> None:
     write(client, Message(topic, b"v", b"k", 0))
     with reading(client, {TopicPartition(topic, 0): 0}, Fields()) as reader:
         (found,) = taken(reader, 1)
     assert found == (TopicPartition(topic, 0), [0], (), (), [b"v"], ())
 
 
-def test_reading_begins_at_the_offset_that_was_given(client: Client, topic: str) -> None:
+def test_reading_begins_at_the_given_offset(client: Client, topic: str) -> None:
     write(client, *(Message(topic, b"%d" % n, partition=0) for n in range(5)))
     with reading(client, {TopicPartition(topic, 0): 3}) as reader:
         assert values(taken(reader, 2)) == [b"3", b"4"]
@@ -117,7 +117,7 @@ def test_reading_begins_at_the_offset_that_was_given(client: Client, topic: str)
         assert values(taken(reader, 4)) == [b"1", b"2", b"3", b"4"]
 
 
-def test_a_transaction_is_visible_when_it_is_committed(client: Client, topic: str) -> None:
+def test_a_transaction_is_visible_after_its_commit(client: Client, topic: str) -> None:
     partition = TopicPartition(topic, 0)
     writer = client.transactional_writer(topic)
     writer.claim()
@@ -141,7 +141,7 @@ def test_a_transaction_is_visible_when_it_is_committed(client: Client, topic: st
     writer.close()
 
 
-def test_an_id_is_claimed_soon_though_a_transaction_is_open(client: Client, topic: str) -> None:
+def test_an_id_with_an_open_transaction_is_claimed_soon(client: Client, topic: str) -> None:
     """Within less than the half second after which librdkafka asks again."""
 
     def seconds(number: int) -> float:
@@ -160,7 +160,7 @@ def test_an_id_is_claimed_soon_though_a_transaction_is_open(client: Client, topi
     assert min(map(seconds, range(3))) < 0.45
 
 
-def test_who_claims_an_id_shuts_the_earlier_writer_out(client: Client, topic: str) -> None:
+def test_a_claim_of_an_id_fences_the_earlier_writer(client: Client, topic: str) -> None:
     zombie, heir = client.transactional_writer(topic), client.transactional_writer(topic)
     zombie.claim()
     zombie.begin()
@@ -183,7 +183,7 @@ def test_who_claims_an_id_shuts_the_earlier_writer_out(client: Client, topic: st
 
 
 @pytest.mark.parametrize("earlier", list(CLIENTS))
-def test_libraries_shut_each_other_out(client: Client, earlier: str, bootstrap: str, topic: str) -> None:
+def test_writers_of_both_libraries_fence_each_other(client: Client, earlier: str, bootstrap: str, topic: str) -> None:
     zombie = CLIENTS[earlier](ClusterConnection(bootstrap)).transactional_writer(topic)
     zombie.claim()
     transact(client, topic, Message(topic, b"heir", partition=0))
@@ -203,7 +203,7 @@ JAVA = {
 """Keys and their murmur2, from the tests of Kafka's own client."""
 
 
-def test_a_key_goes_where_java_sends_it(client: Client, topic: str) -> None:
+def test_a_key_goes_to_the_same_partition_as_in_java(client: Client, topic: str) -> None:
     write(client, *(Message(topic, key, key) for key in JAVA))
     with reading(client, {TopicPartition(topic, n): 0 for n in range(2)}) as reader:
         found = taken(reader, len(JAVA))
@@ -211,7 +211,7 @@ def test_a_key_goes_where_java_sends_it(client: Client, topic: str) -> None:
         assert values(found, number) == [key for key, hash in JAVA.items() if (hash & 0x7FFFFFFF) % 2 == number]
 
 
-def test_messages_without_a_key_are_spread(client: Client, topic: str) -> None:
+def test_messages_without_a_key_are_spread_over_partitions(client: Client, topic: str) -> None:
     write(client, *(Message(topic, b"%d" % n) for n in range(20_000)))
     admin = client.admin()
     found = admin.offsets([TopicPartition(topic, n) for n in range(2)], Place.LATEST)
@@ -230,7 +230,7 @@ def test_offsets_are_found_by_place_and_time(client: Client, topic: str) -> None
     admin.close()
 
 
-def test_the_last_offset_is_that_of_what_is_committed(client: Client, topic: str) -> None:
+def test_the_latest_offset_is_that_of_committed_messages(client: Client, topic: str) -> None:
     partition = TopicPartition(topic, 0)
     write(client, Message(topic, b"v", partition=0))
     writer, admin = client.transactional_writer(topic), client.admin()
@@ -247,7 +247,7 @@ def test_the_last_offset_is_that_of_what_is_committed(client: Client, topic: str
     admin.close()
 
 
-def test_a_group_keeps_offsets(client: Client, topic: str) -> None:
+def test_a_group_stores_offsets(client: Client, topic: str) -> None:
     first, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
     admin = client.admin()
     assert admin.committed(topic, [first, other]) == {}
@@ -258,7 +258,7 @@ def test_a_group_keeps_offsets(client: Client, topic: str) -> None:
     admin.close()
 
 
-def test_deleted_records_are_missed(client: Client, topic: str) -> None:
+def test_reading_at_deleted_records_is_an_error(client: Client, topic: str) -> None:
     partition = TopicPartition(topic, 0)
     write(client, *(Message(topic, b"%d" % n, partition=0) for n in range(5)))
     admin = client.admin()
@@ -335,7 +335,7 @@ def test_a_client_of_librdkafka_that_failed_is_no_garbage(bootstrap: str, topic:
         gc.enable()
 
 
-def test_paused_partitions_give_nothing(client: Client, topic: str) -> None:
+def test_paused_partitions_return_no_messages(client: Client, topic: str) -> None:
     first, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
     with reading(client, {first: 0, other: 0}) as reader:
         reader.pause([first])

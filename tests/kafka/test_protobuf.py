@@ -41,7 +41,7 @@ def messages() -> list[Any]:
     return [made, Order(id=-(2**62))]
 
 
-def test_what_is_encoded_is_decoded_and_another_library_reads_it() -> None:
+def test_encoded_rows_are_decoded_and_another_library_reads_them() -> None:
     given = pickle.loads(pickle.dumps(Protobuf(Order)))
     values = format_of(given, Sold.schema(), "topic").encode(rows())
     assert [Order.FromString(value) for value in values] == messages()
@@ -58,7 +58,7 @@ class Half(Record):
     id: int
 
 
-def test_fields_that_the_rows_do_not_have_keep_their_defaults() -> None:
+def test_fields_that_rows_lack_keep_their_defaults() -> None:
     half = encode([Half("x", 5)], Half.schema())
     assert [Order.FromString(v) for v in format_of(Protobuf(Order), Half.schema(), "t").encode(half)] == [
         Order(id=5, item="x")
@@ -68,7 +68,7 @@ def test_fields_that_the_rows_do_not_have_keep_their_defaults() -> None:
     ]
 
 
-def test_a_nested_message_is_a_message_too() -> None:
+def test_a_nested_message_class_can_be_used() -> None:
     class Numbered(Record):
         id: int
 
@@ -114,11 +114,11 @@ class NotNullable(Record):
         (Nullable, "t", "'id' of the message shop.Order may be absent: make it optional"),
     ],
 )
-def test_rows_that_do_not_go_with_the_message_are_refused(record: type[Record], topic: str | None, reason: str) -> None:
+def test_rows_that_do_not_fit_the_message_are_refused(record: type[Record], topic: str | None, reason: str) -> None:
     with pytest.raises(GraphError, match=reason):
         format_of(Protobuf(Order), record.schema(), topic)
 
 
-def test_only_a_message_class_is_taken() -> None:
+def test_only_a_message_class_is_accepted() -> None:
     with pytest.raises(GraphError, match="no class that protoc has made"):
         Protobuf(Half)

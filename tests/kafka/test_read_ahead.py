@@ -1,4 +1,4 @@
-"""What waits of a partition, and in which pieces it is taken."""
+"""The waiting messages of a partition, and in which pieces they are taken."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def offsets(taken: Taken | None) -> list[int]:
     return list(taken.messages.offsets)
 
 
-def test_small_pieces_that_wait_are_taken_together() -> None:
+def test_small_waiting_pieces_are_taken_together() -> None:
     buffer = _Buffer(0, None)
     for number in range(30):
         buffer.put(fetched(50 * number, 50))
@@ -31,7 +31,7 @@ def test_small_pieces_that_wait_are_taken_together() -> None:
     assert buffer.take() is None
 
 
-def test_a_piece_of_which_some_is_taken_stays_as_it_is() -> None:
+def test_a_piece_that_is_partly_taken_is_not_merged() -> None:
     buffer = _Buffer(0, None)
     buffer.put(fetched(0, 10))
     first = buffer.take(4)
@@ -46,7 +46,7 @@ def test_a_piece_of_which_some_is_taken_stays_as_it_is() -> None:
     assert buffer.take(below=12) is None
 
 
-def test_whatever_is_fetched_and_taken_each_message_comes_once_in_order() -> None:
+def test_each_message_comes_once_in_order_for_any_sizes_of_fetches_and_takes() -> None:
     chance = random.Random(1)
     buffer, put, found = _Buffer(0, 5_000), 0, list[int]()
     while len(found) < 5_000:
@@ -61,7 +61,7 @@ def test_whatever_is_fetched_and_taken_each_message_comes_once_in_order() -> Non
     assert (buffer.fill, buffer.ended, buffer.waiting) == (0, True, False)
 
 
-def test_it_is_full_by_messages() -> None:
+def test_the_buffer_is_full_by_number_of_messages() -> None:
     buffer = _Buffer(0, None)
     buffer.put(fetched(0, _BUFFERED_MESSAGES))
     assert buffer.fill == 1

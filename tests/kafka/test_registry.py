@@ -1,4 +1,4 @@
-"""Avro and Protobuf with a real schema registry: others read what we write, and write what we read."""
+"""Avro and Protobuf with a real schema registry: other libraries read what the connectors write, and the reverse."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.kafka.test_jobs import run
 from tests.kafka.test_port import reading, taken, values, write
 from tests.kafka.test_protobuf import Sold, messages, rows
 
-# Their types say less than is true.
+# Their type hints are incomplete.
 AvroDeserializer: Any = confluent_avro.AvroDeserializer
 AvroSerializer: Any = confluent_avro.AvroSerializer
 ProtobufDeserializer: Any = confluent_protobuf.ProtobufDeserializer
@@ -72,7 +72,7 @@ def context(topic: str) -> SerializationContext:
     return SerializationContext(topic, MessageField.VALUE)
 
 
-def test_others_read_avro_that_we_write(url: str, library: SchemaRegistryClient) -> None:
+def test_avro_that_the_sink_writes_is_read_by_another_library(url: str, library: SchemaRegistryClient) -> None:
     values = format_of(Avro(url), Point.schema(), "points-out").encode(
         encode([Point(1, "a"), Point(2, None)], Point.schema())
     )
@@ -83,7 +83,7 @@ def test_others_read_avro_that_we_write(url: str, library: SchemaRegistryClient)
     assert library.get_versions("points-out-value") == [1]
 
 
-def test_we_read_avro_that_others_write_in_several_versions(url: str, library: SchemaRegistryClient) -> None:
+def test_avro_of_several_versions_written_by_another_library_is_read(url: str, library: SchemaRegistryClient) -> None:
     def schema(*fields: Any) -> str:
         return json.dumps({"type": "record", "name": "point", "namespace": "shop", "fields": list(fields)})
 
@@ -114,7 +114,7 @@ def test_we_read_avro_that_others_write_in_several_versions(url: str, library: S
     assert "does not know the schema" in str(raised.value)
 
 
-def test_others_read_protobuf_that_we_write(url: str, library: SchemaRegistryClient) -> None:
+def test_protobuf_that_the_sink_writes_is_read_by_another_library(url: str, library: SchemaRegistryClient) -> None:
     written = format_of(Protobuf(Order, url), Sold.schema(), "orders-out").encode(rows())
     read = ProtobufDeserializer(Order, {"use.deprecated.format": False})
     assert [read(value, context("orders-out")) for value in written] == messages()
@@ -135,7 +135,7 @@ def test_others_read_protobuf_that_we_write(url: str, library: SchemaRegistryCli
         assert found == message(**{record.schema().names[0]: 7})
 
 
-def test_we_read_protobuf_that_others_write(url: str, library: SchemaRegistryClient) -> None:
+def test_protobuf_written_by_another_library_is_read(url: str, library: SchemaRegistryClient) -> None:
     write_order = ProtobufSerializer(Order, library, {"use.deprecated.format": False})
     written = [write_order(message, context("orders-in")) for message in messages()]
     form = format_of(Protobuf(Order, url), Sold.schema())
@@ -148,7 +148,7 @@ def test_we_read_protobuf_that_others_write(url: str, library: SchemaRegistryCli
 
 
 def test_a_schema_that_the_registry_refuses_is_named(url: str, library: SchemaRegistryClient) -> None:
-    """Since others could not read what they read before."""
+    """Since other consumers could no longer read their messages."""
     text = json.dumps({"type": "record", "name": "row", "fields": [{"name": "id", "type": "string"}]})
     library.register_schema("taken-value", Schema(text, "AVRO"))
     httpx.put(f"{url}/config/taken-value", json={"compatibility": "FULL"}).raise_for_status()
@@ -157,7 +157,7 @@ def test_a_schema_that_the_registry_refuses_is_named(url: str, library: SchemaRe
     assert raised.value.kind is Failure.REFUSED
 
 
-def test_a_registry_that_is_away_is_no_malformed_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_registry_is_no_malformed_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clonos_py.connectors.kafka.registry.AWAY_S", 0.5)
     away = SchemaRegistry("http://127.0.0.1:1")
     with pytest.raises(KafkaFailure, match=r"schema registry http://127\.0\.0\.1:1: .*refused") as raised:
@@ -167,13 +167,13 @@ def test_a_registry_that_is_away_is_no_malformed_value(monkeypatch: pytest.Monke
         SchemaRegistry("http://x", "me", "word")  # type: ignore[arg-type]
 
 
-def test_who_asks_says_who_he_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_to_the_registry_carry_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORD", "secret")
     settings = SchemaRegistry("https://x", "me", Secret(env="WORD"), ca_file="ca.pem").settings()
     assert (settings["basic.auth.user.info"], settings["ssl.ca.location"]) == ("me:secret", "ca.pem")
 
 
-def test_a_secret_that_is_missing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_secret_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORD", raising=False)
     registry = SchemaRegistry("http://127.0.0.1:1", "me", Secret(env="WORD"))
     with pytest.raises(SettingError, match="the environment has no WORD"):
@@ -183,7 +183,7 @@ def test_a_secret_that_is_missing_is_not_waited_for(monkeypatch: pytest.MonkeyPa
 def test_a_job_reads_avro_and_writes_protobuf(
     client: Client, topic: str, at: dict[str, Any], url: str, library: SchemaRegistryClient, tmp_path: Path
 ) -> None:
-    """What cannot be read is a dead letter."""
+    """Messages that cannot be read are dead letters."""
     text = json.dumps({"type": "record", "name": "sold", "fields": [{"name": "id", "type": "long"}]})
     serialize = AvroSerializer(library, text)
     good = [serialize({"id": number}, context(topic)) for number in range(1_000)]
@@ -210,7 +210,7 @@ def test_a_job_reads_avro_and_writes_protobuf(
     assert [letter.value for letter in bad.rows(KafkaDeadLetter)] == [b"bad"]
 
 
-def test_a_job_whose_schema_is_refused_says_so(
+def test_a_job_whose_schema_is_refused_ends_with_the_reason(
     client: Client, topic: str, at: dict[str, Any], url: str, library: SchemaRegistryClient, tmp_path: Path
 ) -> None:
     text = json.dumps({"type": "record", "name": "row", "fields": [{"name": "id", "type": "string"}]})

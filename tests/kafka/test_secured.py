@@ -1,4 +1,4 @@
-"""A cluster with passwords and access control: who is not let in, or may not do something, is told so in one line."""
+"""A cluster with passwords and access control: a refused user or a missing permission is reported in one line."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def client(request: pytest.FixtureRequest, bootstrap: str) -> Client:
 
 @pytest.fixture
 def hot(at: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """How a user connects who may do nothing yet."""
+    """The settings of a user without permissions."""
     monkeypatch.setenv("PASSWORD_OF_HOT", USERS["hot"])
     return {**at, "security": KafkaSecurity("SASL_PLAINTEXT", "PLAIN", "hot", Secret(env="PASSWORD_OF_HOT"))}
 
@@ -99,7 +99,7 @@ def allow(bootstrap: str, topic: str, *without: str) -> None:
     wanted = {str(binding) for binding in bindings}
     until = time.monotonic() + SOON_S
     while not wanted <= {str(known) for known in admin.describe_acls(ANY_ACL).result()}:
-        assert time.monotonic() < until, "the broker does not know the rights that it was given"
+        assert time.monotonic() < until, "the broker has not applied the permissions yet"
         time.sleep(0.05)
 
 
@@ -119,7 +119,7 @@ def read(topic: str, at: dict[str, Any]) -> list[int]:
     return numbers(polled(opened_reader(KafkaSource(topic, Line, stop="latest", **at)), -1))
 
 
-def test_with_all_rights_rows_are_read_and_written(
+def test_rows_are_read_and_written_with_all_permissions(
     client: Client, topic: str, bootstrap: str, hot: dict[str, Any]
 ) -> None:
     allow(bootstrap, topic)
@@ -139,7 +139,7 @@ def test_with_all_rights_rows_are_read_and_written(
         ("use the id", "the broker refuses: .*transactional id '{topic}.out.journal.0'"),
     ],
 )
-def test_what_a_sink_may_not_do_is_named(
+def test_a_missing_permission_of_a_sink_is_named(
     topic: str, bootstrap: str, hot: dict[str, Any], without: str, said: str
 ) -> None:
     allow(bootstrap, topic, without)
@@ -150,7 +150,9 @@ def test_what_a_sink_may_not_do_is_named(
     said_in_one_line(raised.value, said.format(topic=topic))
 
 
-def test_a_topic_that_may_not_be_read_is_named(client: Client, topic: str, bootstrap: str, hot: dict[str, Any]) -> None:
+def test_a_topic_without_read_permission_is_named(
+    client: Client, topic: str, bootstrap: str, hot: dict[str, Any]
+) -> None:
     allow(bootstrap, topic, "read the topic")
     write(client, Message(topic, b'{"number": 1}', partition=0))
     with pytest.raises(SourceError) as raised:
@@ -158,7 +160,7 @@ def test_a_topic_that_may_not_be_read_is_named(client: Client, topic: str, boots
     said_in_one_line(raised.value, topic)
 
 
-def test_a_wrong_password_is_said_at_once(topic: str, at: dict[str, Any], tmp_path: Path) -> None:
+def test_a_wrong_password_is_reported_at_once(topic: str, at: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "password").write_text("word-that-is-wrong\n")
     security = KafkaSecurity("SASL_PLAINTEXT", "PLAIN", "hot", Secret(file=str(tmp_path / "password")))
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Topics as a source: what a task reads, reads again after a failure, and finds while it runs."""
+"""Topics as a source: what a task reads, reads again after a failure, and discovers while it runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Line(Record):
 
 
 class Told(Record):
-    """All that Kafka says of a message."""
+    """All attributes of a message."""
 
     number: int | None
     word: str | None
@@ -100,7 +100,7 @@ def at(at: dict[str, Any]) -> dict[str, Any]:
     return {**at, "discover": "100ms"}
 
 
-def test_it_tells_how_many_messages_wait(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_a_source_reports_how_many_messages_wait(client: Client, topic: str, at: dict[str, Any]) -> None:
     write(client, *lines(topic, range(5)), *lines(topic, range(5, 12), partition=1))
     reader = opened(KafkaSource(topic, Line, **at))
     reader.limit(2)
@@ -138,7 +138,7 @@ def test_offsets_are_committed_to_a_group(client: Client, topic: str, at: dict[s
 
 def test_a_group_with_members_is_refused(client: Client, topic: str, at: dict[str, Any], bootstrap: str) -> None:
     member = kafka.KafkaConsumer(bootstrap_servers=bootstrap, group_id=f"{topic}.readers", metadata_max_age_ms=200)
-    awaited(lambda: bool(member.partitions_for_topic(topic)))  # a member that does not know them gets none
+    awaited(lambda: bool(member.partitions_for_topic(topic)))  # a member without their metadata gets none
     member.subscribe([topic])
     awaited(lambda: bool(member.poll(100)) or bool(member.assignment()))
     reader = opened(KafkaSource(topic, Line, group=f"{topic}.readers", **at))
@@ -158,16 +158,14 @@ def test_a_source_with_an_end_reads_all_before_it(client: Client, topic: str, at
     reader.close()
 
 
-def test_partitions_are_shared_and_a_task_without_any_has_nothing(
-    client: Client, topic: str, at: dict[str, Any]
-) -> None:
+def test_partitions_are_divided_and_a_task_without_any_ends(client: Client, topic: str, at: dict[str, Any]) -> None:
     write(client, *lines(topic, range(5)), *lines(topic, range(10, 13), partition=1))
     source = KafkaSource(topic, Line, stop="latest", **at)
     shared = [numbers(polled(opened(source, index, 3), -1)) for index in range(3)]
     assert shared == [[0, 1, 2, 3, 4], [10, 11, 12], []]
 
 
-def test_what_was_read_is_read_again_though_aborted_messages_lie_between(
+def test_messages_are_read_again_although_aborted_ones_lie_between_them(
     client: Client, topic: str, at: dict[str, Any]
 ) -> None:
     writer = client.transactional_writer(topic)
@@ -194,7 +192,7 @@ def test_what_was_read_is_read_again_though_aborted_messages_lie_between(
     assert isinstance(again.poll(0), End)
 
 
-def test_a_replay_goes_over_into_reading_on(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_reading_continues_after_a_replay(client: Client, topic: str, at: dict[str, Any]) -> None:
     write(client, *lines(topic, range(1_000)))
     reader = opened(KafkaSource(topic, Line, **at))
     reader.limit(10)
@@ -206,7 +204,7 @@ def test_a_replay_goes_over_into_reading_on(client: Client, topic: str, at: dict
     assert numbers([*replayed, *rest]) == list(range(1_000))
 
 
-def test_a_plan_asks_no_cluster() -> None:
+def test_planning_does_not_connect_to_a_cluster() -> None:
     job = Job("planned")
     job.source(KafkaSource("t", Line, bootstrap="127.0.0.1:1", stop="latest")).sink(PrintSink())
     assert len(plan(job, resolve({"parallelism": 2})).vertices) == 1
@@ -214,7 +212,7 @@ def test_a_plan_asks_no_cluster() -> None:
         run_job(job, resolve({"runtime": "local"}))
 
 
-def test_a_place_to_start_is_resolved_once(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_the_start_position_is_resolved_once(client: Client, topic: str, at: dict[str, Any]) -> None:
     write(client, *lines(topic, range(5)))
     source = KafkaSource(topic, Line, start="latest", **at)
     source.resolve()
@@ -223,7 +221,7 @@ def test_a_place_to_start_is_resolved_once(client: Client, topic: str, at: dict[
     assert numbers(polled(opened(source), 2)) == [5, 6]
 
 
-def test_a_source_starts_at_a_time_at_offsets_or_where_a_group_was(
+def test_a_source_starts_at_a_time_at_offsets_or_at_those_of_a_group(
     client: Client, topic: str, at: dict[str, Any]
 ) -> None:
     write(client, *(m._replace(timestamp_ms=1_000 * n) for n, m in enumerate(lines(topic, range(5)), 1)))
@@ -265,9 +263,7 @@ def test_messages_that_cannot_be_read_are_dead_letters(client: Client, topic: st
     assert [r.rows for r in again if r.stop > r.start] == [r.rows for r in found if r.stop > r.start]
 
 
-def test_partitions_that_are_added_are_read_from_their_first_message(
-    client: Client, topic: str, at: dict[str, Any]
-) -> None:
+def test_added_partitions_are_read_from_their_first_message(client: Client, topic: str, at: dict[str, Any]) -> None:
     write(client, *lines(topic, [0]))
     reader = opened(KafkaSource(topic, Line, start="latest", **at))
     write(client, *lines(topic, [1]))
@@ -283,7 +279,7 @@ def test_partitions_that_are_added_are_read_from_their_first_message(
     reader.close()
 
 
-def test_columns_have_what_kafka_says_of_a_message(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_columns_may_have_the_attributes_of_messages(client: Client, topic: str, at: dict[str, Any]) -> None:
     write(
         client,
         Message(topic, b'{"number": 7}', b"word", 0, 1_234),
@@ -309,7 +305,7 @@ def test_a_message_that_cannot_be_read_is_named(client: Client, topic: str, at: 
         polled(opened(KafkaSource(topic, Line, stop="latest", **at)), -1)
 
 
-def test_messages_that_are_gone_are_named(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_deleted_messages_are_named(client: Client, topic: str, at: dict[str, Any]) -> None:
     write(client, *lines(topic, range(5)))
     source = KafkaSource(topic, Line, **at)
     reader = opened(source)
@@ -320,7 +316,7 @@ def test_messages_that_are_gone_are_named(client: Client, topic: str, at: dict[s
         polled(reader, 5)
 
 
-def test_a_topic_that_was_made_anew_is_refused(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_a_topic_that_was_deleted_and_created_again_is_refused(client: Client, topic: str, at: dict[str, Any]) -> None:
     reader = opened(KafkaSource(topic, Line, **at))
     saved = reader.snapshot()
     reader.restore(saved)
@@ -341,7 +337,7 @@ def test_a_topic_that_is_compacted_soon_is_refused(client: Client, topic: str, a
     assert len(KafkaSource(f"{topic}-late", Line, **at).layout.starts) == 1
 
 
-def test_rows_in_the_log_are_not_read_again(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_rows_in_the_log_are_not_read_again_from_the_topic(client: Client, topic: str, at: dict[str, Any]) -> None:
     write(client, *lines(topic, range(5)))
     source = KafkaSource(topic, Line, replay="logged", **at)
     before, again = logging_reader(source), logging_reader(source)
@@ -369,7 +365,7 @@ def test_rows_in_the_log_are_not_read_again(client: Client, topic: str, at: dict
 
 
 def logging_reader(source: KafkaSource) -> Reader:
-    """Knows of the partitions. Closed after the test."""
+    """A reader with its partitions. Closed after the test."""
     made: list[Source] = []
 
     def create() -> Source:
@@ -398,7 +394,7 @@ def read_on(reader: Reader, rows: int) -> list[Read]:
     return found
 
 
-def test_what_is_not_there_is_named(topic: str, at: dict[str, Any]) -> None:
+def test_missing_topics_partitions_and_brokers_are_named(topic: str, at: dict[str, Any]) -> None:
     with pytest.raises(SourceError, match=f"Kafka topic '{topic}-missing' does not exist"):
         _ = KafkaSource([topic, f"{topic}-missing"], Line, **at).layout
     with pytest.raises(SourceError, match=rf"offsets are given for {topic}\[7\], which does not exist"):
@@ -424,7 +420,7 @@ def test_what_is_not_there_is_named(topic: str, at: dict[str, Any]) -> None:
         ({"format": "text", "schema": pa.schema([("a", pa.int64())])}, "needs one column of text"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_connected(given: dict[str, Any], said: str) -> None:
+def test_impossible_settings_of_a_source_are_refused_before_a_connection(given: dict[str, Any], said: str) -> None:
     chosen = {"topics": "t", "schema": Line, "bootstrap": "nowhere:1", **given}
     with pytest.raises(GraphError, match=said):
         KafkaSource(**chosen)

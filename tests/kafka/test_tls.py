@@ -1,4 +1,4 @@
-"""A cluster that talks TLS, and lets in who has a certificate of its authority."""
+"""A cluster that uses TLS, and accepts clients with a certificate of its authority."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SOON_S = 25.0
 
 @dataclass(frozen=True)
 class Files:
-    """Of a party: its certificate, its key, and whom it trusts."""
+    """Of a party: its certificate, its key, and the authority it trusts."""
 
     certificate: str
     key: str
@@ -107,7 +107,7 @@ def job(topic: str, at: dict[str, Any], files: Files) -> Job:
     return made
 
 
-def test_who_has_a_certificate_reads_and_writes(
+def test_a_client_with_a_certificate_reads_and_writes(
     client: Client, topic: str, at: dict[str, Any], parties: Parties, tmp_path: Path
 ) -> None:
     write(client, *(Message(topic, b'{"word": "w%d", "number": %d}' % (n, n)) for n in range(100)))
@@ -119,7 +119,7 @@ def test_who_has_a_certificate_reads_and_writes(
 
 
 @pytest.mark.parametrize("who", ["strange", "wary"])
-def test_who_does_not_trust_the_other_is_told_so_in_a_line(
+def test_a_missing_trust_on_either_side_is_reported_in_one_line(
     client: Client, topic: str, at: dict[str, Any], parties: Parties, who: str, tmp_path: Path
 ) -> None:
     began = time.monotonic()

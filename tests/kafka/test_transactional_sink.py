@@ -1,4 +1,4 @@
-"""Rows that are visible when their checkpoint is complete: once, whoever commits them, and however often."""
+"""Rows that are visible when their checkpoint is complete: once, whichever process commits them, and however often."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def id_of(writer: KafkaTransactionalWriter, index: int = 0) -> TransactionalWrit
     return writer._claimed[index].writer
 
 
-def test_rows_are_visible_once_they_are_committed(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_rows_are_visible_after_their_commit(client: Client, topic: str, at: dict[str, Any]) -> None:
     writer = sink(topic, at)
     first = prepared(writer, 1, 1, 2)
     second = prepared(writer, 2, 3)
@@ -57,11 +57,11 @@ def test_rows_are_visible_once_they_are_committed(client: Client, topic: str, at
     writer.commit_all([second])
     assert visible(client, topic, 3) == [1, 2, 3]
     assert writer.prepare(3) is None, "nothing has come"
-    assert writer.snapshot() == OperatorState(), "what is committed is not kept"
+    assert writer.snapshot() == OperatorState(), "committed rows are not kept"
     writer.close()
 
 
-def test_a_replacement_commits_what_the_checkpoint_has(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_a_replacement_commits_the_rows_of_the_checkpoint(client: Client, topic: str, at: dict[str, Any]) -> None:
     """It is the first to do so, or not."""
     writer = sink(topic, at)
     first, second = prepared(writer, 1, 1, 2), prepared(writer, 2, 3)
@@ -81,7 +81,9 @@ def test_a_replacement_commits_what_the_checkpoint_has(client: Client, topic: st
         used.close()
 
 
-def test_rows_are_committed_before_the_task_has_restored_them(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_rows_can_be_committed_before_the_task_has_restored_them(
+    client: Client, topic: str, at: dict[str, Any]
+) -> None:
     writer = sink(topic, at)
     first = prepared(writer, 1, 1)
     other = sink(topic, at)
@@ -106,7 +108,9 @@ def test_a_commit_without_an_answer_is_neither_lost_nor_repeated(
     writer.close()
 
 
-def test_two_that_commit_the_same_write_it_once(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_two_processes_that_commit_the_same_rows_write_them_once(
+    client: Client, topic: str, at: dict[str, Any]
+) -> None:
     """As a process that was stopped for a while, and its replacement."""
     writer = sink(topic, at)
     writer.commit(prepared(writer, 1, 1))
@@ -121,9 +125,7 @@ def test_two_that_commit_the_same_write_it_once(client: Client, topic: str, at: 
     other.close()
 
 
-def test_a_task_commits_for_another_though_none_has_committed_yet(
-    client: Client, topic: str, at: dict[str, Any]
-) -> None:
+def test_a_task_can_commit_for_another_before_any_commit(client: Client, topic: str, at: dict[str, Any]) -> None:
     """The journal has no partition of that other task then."""
     writer = sink(topic, at, index=2, parallelism=3)
     named = prepared(writer, 1, 1)
@@ -135,7 +137,7 @@ def test_a_task_commits_for_another_though_none_has_committed_yet(
     heir.close()
 
 
-def test_a_task_commits_for_those_that_are_gone(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_a_task_commits_for_former_tasks(client: Client, topic: str, at: dict[str, Any]) -> None:
     """After a change of parallelism, when one of them has committed already."""
     writers = [sink(topic, at, index=index, parallelism=3) for index in range(3)]
     named = [prepared(writer, 1, index) for index, writer in enumerate(writers)]
@@ -150,10 +152,10 @@ def test_a_task_commits_for_those_that_are_gone(client: Client, topic: str, at: 
         writer.close()
 
 
-def test_many_rows_are_several_parts(
+def test_many_rows_are_divided_into_parts(
     client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of which some are out when the process dies."""
+    """Some are committed when the process dies."""
     monkeypatch.setattr(transactional_sink, "PART_ROWS", 10)
     writer = sink(topic, at)
     writer.commit(prepared(writer, 1, 1_000))
@@ -180,7 +182,7 @@ def test_many_rows_are_several_parts(
     other.close()
 
 
-def test_the_journal_keeps_what_may_be_committed_again(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_the_journal_keeps_entries_that_may_be_committed_again(client: Client, topic: str, at: dict[str, Any]) -> None:
     writer = sink(topic, at)
     named = [prepared(writer, 1, 1), prepared(writer, 2, 2)]
     state = writer.snapshot()
@@ -193,7 +195,7 @@ def test_the_journal_keeps_what_may_be_committed_again(client: Client, topic: st
     writer.close()
 
 
-def test_what_another_lineage_wrote_does_not_count(client: Client, topic: str, at: dict[str, Any]) -> None:
+def test_rows_of_another_lineage_do_not_count(client: Client, topic: str, at: dict[str, Any]) -> None:
     """As after ``--fresh``: checkpoints begin from 1 again."""
     writer = sink(topic, at)
     writer.commit(prepared(writer, 1, 1))
@@ -205,7 +207,7 @@ def test_what_another_lineage_wrote_does_not_count(client: Client, topic: str, a
     fresh.close()
 
 
-def test_other_rows_of_a_checkpoint_that_is_out_are_refused(topic: str, at: dict[str, Any]) -> None:
+def test_other_rows_of_a_committed_checkpoint_are_refused(topic: str, at: dict[str, Any]) -> None:
     writer, other = sink(topic, at), sink(topic, at)
     writer.commit(prepared(writer, 1, 1))
     with pytest.raises(SinkError, match=rf"topic '{topic}': rows of checkpoint 1, part 1, are out already, and were"):
@@ -221,7 +223,7 @@ def test_other_rows_of_a_checkpoint_that_is_out_are_refused(topic: str, at: dict
         (b"\x94\xa1a\x00\x01\x91\x01", (), "rows of checkpoint 1, part 1, are not in the checkpoint that names them"),
     ],
 )
-def test_what_the_checkpoint_does_not_have_is_named(
+def test_a_committable_that_the_checkpoint_lacks_is_named(
     topic: str, at: dict[str, Any], named: bytes, states: Sequence[OperatorState], said: str
 ) -> None:
     writer = restarted(topic, at, *states)
@@ -230,10 +232,10 @@ def test_what_the_checkpoint_does_not_have_is_named(
     writer.close()
 
 
-def test_a_claim_that_does_not_read_the_journal_is_caught(
+def test_the_tests_find_a_claim_that_does_not_read_the_journal(
     client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the tests above rest on: without the journal a row is written twice."""
+    """The assumption of the tests above: without the journal a row is written twice."""
     claim = KafkaTransactionalWriter._claim
     monkeypatch.setattr(KafkaTransactionalWriter, "_claim", lambda self, index: claim(self, index)._replace(parts={}))
     writer = sink(topic, at)
