@@ -53,7 +53,7 @@ class Killer:
                     self._start(self._left.pop(0))
 
     def _follow(self, event: Event) -> None:
-        """Whom a fault would not find."""
+        """Records the tasks that recover, which a fault could not hit."""
         match event:
             case TaskFailed(task=task):
                 self._recovering.add(task)

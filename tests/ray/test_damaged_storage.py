@@ -1,4 +1,4 @@
-"""A few of the cases of ``tests/storage`` on real actors: the error travels to the one who runs the job."""
+"""A few of the cases of ``tests/storage`` on real actors: the error reaches the user who runs the job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CASES: tuple[tuple[str, Damage, str], ...] = (
 )
 
 
-def test_damage_is_found_and_without_it_the_job_goes_on(cluster: Cluster, interrupted: Path) -> None:
+def test_damage_is_reported_and_without_it_the_job_resumes(cluster: Cluster, interrupted: Path) -> None:
     left = interrupted.with_name("copy")
     before = written.visible(interrupted)
     for kind, damage, message in CASES:

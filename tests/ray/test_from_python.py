@@ -35,7 +35,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_script_starts_watches_and_stops_a_run_and_the_next_goes_on(tmp_path: Path) -> None:
+def test_a_script_starts_watches_and_stops_a_run_and_the_next_run_resumes(tmp_path: Path) -> None:
     """The only checkpoint of each run is that of its stop."""
     (tmp_path / "script.py").write_text(SCRIPT)
     lines = [f'{{"number": {number}}}\n' for number in range(20)]

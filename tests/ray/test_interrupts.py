@@ -41,7 +41,7 @@ def running() -> set[int]:
     return {process.pid for process, command in entries() if command}
 
 
-def test_the_command_ends_at_once_and_its_ray_with_it(tmp_path: Path) -> None:
+def test_an_interrupted_command_ends_at_once_together_with_its_ray(tmp_path: Path) -> None:
     file = tmp_path / "interrupted_on_ray.py"
     file.write_text(JOB)
     command = [sys.executable, "-m", "clonos_py.cli.main", "run", str(file), "--out", str(tmp_path / "out")]

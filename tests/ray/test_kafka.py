@@ -1,5 +1,5 @@
-"""Jobs from topic to topic on real actors, tasks and brokers killed: each row is seen once by consumers of what is
-committed, who watch throughout, in a causal and in a transactional output.
+"""Jobs from topic to topic on real actors, tasks and brokers killed: consumers of committed messages, who watch
+throughout, see each row once in a causal and in a transactional output.
 
 Many random failures, of tasks, coordinators, brokers and connections, are ``python -m clonos_py.bench soak --kafka``.
 """
@@ -47,7 +47,7 @@ def carried_out(
     heard: Callable[[Event], None] = lambda event: None,
     beside: Callable[[threading.Event], None] = lambda over: None,
 ) -> list[Event]:
-    """The job, in which nothing may be wrong; what happened. ``beside`` is at work once the job is there."""
+    """Runs the job and checks its output; returns the events. ``beside`` runs once the job is deployed."""
     events: list[Event] = []
 
     def listener(at_us: int, event: Event) -> None:
@@ -72,7 +72,7 @@ def test_each_row_is_seen_once_though_every_task_is_killed(library: Library, clu
     assert len([event for event in events if isinstance(event, TaskFailed)]) == len(KILLS)
 
 
-def test_each_row_is_seen_once_though_every_task_comes_back_as_a_zombie(cluster: Cluster, tmp_path: Path) -> None:
+def test_each_row_is_visible_once_although_every_task_returns_as_a_zombie(cluster: Cluster, tmp_path: Path) -> None:
     """Each is stopped, and woken when its standby has replaced it."""
     replaced: set[str] = set()
     with (
@@ -106,7 +106,7 @@ def test_each_row_is_seen_once_though_every_task_comes_back_as_a_zombie(cluster:
     ("library", "delivery"),
     [(LIBRARIES[0], DELIVERIES[0]), pytest.param(LIBRARIES[1], DELIVERIES[1], marks=pytest.mark.thorough)],
 )
-def test_query_8_finds_each_new_user_once_though_tasks_are_killed(
+def test_query_8_finds_each_new_user_once_although_tasks_are_killed(
     library: Library, delivery: JournaledDelivery, cluster: Cluster, tmp_path: Path
 ) -> None:
     with new_users(tmp_path / "kafka", 12, 400, library, delivery) as made:
@@ -118,7 +118,7 @@ def test_query_8_finds_each_new_user_once_though_tasks_are_killed(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_partitions_that_are_added_under_load_are_read_once(library: Library, cluster: Cluster, tmp_path: Path) -> None:
+def test_partitions_added_under_load_are_read_once(library: Library, cluster: Cluster, tmp_path: Path) -> None:
     """From their first offset on, and though a task that reads them is killed."""
     with (
         answer_server() as server,
@@ -135,8 +135,8 @@ def test_partitions_that_are_added_under_load_are_read_once(library: Library, cl
 
 
 @pytest.mark.thorough
-def test_rows_in_the_log_are_not_read_again(cluster: Cluster, tmp_path: Path) -> None:
-    """What was read is deleted as soon as its results are seen, as it may be where a topic is compacted."""
+def test_rows_in_the_log_are_not_read_again_from_the_topic(cluster: Cluster, tmp_path: Path) -> None:
+    """Messages are deleted as soon as their results are visible, as may happen in a compacted topic."""
     with (
         answer_server() as server,
         kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, LIBRARIES[0], replay="logged") as made,
@@ -158,7 +158,7 @@ def test_rows_in_the_log_are_not_read_again(cluster: Cluster, tmp_path: Path) ->
     assert len([event for event in events if isinstance(event, TaskFailed)]) == len(KILLS[::2])
 
 
-def test_a_source_right_before_a_causal_sink_is_rebuilt(cluster: Cluster) -> None:
+def test_a_source_directly_before_a_causal_sink_is_replaced_without_lost_rows(cluster: Cluster) -> None:
     """Reads are small there, and a replacement cuts them out of larger pieces."""
     measured = latency(LIBRARIES[0], "causal", rate=2_000, seconds=12)
     assert measured.rows == 24_000
@@ -180,7 +180,9 @@ def waits_for_brokers(made: JobOverTopics, folder: Path, away_s: float) -> None:
     assert not [event for event in events if isinstance(event, TaskFailed)], "the brokers were waited for"
 
 
-def test_each_row_is_seen_once_though_the_only_broker_is_away(cluster: Cluster, tmp_path: Path) -> None:
+def test_each_row_is_visible_once_although_the_only_broker_is_down_for_a_while(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     """For 20 seconds."""
     with answer_server() as server, kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, LIBRARIES[0]) as made:
         waits_for_brokers(made, tmp_path / "checkpoints", 20)
@@ -196,7 +198,7 @@ def test_each_row_is_seen_once_though_one_broker_of_three_is_away(cluster: Clust
         waits_for_brokers(made, tmp_path / "checkpoints", 3)
 
 
-def test_random_failures_of_tasks_and_brokers_change_nothing(cluster: Cluster) -> None:
+def test_random_failures_of_tasks_and_brokers_do_not_change_the_output(cluster: Cluster) -> None:
     finding = soak(KAFKA_JOBS[1], seed=19, seconds=5, most=4)
     assert finding.wrong is None
     assert finding.counts.faults

@@ -39,7 +39,7 @@ def wanted() -> Counter[bytes]:
     ("protocol", "recovery"),
     [*(pytest.param(p, CAUSAL, marks=pytest.mark.thorough) for p in (ALIGNED, UNCOORDINATED)), (INDUCED, ROLLBACK)],
 )
-def test_the_paths_are_those_computed_at_once_whoever_is_killed(
+def test_the_paths_equal_those_of_a_direct_computation_when_tasks_are_killed(
     protocol: str, recovery: dict[str, str], cluster: Cluster, tmp_path: Path
 ) -> None:
     heard: list[Event] = []

@@ -89,7 +89,7 @@ def kill(program: str, pid: int) -> None:
         pytest.param(True, "gcs_server", marks=pytest.mark.thorough),
     ],
 )
-def test_a_run_whose_ray_is_killed_ends_with_one_line_and_another_goes_on(
+def test_a_run_whose_ray_is_killed_ends_with_one_line_and_another_run_resumes(
     local: bool, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled" if local else "token")

@@ -47,7 +47,8 @@ class PacedNumbers(PartitionedSource[Number]):
 
 
 class PacedReader(RowReader):
-    """The first one of all makes a file, whose time is the beginning for all: what was given once stays there."""
+    """The first reader creates a file, whose time is the beginning for all: rows that were available once stay
+    available."""
 
     def __init__(self, partition: str, began: Path) -> None:
         self._partition = partition
@@ -62,7 +63,7 @@ class PacedReader(RowReader):
         return [Number(self._partition, number) for number in range(position, stop)], stop
 
 
-def test_each_row_is_in_the_database_once_though_tasks_of_source_and_sink_are_killed(
+def test_each_row_is_in_the_database_once_although_tasks_of_source_and_sink_are_killed(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     events: list[Event] = []

@@ -1,4 +1,4 @@
-"""The commands that the documents show run as printed from a checkout.
+"""The commands in the documents run as printed from a checkout.
 
 What installs is left out, which ``make dist`` and ``make setup`` try, and so is what takes hours: benchmarks and the
 proof of all queries, of which a test has a shorter one.
@@ -33,7 +33,7 @@ def test_the_first_commands_run_as_printed(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("document", LONG)
-def test_commands_that_take_long_run_as_printed(document: str, tmp_path: Path) -> None:
+def test_long_commands_run_as_printed(document: str, tmp_path: Path) -> None:
     lines = [line for line in shown("clonos", (ROOT / document,)) if not line.startswith(HOURS)]
     folder = checkout(tmp_path)
     with kafka(tmp_path / "kafka") as found:

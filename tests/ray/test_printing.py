@@ -21,7 +21,7 @@ pytestmark = pytest.mark.ray
 EVENTS = 8_000
 
 
-def test_printed_rows_reach_the_terminal_though_their_task_is_killed(
+def test_printed_rows_reach_the_terminal_although_their_task_is_killed(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = NexmarkSource(events=EVENTS, rate=2_000, event_rate=500_000, partitions=2)
@@ -34,4 +34,4 @@ def test_printed_rows_reach_the_terminal_though_their_task_is_killed(
     assert [type(event) for event in heard].count(StandbyActivated) == 1
     assert any(isinstance(event, CheckpointCompleted) for event in heard)
     assert len(wanted) > 20
-    assert len(lines) < 2 * len(wanted), "what a checkpoint covered is not printed again"
+    assert len(lines) < 2 * len(wanted), "rows that a checkpoint covered are not printed again"

@@ -60,7 +60,7 @@ class Threads:
         """Whether processes go on when the coordinator ends."""
 
     def serve(self, loop: JobLoop) -> None:
-        """What the former coordinator has not heard is lost."""
+        """Messages that the former coordinator has not received are lost."""
         self._loop = loop
         for process in list(self._processes.values()):
             process.report_started()
@@ -125,7 +125,7 @@ class SharedHomes(Threads):
 
 
 class Zombies(Threads):
-    """Whoever is to crash is taken for dead, and goes on."""
+    """A process that is to crash is declared dead, and continues to run."""
 
     def crash(self, number: int) -> bool:
         self.put(ProcessDied(number, "silent for the heartbeat timeout"))
@@ -133,7 +133,7 @@ class Zombies(Threads):
 
 
 class Cuts(Threads):
-    """Of whoever is to crash all connections break."""
+    """All connections of a process that is to crash break."""
 
     def crash(self, number: int) -> bool:
         endpoint = self._processes[number]._link._channels._endpoint
@@ -201,7 +201,7 @@ def test_a_job_runs_to_its_end_over_sockets(tmp_path: Path) -> None:
     assert threading.active_count() < 20
 
 
-def test_every_task_dies_in_turn_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+def test_every_task_dies_in_turn_and_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
     kills = [
         (700_000, TaskId("count", 0)),
         (1_400_000, TaskId("numbers", 1)),
@@ -216,7 +216,7 @@ def test_every_task_dies_in_turn_and_nothing_is_lost_or_doubled(tmp_path: Path) 
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
 
-def test_all_tasks_go_back_where_they_are_whenever_one_dies(tmp_path: Path) -> None:
+def test_all_tasks_go_back_in_their_processes_when_one_dies(tmp_path: Path) -> None:
     plan = replace(counting(str(tmp_path), total=6_000, rate=2_000), sharing_depth=0, rollback=True)
     kills = [(700_000, TaskId("count", 0)), (1_400_000, TaskId("numbers", 1)), (2_100_000, TaskId("audit", 0))]
     end, events = run(plan, tmp_path, kills)
@@ -229,7 +229,7 @@ def test_all_tasks_go_back_where_they_are_whenever_one_dies(tmp_path: Path) -> N
     assert threading.active_count() < 20
 
 
-def test_standbys_that_share_a_home_become_tasks_and_leave_in_turn(tmp_path: Path) -> None:
+def test_standbys_that_share_a_host_are_promoted_and_leave_in_turn(tmp_path: Path) -> None:
     """Threads that stay behind would be seen at the end."""
     kills = [
         (700_000, TaskId("count", 0)),
@@ -248,8 +248,8 @@ def test_standbys_that_share_a_home_become_tasks_and_leave_in_turn(tmp_path: Pat
     assert threading.active_count() < 20
 
 
-def test_a_standby_that_was_told_to_stop_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Others may go on in its process: neither threads nor sockets nor state are to stay with them."""
+def test_a_standby_that_is_stopped_leaves_no_threads_sockets_or_state(tmp_path: Path) -> None:
+    """Other standbys may continue in its process: no threads, sockets or state of this one may stay with them."""
     plan = counting(str(tmp_path))
     told: list[ToCoordinator] = []
     before = threading.active_count()
@@ -272,7 +272,7 @@ def test_a_standby_that_was_told_to_stop_leaves_nothing_behind(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("policy", [Spill.EPOCH, Spill.BUFFER, Spill.THRESHOLD])
-def test_frames_replayed_from_disk_are_those_that_were_sent(tmp_path: Path, policy: Spill) -> None:
+def test_frames_replayed_from_disk_equal_those_that_were_sent(tmp_path: Path, policy: Spill) -> None:
     kills = [(500_000, TaskId("count", 0)), (1_300_000, TaskId("audit", 1))]
     limits = ChannelLimits(policy=policy, spill_bytes=1_000)
     end, events = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, limits)
@@ -282,7 +282,7 @@ def test_frames_replayed_from_disk_are_those_that_were_sent(tmp_path: Path, poli
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
 
-def test_frames_are_made_again_for_receivers_that_died_and_a_source_goes_on_at_its_last_landmark(
+def test_frames_are_regenerated_for_replaced_receivers_and_a_source_restarts_at_its_last_landmark(
     tmp_path: Path,
 ) -> None:
     plan = counting(str(tmp_path), total=6_000, rate=2_000)
@@ -302,7 +302,7 @@ def test_frames_are_made_again_for_receivers_that_died_and_a_source_goes_on_at_i
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
 
-def test_tasks_die_and_nothing_is_lost_or_doubled_over_tls(tmp_path: Path) -> None:
+def test_tasks_die_and_no_row_is_lost_or_doubled_over_tls(tmp_path: Path) -> None:
     kills = [(500_000, TaskId("count", 0)), (1_300_000, TaskId("numbers", 1))]
     tls = Authority(tmp_path / "authority").files()
     end, events = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, tls=tls)
@@ -312,7 +312,7 @@ def test_tasks_die_and_nothing_is_lost_or_doubled_over_tls(tmp_path: Path) -> No
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
 
-def test_tasks_that_are_taken_for_dead_live_on_and_do_no_harm(tmp_path: Path) -> None:
+def test_tasks_that_are_replaced_while_they_still_run_do_no_harm(tmp_path: Path) -> None:
     """Sources, operators and sinks: their zombies keep their sockets, their storage and their sinks."""
     kills = [
         (700_000, TaskId("audit", 0)),
@@ -339,7 +339,7 @@ def test_broken_connections_lose_no_row_and_replace_no_process(tmp_path: Path) -
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
 
-def test_coordinators_are_lost_and_their_successors_go_on_with_the_living(tmp_path: Path) -> None:
+def test_coordinators_are_lost_and_their_successors_take_over_the_running_tasks(tmp_path: Path) -> None:
     """A task dies while there is no coordinator, and again when the next is lost."""
 
     def kill(threads: Threads, loop: JobLoop) -> None:

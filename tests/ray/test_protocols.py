@@ -1,5 +1,5 @@
-"""Other checkpoint protocols on real actors: exactly once whatever dies; unaligned ones are short however long the
-queues are."""
+"""Other checkpoint protocols on real actors: exactly once under any kill; unaligned checkpoints are short however long
+the queues are."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FAULTS = (
     "protocol", [*(pytest.param(other, marks=pytest.mark.thorough) for other in (UNALIGNED, UNCOORDINATED)), INDUCED]
 )
 def test_both_witnesses_agree_with_other_protocols(protocol: str, cluster: Cluster, tmp_path: Path) -> None:
-    """Only the killed are replaced, also after all were killed at once, and no snapshot is given up."""
+    """Only killed tasks are replaced, also after all were killed at once, and no snapshot is given up."""
     total, rate, unpaced = 12_000, 150, tmp_path / "unpaced"
     killer = Killer(FAULTS, unpaced)
     settings = resolve(command_line={"checkpoint_interval": "1s", "parallelism": 2, "protocol": protocol})
@@ -106,7 +106,7 @@ def checkpointing_s(protocol: str) -> list[float]:
     return [event.duration_ms / 1_000 for event in events if isinstance(event, CheckpointCompleted)][:-1]
 
 
-def test_a_checkpoint_does_not_wait_for_queues(cluster: Cluster) -> None:
+def test_an_unaligned_checkpoint_does_not_wait_for_queues(cluster: Cluster) -> None:
     unaligned, aligned = checkpointing_s("unaligned"), checkpointing_s("aligned")
     assert len(unaligned) >= SECONDS // 2
     assert statistics.median(unaligned) <= 0.5

@@ -33,15 +33,15 @@ ALWAYS = ("q3", "q6", "q12")
 
 
 @pytest.mark.parametrize("query", [pytest.param(q, marks=[pytest.mark.thorough] * (q not in ALWAYS)) for q in KILLED])
-def test_a_query_answers_alike_when_one_of_its_tasks_is_killed(cluster: Cluster, query: str) -> None:
+def test_a_query_has_the_same_answer_when_one_of_its_tasks_is_killed(cluster: Cluster, query: str) -> None:
     assert_as_in_one_process(find(DigestCase(query, 2, Runtime.RAY, killed=True)), query)
 
 
-def test_a_query_answers_alike_when_its_only_task_is_killed(cluster: Cluster) -> None:
+def test_a_query_has_the_same_answer_when_its_only_task_is_killed(cluster: Cluster) -> None:
     assert_as_in_one_process(find(DigestCase("q7", 1, Runtime.RAY, killed=True)), "q7")
 
 
-def test_a_query_answers_alike_when_nobody_is_killed(cluster: Cluster) -> None:
+def test_a_query_has_the_same_answer_without_a_kill(cluster: Cluster) -> None:
     assert_as_in_one_process(find(DigestCase("q5", 2, Runtime.RAY)), "q5")
 
 

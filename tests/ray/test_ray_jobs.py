@@ -61,7 +61,7 @@ def assert_exactly_once(folder: Path, total: int) -> None:
 
 
 @pytest.mark.thorough
-def test_every_task_is_killed_in_turn_and_nothing_is_lost_or_doubled(cluster: Cluster, tmp_path: Path) -> None:
+def test_every_task_is_killed_in_turn_and_no_row_is_lost_or_doubled(cluster: Cluster, tmp_path: Path) -> None:
     kills = ["count[0]@1.5s", "numbers[1]@3.5s", "far[1]@5.5s", "numbers[0]@7.5s", "count[1]@9.5s"]
     events = heard(tmp_path, kills, total=24_000, rate=2_000)
     failed = [event.task for event in events if isinstance(event, TaskFailed)]
@@ -74,14 +74,14 @@ def test_every_task_is_killed_in_turn_and_nothing_is_lost_or_doubled(cluster: Cl
     assert_exactly_once(tmp_path, 24_000)
 
 
-def test_a_kill_of_a_task_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_kill_of_a_missing_task_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"--kill missing\[0\]@1s: there is no such task; there are numbers"):
         heard(tmp_path, ["missing[0]@1s"], total=1, rate=1)
 
 
-def test_dead_standbys_and_hung_tasks_are_replaced_and_nobody_else(cluster: Cluster, tmp_path: Path) -> None:
+def test_only_dead_standbys_and_hung_tasks_are_replaced(cluster: Cluster, tmp_path: Path) -> None:
     """A hung task is silent for the heartbeat timeout, from its last sign of life on, which was up to a heartbeat (an
-    eighth) before it hung; when it wakes up it is nobody any more."""
+    eighth) before it hung; when it wakes up it has no role any more."""
     events: list[Event] = []
     times_us: dict[type[Event], int] = {}
     hung: list[int] = []
@@ -105,8 +105,9 @@ def test_dead_standbys_and_hung_tasks_are_replaced_and_nobody_else(cluster: Clus
     assert_exactly_once(tmp_path, 12_000)
 
 
-def test_the_coordinator_is_killed_and_another_takes_the_living_over(cluster: Cluster, tmp_path: Path) -> None:
-    """First while all is well, then together with a task. Data goes on meanwhile: nobody else is replaced."""
+def test_another_coordinator_takes_over_the_running_tasks_when_one_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+    """First while no recovery is under way, then together with a task. Data continues to flow: no other process is
+    replaced."""
     events: list[Event] = []
     pids: list[int] = []
 
@@ -130,13 +131,14 @@ def test_the_coordinator_is_killed_and_another_takes_the_living_over(cluster: Cl
     assert activated == {TaskId("count", 0)}
     assert of(events, RolledBack) == []
     last_replaced = max(at for at, event in enumerate(events) if isinstance(event, CoordinatorReplaced))
-    assert of(events[last_replaced:], CheckpointCompleted), "checkpoints go on"
+    assert of(events[last_replaced:], CheckpointCompleted), "checkpoints continue"
     assert isinstance(events[-1], Finished)
     assert_exactly_once(tmp_path, 24_000)
 
 
-def test_a_coordinator_that_stood_still_replaces_nobody(cluster: Cluster, tmp_path: Path) -> None:
-    """It is stopped for longer than the heartbeat timeout. Data goes on meanwhile, and checkpoints do afterwards."""
+def test_a_coordinator_that_stood_still_replaces_no_process(cluster: Cluster, tmp_path: Path) -> None:
+    """It is stopped for longer than the heartbeat timeout. Data continues to flow, and checkpoints continue
+    afterwards."""
     events: list[Event] = []
     stopped: list[int] = []
     woken_after: list[int] = []
@@ -161,9 +163,7 @@ def test_a_coordinator_that_stood_still_replaces_nobody(cluster: Cluster, tmp_pa
     assert_exactly_once(tmp_path, 24_000)
 
 
-def test_a_task_that_is_to_die_twice_at_one_moment_dies_and_then_its_replacement_does(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_two_kills_of_one_task_at_once_hit_it_and_then_its_replacement(cluster: Cluster, tmp_path: Path) -> None:
     """The second kill finds a process that is dead already, and waits for the next."""
     events = heard(tmp_path, ["count[0]@2s", "count[0]@2s"], total=16_000, rate=2_000)
     assert [event.task for event in events if isinstance(event, StandbyActivated)] == [TaskId("count", 0)] * 2
@@ -172,7 +172,7 @@ def test_a_task_that_is_to_die_twice_at_one_moment_dies_and_then_its_replacement
     assert_exactly_once(tmp_path, 16_000)
 
 
-def test_no_cluster_at_the_address_is_one_line() -> None:
+def test_an_address_without_a_cluster_is_reported_in_one_line() -> None:
     with pytest.raises(ClusterError, match=r"^no Ray cluster answers at 127\.0\.0\.1:1: [^\n]*$"):
         run(counting("unused"), resolve(command_line={"address": "127.0.0.1:1"}), lambda at_us, event: None)
 
@@ -186,7 +186,7 @@ def renamed(plan: PhysicalPlan, old: str, new: str) -> PhysicalPlan:
     return replace(plan, vertices=vertices)
 
 
-def test_an_interrupted_job_goes_on_from_its_last_checkpoint(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_interrupted_job_resumes_from_its_last_checkpoint(cluster: Cluster, tmp_path: Path) -> None:
     plan = counting(str(tmp_path), 6_000, 2_000, standbys=0)
     settings = resolve(command_line={"checkpoints": str(tmp_path / "checkpoints"), "checkpoint_interval": "500ms"})
 
@@ -209,7 +209,7 @@ def test_an_interrupted_job_goes_on_from_its_last_checkpoint(cluster: Cluster, t
 
 
 def test_a_running_job_keeps_its_name_until_another_run_takes_it_over(cluster: Cluster, tmp_path: Path) -> None:
-    """The successor goes on where the last checkpoint was; its predecessor ends and is told why."""
+    """The successor resumes from the last checkpoint; its predecessor ends with an error that names the cause."""
     plan = counting(str(tmp_path), 8_000, 2_000, standbys=0)
     place = {"checkpoints": str(tmp_path / "checkpoints"), "checkpoint_interval": "500ms"}
     ready = threading.Event()

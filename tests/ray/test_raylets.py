@@ -83,7 +83,7 @@ with raylets(2) as cluster, connected(cluster.address):
 
 
 def told(script: str, folder: Path) -> Any:
-    """What a script prints at last, in a process of its own: a process is connected to one cluster at a time."""
+    """The last output of a script, in a process of its own: a process is connected to one cluster at a time."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT + script, str(folder)],
         env={**os.environ, "RAY_AUTH_MODE": "token", "PYTHONPATH": str(Path(__file__).parents[2])},
@@ -109,12 +109,12 @@ def test_a_whole_node_is_lost_and_then_a_task_without_a_standby(tmp_path: Path) 
         mine = [node for other, _, node, _ in first["places"] if other == task]
         assert len(set(mine)) == 2, f"{task} and its standby would die together"
     dead = {frozenset(t for t, active, node, _ in first["places"] if active and node == lost) for lost in nodes}
-    assert frozenset(first["activated"]) in dead, "the tasks of one node were replaced, and nobody else"
+    assert frozenset(first["activated"]) in dead, "only the tasks of one node were replaced"
     assert len({node for _, _, node, _ in second["places"]}) == 2
     assert second["activated"] == ["count[0]"]
 
 
-def test_standbys_that_share_a_process_are_on_the_other_node_and_one_of_two_nodes_is_lost(tmp_path: Path) -> None:
+def test_standbys_share_a_process_on_the_other_node_and_one_of_two_nodes_is_lost(tmp_path: Path) -> None:
     run = told(SHARED, tmp_path)
     rows, near, far = run["found"]
     assert tuple(rows) == expected_digest(20_000)
@@ -126,10 +126,10 @@ def test_standbys_that_share_a_process_are_on_the_other_node_and_one_of_two_node
     assert all(node != node_of[task] for task, node, _ in standbys)
     assert len({pid for _, _, pid in standbys}) == 2, "one process with standbys on each node"
     lost = {frozenset(task for task, node in node_of.items() if node == where) for where in node_of.values()}
-    assert frozenset(run["activated"]) in lost, "the tasks of one node were replaced, and nobody else"
+    assert frozenset(run["activated"]) in lost, "only the tasks of one node were replaced"
 
 
-def test_a_function_that_lets_no_other_thread_run_is_waited_for_on_any_node(tmp_path: Path) -> None:
+def test_a_function_that_holds_the_gil_is_waited_for_on_any_node(tmp_path: Path) -> None:
     failed, nodes = told(LOCKING, tmp_path / "out")
     assert len(set(nodes)) == 2, "one instance is on the coordinator's node, one is not"
     assert failed == []

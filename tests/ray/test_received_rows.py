@@ -39,7 +39,7 @@ def awaited(run: JobHandle, condition: Callable[[], bool]) -> None:
         assert not run.wait(0.05)
 
 
-def test_no_line_of_a_server_is_taken_twice_or_lost_that_was_read(cluster: Cluster, tmp_path: Path) -> None:
+def test_no_line_of_a_server_is_read_twice_and_no_logged_line_is_lost(cluster: Cluster, tmp_path: Path) -> None:
     """Killed in the middle, it loses the lines that were on their way to it, and these are neighbours. Killed while all
     that were sent are in the output, it loses none."""
     counting, out = Counting(1_500, pause_s=PACE_S), tmp_path / "out"
@@ -67,10 +67,10 @@ def test_no_line_of_a_server_is_taken_twice_or_lost_that_was_read(cluster: Clust
     assert lost == sorted(set(range(1_500)) - set(middle))
     assert not lost or lost == list(range(lost[0], lost[-1] + 1))
     assert len(lost) <= ON_THE_WAY
-    assert not lost or lost[0] >= 500, "what was visible stays"
+    assert not lost or lost[0] >= 500, "visible rows stay"
 
 
-def test_rows_that_were_answered_are_there_once_though_their_task_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+def test_answered_rows_are_visible_once_although_their_task_is_killed(cluster: Cluster, tmp_path: Path) -> None:
     port, out = free_port(), tmp_path / "out"
     job = Job("posts-on-ray", checkpoint_interval="500ms")
     rows = job.source(WebhookSource(port, Item)).named("posts").parallelism(1)

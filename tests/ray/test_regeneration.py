@@ -16,7 +16,7 @@ SOURCE = "source-nexmark"
 KILLS = [f"{SOURCE}[0]@1.5s", "join[1]@2.3s", f"{SOURCE}[1]@3.1s", "join[0]@3.1s"]
 
 
-def test_what_dies_is_made_again_and_the_answer_is_that_of_a_calm_run(cluster: Cluster) -> None:
+def test_frames_are_regenerated_and_the_answer_is_that_of_a_run_without_failures(cluster: Cluster) -> None:
     order = QueryRun("q3", 1_000_000, rate=200_000, event_rate=20_000, sink=SinkKind.DIGEST)
     calm = run_query(replace(order, rate=None), resolve({"parallelism": 2, "runtime": "local"}))
     settings = {"parallelism": 2, "checkpoint_interval": "10s", "spill": "regenerate", "kills": KILLS}
@@ -26,4 +26,4 @@ def test_what_dies_is_made_again_and_the_answer_is_that_of_a_calm_run(cluster: C
     assert len(made["failures"]) == len(KILLS)
     for failure in made["failures"]:
         if failure["task"].startswith(SOURCE):
-            assert failure["rows_replayed"] < 100_000, "what was read since the checkpoint is not read again"
+            assert failure["rows_replayed"] < 100_000, "rows read since the checkpoint are not read again"

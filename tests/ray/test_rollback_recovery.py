@@ -55,7 +55,7 @@ def run_with_kills(folder: Path, protocol: str, killer: Killer) -> None:
 
 
 @pytest.mark.parametrize("protocol", [ALIGNED, pytest.param(UNALIGNED, marks=pytest.mark.thorough)])
-def test_both_witnesses_agree_on_every_record_however_often_the_job_goes_back(
+def test_both_witnesses_agree_on_every_record_however_often_the_job_rolls_back(
     protocol: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     pids: list[list[int]] = []  # of the survivors, before each fault
@@ -72,7 +72,7 @@ def test_both_witnesses_agree_on_every_record_however_often_the_job_goes_back(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("protocol", [UNCOORDINATED, INDUCED])
-def test_both_witnesses_agree_where_tasks_go_back_to_the_recovery_line(
+def test_both_witnesses_agree_when_tasks_go_back_to_the_recovery_line(
     protocol: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     after_us = 1_000_000  # manifests are written while tasks are still going back

@@ -95,7 +95,7 @@ class Course:
             assert self._heard.wait_for(lambda: len(of(self.events, kind)) >= times, _PATIENCE_S)
 
     def run(self, folder: Path, total: int, **settings: object) -> None:
-        """Raises what a step raised."""
+        """Raises the error of a step."""
         given = {"checkpoint_interval": "1s", "standbys_per_process": 6, **settings}
         standbys = int(str(given.pop("standbys", 1)))
         run(counting(str(folder), total, 2_000, standbys), resolve(command_line=given), self)
@@ -119,7 +119,7 @@ class Course:
 
 
 @pytest.mark.thorough
-def test_a_standby_that_shares_a_process_becomes_its_task_there_and_the_others_come_up_elsewhere(
+def test_a_standby_in_a_shared_process_is_promoted_there_and_the_others_start_elsewhere(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     shared: list[int] = []
@@ -147,7 +147,7 @@ def test_a_standby_that_shares_a_process_becomes_its_task_there_and_the_others_c
     assert_exactly_once(tmp_path, 14_000)
 
 
-def test_the_process_of_several_standbys_dies_and_each_of_them_is_replaced(cluster: Cluster, tmp_path: Path) -> None:
+def test_each_standby_of_a_shared_process_that_dies_is_replaced(cluster: Cluster, tmp_path: Path) -> None:
     """Then two tasks die at once whose standbys share the new process, and at last one of these, with the other."""
 
     def kill_the_standbys(course: Course) -> None:
@@ -159,7 +159,7 @@ def test_the_process_of_several_standbys_dies_and_each_of_them_is_replaced(clust
             time.sleep(0.05)
         await_standbys(6)
         assert first not in standbys_by_pid()
-        assert of(course.events, StandbyActivated) == [], "nobody is to be replaced who is a task"
+        assert of(course.events, StandbyActivated) == [], "no task is to be replaced"
 
     def kill_two_tasks(course: Course) -> None:
         for task in (COUNT, AUDIT):
@@ -184,7 +184,7 @@ def test_the_process_of_several_standbys_dies_and_each_of_them_is_replaced(clust
 def test_two_standbys_of_each_task_share_two_processes_and_the_coordinator_is_lost(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Its successor takes over who shares a process; two tasks that die at once go to two processes."""
+    """Its successor takes over the shared processes; two tasks that die at once are replaced in two processes."""
 
     def lose_the_coordinator(course: Course) -> None:
         await_standbys(12)

@@ -42,7 +42,7 @@ def busy_processors() -> Iterator[None]:
         program.join()
 
 
-def test_checkpoints_come_in_time_and_nobody_is_replaced(
+def test_checkpoints_complete_in_time_and_no_process_is_replaced(
     cluster: Cluster, busy_processors: None, tmp_path: Path
 ) -> None:
     events: list[tuple[int, Event]] = []
@@ -57,7 +57,7 @@ def test_checkpoints_come_in_time_and_nobody_is_replaced(
     assert_all_rows(tmp_path / "out", ROWS)
 
 
-def test_a_function_that_lets_no_other_thread_run_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_function_that_holds_the_gil_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
     """It answers no heartbeat, and its replacement would not either."""
     events: list[tuple[int, Event]] = []
     settings = resolve(command_line={"checkpoint_interval": "1s"})

@@ -79,7 +79,7 @@ def job(folder: Path) -> Job:
     return made
 
 
-def test_a_killed_task_with_two_inputs_has_its_model_and_its_state(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_killed_task_with_two_inputs_recovers_its_model_and_its_state(cluster: Cluster, tmp_path: Path) -> None:
     heard: list[Event] = []
     given = {
         "parallelism": 2, "checkpoint_interval": "500ms", "checkpoints": str(tmp_path / "checkpoints"),

@@ -38,7 +38,7 @@ FAULTS = (
 )
 
 
-def test_both_witnesses_agree_on_every_record_whatever_dies(cluster: Cluster, tmp_path: Path) -> None:
+def test_both_witnesses_agree_on_every_record_under_any_failures(cluster: Cluster, tmp_path: Path) -> None:
     total, rate, unpaced = 12_000, 150, tmp_path / "unpaced"
     killer = Killer(FAULTS, unpaced, first=(InjectedFault.STANDBY, ("left[1]",)))
     settings = resolve(command_line={"checkpoint_interval": "1s", "parallelism": 2})
@@ -64,7 +64,7 @@ def test_both_witnesses_agree_on_every_record_whatever_dies(cluster: Cluster, tm
 
 
 @pytest.mark.thorough
-def test_a_short_soak_leaves_right_results(cluster: Cluster) -> None:
+def test_a_short_soak_has_right_results(cluster: Cluster) -> None:
     finding = soak("q5", seed=4, seconds=10)
     assert finding.wrong is None
     assert finding.counts.kills >= 4

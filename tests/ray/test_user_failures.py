@@ -1,4 +1,4 @@
-"""What a user's function does to itself and its process, on real actors: the job ends with its line."""
+"""Functions that harm themselves or their process, on real actors: the job ends with the line of the function."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def loaded(file: Path) -> Job:
     return load_job_file(str(file)).job()
 
 
-def test_an_error_travels_with_its_place_and_all_of_its_traceback(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_error_has_its_place_and_its_whole_traceback(cluster: Cluster, tmp_path: Path) -> None:
     file = written(tmp_path, "failing_on_ray", "rows.key_by('key').process(Totals).sink(out)")
     with pytest.raises(UserCodeError, match=re.escape('record {"key":1,"value":7,"at":7000000}')) as caught:
         run_job(loaded(file), resolve())
@@ -41,7 +41,9 @@ def test_an_error_travels_with_its_place_and_all_of_its_traceback(cluster: Clust
 
 
 @pytest.mark.parametrize(("function", "said"), [("leaves", "SystemExit: 3"), *FATAL])
-def test_who_ends_its_process_ends_the_job(cluster: Cluster, tmp_path: Path, function: str, said: str) -> None:
+def test_a_function_that_ends_its_process_ends_the_job(
+    cluster: Cluster, tmp_path: Path, function: str, said: str
+) -> None:
     file = written(tmp_path, f"ending_{function}", f"rows.rebalance().map({function}).named('guilty').sink(out)")
     events: list[Event] = []
     began = time.monotonic()
@@ -52,7 +54,7 @@ def test_who_ends_its_process_ends_the_job(cluster: Cluster, tmp_path: Path, fun
     assert not [event for event in events if isinstance(event, StandbyActivated)]
 
 
-def test_a_function_that_hangs_is_told_and_ends_nothing(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_function_that_hangs_is_reported_and_does_not_end_the_job(cluster: Cluster, tmp_path: Path) -> None:
     file = written(tmp_path, "hanging_on_ray", "rows.map(hangs).named('slow').sink(out)")
     events: list[Event] = []
     run_job(
@@ -86,7 +88,7 @@ def test_an_interrupt_while_a_function_sleeps_stops_the_job(cluster: Cluster, tm
     assert time.monotonic() - sent[0] < 5, "a second where the machine does nothing else"
 
 
-def test_what_a_process_left_can_be_read_from_another_node(cluster: Cluster, tmp_path: Path) -> None:
+def test_crash_notes_can_be_read_from_another_node(cluster: Cluster, tmp_path: Path) -> None:
     """As the coordinator does it: by a task that runs where the process did."""
     stack = f"""Fatal Python error: Segmentation fault
 

@@ -1,4 +1,4 @@
-"""The eight jobs of ``tests/user_jobs.py`` on real actors: one gets a SIGKILL, and every row is as the oracle says."""
+"""The eight jobs of ``tests/user_jobs.py`` on real actors: one gets a SIGKILL, and every row is that of the oracle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.ray
 
 
 @pytest.mark.parametrize("user_job", [job for job in USER_JOBS if job is not best_sellers])
-def test_every_row_is_right_though_a_task_is_killed(
+def test_every_row_is_right_although_a_task_is_killed(
     cluster: Cluster, user_job: Callable[[str, Path], None], tmp_path: Path
 ) -> None:
     user_job("ray", tmp_path)
