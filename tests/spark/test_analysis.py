@@ -23,7 +23,7 @@ def figures(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
     return analyse(spark, write(tmp_path_factory.mktemp("traces") / "trace", deploying_us=3_200_000))
 
 
-def test_latency_has_percentiles_of_every_second(figures: dict[str, Any]) -> None:
+def test_latency_has_percentiles_for_every_second(figures: dict[str, Any]) -> None:
     by_second = {row["at_s"]: row for row in figures["latency_ms"]["per_second"]}
     assert sorted(by_second) == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     third = by_second[3]
@@ -34,14 +34,14 @@ def test_latency_has_percentiles_of_every_second(figures: dict[str, Any]) -> Non
     assert sixth["max"] == pytest.approx(800, rel=_BUCKET)
 
 
-def test_what_a_failure_disturbed_can_be_left_out(figures: dict[str, Any]) -> None:
+def test_latency_that_a_failure_disturbed_can_be_left_out(figures: dict[str, Any]) -> None:
     latency = figures["latency_ms"]
     assert latency["overall"]["max"] == pytest.approx(800, rel=_BUCKET)
     assert latency["undisturbed"]["max"] == pytest.approx(50, rel=_BUCKET)
     assert latency["overall"]["markers"] - latency["undisturbed"]["markers"] == 40
 
 
-def test_throughput_is_what_sources_read_in_each_second(figures: dict[str, Any]) -> None:
+def test_throughput_counts_the_events_that_sources_read_in_each_second(figures: dict[str, Any]) -> None:
     throughput = figures["throughput"]
     assert throughput["events"] == 10_500
     assert throughput["steady_events_per_s"] == 1_000
@@ -59,7 +59,7 @@ def test_checkpoints_are_timed_from_trigger_to_durable(figures: dict[str, Any]) 
     assert [row["triggered_s"] for row in found["all"]] == pytest.approx([1.9, 3.7])
 
 
-def test_a_failure_is_told_with_its_steps_its_restart_and_its_recovery(figures: dict[str, Any]) -> None:
+def test_a_failure_is_reported_with_its_steps_its_restart_and_its_recovery(figures: dict[str, Any]) -> None:
     (failure,) = figures["failures"]
     assert (failure["task"], failure["how"], failure["at_s"]) == ("window[0]", "killed by --kill", 5.2)
     steps = [failure[f"{step}_ms"] for step in ("detected", "activated", "replayed", "first_new_effect")]
@@ -69,9 +69,7 @@ def test_a_failure_is_told_with_its_steps_its_restart_and_its_recovery(figures: 
     assert failure["latency_worst_ms"] == pytest.approx(800, rel=_BUCKET)
 
 
-def test_a_run_that_was_killed_is_told_as_such_and_rows_read_again_are_not_new(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_killed_run_is_reported_as_such_and_repeated_reads_do_not_count(spark: SparkSession, tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path / "trace", HEADER)
     writer(0, Deployed(tasks=2, standbys=2))
     for second in (1, 2, 3):

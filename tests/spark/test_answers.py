@@ -36,13 +36,13 @@ def generated(spark: SparkSession) -> SparkSession:
 
 
 @pytest.mark.parametrize("query", [query for query in QUERIES if query != "q12"])
-def test_spark_answers_as_the_plain_computation(generated: SparkSession, query: str) -> None:
+def test_spark_has_the_answers_of_the_plain_computation(generated: SparkSession, query: str) -> None:
     rows = [tuple(row) for row in answer(generated, query).collect()]
     assert rows
     assert oracle.difference(oracle.expected(query, SOURCE), rows) is None
 
 
-def test_query_12_counts_the_bids_of_everybody(generated: SparkSession) -> None:
+def test_query_12_counts_the_bids_of_every_bidder(generated: SparkSession) -> None:
     bidders = Counter(row[1] for row in oracle.expected("q0", SOURCE))
     assert {tuple(row) for row in answer(generated, "q12").collect()} == set(bidders.items())
 
@@ -70,20 +70,20 @@ def _table(record: type[Record], rows: list[Any]) -> pa.Table:
     return pa.Table.from_pylist([{name: getattr(row, name) for name in names} for row in rows], record.schema())
 
 
-def test_query_4_averages_the_highest_bids_of_a_categorys_auctions_while_they_are_open(spark: SparkSession) -> None:
+def test_query_4_averages_the_highest_bids_of_the_open_auctions_of_a_category(spark: SparkSession) -> None:
     auctions = [auction(1), auction(2), auction(3, category=11, start=10), auction(4)]
     bids = [bid(1, 50), bid(1, 70), bid(2, 75, at=60), bid(2, 999, at=61), bid(3, 999, at=9), bid(3, 8, at=10)]
     assert answered(spark, "q4", bids, auctions) == [(10, 72), (11, 8)]
 
 
-def test_query_6_averages_what_the_last_eleven_auctions_of_a_seller_were_sold_for(spark: SparkSession) -> None:
+def test_query_6_averages_the_prices_of_the_last_eleven_auctions_of_a_seller(spark: SparkSession) -> None:
     auctions = [auction(number) for number in range(12)] + [auction(50, seller=8)]
     bids = [bid(number, 100 + number, at=number) for number in range(12)] + [bid(3, 1), bid(50, 40)]
     averages = [(7, (100 + 100 + last) // 2) for last in range(11)] + [(7, 106)]
     assert answered(spark, "q6", bids, auctions) == sorted([*averages, (8, 40)])
 
 
-def test_query_9_gives_the_highest_bid_of_each_auction_and_of_equal_ones_the_first(spark: SparkSession) -> None:
+def test_query_9_gives_the_highest_bid_of_each_auction_and_the_first_of_equal_ones(spark: SparkSession) -> None:
     auctions = [auction(1), auction(2), auction(3)]
     bids = [bid(1, 50), bid(1, 70, at=3, bidder=4), bid(1, 70, at=2, bidder=5), bid(2, 9, at=61), bid(3, 1, bidder=6)]
     found = answered(spark, "q9", bids, auctions)
@@ -94,7 +94,7 @@ def test_query_9_gives_the_highest_bid_of_each_auction_and_of_equal_ones_the_fir
     assert found[0][:10] == (1, "item 1", "fine", 1, 2, NOON, NOON + 60 * SECOND, 7, 10, "more")
 
 
-def test_query_10_says_day_and_minute_of_each_bid(spark: SparkSession) -> None:
+def test_query_10_gives_the_day_and_minute_of_each_bid(spark: SparkSession) -> None:
     found = answered(spark, "q10", [bid(1, 5, at=59), bid(1, 6, at=60)])
     assert [row[2:] for row in found] == [
         (5, NOON + 59 * SECOND, "cac", "2023-11-15", "12:00"),
@@ -107,7 +107,7 @@ def test_query_13_looks_up_the_auction_in_a_bounded_table(generated: SparkSessio
     assert found == [(9_999, 1, 6, NOON + SECOND, "9999"), (20_007, 1, 5, NOON + SECOND, "7")]
 
 
-def test_query_14_tells_day_from_night_and_counts_letters(spark: SparkSession) -> None:
+def test_query_14_distinguishes_day_from_night_and_counts_letters(spark: SparkSession) -> None:
     hour = 3_600
     bids = [
         bid(1, 1_101_322),  # 1,000,000.376 in euros
@@ -143,7 +143,7 @@ def test_query_15_counts_bids_bidders_and_auctions_by_day_and_price(spark: Spark
     ]
 
 
-def test_query_16_counts_them_by_channel_too_and_tells_the_last_minute(spark: SparkSession) -> None:
+def test_query_16_counts_by_channel_and_gives_the_last_minute(spark: SparkSession) -> None:
     assert answered(spark, "q16", STATISTICS) == [
         ("Apple", "2023-11-15", "12:01", 4, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1),
         ("Apple", "2023-11-16", "12:00", *SECOND_DAY),
@@ -151,7 +151,7 @@ def test_query_16_counts_them_by_channel_too_and_tells_the_last_minute(spark: Sp
     ]
 
 
-def test_query_17_sums_prices_up_by_auction_and_day(spark: SparkSession) -> None:
+def test_query_17_sums_prices_by_auction_and_day(spark: SparkSession) -> None:
     assert answered(spark, "q17", STATISTICS) == [
         (1, "2023-11-15", 2, 1, 1, 0, 9_999, 10_000, 9_999, 19_999),
         (1, "2023-11-16", 1, 1, 0, 0, 8, 8, 8, 8),
@@ -179,7 +179,7 @@ def test_query_20_joins_bids_with_auctions_of_category_10(spark: SparkSession) -
     ]  # fmt: skip
 
 
-def test_query_21_finds_a_channels_number_by_its_name_or_in_the_page(spark: SparkSession) -> None:
+def test_query_21_finds_the_number_of_a_channel_by_its_name_or_in_the_page(spark: SparkSession) -> None:
     bids = [
         bid(1, 5, channel="baidu"),
         bid(2, 6, channel="x", url="https://n/a/b/c/i?q=1&channel_id=42&z=1"),
@@ -188,10 +188,10 @@ def test_query_21_finds_a_channels_number_by_its_name_or_in_the_page(spark: Spar
     assert answered(spark, "q21", bids) == [(1, 1, 5, "baidu", "3"), (2, 1, 6, "x", "42")]
 
 
-def test_query_22_takes_the_page_apart(spark: SparkSession) -> None:
+def test_query_22_splits_the_address_of_the_page(spark: SparkSession) -> None:
     assert answered(spark, "q22", [bid(1, 5)]) == [(1, 1, 5, "Apple", "a", "b", "c")]
 
 
-def test_a_query_that_there_is_not_is_refused(spark: SparkSession) -> None:
+def test_an_unknown_query_is_refused(spark: SparkSession) -> None:
     with pytest.raises(SettingError, match="no Nexmark query 'q23': choose one of q0, q1"):
         answer(spark, "q23")

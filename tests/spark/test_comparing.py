@@ -1,4 +1,4 @@
-"""What counts as the same result: every row as often, every digit; how files become rows."""
+"""Which results count as equal: every row with its number of copies, every digit; how files become rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_rows_are_counted_and_every_digit_matters(spark: SparkSession) -> None:
     ]
 
 
-def test_nothing_is_the_same_as_nothing_only(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_result_equals_only_an_empty_result(spark: SparkSession, tmp_path: Path) -> None:
     expected = frame(spark, id=[1])
     none = found_rows(spark, tmp_path, expected)
     assert compare(none, none) == Comparison(0, 0, 0)
@@ -52,12 +52,12 @@ def test_columns_that_cannot_be_compared_are_named(spark: SparkSession) -> None:
         compare(numbers, frame(spark, id=[1.0]))
 
 
-def test_text_that_is_no_value_is_a_difference(spark: SparkSession) -> None:
+def test_text_that_cannot_be_converted_is_a_difference(spark: SparkSession) -> None:
     assert compare(frame(spark, id=[1]), frame(spark, id=["1"])).identical
     assert compare(frame(spark, id=[1]), frame(spark, id=["one"])) == Comparison(1, 1, 1, ("id=1",), ("id=None",))
 
 
-def test_names_of_folders_are_columns(spark: SparkSession, tmp_path: Path) -> None:
+def test_names_of_folders_become_columns(spark: SparkSession, tmp_path: Path) -> None:
     for minute, price in (("09%3A30", 5), ("10%3A00", 6)):
         folder = tmp_path / "dt=2026-01-31" / f"hm={minute}"
         folder.mkdir(parents=True)

@@ -40,7 +40,7 @@ def results(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_engine_replays_what_the_generator_would_make(events: Path) -> None:
+def test_the_engine_replays_the_events_of_the_generator(events: Path) -> None:
     recorded = RecordedEvents(str(events))
     assert recorded.origin == read_description(events)
     assert _reads(recorded) == _reads(recorded.origin)
@@ -69,7 +69,7 @@ def test_a_difference_is_shown_with_the_first_rows_of_each_side(
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-def test_results_may_be_text(suffix: str, events: Path, results: Path, tmp_path: Path) -> None:
+def test_results_may_be_in_text_files(suffix: str, events: Path, results: Path, tmp_path: Path) -> None:
     import polars as pl
 
     frame = pl.read_parquet(results / "*.parquet")
@@ -90,7 +90,7 @@ def test_results_may_be_text(suffix: str, events: Path, results: Path, tmp_path:
         (["verify", "q0", "--events", "5k", "--results", "."], "results are files of one of .parquet"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(
+def test_impossible_arguments_are_refused_in_one_line(
     spark: SparkSession, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -102,14 +102,14 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert told.count("\n") == 1
 
 
-def test_events_are_made_in_a_session_in_which_nothing_was_done_before(tmp_path: Path) -> None:
+def test_events_are_generated_in_a_new_session(tmp_path: Path) -> None:
     made = ["nexmark", "generate", "--events", "1k", "--partitions", "1", "--out", str(tmp_path / "events")]
     subprocess.run([sys.executable, "-m", "clonos_py.cli.main", *made], check=True, timeout=300)
     assert pq.read_table(tmp_path / "events" / "bid").num_rows == 920
 
 
-def test_data_is_made_by_the_python_that_started_spark(spark: SparkSession) -> None:
-    """Whatever python3 the path may find: another one has no clonos-py."""
+def test_data_is_generated_by_the_python_that_started_spark(spark: SparkSession) -> None:
+    """Another python3 on the path might have no clonos-py."""
     assert spark.sparkContext.pythonExec == sys.executable
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PROVE = ("nexmark", "prove", "--runtime", "local", "--event-rate", "150", "--seeds", "7", "--out-of-order-group", "50")
 
 
-def test_all_queries_answer_what_spark_answers(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_queries_have_the_answers_of_spark(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     events = ("--events", "6400", "--rate", "8k", "--checkpoint-interval", "200ms")
     assert invoke([*PROVE, *events, "--parallelisms", "2"]) == 0
     *runs, sum_ = capsys.readouterr().out.splitlines()
@@ -28,7 +28,7 @@ def test_all_queries_answer_what_spark_answers(spark: SparkSession, capsys: pyte
     assert sum_ == f"{len(runs)} of {len(runs)} runs are right"
 
 
-def test_a_run_that_fails_or_answers_otherwise_is_told_and_the_others_go_on(
+def test_a_run_that_fails_or_has_another_answer_is_reported_and_the_others_go_on(
     spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run_query(order: QueryRun, settings: Settings) -> dict[str, Any]:
