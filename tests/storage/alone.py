@@ -1,5 +1,5 @@
 """A small job whose tasks take their snapshots alone, interrupted when its newest manifest is a delta and names frames
-that were under way and logs; and what it must give in the end."""
+in flight and logs; and its expected output."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def job(folder: Path) -> Job:
 
 
 def run(folder: Path) -> None:
-    """Runs to the end, or goes on to it. Raises the ClonosError that ended it."""
+    """Runs or resumes to the end. Raises the ClonosError that ended it."""
     chosen = {"protocol": "uncoordinated", "parallelism": 2, "checkpoint_interval": "50ms", "frame_rows": 20}
     where = {"runtime": "local", "standbys": 0, "checkpoints": str(folder / "checkpoints")}
     run_job(job(folder), resolve({**chosen, **where}))
@@ -100,13 +100,13 @@ def visible(folder: Path) -> list[dict[str, Any]]:
 
 
 def check(folder: Path) -> None:
-    """Every row is there once, and no key has lost any."""
+    """Every row is visible once, and no key has lost any."""
     found = visible(folder)
     assert sorted(row["id"] for row in found) == list(range(ROWS))
     assert sorted(row["total"] for row in found) == sorted(KEYS * list(range(1, ROWS // KEYS + 1)))
 
 
 def check_part(folder: Path) -> None:
-    """No row is there twice."""
+    """No row is visible twice."""
     ids = [row["id"] for row in visible(folder)]
     assert len(set(ids)) == len(ids)

@@ -1,4 +1,4 @@
-"""Two interrupted jobs for all tests of this folder; each damages a copy of what one has left."""
+"""Two interrupted jobs for all tests of this folder; each test damages a copy of the files of one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.storage import alone, written
 
 @contextmanager
 def copied(folder: Path) -> Iterator[Path]:
-    """A copy of what a job has left, beside the same input."""
+    """A copy of the files of a job, beside the same input."""
     copy = folder.with_name("copy")
     shutil.copytree(folder, copy)
     yield copy
@@ -23,7 +23,7 @@ def copied(folder: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """What the job left. Not to be changed."""
+    """The files of the job. Not to be changed."""
     folder = tmp_path_factory.mktemp("storage") / "interrupted"
     with pytest.MonkeyPatch.context() as patch:
         written.write(folder, patch)
@@ -39,7 +39,7 @@ def left(interrupted: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def interrupted_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the job left whose tasks take snapshots alone. Not to be changed."""
+    """The files of the job whose tasks take snapshots alone. Not to be changed."""
     folder = tmp_path_factory.mktemp("storage-alone") / "interrupted"
     with pytest.MonkeyPatch.context() as patch:
         alone.write(folder, patch)

@@ -42,13 +42,13 @@ FOLDERS = (
 
 
 def files(folder: Path, kind: str) -> list[Path]:
-    """The newest first. What replaced attempts have left in ``.staged`` is not needed, and not among them."""
+    """The newest first. Files of replaced attempts in ``.staged`` are not needed, and not among them."""
     found = sorted(folder.glob(KINDS[kind][0]), key=lambda path: (_age(path), path.name), reverse=True)
     return [path for path in found if path.is_file() and path.stat().st_size]
 
 
 def _age(path: Path) -> tuple[int, ...]:
-    """Names begin with the checkpoint, or say after which one it was staged, or end with it."""
+    """Names begin with the checkpoint, or contain the one after which they were staged, or end with it."""
     for part in reversed(path.parts[-4:]):
         numbers = "".join(c if c.isdigit() else " " for c in part.partition(".after-")[2] or part).split()
         if ".after-" in part:
@@ -115,7 +115,7 @@ def swapped(path: Path, of_its_kind: list[Path]) -> None:
 
 
 def older(path: Path, of_its_kind: list[Path]) -> None:
-    """The oldest one there is; what grows is as it was before."""
+    """The content of the oldest file of its kind; a growing file loses its second half."""
     if len(of_its_kind) > 1 and path.suffix != ".jsonl":
         path.write_bytes(of_its_kind[-1].read_bytes())
     elif path.suffix == ".jsonl":

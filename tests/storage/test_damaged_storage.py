@@ -1,5 +1,5 @@
-"""Whatever happens to the files that a job has left in its storage, a run that goes on from them gives what an
-undisturbed run gives, or ends with an error of one line. It never gives anything else, and never hangs."""
+"""After any damage to the files that a job has left in its storage, a run that resumes from them has the output of an
+undisturbed run, or ends with an error of one line. It never has another output, and never hangs."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def outcome_of(run: Callable[[], None], check: Callable[[], None]) -> ClonosErro
     return problem
 
 
-def test_every_kind_of_file_is_there_and_is_enough_to_go_on(left: Path) -> None:
+def test_every_kind_of_file_is_present_and_the_job_can_resume_from_them(left: Path) -> None:
     for kind, (_, amount) in KINDS.items():
         assert len(files(left, kind)) >= amount, kind
     assert outcome(left, written.visible(left)) is None
 
 
 @pytest.mark.parametrize(("kind", "number", "damage"), CASES, ids=lambda value: getattr(value, "__name__", str(value)))
-def test_damage_is_found_or_does_no_harm(left: Path, kind: str, number: int, damage: Damage) -> None:
+def test_damage_to_a_file_is_reported_or_has_no_effect(left: Path, kind: str, number: int, damage: Damage) -> None:
     before = written.visible(left)
     of_its_kind = files(left, kind)
     damage(of_its_kind[number], of_its_kind)
@@ -77,7 +77,9 @@ def test_damage_is_found_or_does_no_harm(left: Path, kind: str, number: int, dam
 
 @pytest.mark.parametrize("damage", FOLDER_DAMAGES)
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_damage_to_folders_is_found_or_does_no_harm(left: Path, folder: str, damage: Callable[[Path], None]) -> None:
+def test_damage_to_folders_is_reported_or_has_no_effect(
+    left: Path, folder: str, damage: Callable[[Path], None]
+) -> None:
     before = written.visible(left)
     damage(left / folder)
     outcome(left, before)
@@ -88,9 +90,11 @@ def test_damage_to_folders_is_found_or_does_no_harm(left: Path, folder: str, dam
 
 @pytest.mark.parametrize("damage", ONE_FILE)
 @pytest.mark.parametrize("kind", alone.KINDS)
-def test_damage_to_snapshots_taken_alone_is_found_or_does_no_harm(left_alone: Path, kind: str, damage: Damage) -> None:
-    """A file may have bytes that no snapshot needs any more, but for a delta. Without that, as nothing was committed
-    with it, the job goes on from the manifest before."""
+def test_damage_to_snapshots_taken_alone_is_reported_or_has_no_effect(
+    left_alone: Path, kind: str, damage: Damage
+) -> None:
+    """A file may have bytes that only a delta needs. Without the delta, as no rows were committed with it, the job
+    resumes from the manifest before."""
     path = alone.files(left_alone)[kind]
     content = path.read_bytes()
     damage(path, [path])

@@ -1,4 +1,4 @@
-"""A small job that leaves every kind of file in its storage, interrupted twice, and what it must give in the end."""
+"""A small job that leaves every kind of file in its storage, interrupted twice, and its expected output."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def job(folder: Path) -> Job:
 
 
 def run(folder: Path, **settings: Any) -> None:
-    """Runs to the end, or goes on to it. Raises the ClonosError that ended it."""
+    """Runs or resumes to the end. Raises the ClonosError that ended it."""
     chosen = {"runtime": "local", "checkpoint_interval": f"{INTERVAL_MS}ms", "standbys": 0, "linger": "5ms", **settings}
     run_job(job(folder), resolve({**chosen, "checkpoints": str(folder / "checkpoints")}))
 
@@ -139,8 +139,8 @@ def visible(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def check(folder: Path, before: dict[str, list[dict[str, Any]]]) -> None:
-    """Every sink shows what an undisturbed run would: what is drawn by lot may be anything, but is the same in all of
-    them, and what was visible ``before`` has not changed."""
+    """Every sink has the rows of an undisturbed run: random values may differ from it, but are the same in all sinks,
+    and the rows that were visible ``before`` have not changed."""
     check_part(folder, before)
     found = visible(folder)
     for sink in ("later", "placed", "at_once"):
@@ -151,7 +151,8 @@ def check(folder: Path, before: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def check_part(folder: Path, before: dict[str, list[dict[str, Any]]]) -> None:
-    """The rows that are visible are right, each is there once, sinks agree, and what was visible has not changed."""
+    """The visible rows are right, each is there once, sinks agree, and rows that were visible before have not
+    changed."""
     found = visible(folder)
     drawn: dict[int, float] = {}
     for sink in ("later", "placed", "at_once"):
