@@ -18,7 +18,7 @@ def shown(program: str, documents: Iterable[Path] = TEXTS) -> list[str]:
 
 
 def checkout(folder: Path) -> Path:
-    """What a reader of the documents is in, as far as jobs are concerned."""
+    """A checkout as a reader of the documents has it, as far as jobs need it."""
     made = folder / "checkout"
     shutil.copytree(ROOT / "examples", made / "examples")
     return made

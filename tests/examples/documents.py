@@ -15,7 +15,7 @@ BLOCK = re.compile(r"(?ms)(?:<!-- (?P<origin>\S+) -->\n)?^```(?P<language>\w*)\n
 
 
 def command_lines(documents: Iterable[Path] = TEXTS) -> Iterator[str]:
-    """Lines of blocks without a language, without paths of the virtual environment; lines that go on are one."""
+    """Lines of blocks without a language, without paths of the virtual environment; continued lines are joined."""
     for document in documents:
         for block in BLOCK.finditer(TEXTS[document]):
             if block["language"] == "":

@@ -23,16 +23,16 @@ def parse(command: click.Command, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("line", shown("clonos"))
-def test_every_option_shown_is_there(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_option_in_the_documents_exists(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     parse(clonos, shlex.split(line, comments=True)[1:])
 
 
 @pytest.mark.parametrize("line", shown("python -m clonos_py.bench"))
-def test_every_option_of_a_benchmark_shown_is_there(line: str) -> None:
+def test_every_option_of_a_benchmark_in_the_documents_exists(line: str) -> None:
     parse(bench, shlex.split(line, comments=True)[3:])
 
 
-def test_an_option_that_is_not_there_is_found() -> None:
+def test_the_check_finds_an_unknown_option() -> None:
     with pytest.raises(click.UsageError, match="--paralellism"):
         parse(clonos, ["run", str(ROOT / "examples" / "word_count.py"), "--paralellism", "4"])

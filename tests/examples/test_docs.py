@@ -1,5 +1,5 @@
-"""What the documents show is what runs: every Python block stands in a file that is tested, every setting is known,
-every command, target, link, file and name exists. What code cites is written down."""
+"""The documents show what runs: every Python block is copied from a tested file, and every setting, command, target,
+link, file and name exists. So do the decisions that code cites."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CITATION = re.compile(r"\b[DEP]\d{1,2}\b")
 
 
 class Block(NamedTuple):
-    """``origin``: the file that it is taken from, as the comment before it says."""
+    """``origin``: the file that it is copied from, as the comment before it says."""
 
     document: Path
     origin: str | None
@@ -74,19 +74,19 @@ def test_the_readme_is_short() -> None:
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
-def test_a_python_block_stands_in_a_tested_file_word_for_word(block: Block) -> None:
+def test_a_python_block_is_copied_from_a_tested_file_word_for_word(block: Block) -> None:
     assert block.origin is not None
     file = (ROOT / block.origin).read_text(encoding="utf-8")
     assert block.text in file or textwrap.indent(block.text, "    ") in file
 
 
 @pytest.mark.parametrize("block", blocks("toml"), ids=str)
-def test_a_settings_file_shown_can_be_read(block: Block) -> None:
+def test_a_settings_file_in_the_documents_can_be_read(block: Block) -> None:
     values = tomllib.loads(block.text)
     assert {key for key, _, origin in resolve(file=values).shown() if origin == "clonos.toml"} == set(values)
 
 
-def test_the_commands_shown_exist() -> None:
+def test_the_commands_in_the_documents_exist() -> None:
     lines = [line for line in command_lines() if line.startswith("clonos ")]
     assert lines
     for line in lines:
@@ -95,7 +95,7 @@ def test_the_commands_shown_exist() -> None:
         assert all((ROOT / word).exists() for word in words if word.endswith(".py"))
 
 
-def test_the_benchmarks_shown_exist() -> None:
+def test_the_benchmarks_in_the_documents_exist() -> None:
     scripts = {
         name
         for text in (*inline_code(), *command_lines())
@@ -106,7 +106,7 @@ def test_the_benchmarks_shown_exist() -> None:
         assert (ROOT / "bench" / f"{name}.py").exists() or (ROOT / "bench" / name).is_dir(), name
 
 
-def test_the_make_targets_shown_exist() -> None:
+def test_the_make_targets_in_the_documents_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     shown = (*inline_code(), *command_lines())
     targets = {target for text in shown for target in re.findall(r"^make (\w+)", text)}
@@ -116,7 +116,7 @@ def test_the_make_targets_shown_exist() -> None:
 
 
 @pytest.mark.parametrize("document", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(document: Path) -> None:
+def test_links_have_existing_targets(document: Path) -> None:
     for found in LINK.finditer(prose(document)):
         target = (document.parent / found["file"]).resolve() if found["file"] else document
         assert target.exists(), found[0]
@@ -124,13 +124,13 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_named_exist(document: Path) -> None:
+def test_files_named_in_the_documents_exist(document: Path) -> None:
     for path in FILE.findall(prose(document)):
         assert named_file(path) is not None, path
 
 
 @pytest.mark.parametrize("document", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_names_stand_in_the_files_named_with_them(document: Path) -> None:
+def test_names_beside_a_file_are_in_that_file(document: Path) -> None:
     text = prose(document)
     for found in (*NAMES_BEHIND.finditer(text), *NAME_BEFORE.finditer(text)):
         file = named_file(found["file"])
@@ -140,7 +140,7 @@ def test_names_stand_in_the_files_named_with_them(document: Path) -> None:
             assert re.search(rf"\b{name}\b", code), found[0]
 
 
-def test_decisions_that_code_cites_are_written_down() -> None:
+def test_decisions_that_code_cites_exist() -> None:
     written = {
         heading.split(".")[0]
         for document in TEXTS

@@ -1,4 +1,4 @@
-"""The examples do what they say, run from the command line in one process."""
+"""The examples have the right results, run from the command line in one process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_word_count_counts_every_word(tmp_path: Path, parallelism: str) -> None:
     assert {row["word"]: int(row["times"]) for row in read_results(str(tmp_path))} == expected
 
 
-def test_flights_are_counted_by_the_time_that_is_written_in_them(tmp_path: Path) -> None:
+def test_flights_are_counted_by_their_own_times(tmp_path: Path) -> None:
     run("flights", "--out", str(tmp_path))
     assert [(row["window_start"], row["flights"], row["longest_delay"]) for row in read_results(str(tmp_path))] == [
         ("2026-01-31T09:30:00Z", 3, "PT960S"),
@@ -64,7 +64,7 @@ def test_a_script_previews_and_runs_a_job(capsys: pytest.CaptureFixture[str]) ->
     assert all(any(f"{symbol!r}" in line and f"{volume}" in line for line in lines) for symbol, volume in expected)
 
 
-def test_order_matching_trades_what_orders_allow_and_leaves_no_match_undone(tmp_path: Path) -> None:
+def test_order_matching_trades_within_limits_and_leaves_no_match_undone(tmp_path: Path) -> None:
     run("order_matching", "--out", str(tmp_path), "--parallelism", "2")
     orders = {order["id"]: order for order in rows("orders-*.jsonl")}
     left = {number: order["quantity"] for number, order in orders.items()}
@@ -100,7 +100,7 @@ def rates() -> Iterator[str]:
     server.server_close()
 
 
-def test_enrichment_asks_once_per_bid_and_sets_aside_what_fails(tmp_path: Path, rates: str) -> None:
+def test_enrichment_asks_once_per_bid_and_sets_failures_aside(tmp_path: Path, rates: str) -> None:
     out = tmp_path / "enriched"
     run("enrichment", "--rates", rates, "--out", str(out))
     bids = rows("bids.jsonl")
@@ -113,7 +113,7 @@ def test_enrichment_asks_once_per_bid_and_sets_aside_what_fails(tmp_path: Path, 
     assert all("rate" in row["error"] for row in failed)
 
 
-def test_quotes_come_in_the_order_of_their_orders_whoever_is_answered_first(tmp_path: Path, rates: str) -> None:
+def test_quotes_come_in_the_order_of_their_orders_whichever_is_answered_first(tmp_path: Path, rates: str) -> None:
     out = tmp_path / "quotes"
     run("quotes", "--rates", rates, "--out", str(out))
     bids = [bid for bid in rows("bids.jsonl") if bid["currency"] in BASE_RATES]
@@ -123,7 +123,7 @@ def test_quotes_come_in_the_order_of_their_orders_whoever_is_answered_first(tmp_
     assert len(read_results(f"{out}-failed")) == len(rows("bids.jsonl")) - len(bids) > 0
 
 
-def test_fraud_is_found_whatever_fails_and_when() -> None:
+def test_fraud_is_found_under_any_failures() -> None:
     def txn(account: int, cents: int, offset: str) -> fraud.Txn:
         return fraud.Txn(account, cents, at(offset))
 
@@ -132,7 +132,7 @@ def test_fraud_is_found_whatever_fails_and_when() -> None:
     assert out["alerts"] == [fraud.Alert(1, 90_000)]
 
 
-def test_orders_are_settled_or_overdue_whatever_fails_and_when() -> None:
+def test_orders_are_settled_or_overdue_under_any_failures() -> None:
     def order(number: int, price: int, offset: str) -> orders_and_payments.Order:
         return orders_and_payments.Order(number, "ada", Decimal(price), at(offset))
 
@@ -149,7 +149,7 @@ def test_orders_are_settled_or_overdue_whatever_fails_and_when() -> None:
     assert missing == {3: Decimal(25), 4: Decimal(40), 5: Decimal(41)}
 
 
-def test_orders_and_payments_settle_what_their_files_hold(capfd: pytest.CaptureFixture[str]) -> None:
+def test_orders_and_payments_settle_the_orders_of_their_files(capfd: pytest.CaptureFixture[str]) -> None:
     run("orders_and_payments")
     paid, unpaid = oracles.settled(rows("purchases.jsonl"), rows("payments.jsonl"))
     printed = [json.loads(line) for line in capfd.readouterr().out.splitlines()]

@@ -1,4 +1,5 @@
-"""The short examples give what the oracles say: from their files in one process, and in the simulator with kills."""
+"""The short examples have the results of the oracles: from their files in one process, and in the simulator with
+kills."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def test_sessions_of_a_file_that_is_read_at_once_have_all_pages(tmp_path: Path) 
     assert found == oracles.sessions(oracles.rows("pages.jsonl"), late=False)[0]
 
 
-def test_sessions_count_what_is_in_time_whatever_fails_and_when() -> None:
+def test_sessions_count_the_pages_in_time_under_any_failures() -> None:
     pages = oracles.rows("pages.jsonl")
     out = testing.run(sessions.job(), {"pages": [sessions.Page(**page) for page in pages]}, kills=2, seeds=5)
     found = [(row.user, row.window_start, row.window_end, row.pages) for row in out["counted"]]
@@ -62,7 +63,7 @@ def test_best_sellers_lead_their_categories(tmp_path: Path) -> None:
     assert leaders(run("best_sellers", tmp_path)) == expected_leaders(oracles.rows("sales.jsonl"))
 
 
-def test_best_sellers_lead_whatever_fails_and_when() -> None:
+def test_best_sellers_lead_their_categories_under_any_failures() -> None:
     sales = oracles.rows("sales.jsonl")
     rows = [best_sellers.Sale(**sale) for sale in sales]
     changes = testing.run(best_sellers.job(), {"sales": rows}, kills=2, seeds=5)["changes"]
@@ -79,7 +80,7 @@ def test_events_pass_once_an_hour(tmp_path: Path) -> None:
     assert sorted(found) == sorted(oracles.distinct(oracles.rows("repeated.jsonl")))
 
 
-def test_events_pass_once_an_hour_whatever_fails_and_when() -> None:
+def test_events_pass_once_an_hour_under_any_failures() -> None:
     events = oracles.rows("repeated.jsonl")
     rows = [deduplication.Event(**event) for event in events]
     out = testing.run(deduplication.job(), {"events": rows}, kills=2, seeds=5)
@@ -89,7 +90,7 @@ def test_events_pass_once_an_hour_whatever_fails_and_when() -> None:
     assert len(expected) < len(events)
 
 
-def test_payments_are_scored_whatever_fails_and_when() -> None:
+def test_payments_are_scored_under_any_failures() -> None:
     payments = oracles.rows("transactions.jsonl")
     rows = [scoring.Payment(payment["account"], payment["cents"]) for payment in payments]
     out = testing.run(scoring.job(), {"payments": rows}, kills=2, seeds=5)
@@ -104,7 +105,7 @@ def test_payments_of_the_file_are_scored(tmp_path: Path) -> None:
     assert found == pytest.approx([risk for _, _, risk in expected], rel=1e-12)
 
 
-def test_volumes_are_in_the_database(tmp_path: Path) -> None:
+def test_volumes_are_stored_in_the_database(tmp_path: Path) -> None:
     database = tmp_path / "volumes.sqlite"
     command = ["run", str(EXAMPLES / "sqlite_upserts.py"), "--runtime", "local", "--database", str(database)]
     assert invoke(command) == 0
@@ -128,11 +129,11 @@ def test_the_sink_of_volumes_keeps_the_contract(tmp_path: Path) -> None:
     )
 
 
-def test_trips_have_features(tmp_path: Path) -> None:
+def test_trips_get_features(tmp_path: Path) -> None:
     check_features(run("features", tmp_path))
 
 
-def test_trips_have_features_whatever_fails_and_when() -> None:
+def test_trips_get_features_under_any_failures() -> None:
     trips = [
         features.Trip(int(trip["id"]), datetime.fromisoformat(trip["started"]), int(trip["seconds"]), float(trip["km"]))
         for trip in oracles.rows("trips.csv")

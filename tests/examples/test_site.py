@@ -1,4 +1,4 @@
-"""The site of the documents: it is built without a warning, and what lies outside of the folder is in it, too."""
+"""The site of the documents: it is built without a warning, and contains the files outside of the folder, too."""
 
 from __future__ import annotations
 

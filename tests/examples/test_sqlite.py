@@ -1,4 +1,4 @@
-"""The examples over SQLite: a sink and a source of one's own keep their contracts, and every row is there, once."""
+"""The examples over SQLite: a sink and a source of one's own keep their contracts, and every row is visible once."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ def assert_each_row_is_there_once(database: Path) -> None:
         for symbol, count in counts.items()
     }
     symbols = {row["orders"]: row["symbols"] for row in rows_of(database, "symbols")}
-    assert symbols == Counter(counts.values()), "what has left the table is deleted"
+    assert symbols == Counter(counts.values()), "rows that have left the table are deleted"
 
 
-def test_each_row_is_in_the_database_once_whatever_fails_and_when(tmp_path: Path) -> None:
+def test_each_row_is_in_the_database_once_under_any_failures(tmp_path: Path) -> None:
     kills, commits = 0, 0
     for seed in range(3):
         clean = tmp_path / f"clean-{seed}.sqlite"
@@ -176,7 +176,7 @@ def commit_some(database: str, owner: int) -> None:
     committer.close()
 
 
-def test_processes_share_a_database_that_none_has_made_before(tmp_path: Path) -> None:
+def test_processes_share_a_new_database(tmp_path: Path) -> None:
     with ProcessPoolExecutor(4, get_context("spawn")) as pool:
         list(pool.map(abs, range(4)))  # all are up before the first opens it
         for attempt in range(3):

@@ -1,5 +1,5 @@
-"""The tutorial, as printed: its files are written, its commands are run in their order in an empty folder, and what it
-shows as their output comes out.
+"""The tutorial, as printed: its files are written, its commands are run in their order in an empty folder, and their
+output is the printed one.
 
 A comment before a block of commands says how: ``run`` to its end, ``start`` and go on, or until ``soon`` the output is
 there. Only the installation is left out, which ``make dist`` tries.
@@ -38,7 +38,7 @@ def steps() -> list[Step]:
 
 
 class Terminal:
-    """Runs commands in a folder. ``started``: those that go on."""
+    """Runs commands in a folder. ``started``: those that keep running."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -82,7 +82,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
         process.communicate(timeout=SOON_S)
 
 
-def test_the_tutorial_does_what_it_says(terminal: Terminal) -> None:
+def test_the_tutorial_works_as_printed(terminal: Terminal) -> None:
     done, printed = steps(), ""
     for step, after in zip(done, [*done[1:], Step(None, "", "")], strict=True):
         match step:

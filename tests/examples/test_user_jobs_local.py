@@ -1,4 +1,4 @@
-"""The eight jobs of ``tests/user_jobs.py`` in one process: a task is killed, and every row is as the oracle says."""
+"""The eight jobs of ``tests/user_jobs.py`` in one process: a task is killed, and every row is that of the oracle."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from tests.user_jobs import USER_JOBS
 
 
 @pytest.mark.parametrize("user_job", USER_JOBS)
-def test_every_row_is_right_though_a_task_is_killed(user_job: Callable[[str, Path], None], tmp_path: Path) -> None:
+def test_every_row_is_right_although_a_task_is_killed(user_job: Callable[[str, Path], None], tmp_path: Path) -> None:
     user_job("local", tmp_path)
