@@ -36,7 +36,7 @@ class Wire:
 
 
 class History:
-    """What so many tasks did. ``forces``: they take the checkpoints that HMNR asks for."""
+    """The history of so many tasks. ``forces``: they take the checkpoints that HMNR forces."""
 
     def __init__(self, tasks: int, channels: Sequence[tuple[int, int]], forces: bool = True) -> None:
         self.tasks = range(tasks)
@@ -46,7 +46,7 @@ class History:
         self.machines = [Hmnr(task, tasks) for task in self.tasks]
         self.saved = [[(self._positions(task), self.machines[task].encode())] for task in self.tasks]
 
-    # ---- what tasks do
+    # ---- actions
 
     def send(self, wire: Wire) -> None:
         machine = self.machines[wire.sender]
@@ -74,7 +74,7 @@ class History:
         self.saved[task].append((self._positions(task), self.machines[task].encode()))
 
     def roll_back(self, restored: Callable[[int, bytes], Hmnr]) -> None:
-        """All tasks go on from the recovery line. Messages that lie between keep their stamps."""
+        """All tasks continue from the recovery line. Messages in flight keep their stamps."""
         histories = {task: [positions for positions, _ in saved] for task, saved in enumerate(self.saved)}
         line = recovery_line(histories, self.channels())
         for task, index in line.items():
@@ -86,7 +86,7 @@ class History:
             for wire, position in zip(self._inputs(task), positions.inputs, strict=True):
                 del wire.taken_in[position:]
 
-    # ---- what was done
+    # ---- results
 
     def histories(self) -> dict[int, list[Positions]]:
         """For ``recovery_line``; the present state of each task is its newest checkpoint."""
@@ -125,8 +125,8 @@ class History:
         return ((task, index) for task in self.tasks for index in range(len(self.saved[task])))
 
     def _on_a_cycle(self, task: int, index: int) -> bool:
-        """Follows all chains of messages that begin behind the checkpoint. ``reached``: by task, the earliest interval
-        in which one arrived; the chain goes on with what was sent in it or later."""
+        """Follows all chains of messages that begin after the checkpoint. ``reached``: by task, the earliest interval
+        in which one arrived; the chain continues with messages sent in it or later."""
         reached = {task: index}
         found = True
         while found:

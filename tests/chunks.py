@@ -1,4 +1,4 @@
-"""Seeds in pieces of a size that suits several workers, the first of them for everybody, the rest where time allows."""
+"""Seeds in pieces of a size that suits several workers: the first of them for every run, the rest where time allows."""
 
 from __future__ import annotations
 

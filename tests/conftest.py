@@ -1,4 +1,4 @@
-"""How tests are spread over processes, what is said of failures, and when memory is searched for cycles."""
+"""How tests are distributed over processes, how failures are reported, and when the garbage collector runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 settings.register_profile("busy", suppress_health_check=[HealthCheck.too_slow], deadline=None)
 settings.load_profile("busy")
-# What a crowded machine takes says nothing of the code.
+# Times on a crowded machine do not describe the code.
 
 _TOGETHER = ("tests/spark/", "tests/kafka/")
 
@@ -55,7 +55,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays to the end, and a simulated run makes much that does not: to search all of
-    it after every few hundred objects takes a seventh of the simulator's time."""
+    """Imported and collected objects stay to the end, and a simulated run creates many that do not: to scan all of them
+    after every few hundred objects takes a seventh of the simulator's time."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

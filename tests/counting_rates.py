@@ -1,4 +1,4 @@
-"""A server whose rates never repeat, so that a price in dollars says which request it was made with."""
+"""A server whose rates never repeat, so that a price in dollars identifies the request that it was made with."""
 
 from __future__ import annotations
 

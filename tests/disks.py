@@ -1,4 +1,4 @@
-"""A file system that is really full or read-only, for whoever writes files."""
+"""A file system that is really full or read-only, for tests that write files."""
 
 from __future__ import annotations
 

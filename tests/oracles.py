@@ -1,4 +1,5 @@
-"""What the examples should give for the rows of their files, in plain Python: rows in their order, one by one."""
+"""The expected results of the examples for the rows of their files, in plain Python: rows in their order, one by
+one."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def rows(pattern: str) -> list[dict[str, Any]]:
 
 def sessions(pages: Iterable[Row], late: bool = True) -> tuple[set[tuple[str, int, int, int]], set[int]]:
     """User, begin, end and number of pages of each session, and the ids of late pages if event time advances with each
-    page; without ``late`` all pages are there before it does."""
+    page; without ``late`` all pages come before it does."""
     spans: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
     too_late, watermark = set(), 0
     for page in pages:
@@ -46,7 +47,7 @@ def sessions(pages: Iterable[Row], late: bool = True) -> tuple[set[tuple[str, in
 
 
 def settled(orders: Iterable[Row], payments: Iterable[Row]) -> tuple[dict[int, int], dict[int, Decimal]]:
-    """By order how long a payment was waited for, and what is missing of those that were not paid in time."""
+    """By order how long a payment was waited for, and the amount missing from those that were not paid in time."""
     paid, unpaid = {}, {}
     by_time = sorted(payments, key=lambda row: row["at"])
     for order in orders:

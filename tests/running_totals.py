@@ -37,7 +37,7 @@ class Sales:
         self.amount: npt.NDArray[np.int64] = draw.integers(-20, 40, rows)
 
     def run(self, folder: str, runtime: str, kills: list[str], interval: str = "500ms") -> list[dict[str, Any]]:
-        """What a job tells of the changes, those of a category in their order, while tasks are killed, all of them."""
+        """The changes that a job emits, those of a category in their order, while tasks are killed, all of them."""
         table = pa.table({"category": self.product % self.categories, "product": self.product, "amount": self.amount})
         rows = table.cast(best_sellers.Sale.schema())
         paced = PacedRows(rows, best_sellers.Sale, rows.num_rows * _SECONDS_OF_A_ROW, rows.num_rows // 1_024)
@@ -70,9 +70,9 @@ class Sales:
         }
 
     def check(self, changes: Iterable[Mapping[str, Any]]) -> None:
-        """Follows the changes: each fits what is there and tells a total that its product had, no earlier one than was
-        told before; whenever a category is done with, its rows are in their order; in the end all is as it should
-        be."""
+        """Follows the changes: each fits the rows before it and has a total that its product had, no earlier one than
+        the last change had; after the changes of a batch the rows of a category are in their order; the final rows are
+        the expected ones."""
         there: dict[Place, tuple[int, int, int]] = {}
         told: dict[int, int] = {}
         for category, rows in _runs(changes):

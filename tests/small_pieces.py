@@ -8,7 +8,7 @@ from clonos_py.model.plan import PhysicalPlan
 
 
 def in_small_pieces(plan: PhysicalPlan) -> PhysicalPlan:
-    """Without what puts small reads and frames together."""
+    """The plan without merging of small reads and frames."""
     vertices = [
         replace(vertex, source=vertex.source and replace(vertex.source, merge_rows=0, adaptive=False))
         for vertex in plan.vertices

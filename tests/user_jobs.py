@@ -1,4 +1,4 @@
-"""Eight jobs that users write, run as they are while a task is killed, and compared with oracles in every row.
+"""Eight jobs that users write, run unchanged while a task is killed, and compared with oracles in every row.
 
 Their sources are replaced by ones that take four seconds, so that the kill comes in the middle.
 """

@@ -34,7 +34,7 @@ def completed(result: ScenarioResult) -> int:
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_protocol_in_one_folder_recovers_from_everything() -> None:
+def test_a_protocol_in_one_folder_recovers_from_every_failure() -> None:
     results = [run_seed(seed) for seed in range(1, SEEDS + 1)]
     assert [(result.scenario.seed, result.problems) for result in results if result.problems] == []
     assert sum(sum(result.faults.values()) for result in results) > SEEDS
@@ -44,12 +44,14 @@ def test_a_protocol_in_one_folder_recovers_from_everything() -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_snapshots_between_which_frames_lie_must_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulator_finds_snapshots_that_count_although_frames_lie_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(LoneCheckpoints, "fits", lambda self, handles: True)
     assert any(run_seed(seed).problems for seed in range(1, SEEDS + 1))
 
 
-def test_a_protocol_that_is_not_there_is_named() -> None:
+def test_an_unknown_protocol_is_named() -> None:
     sides: ProtocolSides[int] = ProtocolSides()
     sides.register("one", 1)
     with pytest.raises(SettingError, match="there is no checkpoint protocol 'two': choose one of one"):

@@ -14,7 +14,7 @@ from clonos_py.process.contract import TaskProgress
 
 
 class LoneCheckpoints(CoordinatedCheckpoints):
-    """One checkpoint at a time, as with barriers; whom it calls and what counts is its own."""
+    """One checkpoint at a time, as with barriers; which tasks it calls and which snapshots count differs."""
 
     def called(self) -> list[TaskProcess]:
         return self._context.fleet.with_role(Role.ACTIVE)
