@@ -42,7 +42,7 @@ def loading(world: World, process: LocalProcess) -> bool:
 
 
 def with_loading_standby(world: World, process: LocalProcess) -> bool:
-    """The task itself, just then."""
+    """The task itself, at that moment."""
     return not standing_by(world, process) and any(
         loading(world, other) for other in world.processes.values() if other.task == process.task
     )
@@ -86,7 +86,7 @@ def kill(world: World, process: LocalProcess) -> None:
 
 
 def forsake(world: World, process: LocalProcess) -> None:
-    """It is taken for dead, and lives on."""
+    """It is declared dead, and continues to run."""
     world.coordination.notice_death(process.number, "silent for the heartbeat timeout")
 
 

@@ -83,7 +83,7 @@ class CrashesAfterCheckpoints:
 
 
 class Rollbacks:
-    """Everything goes back to the last checkpoint, again and again; processes die besides."""
+    """All tasks roll back to the last checkpoint, again and again; processes die besides."""
 
     def __init__(self, times: int = 2) -> None:
         self._left, self._kills = times, Kills(writing, 2)
@@ -97,7 +97,7 @@ class Rollbacks:
 
 
 def problems(faults: Callable[[], Faults], seeds: int = SEEDS) -> list[str]:
-    """Of the first seed that shows any."""
+    """The problems of the first seed that has any."""
     for seed in range(seeds):
         course = Course(seed, JOB, faults())
         found = _problems(course)

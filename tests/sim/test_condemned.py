@@ -15,7 +15,7 @@ WENT_BACK = "its state does not fit"
 
 
 def every_other(self: CoordinatedCheckpoints, lost: Collection[TaskId]) -> set[TaskId]:
-    """Without need: as if all of them had failed at once."""
+    """Needlessly condemns tasks, as if all of them had failed at once."""
     return set(self._context.plan.tasks[::2]) if lost else set()
 
 

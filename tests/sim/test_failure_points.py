@@ -143,7 +143,7 @@ def test_a_job_with_rollback_recovery_survives_any_failure_at_this_point(point: 
 
 
 def test_a_job_survives_zombies_and_lost_coordinators_together() -> None:
-    """A successor learns from the neighbours which of two is the task."""
+    """The neighbours' reports show a new coordinator which of two processes is the task."""
     runs = harmed(*zombies_and_losses(), range(4 * SEEDS), times=6)
     assert sum(CoordinatorReplaced in found.happened for found in runs) > 2 * SEEDS
 
@@ -164,7 +164,7 @@ def half_way_is_all_the_way(patch: pytest.MonkeyPatch) -> None:
 
 
 def whoever_says_so_is_the_task(patch: pytest.MonkeyPatch) -> None:
-    """Zombies among them."""
+    """Any process that reports to be the task counts, also a zombie."""
     patch.setattr(Takeover, "_newest_attempts", lambda self: {task: Attempt(0, 0) for task in self._context.plan.tasks})
 
 

@@ -30,7 +30,7 @@ def kill(seed: int, depth: int, *tasks: TaskId, policy: JobPolicy | None = None)
 
 
 def healed(made: Run) -> bool:
-    """Without a rollback, and with the right outputs."""
+    """Whether there was no rollback and the outputs are right."""
     assert not disagreements(made.ledger, 200)
     assert not made.of(RestartedWithoutLog)
     return not made.of(RolledBack)

@@ -20,7 +20,7 @@ JOB = WitnessJob(total=100)
 
 @pytest.fixture(autouse=True)
 def every_answer_is_kept_aside(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The epochs of those that were asked for again."""
+    """The epochs of the answers that were read again."""
     ask, service, kept = gate.Gate.ask, SimulatedPorts.service, MemoryStore.kept_answer
     fetched: list[int] = []
 
@@ -43,7 +43,7 @@ def every_answer_is_kept_aside(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def simulated(seed: int) -> SimulatedRun:
-    """With many checkpoints."""
+    """A run with many checkpoints."""
     ledger = WitnessLedger()
     outcome = simulate_plan(JOB.plan(ledger), seed, kills=6, policy=JobPolicy(checkpoint_interval_us=5_000))
     outcome.problems.extend(disagreements(ledger, JOB.total))

@@ -12,7 +12,7 @@ def test_the_simulator_finds(name: str) -> None:
     for seed in (FOUND_BY.get(name, 0), *range(SEEDS_MAX)):
         if found := problems(name, seed):
             not_planted = found[0].startswith(("AttributeError", "NameError", "TypeError"))
-            assert not not_planted, f"what it patches is different now: {found[0]}"
+            assert not not_planted, f"the patched code has changed: {found[0]}"
             return
     pytest.fail(f"{SEEDS_MAX} seeds did not find it")
 

@@ -53,7 +53,7 @@ def test_two_runs_of_one_cell_give_the_same_metrics() -> None:
 
 
 def test_keys_are_shuffled_by_hash_or_by_remainder_as_the_cell_says() -> None:
-    """Keys that the remainder shares are made by tasks of their own."""
+    """Tasks of their own make the keys that the remainder shares."""
     variant = Variant("q12", NONE, NONE, 2)
     by_hash, by_remainder = (run_cell(CheckmateCell(variant, 50, None, 1, keys), 1_000.0, terms()) for keys in KEYS)
     assert by_remainder["tasks"] > by_hash["tasks"]

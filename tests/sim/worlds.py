@@ -41,7 +41,7 @@ class Run:
 
 
 def run(seed: int, job: WitnessJob, faults: Callable[[World, Run], None], policy: JobPolicy | None = None) -> Run:
-    """Runs to the end. ``faults`` is asked before every action."""
+    """Runs to the end. ``faults`` is called before every action."""
     random_ = random.Random(seed)
     time = VirtualTime(random_)
     made = Run()
@@ -80,7 +80,7 @@ class KillTogether:
     retain enough frames."""
 
     def __init__(self, tasks: Collection[TaskId], times: int = 1, frames_at_least: int = 6, pause: int = 0) -> None:
-        """``pause``: so many actions at least before each time."""
+        """``pause``: the least number of actions before each time."""
         self._tasks, self._left, self._frames_at_least = tasks, times, frames_at_least
         self._pause = self._not_before = pause
 

@@ -45,7 +45,7 @@ def a_checkpoint_completes_without_its_last_task(patch: pytest.MonkeyPatch) -> N
 
 @BUGS.planted()
 def the_acknowledgement_of_a_dead_task_counts(patch: pytest.MonkeyPatch) -> None:
-    """Its failure does not abort the checkpoint that it had acknowledged."""
+    """A task's failure does not abort the checkpoint that it had acknowledged."""
     abort, advance = CoordinatedCheckpoints.abort, Rounds.advance
 
     def kept(self: CoordinatedCheckpoints, reason: str) -> None:

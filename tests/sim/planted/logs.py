@@ -54,7 +54,7 @@ BUGS["source_reads_are_not_logged"] = Bug(unlogged(SourceRead))
 
 
 def _answer_live(patch: pytest.MonkeyPatch, question: str) -> None:
-    """The logged answer is taken from the log, and another one given."""
+    """The logged answer is read from the log, and another one is returned."""
     ask = getattr(Gate, question)
 
     def answer_live(self: Gate, *asked: Any) -> Any:

@@ -34,7 +34,7 @@ BUGS["the_end_of_a_loop_is_not_logged"] = Bug(unlogged(LoopEnd), cycles=True)
 
 @in_loops()
 def the_head_of_a_loop_waits_for_the_barriers_of_its_feedback(patch: pytest.MonkeyPatch) -> None:
-    """Which come when it has taken its snapshot."""
+    """Those that come after its snapshot."""
     patch.setattr(LoopInputs, "all_blocked", Inputs.all_blocked)
 
 
@@ -90,7 +90,7 @@ def tasks_of_a_loop_connect_before_they_have_their_own_log(patch: pytest.MonkeyP
 
 @in_loops(protocol=UNCOORDINATED)
 def tasks_of_a_loop_wait_for_each_other_to_have_caught_up(patch: pytest.MonkeyPatch) -> None:
-    """They are not given the logs of those that have not failed."""
+    """They do not get the logs of tasks that have not failed."""
     answer = HeldLogs.answer
 
     def without_own(self: HeldLogs, process: int, message: Sever) -> HeldLogsReport:

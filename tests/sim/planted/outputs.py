@@ -26,7 +26,7 @@ BUGS = Bugs()
 
 @BUGS.planted()
 def rows_are_visible_before_their_determinants_are_durable(patch: pytest.MonkeyPatch) -> None:
-    """The process dies in between."""
+    """The process dies between the two writes."""
     append = MemoryCausalSink.append
 
     def hasty(
@@ -43,7 +43,7 @@ def rows_are_visible_before_their_determinants_are_durable(patch: pytest.MonkeyP
 
 @BUGS.planted()
 def checksums_are_of_what_lies_beside_the_rows(patch: pytest.MonkeyPatch) -> None:
-    """Of what follows a slice in its buffer."""
+    """Bytes after a slice in its buffer are included."""
     patch.setattr(compact, "compact", lambda rows: rows)
 
 

@@ -35,7 +35,7 @@ BUGS = Bugs()
 
 
 def rehandled(patch: pytest.MonkeyPatch, event: type, handler: Callable[..., list[io.Instruction]]) -> None:
-    """The link handles ``event`` with ``handler`` from now on."""
+    """From now on, the link handles ``event`` with ``handler``."""
     patch.setattr(LinkMachine, "_HANDLERS", {**LinkMachine._HANDLERS, event: handler})
 
 
@@ -175,7 +175,7 @@ def gaps_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted("partition")
 def doubles_are_taken(patch: pytest.MonkeyPatch) -> None:
-    """The sender sends all that it retains, and the receiver does not mind."""
+    """The sender sends all retained frames, and the receiver accepts them."""
     connect = InFlightLog.connect
     patch.setattr(InFlightLog, "connect", lambda self, next_seq: connect(self, self.first))
     _take_what_comes(patch)
@@ -249,7 +249,7 @@ def back_pressure_holds_a_replaying_task(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def a_replacement_starts_from_the_newest_snapshot(patch: pytest.MonkeyPatch) -> None:
-    """Complete or not."""
+    """The checkpoint may be incomplete."""
     collect, restart = CoordinatedCheckpoints.collect, CoordinatedCheckpoints.restart
     newest: dict[Any, Any] = {}
 

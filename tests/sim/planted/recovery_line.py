@@ -77,7 +77,7 @@ def tasks_go_back_to_their_newest_snapshots(patch: pytest.MonkeyPatch) -> None:
 
 @alone()
 def only_the_newest_snapshot_of_a_receiver_is_looked_at(patch: pytest.MonkeyPatch) -> None:
-    """Its snapshots before that are taken to fit."""
+    """Its earlier snapshots are assumed to fit."""
     line = LineCheckpoints._line
 
     def one_step(
@@ -91,7 +91,7 @@ def only_the_newest_snapshot_of_a_receiver_is_looked_at(patch: pytest.MonkeyPatc
 
 @alone()
 def snapshots_ahead_of_the_line_count_again_for_the_next_coordinator(patch: pytest.MonkeyPatch) -> None:
-    """Nothing is written down before tasks go back."""
+    """No manifest is written before tasks go back."""
     fall_back = LineCheckpoints.fall_back
 
     def unwritten(self: LineCheckpoints, failed: Collection[TaskId]) -> bool:
@@ -134,7 +134,7 @@ def a_sink_that_has_ended_commits_all_that_it_has_prepared(patch: pytest.MonkeyP
 
 @alone()
 def frames_behind_the_line_are_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
-    """Those are stored that their receivers have not taken."""
+    """Frames that their receivers have not taken are stored."""
 
     def acknowledged(self: RetainedState, output: OutputChannel, checkpoint: int) -> int:
         return output.log.acked

@@ -27,7 +27,7 @@ BUGS = Bugs()
 
 
 def kept(patch: pytest.MonkeyPatch, keep: Callable[[LocalProcess, LocalProcess], None]) -> None:
-    """``keep`` gets a process and the one in whose place it begins."""
+    """``keep`` is called with a process and the one whose place it takes."""
     start = World._start
 
     def begin(self: World, wish: StartProcess) -> None:
@@ -40,7 +40,7 @@ def kept(patch: pytest.MonkeyPatch, keep: Callable[[LocalProcess, LocalProcess],
 
 
 def kept_with_state(patch: pytest.MonkeyPatch, keep: Callable[[LocalProcess, LocalProcess], None]) -> None:
-    """Also when the task takes the state of its restart point."""
+    """Also when the task loads the state of its restart point."""
 
     def keep_at_once_and_then(before: LocalProcess, after: LocalProcess) -> None:
         take = after.machine._restore_state
