@@ -94,7 +94,7 @@ def run(text: str, *arguments: str) -> int:
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """But for the warning that the rows are of 1970."""
+    """Standard error without the warning that the rows are of 1970."""
     return [
         line for line in capsys.readouterr().err.splitlines() if not line.startswith("warning: source 'rows': event")
     ]

@@ -36,7 +36,7 @@ def killed_after(command: list[str], more_bytes: int, folder: Path) -> None:
         while process.poll() is None and size_bytes(folder) < enough:
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL, "it was over before"
+    assert process.returncode == -signal.SIGKILL, "the job had ended before"
 
 
 def test_visible_rows_stay_however_often_the_whole_job_is_killed(command: Arguments, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def unchanged(before: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]
     now = seen(folder)
     rows = {row["id"]: row for row in now}
     assert len(rows) == len(now)
-    assert all(rows[row["id"]] == row for row in before), "a row that was seen is another now"
+    assert all(rows[row["id"]] == row for row in before), "a visible row has changed"
     return now
 
 

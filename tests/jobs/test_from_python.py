@@ -52,7 +52,7 @@ def words(sink: Any, *, failing: bool = False) -> Job:
 
 
 def endless(folder: Path, checkpoint_interval: str = "100ms") -> Job:
-    """A thousand numbers a second."""
+    """An endless job of a thousand numbers a second."""
     job = Job("endless", checkpoint_interval=checkpoint_interval)
     job.source(PacedNumbers(10**9, 500)).named("numbers").sink(FileSink(str(folder), format="jsonl")).named("out")
     return job
@@ -244,7 +244,7 @@ def test_one_result_of_a_process_can_be_previewed() -> None:
 
 
 class Reporting(SourceDefinition):
-    """Reports to others how far it has come."""
+    """A source that commits its offsets to another system."""
 
     commits = True
 

@@ -83,7 +83,7 @@ def server() -> Iterator[Server]:
             self.end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
+            """No log of requests."""
 
     with _serving(Handler) as server.url:
         yield server

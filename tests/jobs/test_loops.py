@@ -44,7 +44,7 @@ Counting = Stream[Countdown]
 
 
 def countdown(**settings: Any) -> Job:
-    """A row goes round until nothing is left of it."""
+    """A row goes round until its count is 0."""
 
     def step(rows: Counting) -> tuple[Counting, Counting]:
         less = rows.rebalance().select(Countdown, left=col("left") - 1)
@@ -105,7 +105,7 @@ def test_rows_in_a_loop_are_joined_with_others(parallelism: int) -> None:
 
 @pytest.mark.parametrize(("protocol", "parallelism"), [("aligned", 1), ("uncoordinated", 2)])
 def test_ten_times_more_feedback_than_input_fits_into_64_mib(protocol: str, parallelism: int, tmp_path: Path) -> None:
-    """Of each row come ten of 1,000 bytes and more, 500 MB in all, while the source still reads."""
+    """Each row leads to ten of 1,000 bytes and more, 500 MB in all, while the source still reads."""
 
     def step(rows: Stream[Load]) -> tuple[Stream[Load], Stream[Load]]:
         more = rows.rebalance().map_batches(tenfold, returns=Load)

@@ -135,7 +135,7 @@ def test_timers_in_processing_time_lose_and_double_no_row(parallelism: int) -> N
 
 
 class PickyBursts(Bursts):
-    """Fails on some rows, and when a burst of one row is over, after it has changed everything for them."""
+    """Fails on some rows, and at the end of a burst of one row, after it has changed all its state."""
 
     def on_row(self, event: Event, ctx: Context) -> Iterator[Numbered | Flushed]:
         yield from super().on_row(event, ctx)

@@ -46,14 +46,14 @@ def rows_under_way(folder: Path) -> int:
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its newest checkpoint holds rows that were under way."""
+    """A job whose newest checkpoint contains rows in flight."""
     return stop(tmp_path_factory.mktemp("stopped"), JOB)
 
 
 @pytest.fixture(scope="module")
 def stopped_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """So does this one, of snapshots that tasks have taken alone, and logs. Where the sources had read everything when
-    the newest snapshots were taken, there are none: then another is stopped."""
+    """The same with logs and snapshots that tasks have taken alone. Where the sources had read everything when the
+    newest snapshots were taken, there are no rows in flight: then another job is stopped."""
     for _ in range(10):
         folder = stop(tmp_path_factory.mktemp("alone"), JOB.replace(UNALIGNED, 'protocol="uncoordinated"'))
         latest = CheckpointStore(str(folder / "checkpoints"), "under_way").latest()
@@ -83,7 +83,7 @@ def alone(stopped_alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("unaligned")
 def test_the_same_job_resumes() -> None:
     complete(go_on())
-    assert rows_under_way(Path()) == 0, "the last checkpoint has nothing under way"
+    assert rows_under_way(Path()) == 0, "the last checkpoint has no rows in flight"
 
 
 @pytest.mark.usefixtures("unaligned")
@@ -164,7 +164,7 @@ def test_a_damaged_frame_is_an_error_that_names_the_file() -> None:
 @pytest.mark.usefixtures("alone")
 def test_after_the_loss_of_the_whole_job_tasks_resume_from_their_own_snapshots() -> None:
     complete(go_on())
-    complete(go_on("--parallelism", "1"))  # it had ended: nothing is under way
+    complete(go_on("--parallelism", "1"))  # it had ended: no rows are in flight
 
 
 @pytest.mark.usefixtures("alone")

@@ -71,7 +71,7 @@ def reunited(events: Stream[Event]) -> Stream[Pair]:
 
 
 def passing(ttl: int) -> list[Event]:
-    """The rows that are no duplicates, as they come: four at once, event time after them."""
+    """The rows without duplicates, in the order of arrival: four at once, event time after them."""
     last: dict[str, int] = {}
     found: list[Event] = []
     for start in range(0, len(EVENTS), 4):

@@ -34,7 +34,7 @@ class Slow(Process[Row, Row]):
 
 
 def slow_job(rows: int, keyed: bool, out: Path) -> Job:
-    """One read of the source could have all rows."""
+    """One read of the source may have all rows."""
     job = Job("slow")
     source = MemorySource([Row(number % KEYS, number) for number in range(rows)], batch_rows=1 << 20)
     stream = job.source(source).named("rows")
@@ -44,7 +44,8 @@ def slow_job(rows: int, keyed: bool, out: Path) -> Job:
 
 
 def intervals_s(events: list[tuple[int, Event]]) -> list[float]:
-    """Between checkpoints completed, from the deployment on; without the last one, which the end of the job takes."""
+    """The seconds between completed checkpoints, from the deployment on; without the last one, which the end of the job
+    takes."""
     (deployed,) = (at_us for at_us, event in events if isinstance(event, Deployed))
     completed = [at_us for at_us, event in events if isinstance(event, CheckpointCompleted)][:-1]
     return [(after - before) / 1e6 for before, after in zip([deployed, *completed], completed, strict=False)]

@@ -81,7 +81,7 @@ def test_an_aggregate_of_an_aggregate_follows_its_changes(parallelism: int) -> N
 
 
 class Counted(Record):
-    """So many rows have this value of their key."""
+    """The number of rows by key and value."""
 
     key: str
     value: int
@@ -119,7 +119,7 @@ def test_the_first_of_all_running_totals_equal_plain_python(parallelism: int) ->
 
 @both_parallelisms
 def test_rows_move_between_the_groups_of_a_top_n(parallelism: int) -> None:
-    """By how many rows there are: each row that comes takes its key and value to the next group."""
+    """Groups by number of rows: each new row moves its key and value to the next group."""
     job, sink = Job("semantics"), UpsertMemorySink(("rows", "rank_number"))
     events = job.source(MemorySource(EVENTS, batch_rows=1)).named("in")
     counted(events, 2).key_by("rows").top(2, by=["key", "value"]).named("top").sink(sink)
@@ -136,7 +136,7 @@ def test_rows_move_between_the_groups_of_a_top_n(parallelism: int) -> None:
 
 @both_parallelisms
 def test_an_aggregate_over_changing_keys_follows_its_rows(parallelism: int) -> None:
-    """How many values of keys there are so often, and the sum of these values."""
+    """The number of keys and values by number of rows, and the sum of these values."""
 
     def body(events: Stream[Event]) -> Stream[Any]:
         per = counted(events).key_by("rows").aggregate(n=count(), total=col("value").sum()).named("frequencies")

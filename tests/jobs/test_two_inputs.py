@@ -47,7 +47,7 @@ class Summed(Record):
 
 
 class Account(CoProcess[Order, Payment, Numbered | Summed]):
-    """Numbers the rows of a customer, and sums up when there was none for two seconds."""
+    """Numbers the rows of a customer, and emits a sum after two seconds without a row."""
 
     orders: int = state(0)
     payments: int = state(0)
@@ -88,7 +88,7 @@ def accounts(in_order: bool = False, **settings: Any) -> Job:
 
 
 def expected_numbers() -> list[Numbered]:
-    """By time, orders before payments."""
+    """The expected numbers: by time, orders before payments."""
     rows = sorted([(o.at, 0, o.id, o.customer) for o in ORDERS] + [(p.at, 1, p.id, p.payer) for p in PAYMENTS])
     count = Counter[str]()
     found = []

@@ -27,7 +27,7 @@ _tickets = itertools.count()
 
 @service
 def tickets() -> Iterator[Callable[[int], int]]:
-    """Never the same answer twice."""
+    """A service that never answers twice with the same value."""
     yield lambda row: next(_tickets)
 
 
