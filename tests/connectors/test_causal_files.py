@@ -152,7 +152,7 @@ def test_rows_of_a_replaced_attempt_never_become_visible(tmp_path: Path) -> None
 def test_rows_that_became_visible_just_before_a_claim_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The replaced attempt writes at the worst moment: its file is copied, and not yet replaced."""
+    """The replaced attempt writes at the worst moment: its file is copied, and the copy has not replaced it yet."""
     zombie, _ = claimed(tmp_path, 1)
     zombie.append(0, log(0), [piece(0, 1)])
     rename = os.rename
@@ -207,7 +207,7 @@ def test_a_death_during_a_claim_is_repaired_by_the_next_claim(
 
 
 def test_a_replaced_attempt_creates_no_file_during_the_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has made the file of a new epoch, and is about to give it its name."""
+    """It has written the file of a new epoch, and is about to rename it."""
     zombie, _ = claimed(tmp_path, 1)
     link = os.link
 
@@ -263,7 +263,7 @@ def journal_of(folder: Path) -> Path:
 
 
 def two_pieces(folder: Path) -> tuple[Path, int]:
-    """A journal, and where its second record begins."""
+    """A journal, and the offset of its second record."""
     writer, _ = claimed(folder, 1)
     writer.append(0, log(0), [piece(0, 1)])
     begins = journal_of(folder).stat().st_size

@@ -83,7 +83,7 @@ def visible() -> list[dict[str, Any]]:
 
 
 class Committer(RowCommitter):
-    """A transaction is one call: it is done or not."""
+    """A transaction is one call: it succeeds as a whole or not at all."""
 
     def commit(self, commit: CommitId, rows: pa.Table) -> None:
         if commit.checkpoint > DATABASE.marks.get(commit.owner, 0):
@@ -95,7 +95,7 @@ def transact(owner: str, mark: int, rows: list[dict[str, Any]]) -> None:
 
 
 class LatestWins(RowCommitter):
-    """Writes by key, and marks nothing."""
+    """Writes by key, without marks of commits."""
 
     def commit(self, commit: CommitId, rows: pa.Table) -> None:
         DATABASE.table = DATABASE.table | {row["number"]: row for row in rows.to_pylist()}
@@ -138,7 +138,7 @@ class MarkedBefore(RowCommitter):
 
 
 class MarkedByTheLastOnly(RowCommitter):
-    """Takes a late commit for a new one."""
+    """Treats a late commit as a new one."""
 
     def commit(self, commit: CommitId, rows: pa.Table) -> None:
         if commit.checkpoint != DATABASE.marks.get(commit.owner, 0):
@@ -159,7 +159,7 @@ class MarkedWithoutLineage(RowCommitter):
 
 
 class Racing(RowCommitter):
-    """Looks for the mark, and gives another process all the time that it needs."""
+    """Reads the mark, and lets another process commit before it continues."""
 
     def commit(self, commit: CommitId, rows: pa.Table) -> None:
         if commit.checkpoint > DATABASE.marks.get(commit.owner, 0):
@@ -210,7 +210,7 @@ def test_a_committer_that_breaks_a_rule_is_reported_with_the_remedy(committer: t
 
 
 class Staging(Sink):
-    """Written against ``Sink``: rows are staged in the database under a name, which prepare gives."""
+    """Written against ``Sink``: rows are staged in the database under a name, which prepare returns."""
 
     def __init__(self) -> None:
         self.written: list[dict[str, Any]] = []
@@ -309,7 +309,7 @@ class KeepingWhatIsNotPrepared(Staging):
 
 
 class KeepingWhatComesAgain(Staging):
-    """Takes rows since the last checkpoint over from the snapshot, and gets them again."""
+    """Restores rows since the last checkpoint from the snapshot, and gets them again."""
 
     def snapshot(self) -> OperatorState:
         kept = [Chunk(pa.RecordBatch.from_pylist(DATABASE.staged[name])) for name in DATABASE.staged]
@@ -374,7 +374,7 @@ class Appending(KeyedWriter):
 
 
 class Buffering(KeyedWriter):
-    """And nothing is written before the buffer is full."""
+    """Nothing is written before the buffer is full."""
 
     def __init__(self) -> None:
         self.buffer: list[pa.RecordBatch] = []

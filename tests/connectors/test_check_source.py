@@ -101,7 +101,7 @@ class Unrepeatable(TickReader):
 
 
 class SkippingAfterASeek(TickReader):
-    """Skips a row where it has to go to a position, and none where it reads on."""
+    """Skips a row after a seek, and none when it continues."""
 
     at = 0
 
@@ -124,7 +124,7 @@ class NotGoingBack(TickReader):
 
 
 class CutDependent(TickReader):
-    """Rounds positions to whole pages: rows of a page that was not read whole are lost."""
+    """Rounds positions to whole pages: rows of a partly read page are lost."""
 
     def read(self, position: int, rows_max: int) -> tuple[list[Tick], int] | None:
         found = super().read(position, rows_max)

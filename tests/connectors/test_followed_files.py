@@ -43,7 +43,7 @@ class Reading:
         self.reads: list[Read] = []
 
     def new(self) -> list[int]:
-        """The numbers that have come."""
+        """The numbers that were read since the last call."""
         self.now_us += LOOK_US
         found: list[Read] = []
         while not isinstance(got := self.source.poll(self.now_us), Wait):
@@ -75,7 +75,7 @@ def append(path: Path, text: str) -> None:
 def test_a_line_is_read_after_its_end_was_written(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     reading = Reading(followed(file))
-    assert reading.new() == [], "the file may come later"
+    assert reading.new() == [], "the file may be created later"
     append(file, lines(1, 2) + '{"id": ')
     assert reading.new() == [1, 2]
     assert reading.new() == []

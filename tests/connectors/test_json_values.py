@@ -130,7 +130,7 @@ def test_other_columns_and_values_with_line_breaks_are_read() -> None:
 
 
 @pytest.mark.parametrize("values", [[b""], [b'{"number": 1} {"number": 2}', b" "], [b'{"number": 1}', b""]])
-def test_each_value_is_one_object(values: list[bytes]) -> None:
+def test_a_value_must_be_exactly_one_object(values: list[bytes]) -> None:
     schema = pa.schema([pa.field("number", pa.int64(), False)])
     with pytest.raises(ValueError, match=r"not one JSON object|more than one object"):
         JsonValues(schema).parse(values)

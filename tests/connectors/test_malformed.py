@@ -130,7 +130,7 @@ def test_a_superfluous_quote_damages_only_its_own_line(tmp_path: Path, monkeypat
 def test_records_with_quotes_are_parsed_a_few_times_only(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not once for each broken record before them."""
+    """They are not parsed once for each broken record before them."""
     lengths: list[int] = []
     parse_records, parse_alone = CsvLines._parse, CsvLines.parse_alone
 
@@ -183,7 +183,7 @@ class LoneText(Record):
 def test_empty_lines_are_rows_if_the_only_column_may_be_null(
     record: type[Record], lines: bytes, values: list[Any], read_rows: int | None, on_error: Any, tmp_path: Path
 ) -> None:
-    """Else there is nothing that a null would be."""
+    """Otherwise a null cannot be distinguished from no row."""
     path = tmp_path / "in.csv"
     path.write_bytes(lines)
     reads = everything(opened(FileSource(str(path), record, on_error=on_error), read_rows=read_rows))

@@ -46,7 +46,7 @@ class Number(Record):
 
 
 class NumbersReader(RowReader):
-    """Positions are tens, to see that they need not count rows."""
+    """Positions are multiples of ten: they need not count rows."""
 
     def __init__(self, partition: str, count: int, follow: bool = False) -> None:
         self._partition, self._count, self._follow = partition, count, follow
@@ -131,7 +131,7 @@ def test_an_ended_source_reports_its_end() -> None:
 
 
 class Growing(Numbers):
-    """Two partitions of three rows, for now."""
+    """Two partitions of three rows at first."""
 
     def __init__(self) -> None:
         super().__init__("a", "b")
@@ -258,7 +258,7 @@ class FolderWriter(RowWriter):
             if row.pop("_change") == "delete":
                 file.unlink(missing_ok=True)
             else:
-                whole = file.with_suffix(f".{os.getpid()}")  # a reader, and a death, see no half of a file
+                whole = file.with_suffix(f".{os.getpid()}")  # a death never leaves half of a file
                 whole.write_text(json.dumps(row))
                 whole.rename(file)
 
@@ -284,7 +284,7 @@ def test_a_transactional_sink_writes_each_row_once_under_any_failures() -> None:
         assert sorted(number for numbers in VISIBLE.values() for number in numbers) == list(range(400))
         assert {commit.owner for commit in VISIBLE} == {f"seed-{seed}/out/0", f"seed-{seed}/out/1"}
     assert kills > 8
-    assert commits > 4, "of several checkpoints"
+    assert commits > 4, "it commits several checkpoints"
 
 
 def test_rows_stay_in_checkpoints_until_they_are_committed() -> None:
@@ -352,7 +352,7 @@ def later_of(number: int) -> Number:
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_an_idempotent_sink_keeps_a_table_that_loses_rows(tmp_path: Path, parallelism: int) -> None:
-    """How many keys have how many rows: all but the last of these numbers are gone in the end."""
+    """The number of keys by number of rows: all but the last of these numbers are deleted in the end."""
     rows = [Number(name, number) for name, count in (("a", 5), ("b", 9)) for number in range(count)]
     job = Job("counted")
     counts = job.source(MemorySource(rows, batch_rows=1)).key_by("partition").aggregate(number=count()).named("count")

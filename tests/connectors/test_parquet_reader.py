@@ -23,7 +23,7 @@ SCHEMA = pa.schema(FIELDS)
 
 @pytest.fixture(scope="module")
 def table() -> pa.Table:
-    """Few words in the first row groups, all different ones in the last."""
+    """Few words in the first row groups, only distinct ones in the last."""
     words = [None if n % 11 == 0 else f"word {n % 13 if n < 20_000 else n}" for n in range(ROWS)]
     return pa.table([words, [b"%d" % (n % 3) for n in range(ROWS)], range(ROWS)], schema=SCHEMA)
 

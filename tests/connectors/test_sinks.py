@@ -50,7 +50,7 @@ Visible = Callable[[], list[int]]
 
 @pytest.fixture(params=["jsonl", "csv", "parquet", "partitioned", "memory"])
 def medium(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[SinkDefinition, Visible]:
-    """A transactional sink, and how to see which auctions it shows."""
+    """A transactional sink, and a function that returns its visible auctions."""
     if request.param == "memory":
         memory = MemorySink()
         return memory, lambda: [row.auction for row in memory.rows(Hot)]
@@ -256,7 +256,7 @@ def test_columns_that_cannot_name_folders_are_refused(tmp_path: Path, by: tuple[
 
 
 def test_results_of_two_runs_are_not_mixed(tmp_path: Path) -> None:
-    """Even if the runs differ in when they take checkpoints, and so in the names of their files."""
+    """Even if the runs take checkpoints at other times, and so have other names of files."""
     first = start(FileSink(str(tmp_path)))
     first.on_rows(hot(1), 0)
     first.commit(prepared(first, 3))

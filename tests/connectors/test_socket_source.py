@@ -28,7 +28,7 @@ class Item(Record):
 
 
 def says(*pieces: bytes) -> Callable[[socket.socket, int], None]:
-    """The n-th connection is sent the n-th piece; the last one for ever."""
+    """The n-th connection gets the n-th piece; all later ones get the last."""
 
     def talk(connection: socket.socket, number: int) -> None:
         if number < len(pieces):
@@ -103,7 +103,7 @@ def test_lines_come_as_soon_as_they_are_complete_in_any_pieces() -> None:
         go_on.set()
         polling.until(lambda: polling.ids == [1, 2, 3])
         assert [(read.start, read.stop) for read in polling.reads] in ([(0, 1), (1, 3)], [(0, 1), (1, 2), (2, 3)])
-        assert polling.polls < 12, "it is woken, and does not ask all the time"
+        assert polling.polls < 12, "it is woken, and does not poll all the time"
 
 
 @pytest.mark.parametrize(
@@ -233,8 +233,8 @@ def awaited(condition: Callable[[], bool]) -> None:
 
 
 def test_a_job_reads_no_line_twice_although_its_tasks_are_killed(tmp_path: Path) -> None:
-    """All lines before the kill of the reading task are read again from the log; those that were on their way to it
-    are lost, and they are neighbours."""
+    """All lines before the kill of the reading task are read again from the log; those in flight are lost, and they are
+    neighbours."""
     out = tmp_path / "out"
     with serving(Counting(2_000)) as server:
         job = Job("lines", checkpoint_interval="200ms")

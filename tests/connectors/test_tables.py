@@ -16,7 +16,7 @@ from tests.connectors.hot import Hot, hot, prepared, start
 
 @pytest.fixture(params=["files", "memory"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[SinkDefinition, Callable[[], dict[int, str]]]:
-    """An upsert sink, and how to see its prices by auction."""
+    """An upsert sink, and a function that returns its prices by auction."""
     if request.param == "memory":
         memory = UpsertMemorySink("auction")
         return memory, lambda: {row.auction: str(row.price) for row in memory.rows(Hot)}

@@ -1,4 +1,5 @@
-"""Times in files and messages: text and numbers become times and times become these, and malformed ones are named."""
+"""Times in files and messages: text and numbers are read as times and times are written as these, and malformed ones
+are named."""
 
 from __future__ import annotations
 

@@ -501,7 +501,7 @@ def test_answered_rows_are_visible_once_although_all_tasks_are_killed(tmp_path: 
     sending, found = posted(tmp_path)
     assert sorted(sending.taken) == list(range(480))
     assert found == list(range(480))
-    assert sending.again, "the kills came while it was sent"
+    assert sending.again, "the kills came while rows were sent"
 
 
 def test_the_check_finds_an_answer_before_the_rows_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
