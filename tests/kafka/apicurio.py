@@ -26,7 +26,7 @@ _START_S = 120.0
 
 @contextmanager
 def registry(folder: Path) -> Iterator[str]:
-    """Its address for clients of Confluent's registry."""
+    """The address for clients of Confluent's registry."""
     (port,) = free_ports(1)
     options = [
         f"-Dquarkus.http.port={port}",
@@ -70,7 +70,7 @@ def _fetch(folder: Path) -> None:
         answer.raise_for_status()
         for part in answer.iter_bytes():
             file.write(part)
-    assert hashlib.sha256(archive.read_bytes()).hexdigest() == _SHA256, f"{_URL} is not what it was"
+    assert hashlib.sha256(archive.read_bytes()).hexdigest() == _SHA256, f"{_URL} has other content than before"
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
     archive.unlink()

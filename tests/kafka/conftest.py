@@ -46,13 +46,13 @@ def no_thread_is_left() -> Iterator[None]:
 
 @pytest.fixture(params=list(CLIENTS))
 def client(request: pytest.FixtureRequest, bootstrap: str) -> Client:
-    """Each of the libraries."""
+    """Each of the client libraries."""
     return CLIENTS[request.param](ClusterConnection(bootstrap))
 
 
 @pytest.fixture
 def at(client: Client, bootstrap: str) -> dict[str, Any]:
-    """Where sources and sinks find the cluster, with the same library."""
+    """The settings of sources and sinks for the cluster, with the same library."""
     library = next(name for name, made in CLIENTS.items() if isinstance(client, made))
     return {"bootstrap": bootstrap, "client": library}
 

@@ -57,7 +57,7 @@ def schema(*fields: dict[str, Any]) -> str:
 
 
 def written(text: str, *rows: dict[str, Any]) -> list[bytes]:
-    """By another library than that which goes by columns."""
+    """Encoded by another library than that which decodes by columns."""
     parsed = fastavro.parse_schema(json.loads(text))
     made = []
     for row in rows:

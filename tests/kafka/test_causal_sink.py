@@ -58,7 +58,7 @@ def claimed(
 
 
 def visible(client: Client, topic: str, count: int) -> list[int]:
-    """Sorted; more than ``count`` are an error."""
+    """The visible numbers, sorted; more than ``count`` are an error."""
     with reading(client, {TopicPartition(topic, n): 0 for n in range(2)}, Fields()) as reader:
         return sorted(json.loads(value or b"")["number"] for m in taken(reader, count) for value in m.values)
 
@@ -83,7 +83,7 @@ def test_rows_are_visible_at_once_and_the_next_attempt_finds_them(
     second, shown = claimed(topic, at, 2)
     assert shown == PublishedOutput([*log(0, 1), *log(2, epoch=1)], {n: 1_000 + n for n in range(4)})
     _, shown = claimed(topic, at, 3, checkpoint=1)
-    assert shown == PublishedOutput(log(2, epoch=1), {3: 1_003}), "the rest is of before the checkpoint"
+    assert shown == PublishedOutput(log(2, epoch=1), {3: 1_003}), "the other entries are from before the checkpoint"
     first.close()
     second.close()
 
@@ -110,7 +110,7 @@ def test_a_replaced_attempt_writes_no_more_rows(client: Client, topic: str, at: 
     with pytest.raises(SinkError, match=r"attempt 1\.1 of out\[0\] has been replaced"):
         claimed(topic, at, 1)
     second.append(0, log(2), [piece(2, 3)])
-    assert visible(client, topic, 3) == [1, 2, 3], "though it was shut out in between"
+    assert visible(client, topic, 3) == [1, 2, 3], "although it was fenced in between"
     first.close()
     second.close()
 
@@ -132,7 +132,7 @@ def test_a_commit_without_an_answer_is_neither_lost_nor_repeated(
 
 
 def lose_an_answer(used: TransactionalWriter | None, committed: bool) -> None:
-    """The next commit is, or is not, carried out, and then fails as one that is not answered."""
+    """The next commit is executed, or is not, and then fails as if it were not answered."""
     assert used is not None
     commit = used.commit
 
@@ -284,7 +284,7 @@ def test_the_tests_find_a_claim_that_does_not_read_the_journal(
 def test_the_tests_find_a_journal_outside_the_transaction(
     client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows are out, and their entry is lost with its commit: they are written again."""
+    """Rows are committed, and their entry is lost with its commit: they are written again."""
     writer, _ = claimed(topic, at, 1)
     transact = JournaledTopic.transact
 
@@ -305,7 +305,7 @@ def test_the_tests_find_a_journal_outside_the_transaction(
 def test_the_tests_find_an_unknown_commit_that_is_written_again(
     client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It keeps its writer after a commit without an answer, and claims nothing."""
+    """The sink keeps its writer after a commit without an answer, and claims nothing."""
     writer, _ = claimed(topic, at, 1)
     lose_an_answer(writer._writer, committed=True)
     monkeypatch.setattr(KafkaCausalWriter, "_drop", lambda self: restore_commit(self._writer))

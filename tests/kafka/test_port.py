@@ -45,7 +45,7 @@ def reading(client: Client, offsets: Mapping[TopicPartition, int], fields: Field
 
 
 def taken(reader: MessageReader, count: int) -> list[Messages]:
-    """So many messages, and no more."""
+    """Reads so many messages, and asserts that there are no more."""
     found: list[Messages] = []
     deadline = time.monotonic() + PATIENCE_S
     while sum(len(m.offsets) for m in found) < count:

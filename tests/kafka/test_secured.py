@@ -60,7 +60,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(params=list(CLIENTS))
 def client(request: pytest.FixtureRequest, bootstrap: str) -> Client:
-    """Of the administrator."""
+    """The settings of the administrator."""
     security = Security("SASL_PLAINTEXT", "PLAIN", ADMIN, USERS[ADMIN])
     return CLIENTS[request.param](ClusterConnection(bootstrap, security))
 
@@ -73,7 +73,7 @@ def hot(at: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def allow(bootstrap: str, topic: str, *without: str) -> None:
-    """Gives the user all rights but some."""
+    """Gives the user all permissions but some."""
     admin: Any = AdminClient({
         "bootstrap.servers": bootstrap,
         "security.protocol": "SASL_PLAINTEXT",
@@ -104,7 +104,7 @@ def allow(bootstrap: str, topic: str, *without: str) -> None:
 
 
 def written(topic: str, at: dict[str, Any]) -> None:
-    """A row through a causal sink, and a completed checkpoint."""
+    """Writes a row through a causal sink, and completes a checkpoint."""
     sink: Any = opened(KafkaSink(topic, away="3s", **at).create(Line.schema()))
     try:
         sink.claim(Attempt(1, 1), 0, SHAPE, "line")

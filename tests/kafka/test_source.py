@@ -68,7 +68,7 @@ def opened(source: KafkaSource, index: int = 0, parallelism: int = 1) -> Source:
 
 
 def polled(reader: Source, rows: int) -> list[Read]:
-    """So many rows, and the partitions that are discovered on the way; or all until the end (-1)."""
+    """Polls for so many rows, and discovered partitions; or until the end (-1)."""
     found: list[Read] = []
     deadline = time.monotonic() + PATIENCE_S
     while rows < 0 or sum(read.row_count for read in found) < rows:
@@ -96,7 +96,7 @@ def numbers(reads: Sequence[Read]) -> list[int]:
 
 @pytest.fixture
 def at(at: dict[str, Any]) -> dict[str, Any]:
-    """It looks for new partitions often."""
+    """A source that looks for new partitions often."""
     return {**at, "discover": "100ms"}
 
 
@@ -237,7 +237,7 @@ def test_a_source_starts_at_a_time_at_offsets_or_at_those_of_a_group(
 
 
 def test_messages_that_cannot_be_read_are_dead_letters(client: Client, topic: str, at: dict[str, Any]) -> None:
-    """In their place among the others, the same when they are read again."""
+    """They have their place among the others, and are the same when they are read again."""
     junk = [Message(topic, value, b"k", partition=0) for value in (b"junk", b'{"number": "x"}', b"\xff\x00")]
     good = lines(topic, range(100))
     write(client, *good[:40], junk[0], *good[40:41], *junk[1:], *good[41:], Message(topic, None, b"k", partition=0))

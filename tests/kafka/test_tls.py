@@ -56,7 +56,8 @@ def issued(folder: Path, own: trustme.CA, trusted: trustme.CA, name: str) -> Fil
 
 @dataclass(frozen=True)
 class Parties:
-    """``hot`` belongs to the cluster; ``strange`` has its certificate from elsewhere; ``wary`` trusts others."""
+    """``hot`` belongs to the cluster; ``strange`` has its certificate from another authority; ``wary`` trusts another
+    one."""
 
     hot: Files
     strange: Files

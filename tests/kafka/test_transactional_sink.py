@@ -24,7 +24,7 @@ def sink(topic: str, at: dict[str, Any], **place: Any) -> KafkaTransactionalWrit
 
 
 def restarted(topic: str, at: dict[str, Any], *parts: OperatorState, **place: Any) -> KafkaTransactionalWriter:
-    """One that starts from the snapshots of former instances."""
+    """A sink that starts from the snapshots of former instances."""
     made = sink(topic, at, **place)
     made.loaded(parts)
     made.restore(parts)
@@ -56,13 +56,13 @@ def test_rows_are_visible_after_their_commit(client: Client, topic: str, at: dic
     writer.commit_all([first, second])
     writer.commit_all([second])
     assert visible(client, topic, 3) == [1, 2, 3]
-    assert writer.prepare(3) is None, "nothing has come"
+    assert writer.prepare(3) is None, "nothing is committed"
     assert writer.snapshot() == OperatorState(), "committed rows are not kept"
     writer.close()
 
 
 def test_a_replacement_commits_the_rows_of_the_checkpoint(client: Client, topic: str, at: dict[str, Any]) -> None:
-    """It is the first to do so, or not."""
+    """Whether it is the first to commit them or not."""
     writer = sink(topic, at)
     first, second = prepared(writer, 1, 1, 2), prepared(writer, 2, 3)
     state = writer.snapshot()
