@@ -91,7 +91,7 @@ class Count(Operator):
 
 
 class Keep(Operator):
-    """The deterministic columns."""
+    """The deterministic columns of a batch."""
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         self.out.emit(rows.select(["key", "value"]))
@@ -134,7 +134,7 @@ def _wire(producer: int, consumer: int) -> Wire:
 
 
 def expected_digest(total: int) -> tuple[int, int]:
-    """Of the deterministic columns, computed here."""
+    """The digest of the deterministic columns, computed here."""
     batches = []
     for partition in (0, 1):
         values = np.arange(total) * 2 + partition

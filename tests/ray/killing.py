@@ -18,7 +18,7 @@ PlannedFault = tuple[InjectedFault, tuple[str, ...]]
 
 class Killer:
     """``first`` happens when the job is deployed, ``faults`` in their order later, each a while after a checkpoint when
-    all tasks have recovered. ``unpaced`` is made after the last one: the rest of the rows is due then."""
+    all tasks have recovered. ``unpaced`` is created after the last one: the rest of the rows is due then."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Killer:
             case Deployed() if self._first is not None:
                 self._start(self._first)
                 self._first = None
-            case CheckpointCompleted() if self._ready_us is None:  # later ones do not put it off
+            case CheckpointCompleted() if self._ready_us is None:  # later checkpoints do not delay it
                 self._ready_us = at_us + self._after_checkpoint_us
             case Progress() if self._left and self._ready(at_us):
                 _, victims = self._left[0]

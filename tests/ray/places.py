@@ -12,7 +12,8 @@ _START_S_MAX = 30.0
 
 
 def places(job: str, standbys: int = 0) -> list[ProcessPlace]:
-    """All processes, as soon as at least so many standbys are up: a job is deployed when its tasks are."""
+    """The places of all processes, as soon as at least so many standbys are up: a job is deployed when its tasks
+    are."""
     ray, until = import_ray(), time.monotonic() + _START_S_MAX
     while True:
         found: list[ProcessPlace] = ray.get(ray.get_actor(job, namespace=NAMESPACE).processes.remote())

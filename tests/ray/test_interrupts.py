@@ -37,7 +37,7 @@ END_S_MAX, GONE_S_MAX = 5.0, 10.0
 
 
 def running() -> set[int]:
-    """Without those that have ended and are only still listed."""
+    """The processes without those that have ended and are only still listed."""
     return {process.pid for process, command in entries() if command}
 
 
@@ -67,4 +67,4 @@ def test_an_interrupted_command_ends_at_once_together_with_its_ray(tmp_path: Pat
     while (left := running() & started) and time.monotonic() < until:
         time.sleep(0.05)
     assert not left
-    assert took_s < END_S_MAX, "a second where the machine does nothing else"
+    assert took_s < END_S_MAX, "the interrupt takes a second on an idle machine"

@@ -166,7 +166,7 @@ def test_a_source_directly_before_a_causal_sink_is_replaced_without_lost_rows(cl
 
 
 def waits_for_brokers(made: JobOverTopics, folder: Path, away_s: float) -> None:
-    """Each dies in turn, and is back after some seconds."""
+    """Each broker dies in turn, and is back after some seconds."""
 
     def take_away(over: threading.Event) -> None:
         for node in made.brokers.nodes:
@@ -177,7 +177,7 @@ def waits_for_brokers(made: JobOverTopics, folder: Path, away_s: float) -> None:
                 node.wait()
 
     events = carried_out(made, folder, beside=take_away)
-    assert not [event for event in events if isinstance(event, TaskFailed)], "the brokers were waited for"
+    assert not [event for event in events if isinstance(event, TaskFailed)], "the job waited for the brokers"
 
 
 def test_each_row_is_visible_once_although_the_only_broker_is_down_for_a_while(

@@ -66,7 +66,7 @@ def started(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def await_checkpoint(temp: Path, process: subprocess.Popen[str]) -> None:
-    """Until the second is complete."""
+    """Waits until the second checkpoint is complete."""
     deadline = time.monotonic() + 90
     while len(list(temp.glob("clonos-checkpoints-*/numbers/line/manifests/*.manifest"))) < 2:
         assert process.poll() is None, process.communicate()

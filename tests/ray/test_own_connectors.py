@@ -31,7 +31,7 @@ class Number(Record):
 
 
 class PacedNumbers(PartitionedSource[Number]):
-    """Of two partitions; rows come one by one, ``RATE`` a second."""
+    """A source of two partitions; rows come one by one, ``RATE`` a second."""
 
     poll_every_us = 5_000
 
@@ -52,7 +52,7 @@ class PacedReader(RowReader):
 
     def __init__(self, partition: str, began: Path) -> None:
         self._partition = partition
-        began.open("a").close()  # leaves the time of a file alone
+        began.open("a").close()  # an existing file keeps its time
         self._began_s = began.stat().st_mtime
 
     def read(self, position: int, rows_max: int) -> tuple[list[Number], int] | None:
@@ -83,5 +83,5 @@ def test_each_row_is_in_the_database_once_although_tasks_of_source_and_sink_are_
         found = connection.execute("SELECT * FROM numbers").fetchall()
         owners = connection.execute("SELECT owner, checkpoint FROM _commits").fetchall()
     assert sorted(found) == [(partition, number) for partition in "ab" for number in range(ROWS)]
-    assert len(owners) == 2, "attempts of a task are one owner"
+    assert len(owners) == 2, "all attempts of a task are one owner"
     assert min(checkpoint for _, checkpoint in owners) > 0

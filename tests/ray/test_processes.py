@@ -119,7 +119,7 @@ class Threads:
 
 
 class SharedHomes(Threads):
-    """Three standbys share a home, until one of them is needed."""
+    """Three standbys share a host, until one of them is needed."""
 
     standbys_per_process = 3
 
@@ -153,7 +153,7 @@ def run(
     coordinators_s: Sequence[float] = (),
     meanwhile: Callable[[Threads, JobLoop], None] = lambda threads, loop: None,
 ) -> tuple[EndJob | None, list[CoordinatorEvent]]:
-    """``coordinators_s``: how long each coordinator lives, but for the last; ``meanwhile`` is called after each."""
+    """``coordinators_s``: how long each coordinator but the last runs; ``meanwhile`` is called after each."""
     events: list[CoordinatorEvent] = []
     store = CheckpointStore(str(folder / "checkpoints"), plan.job)
     with TemporaryDirectory(prefix="clonos-") as sockets:
@@ -230,7 +230,7 @@ def test_all_tasks_go_back_in_their_processes_when_one_dies(tmp_path: Path) -> N
 
 
 def test_standbys_that_share_a_host_are_promoted_and_leave_in_turn(tmp_path: Path) -> None:
-    """Threads that stay behind would be seen at the end."""
+    """Remaining threads would be found at the end."""
     kills = [
         (700_000, TaskId("count", 0)),
         (700_000, TaskId("count", 1)),

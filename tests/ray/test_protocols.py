@@ -62,7 +62,7 @@ def test_both_witnesses_agree_with_other_protocols(protocol: str, cluster: Clust
     failed = sorted(event.task for event in events if isinstance(event, TaskFailed))
     assert Counter(map(str, failed)) == Counter(task for _, tasks in FAULTS for task in tasks)
     activated = sorted(event.task for event in events if isinstance(event, StandbyActivated))
-    assert activated == failed, "attempts changed of others than the killed"
+    assert activated == failed, "attempts of other tasks than the killed ones changed"
     assert witnesses.wrong(str(tmp_path), total) is None
 
 
@@ -99,7 +99,7 @@ def saturated() -> Job:
 
 
 def checkpointing_s(protocol: str) -> list[float]:
-    """Of each checkpoint but the last, which waits for nothing."""
+    """The durations of all checkpoints but the last, which waits for no queue."""
     events: list[Event] = []
     chosen = {"checkpoint_interval": "1s", "parallelism": 2, "protocol": protocol, "frame_rows": FRAME_ROWS}
     run_job(saturated(), resolve(command_line=chosen), lambda at_us, event: events.append(event))

@@ -1,4 +1,4 @@
-"""Sources that cannot read again, on real actors: their task is killed in the middle, and every row is looked at."""
+"""Sources that cannot read again, on real actors: their task is killed in the middle, and every row is checked."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def awaited(run: JobHandle, condition: Callable[[], bool]) -> None:
 
 
 def test_no_line_of_a_server_is_read_twice_and_no_logged_line_is_lost(cluster: Cluster, tmp_path: Path) -> None:
-    """Killed in the middle, it loses the lines that were on their way to it, and these are neighbours. Killed while all
-    that were sent are in the output, it loses none."""
+    """Killed in the middle, it loses the lines in flight to it, and these are neighbours. Killed when all sent lines
+    are in the output, it loses none."""
     counting, out = Counting(1_500, pause_s=PACE_S), tmp_path / "out"
     job = Job("lines-on-ray", checkpoint_interval="1s")
     with serving(counting) as server:

@@ -67,7 +67,7 @@ def test_both_witnesses_agree_on_every_record_however_often_the_job_rolls_back(
     assert happened.count(RolledBack) >= len(FAULTS)
     assert happened.count(Deployed) >= len(FAULTS) + 1
     assert len(pids) == len(FAULTS)
-    assert len(set(map(tuple, pids[: SURVIVED + 1]))) == 1, "survivors are in other processes than before"
+    assert len(set(map(tuple, pids[: SURVIVED + 1]))) == 1, "survivors must stay in their processes"
 
 
 @pytest.mark.thorough
@@ -84,4 +84,4 @@ def test_both_witnesses_agree_when_tasks_go_back_to_the_recovery_line(
     until_then = takewhile(lambda event: not isinstance(event, WentBack), killer.events)
     first = [event.task for event in until_then if isinstance(event, TaskFailed)]
     assert first
-    assert "numbers" not in {task.vertex for task in first}, "tasks before the failed one went back, too"
+    assert "numbers" not in {task.vertex for task in first}, "upstream tasks went back, too"

@@ -52,7 +52,7 @@ def pid(task: TaskId, active: bool) -> int:
 
 
 def await_standbys(standbys: int) -> None:
-    """Until so many stand by, none of them in the process of a task."""
+    """Waits until so many stand by, none of them in the process of a task."""
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
         now = places()
@@ -65,7 +65,7 @@ def await_standbys(standbys: int) -> None:
 
 
 class Course:
-    """Listens to a run and, once it is deployed, does one thing after the other in a thread of its own."""
+    """Listens to a run and, once it is deployed, executes its steps one after the other in a thread of its own."""
 
     def __init__(self, *steps: Callable[[Course], None]) -> None:
         self.events: list[Event] = []
@@ -104,7 +104,7 @@ class Course:
             raise self.problem
 
     def activated_after_us(self) -> list[int]:
-        """By failure: from detection to activation."""
+        """By failure: the time from detection to activation."""
         found: list[int] = []
         detected_us: dict[TaskId, int] = {}
         for at_us, event in zip(self._times_us, self.events, strict=True):

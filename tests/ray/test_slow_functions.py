@@ -58,7 +58,7 @@ def test_checkpoints_complete_in_time_and_no_process_is_replaced(
 
 
 def test_a_function_that_holds_the_gil_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
-    """It answers no heartbeat, and its replacement would not either."""
+    """It answers no heartbeat, and neither would its replacement."""
     events: list[tuple[int, Event]] = []
     settings = resolve(command_line={"checkpoint_interval": "1s"})
     run(
@@ -71,14 +71,14 @@ def test_a_function_that_holds_the_gil_is_waited_for(cluster: Cluster, tmp_path:
 
 
 def _steps(seconds: float) -> int:
-    """How far ``sum`` counts in this time, without giving the interpreter's lock away."""
+    """How far ``sum`` counts in this time, while it holds the interpreter's lock."""
     began = time.perf_counter()
     sum(range(10_000_000))
     return int(10_000_000 * seconds / (time.perf_counter() - began))
 
 
 def each_instance_locks(out: str) -> Job:
-    """Each of the two tasks ``locking`` lets no other thread run for some seconds."""
+    """Each of the two tasks ``locking`` holds the interpreter's lock for some seconds."""
     steps = _steps(4.0)
 
     class Locking(Process[Row, Row]):

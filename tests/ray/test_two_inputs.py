@@ -41,7 +41,7 @@ class Scored(Record):
 
 
 class Scorer(CoProcess[Order, Payment, Scored]):
-    """Numbers the rows of a key; ``open`` leaves a note of where and by which process it was called."""
+    """Numbers the rows of a key; ``open`` writes down where and by which process it was called."""
 
     rows: int = state(0)
 

@@ -85,11 +85,11 @@ def test_an_interrupt_while_a_function_sleeps_stops_the_job(cluster: Cluster, tm
             run_job(loaded(file), resolve())
     finally:
         signal.signal(signal.SIGINT, before)
-    assert time.monotonic() - sent[0] < 5, "a second where the machine does nothing else"
+    assert time.monotonic() - sent[0] < 5, "the interrupt takes a second on an idle machine"
 
 
 def test_crash_notes_can_be_read_from_another_node(cluster: Cluster, tmp_path: Path) -> None:
-    """As the coordinator does it: by a task that runs where the process did."""
+    """A task reads them where the process ran, as for the coordinator."""
     stack = f"""Fatal Python error: Segmentation fault
 
 Current thread 0x1 (most recent call first):
