@@ -1,4 +1,4 @@
-"""The figures of a hand-made trace are those one works out in the head."""
+"""The figures of a hand-made trace are those computed in the head."""
 
 from __future__ import annotations
 

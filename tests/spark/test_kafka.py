@@ -89,7 +89,7 @@ def test_a_broker_that_dies_while_events_are_written_is_named(
 
 
 def kill_when_written(dying: BrokerNode, topic: str) -> None:
-    """As soon as the topic has a message, though an uncommitted one."""
+    """Kills the broker as soon as the topic has a message, even an uncommitted one."""
     consumer = Consumer({"bootstrap.servers": dying.address, "group.id": "watch"})
     deadline = time.monotonic() + 60
     try:
