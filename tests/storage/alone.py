@@ -61,7 +61,7 @@ def run(folder: Path) -> None:
 
 
 def write(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """The process dies with the first manifest that has everything."""
+    """The process dies with the first manifest that has all kinds of files."""
     (folder.parent / "rows").mkdir()
     for file in range(FILES):
         lines = (json.dumps({"id": id, "key": id % KEYS}) for id in range(file, ROWS, FILES))
@@ -81,7 +81,7 @@ def write(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def files(folder: Path) -> dict[str, Path]:
-    """By kind, one that the newest manifest needs."""
+    """By kind, a file that the newest manifest needs."""
     latest = CheckpointStore(str(folder / "checkpoints"), "alone").latest()
     tasks = latest.tasks if latest else []
     line = folder / "checkpoints" / "alone" / "line"

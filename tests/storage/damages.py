@@ -1,4 +1,4 @@
-"""Every kind of file in the storage of a job, and everything that can happen to one."""
+"""Every kind of file in the storage of a job, and every kind of damage to one."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.timeout(60, method="thread")
 
 @pytest.fixture(autouse=True)
 def known_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looking at all code takes longer than the job."""
+    """The check of all code takes longer than the job."""
     monkeypatch.setattr("clonos_py.runtime.local.run.code_digest", lambda: "")
 
 
@@ -72,7 +72,7 @@ def test_damage_to_a_file_is_reported_or_has_no_effect(left: Path, kind: str, nu
     if kind != "causal rows":
         written.check_part(left, before)
     if number == 0 and (kind, damage.__name__) not in HEALED:
-        assert problem is not None, "the newest file is needed: that it is damaged must have been found"
+        assert problem is not None, "the newest file is needed: its damage must be reported"
 
 
 @pytest.mark.parametrize("damage", FOLDER_DAMAGES)
@@ -101,7 +101,7 @@ def test_damage_to_snapshots_taken_alone_is_reported_or_has_no_effect(
     problem = outcome_of(partial(alone.run, left_alone), partial(alone.check, left_alone))
     alone.check_part(left_alone)
     if (kind == "delta" or damage in NOTHING_LEFT) and (kind, damage) != ("delta", removed):
-        assert problem is not None, "the file is needed: that it is damaged must have been found"
+        assert problem is not None, "the file is needed: its damage must be reported"
     if problem is not None:
         put_back(path, content)
         assert outcome_of(partial(alone.run, left_alone), partial(alone.check, left_alone)) is None

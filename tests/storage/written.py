@@ -93,7 +93,7 @@ def run(folder: Path, **settings: Any) -> None:
 
 def write(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Interrupted soon after its second checkpoint, and again after its fourth; each time the checkpoint is complete,
-    transactional sinks have not committed it, and the causal one has shown rows since."""
+    transactional sinks have not committed it, and rows of the causal one after it are visible."""
     lines = (json.dumps({"id": id, "key": id % KEYS, "at": id * 1_000}) for id in range(ROWS))
     (folder.parent / "in.jsonl").write_text("".join(f"{line}\n" for line in lines))
     patch.setattr("tests.storage.written.pause_s", 0.001)
@@ -106,7 +106,7 @@ def write(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def interrupt_after(checkpoint: int, patch: pytest.MonkeyPatch) -> None:
-    """The checkpoint being complete, commits come to nothing, and no other checkpoint begins; the process dies with a
+    """Once the checkpoint is complete, commits have no effect, and no other checkpoint begins; the process dies with a
     certain piece of causal rows."""
     commit, append, tick = FileWriter.commit, CausalFileWriter.append, CoordinatedCheckpoints.tick
     left = {"pieces": PIECES_AFTER_CHECKPOINT}
@@ -157,11 +157,11 @@ def check_part(folder: Path, before: dict[str, list[dict[str, Any]]]) -> None:
     drawn: dict[int, float] = {}
     for sink in ("later", "placed", "at_once"):
         rows = {row["id"]: row for row in found[sink]}
-        assert len(rows) == len(found[sink]), f"{sink}: a row is there twice"
+        assert len(rows) == len(found[sink]), f"{sink}: a row is visible twice"
         for id, row in rows.items():
             assert (row["key"], row["part"], row["letter"]) == (id % KEYS, f"p{id % PARTS}", _checksum(id)), sink
             assert drawn.setdefault(id, row["dice"]) == row["dice"], "sinks disagree"
-        assert all(rows.get(row["id"]) == row for row in before[sink]), f"{sink}: a row that was seen is another now"
+        assert all(rows.get(row["id"]) == row for row in before[sink]), f"{sink}: a visible row has changed"
 
 
 @cache
