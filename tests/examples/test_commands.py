@@ -14,7 +14,7 @@ from tests.examples.documents import ROOT
 
 
 def parse(command: click.Command, words: list[str]) -> None:
-    """As Click does it before a command runs. Raises click.UsageError."""
+    """Parses as Click does before a command runs. Raises click.UsageError."""
     context = command.make_context(command.name, words)
     while isinstance(command, click.Group):
         _, found, words = command.resolve_command(context, [*context._protected_args, *context.args])

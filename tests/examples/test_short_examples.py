@@ -29,7 +29,7 @@ def run(example: str, folder: Path) -> list[dict[str, Any]]:
 
 
 def leaders(changes: list[dict[str, Any]]) -> dict[tuple[int, int], tuple[int, int]]:
-    """By category and rank the product and its total, when all changes are made."""
+    """By category and rank the product and its total, after all changes."""
     return {(row["category"], row["rank_number"]): (row["product"], row["total"]) for row in changes}
 
 
@@ -86,7 +86,7 @@ def test_events_pass_once_an_hour_under_any_failures() -> None:
     out = testing.run(deduplication.job(), {"events": rows}, kills=2, seeds=5)
     expected = oracles.distinct(events)
     assert sorted((row.id, row.attempt) for row in out["distinct"]) == sorted(expected)
-    assert any(attempt > 1 for _, attempt in expected), "some come again after an hour"
+    assert any(attempt > 1 for _, attempt in expected), "some events pass again after an hour"
     assert len(expected) < len(events)
 
 

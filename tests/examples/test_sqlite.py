@@ -52,7 +52,7 @@ def corrected(sensor: int) -> Measurement:
 
 
 def rows_of(database: Path, table: str) -> list[dict[str, Any]]:
-    """Before there is a table it has no rows."""
+    """Without a table there are no rows."""
     with closing(sqlite3.connect(database)) as connection:
         connection.row_factory = sqlite3.Row
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is None:
@@ -121,7 +121,7 @@ def test_each_row_is_in_the_database_once_under_any_failures(tmp_path: Path) -> 
             commits = max(commits, *(row["checkpoint"] for row in rows_of(database, "_commits")))
             assert_each_row_is_there_once(database)
     assert kills > 2
-    assert commits > 2, "of several checkpoints"
+    assert commits > 2, "it commits several checkpoints"
 
 
 def simulated(database: Path, seed: int, kills: int, actions: int | None) -> Any:
@@ -167,7 +167,7 @@ def test_the_source_keeps_the_contract(tables: tuple[Path, list[LargeOrder]], fo
 
 
 def commit_some(database: str, owner: int) -> None:
-    """In a process of its own: opens the database with others, and writes beside them."""
+    """In a process of its own: opens the database at the same time as others, and writes."""
     schema = pa.schema([("owner", pa.int64()), ("number", pa.int64())])
     committer = SqliteCommitter(database, "shared", schema, ())
     for checkpoint in range(1, 21):
