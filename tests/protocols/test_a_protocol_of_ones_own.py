@@ -39,8 +39,8 @@ def test_a_protocol_in_one_folder_recovers_from_every_failure() -> None:
     assert [(result.scenario.seed, result.problems) for result in results if result.problems] == []
     assert sum(sum(result.faults.values()) for result in results) > SEEDS
     given_up = [line for result in results for line in result.story if "the snapshots do not fit together" in line]
-    assert given_up, "rows were on their way"
-    assert sum(completed(result) > 1 for result in results) > SEEDS // 10, "and sometimes none were"
+    assert given_up, "rows were in flight"
+    assert sum(completed(result) > 1 for result in results) > SEEDS // 10, "sometimes no rows were in flight"
 
 
 @pytest.mark.usefixtures("alone")

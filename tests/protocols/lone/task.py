@@ -7,7 +7,7 @@ from clonos_py.task.checkpointing.interface import TaskCheckpointing
 
 
 class LoneSnapshots(TaskCheckpointing):
-    """Nothing travels with the rows, and no channel waits."""
+    """Frames carry no stamp, and no channel waits."""
 
     barriers = False
 
