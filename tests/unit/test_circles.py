@@ -1,4 +1,5 @@
-"""No circles of imports: not between files, not between rooms (the packages below ``clonos_py``).
+"""No cycles of imports: not between files, not between rooms (the packages below ``clonos_py``). Imports inside
+functions and for type checkers only count, too: they hide a cycle, they do not remove it.
 
 Imports inside functions and for type checkers only count, too: they hide a circle, they do not remove it.
 """

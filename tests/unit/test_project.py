@@ -1,4 +1,5 @@
-"""The shape of the project is a promise: imports point one way, side effects live at the edge, the wheel is whole.
+"""The rules of the project: imports point one way, side effects live at the edge, the wheel is complete. Every rule is
+broken once on purpose in a copy, to see that its tool finds it.
 
 Every rule is broken once on purpose in a copy, to see that its tool notices.
 """
@@ -28,7 +29,7 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of the package with its links, as bare as the tools need it: packages, no code in them."""
+    """A copy of the package with its links, reduced to what the tools need: packages without code."""
     for folder in ("clonos_py", *TOP_FOLDERS):
         for file in (ROOT / folder).rglob("__init__.py"):
             copy = tmp_path / file.relative_to(ROOT)

@@ -1,4 +1,5 @@
-"""Every machine's states change through its table only, the docs show the tables, and the simulator takes every way."""
+"""The states of every machine change only by its table, the docs show the tables, and the simulator takes every
+transition."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def _assigned(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", ["link/machine.py", "task/machine.py", "job/machine.py"])
-def test_a_machine_takes_its_state_from_its_table(path: str) -> None:
+def test_a_machine_changes_its_state_only_by_its_table(path: str) -> None:
     assert sorted(value.split("(")[0].split("_STATES.")[1] for value in _assigned(PACKAGE / path)) == [
         "after",
         "initial",

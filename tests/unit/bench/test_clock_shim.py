@@ -20,7 +20,7 @@ for _ in sys.stdin:
 
 
 def clocks(child: subprocess.Popen[str]) -> tuple[float, float, float]:
-    """By how much a process's times of day, asked for in two ways, and its monotonic clock differ from ours."""
+    """The differences of a process's times of day, read in two ways, and its monotonic clock from ours."""
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write("\n")

@@ -13,7 +13,7 @@ COUNTERPARTS = sorted((ROOT / "bench" / "peers" / "user_jobs").glob("*.py"))
 
 
 def lines_of_code(text: str) -> int:
-    """Without blank lines, comments, docstrings and imports."""
+    """The lines without blank lines, comments, docstrings and imports."""
     tree = ast.parse(text)
     left_out = {line for node in _no_code(tree) for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
     lines = enumerate(text.splitlines(), 1)

@@ -41,7 +41,7 @@ SECOND_US = 1_000_000
 
 @contextmanager
 def flink_that_answers(status: int, said: list[str]) -> Iterator[FlinkCluster]:
-    """A server in Flink's place."""
+    """A server that answers like Flink."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_PATCH(self) -> None:
@@ -51,7 +51,7 @@ def flink_that_answers(status: int, said: list[str]) -> Iterator[FlinkCluster]:
             self.wfile.write(b'{"errors": ["because"]}' if status != 202 else b"{}")
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
+            """No log of requests."""
 
     with HTTPServer(("localhost", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -52,7 +52,7 @@ def test_no_price_is_below_zero() -> None:
 
 
 def test_work_of_tasks_is_counted_per_second_in_steady_state() -> None:
-    """Two tasks of each vertex of query 1. The first reading is of the start, and counts for nothing."""
+    """Two tasks of each vertex of query 1. The first reading is from the start, and does not count."""
     settings = resolve({}, command_line=Variant("q1", "aligned", "rollback", 2).settings | {"standbys_per_process": 1})
     physical = plan(job_of("q1", 1_000, 100.0, settings), settings)
 

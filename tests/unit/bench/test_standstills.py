@@ -1,4 +1,4 @@
-"""Which failures the soak puts down to a coordinator that stood still."""
+"""Which failures the soak attributes to a coordinator that stood still."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_a_hostile_copy_raises_codec_error() -> None:
 
 
 def bytes_each(log: list[Determinant], times: int) -> float:
-    """Bytes that one more of a pattern takes."""
+    """The bytes that one more repetition of a pattern takes."""
     return (len(encode(log * times)) - len(encode(log))) / (times - 1) / len(log)
 
 

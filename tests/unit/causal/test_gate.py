@@ -108,7 +108,7 @@ def test_a_log_that_does_not_start_where_the_snapshot_ends_is_an_error() -> None
 
 
 def questions(gate: Gate, clock: list[int], times: list[int], live: bool) -> list[int]:
-    """An event, and in it one question for the time at each of these moments."""
+    """An event that reads the time at each of these moments."""
     if live:
         gate.record(Linger())
     else:

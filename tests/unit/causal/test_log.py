@@ -147,7 +147,7 @@ def test_a_connection_carries_the_marks_that_are_new_to_it() -> None:
     assert store.marks_since(0) == (StableMark(1, 1), StableMark(2, 1))
     assert store.marks_since(taken) == ()
     store.mark(StableMark(1, 1))
-    assert store.marks_since(taken) == (), "it is no news"
+    assert store.marks_since(taken) == (), "the mark is already known"
     store.mark(StableMark(1, 3))
     assert store.marks_since(taken) == (StableMark(1, 3),)
 

@@ -30,7 +30,7 @@ def sent(log: InFlightLog, window: int = 100) -> list[int]:
 
 
 def spilled(count: int) -> InFlightLog:
-    """Frames that are on disk all, frame n at place n."""
+    """A log with all frames on disk, frame n at place n."""
     log = filled(count)
     for entry in log.to_write(float("inf")):
         log.written(entry.frame.seq, entry.frame.seq)

@@ -50,7 +50,7 @@ def test_a_receiver_that_lost_frames_gets_them_regenerated_in_order_before_new_o
     log.connect(1)
     assert log.missing == range(1, 4)
     log.append(entry(4))
-    assert sent(log) == [], "frame 1 has to be made again first"
+    assert sent(log) == [], "frame 1 has to be regenerated first"
     assert not log.regenerated(entry(2)), "it is not its turn"
     assert [log.regenerated(entry(seq)) for seq in (1, 2)] == [True, True]
     assert (log.missing, log.ahead_bytes) == (range(3, 4), 20)

@@ -127,7 +127,7 @@ def test_a_vector_takes_a_bit_for_each_task() -> None:
     assert len(packed(0, 250)) == 32
 
 
-# ---- how small they are
+# ---- size
 
 
 WORKERS = [10, pytest.param(50, marks=pytest.mark.thorough)]

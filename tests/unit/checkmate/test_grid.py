@@ -25,7 +25,7 @@ def test_the_baseline_has_no_protocol_no_skew_and_no_failure() -> None:
     assert not baseline[0].variant.kills
 
 
-def test_skew_hits_keyed_queries_at_two_loads() -> None:
+def test_skewed_runs_have_keyed_queries_and_two_loads() -> None:
     choice = Choice(("q1", "q3", "reachability"), ("aligned",), ("causal",), (2,), (0, 30), 1)
     found = [(cell.variant.query, cell.skew, cell.keys, cell.load) for cell in cells(choice, paced=False)]
     skewed = [("q3", 30, keys, load) for keys in ("hash", "mod") for load in (50, 80)]

@@ -99,7 +99,7 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_reported_with_the_file(tmp_path: Path) -> None:
-    """/dev/full takes nothing; a path that leads there stands for the file."""
+    """/dev/full is always full; the results file becomes a link to it."""
     path = tmp_path / "results.jsonl"
     results = Results(path)
     results.begin({}, {})

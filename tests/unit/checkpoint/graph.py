@@ -23,7 +23,7 @@ class Example(NamedTuple):
 
 
 class CheckpointGraph:
-    """Bugs are planted in subclasses."""
+    """A graph with rollback propagation. Bugs are planted in subclasses."""
 
     def __init__(self, example: Example) -> None:
         self._histories = example.histories
@@ -55,7 +55,7 @@ class CheckpointGraph:
     # ---- edges
 
     def joins(self, channel: LineChannel[int]) -> bool:
-        """Whether the messages of this channel count."""
+        """Whether messages of this channel make edges."""
         return True
 
     def within(self, node: Node) -> Iterator[Node]:

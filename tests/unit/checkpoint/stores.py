@@ -48,7 +48,7 @@ def begin(store: SnapshotStore) -> None:
 
 
 def complete(store: SnapshotStore, checkpoint: int, chunks: Sequence[Chunk], generation: int = 1) -> Manifest:
-    """Takes a whole checkpoint of one task."""
+    """Completes a checkpoint of one task."""
     begin(store)
     handle = store.write(snapshot(checkpoint, chunks), Attempt(generation, 0))
     done = manifest(checkpoint, handle, generation=generation)

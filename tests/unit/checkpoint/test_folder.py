@@ -162,7 +162,7 @@ def test_all_files_that_a_manifest_needs_are_flushed_before_it(tmp_path: Path, m
 def test_a_file_that_disappears_during_a_listing_hides_no_other(
     folder: LocalFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tasks write, and so rename, files beside those that are looked at."""
+    """Tasks write, and so rename, files beside the listed ones."""
     folder.write("state/here", b"abc")
     folder.write("state/going", b"abc")
     scandir = os.scandir

@@ -20,7 +20,7 @@ SCHEMA = pa.record_batch({"id": pa.array([], pa.int64()), "name": pa.array([], p
 
 
 def run(start: int, *row_counts: int | None) -> FrameRun:
-    """A frame for each number of rows; None: it has no body."""
+    """A run with a frame for each number of rows; None: a frame without a body."""
     bodies = [None if rows is None else batch(rows).serialize() for rows in row_counts]
     records = [
         FrameRecord(seq, 0, 2, -5, False, 0, b"stamp", rows or 0, body.size if body else 0)

@@ -59,7 +59,7 @@ def drawn(seed: int) -> Example:
 
 def newest_of_all_consistent(example: Example) -> dict[int, int]:
     """Tries all sets of checkpoints, one of each task: a table with a dimension for each, true where a set is
-    consistent. Of each task the newest that is in any; together they are consistent, too."""
+    consistent. Takes of each task the newest checkpoint in any consistent set; together they are consistent, too."""
     sizes = [len(checkpoints) for checkpoints in example.histories.values()]
     consistent = np.ones(sizes, bool)
     for channel in example.channels:
@@ -86,8 +86,8 @@ def test_fixpoint_checkpoint_graph_and_brute_force_give_the_same_line() -> None:
         assert line == CheckpointGraph(example).recovery_line(), seed
         behind += any(index < len(example.histories[task]) - 1 for task, index in line.items())
         initial += not any(line.values())
-    assert behind > HISTORIES // 4, "there are examples in which newest checkpoints do not fit"
-    assert initial > HISTORIES // 50, "and some that fall to the initial checkpoints"
+    assert behind > HISTORIES // 4, "in some examples the newest checkpoints do not fit together"
+    assert initial > HISTORIES // 50, "in some examples the line is at the initial checkpoints"
 
 
 @pytest.mark.parametrize("bug", BUGS)
@@ -113,7 +113,7 @@ PIPE = [LineChannel("up", 0, "down", 0)]
 
 
 def snapshots(up: list[int], down: list[int]) -> dict[str, list[Positions]]:
-    """By position in the one channel."""
+    """By position in the only channel."""
     return {"up": [Positions((), (sent,)) for sent in up], "down": [Positions((taken,), ()) for taken in down]}
 
 
@@ -145,7 +145,8 @@ def test_oldest_snapshots_that_do_not_fit_are_an_error() -> None:
 
 
 def test_receiver_checkpoints_ahead_of_the_sender_are_not_on_the_line() -> None:
-    """The sender had sent 10. Edges to the newest checkpoint of the receiver alone would take the one at 12."""
+    """The sender had sent 10. A graph with edges only to the newest checkpoint of the receiver would take the one at
+    12."""
     example = Example({0: [Positions((), (0,)), Positions((), (10,))], 1: at_inputs(0, 5, 12, 15)}, ONE)
     assert recovery_line(*example) == CheckpointGraph(example).recovery_line() == {0: 1, 1: 1}
     assert EdgesToTheNewestReceiverCheckpointOnly(example).recovery_line() == {0: 1, 1: 2}

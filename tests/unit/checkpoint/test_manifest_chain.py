@@ -44,7 +44,7 @@ class Line:
         return self.store.write(taken, Attempt(self.generation, 0))
 
     def checkpoint(self, tasks: Sequence[int]) -> Manifest:
-        """Tasks, by their number, have new snapshots."""
+        """Completes a checkpoint with new snapshots of these tasks, by their number."""
         self._handles |= {TASKS[task]: self.snapshot(task) for task in tasks}
         self._count += 1
         named = [self._handles[task] for task in TASKS]
@@ -64,12 +64,12 @@ def store(tmp_path: Path) -> CheckpointStore:
 
 
 def files(store: CheckpointStore) -> list[Path]:
-    """Those of the manifests, oldest first."""
+    """The files of the manifests, oldest first."""
     return sorted((Path(store.path) / "line" / "manifests").iterdir())
 
 
 def deltas(store: CheckpointStore) -> list[bool]:
-    """Of each manifest, whether it is a delta."""
+    """For each manifest, whether it is a delta."""
     return [is_delta(file.read_bytes()) for file in files(store)]
 
 
@@ -111,7 +111,7 @@ def test_the_first_manifest_after_a_rollback_is_whole(store: CheckpointStore) ->
 
 
 def test_a_manifest_with_other_changes_than_snapshots_is_whole(store: CheckpointStore) -> None:
-    """A delta has snapshots only."""
+    """A delta contains snapshots only."""
     line = Line(store)
     first = line.checkpoint(ALL)
     others = [
@@ -235,7 +235,7 @@ CHECKPOINTS = st.lists(st.tuples(st.sets(st.sampled_from(list(ALL)), min_size=1)
 def test_manifests_are_read_back_after_any_sequence_of_deletions_and_rollbacks(
     checkpoints: list[tuple[set[int], int]], deltas_max: int
 ) -> None:
-    """0 to 2: so many are kept afterwards, if any are retired; 3: a rollback."""
+    """0 to 2: so many manifests are kept afterwards, if any are deleted; 3: a rollback."""
     store = MemoryStore(JOB, deltas_max)
     line = Line(store)
     done = [line.checkpoint(ALL)]
@@ -280,7 +280,7 @@ def test_damage_to_a_delta_or_its_base_is_one_error_that_names_the_file(
     for use in (CheckpointStore.latest, CheckpointStore.open_generation, CheckpointStore.retire):
         with pytest.raises(CheckpointError) as raised:
             use(CheckpointStore(str(tmp_path), JOB))
-        assert str(file) in str(raised.value) or damaged == 3, "the newest: its folder is named"
+        assert str(file) in str(raised.value) or damaged == 3, "for the newest one, its folder is named"
         assert "restore the file from a copy, or start over with --fresh" in str(raised.value)
     file.write_bytes(content)
     found = CheckpointStore(str(tmp_path), JOB)
@@ -289,7 +289,7 @@ def test_damage_to_a_delta_or_its_base_is_one_error_that_names_the_file(
 
 
 def test_a_base_that_was_replaced_is_detected(store: CheckpointStore) -> None:
-    """It is undamaged, and of the right checkpoint."""
+    """The base is undamaged, and of the right checkpoint."""
     line = Line(store)
     first, _ = [line.checkpoint(tasks) for tasks in (ALL, [1])]
     base, delta = files(store)
@@ -298,7 +298,7 @@ def test_a_base_that_was_replaced_is_detected(store: CheckpointStore) -> None:
         store.latest()
 
 
-def test_no_manifest_takes_the_place_of_another(store: CheckpointStore) -> None:
+def test_a_manifest_under_the_name_of_another_is_refused(store: CheckpointStore) -> None:
     line = Line(store)
     for tasks in (ALL, [1], [2]):
         line.checkpoint(tasks)

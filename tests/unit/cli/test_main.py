@@ -1,4 +1,4 @@
-"""The command line's manners: help that teaches, one line per error, exit codes that mean something."""
+"""The command line: help with examples, one line per error, meaningful exit codes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Plant = Callable[[Callable[..., None]], None]
 
 @pytest.fixture
 def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
-    """Makes ``clonos run`` do something else."""
+    """Replaces the body of ``clonos run``."""
 
     def planted(body: Callable[..., None]) -> None:
         module = ModuleType("planted")

@@ -35,7 +35,7 @@ class Area(NamedTuple):
         )
 
     def has(self, x: float, y: float) -> bool:
-        """But for a pixel: places are rounded."""
+        """Compares with a tolerance of a pixel: places are rounded."""
         return self.left + 1 < x < self.right - 1 and self.top + 1 < y < self.bottom - 1
 
 
@@ -69,7 +69,7 @@ class Picture:
 
 
 def points(path: str) -> Iterator[tuple[float, float]]:
-    """Along a path of M, H, V and C commands, close together."""
+    """Points along a path of M, H, V and C commands, close together."""
     x = y = 0.0
     for command, numbers in re.findall(r"([MHVC])([^MHVC]*)", path):
         given = [float(number) for number in numbers.split()]

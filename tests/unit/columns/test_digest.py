@@ -1,4 +1,4 @@
-"""The digest: the same for the same rows, however they come."""
+"""The digest: equal for equal rows in any order and encoding."""
 
 import os
 import subprocess

@@ -43,7 +43,7 @@ def test_columns_are_found_by_name_and_have_the_types_that_are_declared(make: Ca
 
 
 @each_library
-def test_a_frame_has_the_types_of_rows(make: Callable[..., Any]) -> None:
+def test_columns_of_a_frame_get_the_types_of_rows(make: Callable[..., Any]) -> None:
     rows = batch_of(make(COLUMNS))
     assert [str(kind) for kind in rows.schema.types] == ["string", "int64", "double", "bool"]
     assert rows.schema.metadata is None

@@ -20,11 +20,11 @@ def test_zeros_and_nans_are_one_value_each_for_all_bit_patterns(kind: pa.DataTyp
     assert found.ids.tolist() == [0, 0, 0, 1, 1, 2, 3, 2]
     encoded = group([column.dictionary_encode()], len(column))
     assert encoded.ids.tolist() == found.ids.tolist()
-    assert len(set(hash_array(column).tolist())) == found.size, "the hash of a key and its group are of one mind"
+    assert len(set(hash_array(column).tolist())) == found.size, "hashes and groups of keys agree"
 
 
 def test_nans_are_one_value_however_they_were_computed() -> None:
     quotients = pc.divide(pa.array([0.0, 1.0]), pa.array([0.0, 1.0]))
     column = pa.concat_arrays([quotients, pa.array([float("nan")]), pc.subtract(pa.array([np.inf]), np.inf)])
     assert group([column], len(column)).ids.tolist() == [0, 1, 0, 0]
-    assert len(set(NANS.view(np.uint64).tolist())) == len(NANS), "else the test above shows little"
+    assert len(set(NANS.view(np.uint64).tolist())) == len(NANS), "otherwise the test above shows little"

@@ -14,7 +14,7 @@ from clonos_py.columns.views import Words
 
 @pytest.fixture(params=["searched", "by directory"], scope="module", autouse=True)
 def runs(request: pytest.FixtureRequest) -> Iterator[None]:
-    """How entries are found in a run: its length decides, which here it does not."""
+    """The way of searching a run, which depends on its length; here it is fixed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_CACHED", 0 if request.param == "by directory" else 1 << 40)
         yield

@@ -25,7 +25,7 @@ class Rows(SourceDefinition):
 
 
 class Ports(MultiSourceDefinition, Rows):
-    """Several of them."""
+    """A source of several ports."""
 
 
 class Nowhere(SinkDefinition):

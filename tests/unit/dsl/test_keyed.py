@@ -74,7 +74,7 @@ def test_aggregate_without_a_class_has_every_column() -> None:
     ]
 
 
-def test_an_aggregate_of_an_expression_computes_it_before() -> None:
+def test_an_aggregate_of_an_expression_computes_the_expression_first() -> None:
     job = Job("computed")
     bids(job).key_by("auction").window(tumbling("1s")).aggregate(top=(col("price") * 2).max()).sink(Nowhere())
     window = job.graph().nodes[2]

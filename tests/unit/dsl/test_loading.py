@@ -14,7 +14,7 @@ from clonos_py.dsl.loading import Parameter, load_job_file
 
 @pytest.fixture
 def write(tmp_path: Path) -> Iterator[Path]:
-    """A folder for job files; modules and paths they added are taken back."""
+    """A folder for job files; added modules and paths are removed afterwards."""
     path, modules = list(sys.path), set(sys.modules)
     yield tmp_path
     sys.path[:] = path

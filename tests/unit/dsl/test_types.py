@@ -119,7 +119,7 @@ def test_pyright_finds_the_errors_in_a_job(tmp_path: Path) -> None:
 
 
 def compare(found: dict[int, str], checker: int) -> None:
-    """Every line with a comment is found, with these words, and no other line is."""
+    """Every line with a comment has an error with these words, and no other line has one."""
     for number, line in enumerate(JOB.splitlines(), 1):
         _, marked, expected = line.partition("  # ")
         said = found.pop(number, "")

@@ -56,7 +56,7 @@ def test_a_common_part_is_computed_once_for_each_batch(pickled: bool) -> None:
         [4, 6, 8],
         [0, 3, 4],
     ]
-    assert CALLED == [3, 2, 3, 2], "a branch has rows of its own: they are other rows"
+    assert CALLED == [3, 2, 3, 2], "the rows of a branch are others than those of the batch"
 
 
 def test_parts_of_a_common_part_are_computed_with_it() -> None:
@@ -88,7 +88,7 @@ def test_expressions_without_a_common_part_share_nothing() -> None:
 
 
 class Rates:
-    """Looks like any other of its kind."""
+    """A function whose text equals that of all others of its class."""
 
     def __init__(self, rate: int) -> None:
         self._rate = rate

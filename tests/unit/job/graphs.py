@@ -1,4 +1,4 @@
-"""Small graphs of tasks for tests of orphans, and the same question answered from the definitions."""
+"""Small graphs of tasks for tests of orphans, and orphans by the definitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clonos_py.runtime.sim.witness import NUMBERS
 
 
 def graph(*edges: str, sharing_depth: int = -1) -> PhysicalPlan:
-    """One task for every letter; ``ab`` is a channel from a to b. Letters are in topological order."""
+    """A task for every letter; ``ab`` is a channel from a to b. Letters are in topological order."""
     letters = sorted(set("".join(edges)))
     targets = {edge[1] for edge in edges}
     vertices = tuple(
@@ -43,7 +43,7 @@ def task(letter: str) -> TaskId:
 
 
 def paths(plan: PhysicalPlan, origin: TaskId) -> Iterator[tuple[ChannelId, ...]]:
-    """Every path that begins at a task, the longest ones and all their beginnings."""
+    """Every path that begins at a task, and every beginning of one."""
     for channel in plan.outputs[origin]:
         yield (channel,)
         yield from ((channel, *rest) for rest in paths(plan, plan.receiver(channel)))

@@ -85,7 +85,7 @@ class Stage:
         return self.told[since:] + self.stand_still(max(0, end_us - self.now_us))
 
     def stand_still(self, duration_us: int) -> list[JobInstruction]:
-        """Time passes, and the coordinator gets to look at it only then."""
+        """Time passes, and the coordinator runs only after it."""
         self.now_us += duration_us
         return self._note(self.machine.tick(self.now_us))
 

@@ -228,7 +228,7 @@ def written(stage: Stage, checkpoint: int) -> Manifest:
 
 
 def test_checkpoints_keep_the_lineage_that_was_drawn_at_the_first_run() -> None:
-    """Idempotency keys are made of it: the same for replacements, for another coordinator and for a resumed run."""
+    """Idempotency keys contain it: the same for replacements, for another coordinator and for a resumed run."""
     stage = Stage(policy=JobPolicy(lineage="first"))
     stage.start_up()
     manifest = written(stage, 1)
@@ -247,7 +247,7 @@ def test_checkpoints_keep_the_lineage_that_was_drawn_at_the_first_run() -> None:
 
 
 def test_a_change_of_parallelism_is_counted_once_by_any_coordinator() -> None:
-    """It numbers frames from 0 again: their numbers name other rows."""
+    """A resume numbers frames from 0 again: their numbers name other rows."""
     handles = [TaskHandle(TaskId(name, 0), 7, {}, b"", {}) for name in ("source", "middle", "sink")]
     parallelism = {"source": 2, "middle": 1, "sink": 1}
     before = Manifest("stage", 7, 1, 128, parallelism, handles, lineage="line", renumberings=3)

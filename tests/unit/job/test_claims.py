@@ -68,4 +68,6 @@ def test_a_vertex_named_after_a_renamed_operator_is_renamed_too() -> None:
     assert after is not None
     assert (after.parallelism, after.operators) == ({"middle": 1}, {"middle": "middle"})
     assert {handle.task for handle in after.handles} == {TaskId("middle", 0)}
-    assert claimed(after, chain(), Claims(renamed={"old": "middle"})) == after, "a successor finds it done"
+    assert claimed(after, chain(), Claims(renamed={"old": "middle"})) == after, (
+        "applied again, the claims have no effect"
+    )

@@ -18,7 +18,8 @@ def killed(instructions: list[JobInstruction]) -> list[int]:
 
 
 def beats(stage: Stage, count: int, silent: Collection[int] = (), late_us: int = 0) -> list[int]:
-    """So many heartbeats, which all but the ``silent`` answer after ``late_us``. The processes killed meanwhile."""
+    """So many heartbeats, which all processes but the ``silent`` answer after ``late_us``. Returns the killed
+    processes."""
     dead: list[int] = []
     answers: list[tuple[int, Pong]] = []
     for _ in range(count):

@@ -25,7 +25,7 @@ TAKEN = {HEAD: [2, 3], BODY: [5]}
 
 
 class Loop(Stage):
-    """feed -> head <-> body -> out, without checkpoints but those that are asked for."""
+    """feed -> head <-> body -> out, with checkpoints only on request."""
 
     def __init__(self) -> None:
         super().__init__(looping(), JobPolicy(checkpoint_interval_us=0))
@@ -49,7 +49,7 @@ class Loop(Stage):
         return self.told[since:]
 
     def completed(self, checkpoint: int, tasks: Sequence[TaskId] = (FEED, HEAD, BODY, OUT)) -> list[JobInstruction]:
-        """All tasks have taken their snapshots, and the manifest is written."""
+        """All tasks take their snapshots, and the manifest is written."""
         since = len(self.told)
         for task in tasks:
             self.say(Snapshotted(self.process(task), TaskHandle(task, checkpoint, {}, b"", {})))
@@ -59,7 +59,7 @@ class Loop(Stage):
 
 
 def quiet() -> Loop:
-    """No rows are left, as the coordinator has just found out."""
+    """A stage whose loop has just been found empty."""
     stage = Loop()
     stage.drained(FEED)
     stage.counted()
@@ -119,7 +119,7 @@ def test_a_checkpoint_from_before_the_answers_does_not_end_the_loop() -> None:
     stage.counted(epoch=1)
     told = stage.completed(1)
     assert not sent(told, EndLoop)
-    assert sent(told, TriggerCheckpoint), "another one"
+    assert sent(told, TriggerCheckpoint), "a second checkpoint"
     assert sent(stage.completed(2), EndLoop)
 
 
@@ -178,7 +178,7 @@ SIDE = TaskId("side", 0)
 
 
 def with_side() -> PhysicalPlan:
-    """side -> body, besides the loop."""
+    """A plan with side -> body, besides the loop."""
     plan = looping()
     side = Vertex("side", 1, SourcePlan("side", Source, (NUMBERS,), EventTime((None,))), (), ())
     edges = (*plan.edges, Edge(4, "side", -1, 0, "body", 0, 0, Partitioning.REBALANCE, (), plan.edges[1].schema))
@@ -192,7 +192,7 @@ def snap(stage: Stage, task: TaskId, epoch: int, taken: list[int], cut: list[int
 
 
 def test_a_loop_ends_only_when_the_recovery_line_has_passed_the_answers() -> None:
-    """The body has taken frames of the side since its snapshot on the line; it may decide otherwise the next time."""
+    """The body has taken frames of the side since its snapshot on the line; the next time it may produce other rows."""
     stage = Stage(with_side(), JobPolicy(checkpoint_interval_us=0))
     stage.start_up()
     snap(stage, FEED, 1, [], [2])

@@ -49,7 +49,7 @@ def test_orphans_of_every_failure_in_every_graph_of_four_tasks_match_the_definit
 
 
 def _drawn(plan: PhysicalPlan, which: TaskId, random_: random.Random) -> HeldLogsReport:
-    """Half of the survivors were never replaced; the others are at some point of catching up."""
+    """Half of the survivors were never replaced; the others have partly caught up."""
     inputs = range(len(plan.inputs[which]))
     depends = [i for i in inputs if random_.random() < 0.7]
     heard = {i: [n for n in range(len(plan.tasks)) if random_.random() < 0.2] for i in inputs}

@@ -21,7 +21,7 @@ from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, 
 
 
 class SinkGoesBack(CoordinatedCheckpoints):
-    """The state of the sink fits no other restart point than its own."""
+    """The state of the sink fits only its own restart point."""
 
     def condemned(self, lost: Collection[TaskId]) -> set[TaskId]:
         return {SINK}

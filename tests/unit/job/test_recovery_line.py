@@ -102,7 +102,7 @@ def test_snapshots_ahead_of_the_line_are_in_the_manifest_but_commit_and_truncate
     snapshot(stage, SINK, 5, taken=15)
     named, second = counted(stage)
     assert named == {"source": [1], "middle": [2, 4], "sink": [3, 5]}
-    assert set(completes(second).values()) == {2, 3}, "the line is where it was"
+    assert set(completes(second).values()) == {2, 3}, "the line has not moved"
     snapshot(stage, SOURCE, 6, cut=20)
     named, third = counted(stage)
     assert named == {"source": [6], "middle": [4], "sink": [5]}
@@ -197,7 +197,7 @@ def test_a_new_coordinator_sends_back_tasks_that_still_run_after_a_promoted_one(
 
 
 def test_a_new_coordinator_sends_back_promoted_tasks_after_one_that_has_died() -> None:
-    """None runs, and yet the job is not deployed for the first time: their attempts are not the first ones."""
+    """None runs, and yet this is not the first deployment: their attempts are not the first ones."""
     (*_, write) = of(with_a_line().told, WriteManifest)
     stage = Stage(PLAN, JobPolicy(), write.manifest, generation=2, roster={1: SOURCE, 2: MIDDLE, 3: SINK})
     for number in (2, 3):

@@ -160,7 +160,7 @@ def test_orphans_are_rolled_back_in_a_new_generation() -> None:
     instructions = stage.answer(severs, depends=[0])
     assert RolledBack in happened(instructions)
     assert of(instructions, OpenGeneration) == [OpenGeneration(2)]
-    assert {i.reuse for i in of(instructions, StartProcess)} >= before, "tasks begin where they are"
+    assert {i.reuse for i in of(instructions, StartProcess)} >= before, "tasks restart in their processes"
     assert of(instructions, KillProcess) == []
     assert {m.attempt for _, m in sent(stage.start_up(), Promote)} == {Attempt(2, 1)}
 
@@ -254,7 +254,7 @@ def test_a_suspected_process_is_pinged_and_not_replaced() -> None:
 
 
 def test_the_progress_of_a_replacement_is_reported() -> None:
-    """A first new effect may come while frames that the predecessor was sent are still being taken."""
+    """A first new effect may come before all frames that the predecessor had received are taken again."""
     stage = deployed()
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
     stage.answer(sent(instructions, Sever))
@@ -264,7 +264,7 @@ def test_the_progress_of_a_replacement_is_reported() -> None:
 
 
 def test_a_replaying_task_restarts_without_log_when_an_upstream_task_does() -> None:
-    """Its log is of frames that will not be sent again."""
+    """Its log names frames that will not be sent again."""
     stage = deployed(chain(sharing_depth=1), JobPolicy(availability=True, checkpoint_interval_us=0))
     own = LogSegment(1, 0, 0, 0, 1, encode([InputOrder(0, 1)]))
     for process, sever in sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever):

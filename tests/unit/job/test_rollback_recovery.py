@@ -1,4 +1,4 @@
-"""Rollback recovery: nothing is logged, a failure sends all tasks back, and they begin where they are (E2, E9)."""
+"""Rollback recovery: nothing is logged, and a failure sends all tasks back in their processes (E2, E9)."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def plan() -> PhysicalPlan:
 
 
 def asked_for(instructions: list[JobInstruction]) -> dict[int | None, StartProcess]:
-    """By the process in whose place it begins."""
+    """The requested processes, by the process whose place they take."""
     return {wish.reuse: wish for wish in of(instructions, StartProcess)}
 
 
 def gone_back_but_for_the_sink(stage: Stage) -> int:
-    """All tasks are up again but the sink; the process that is to be it, in the place of the former one."""
+    """All tasks but the sink have restarted; returns the process that takes the place of the sink's."""
     wishes = asked_for(stage.say(ProcessDied(stage.process(MIDDLE), "killed")))
     awaited = wishes[stage.process(SINK)].process
     for wish in wishes.values():

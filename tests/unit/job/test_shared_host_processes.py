@@ -26,7 +26,7 @@ TASKS = {1: SOURCE, 2: MIDDLE, 3: SINK, 4: SOURCE, 5: MIDDLE, 6: SINK}
 
 
 def started(stage: Stage, host_processes: Mapping[int, int]) -> list[JobInstruction]:
-    """These processes come up, in this order; the last one's instructions."""
+    """These processes start, in this order; returns the instructions of the last start."""
     instructions: list[JobInstruction] = []
     for number, host_process in host_processes.items():
         instructions = stage.say(Started(number, f"host:{number}", host_process))
@@ -157,7 +157,7 @@ def test_two_standbys_promoted_in_one_round_stay_in_their_host() -> None:
 
 
 def test_two_failed_tasks_get_replacements_in_different_hosts_if_possible() -> None:
-    """Of two standbys each, 4 and 6 share a home, and so do 5 and 7."""
+    """Of two standbys each, 4 and 6 share a host, and so do 5 and 7."""
     stage = deployed({4: HOME, 6: HOME, 8: 8, 5: OTHER, 7: OTHER, 9: 9}, with_standbys(2))
     instructions = recovered(stage, SOURCE, MIDDLE)
     assert receivers(instructions, Promote) == {4, 7}

@@ -66,7 +66,7 @@ def test_a_standby_that_never_starts_is_requested_again_and_the_job_continues() 
     assert [kill.process for kill in of(instructions, KillProcess)] == [late.process]
     (again,) = of(instructions, StartProcess)
     assert again.task == late.task
-    assert of(stage.wait(59 * SECOND_US), KillProcess) == [], "the new one has its own minute"
+    assert of(stage.wait(59 * SECOND_US), KillProcess) == [], "the new process has its own minute"
 
 
 def test_a_task_that_cannot_be_replaced_ends_the_job() -> None:

@@ -35,7 +35,7 @@ ALL = (SOURCE, MIDDLE, SINK)
 
 
 def ended(stage: Stage, checkpoint: int) -> list[EndJob]:
-    """How the job ends once all tasks have taken part in this checkpoint, and it is complete and committed."""
+    """The end of the job once all tasks have taken their snapshots, and the checkpoint is complete and committed."""
     stage.snapshot(*ALL, checkpoint=checkpoint)
     stage.say(ManifestWritten(checkpoint))
     return of(stage.commit(checkpoint), EndJob)
@@ -99,7 +99,7 @@ def test_a_job_at_the_end_of_its_input_finishes_and_is_not_stopped() -> None:
 
 
 def test_a_job_whose_input_ends_after_the_request_ends_as_stopped() -> None:
-    """Rows behind the barrier are not committed."""
+    """Rows after the barrier are not committed."""
     stage = deployed()
     stage.say(StopRequested())
     stage.drain()

@@ -131,7 +131,7 @@ def test_a_task_that_died_before_the_takeover_is_replaced() -> None:
     ((process, promote),) = sent(instructions, Promote)
     assert process == 5
     assert promote.attempt > FIRST
-    assert promote.attempt.counter > 1, "it is no first attempt"
+    assert promote.attempt.counter > 1, "it is not the first attempt"
     assert receivers(instructions, Sever) == {1, 3}
     assert TaskLost in happened(instructions)
 
@@ -275,7 +275,7 @@ def anew(stage: Stage, instructions: list[JobInstruction]) -> dict[int, int]:
 
 
 def one_anew(checkpoint: int = 0, began_at: int = 0) -> Stage:
-    """A coordinator has taken over; the task in the middle had restarted in round 3."""
+    """A stage after a takeover; the task in the middle had restarted in round 3."""
     stage = taking_over(checkpoint=checkpoint, policy=AVAILABLE)
     middle = task(2, Attempt(1, 2), incarnation=Incarnation(1, began_at, 3))
     answer(stage, task(1), middle, task(3, incarnations={1: 1}), *[StatusReport(n) for n in (4, 5, 6)])

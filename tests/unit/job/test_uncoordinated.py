@@ -63,7 +63,7 @@ def handle(task: TaskId, epoch: int, finished: bool = False) -> TaskHandle:
 
 
 def snapshots(stage: Stage, finished: bool = False, **epochs: int) -> list[JobInstruction]:
-    """Tasks, by the name of their vertex, have made snapshots durable; then it is time for a manifest."""
+    """Tasks, by the name of their vertex, store snapshots; then a manifest is due."""
     for vertex, epoch in epochs.items():
         task = TaskId(vertex, 0)
         stage.say(Snapshotted(stage.process(task), handle(task, epoch, finished)))
@@ -150,7 +150,7 @@ def test_a_receiver_without_a_new_snapshot_delays_its_senders_by_half_an_interva
 
 def test_a_manifest_names_the_newest_snapshots_and_is_announced_to_tasks_with_a_new_one() -> None:
     stage = deployed()
-    assert of(snapshots(stage, source=1, middle=2), WriteManifest) == [], "there is none of the sink yet"
+    assert of(snapshots(stage, source=1, middle=2), WriteManifest) == [], "the sink has no snapshot yet"
     first = written(snapshots(stage, sink=3))
     assert named(first) == {"source": 1, "middle": 2, "sink": 3}
     assert receivers(adopt(stage, first), Complete) == {stage.process(task) for task in TASKS}

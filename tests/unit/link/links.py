@@ -42,7 +42,7 @@ def handed(instructions: list[io.Instruction]) -> list[Any]:
 
 
 def sending(adaptive: bool) -> LinkMachine:
-    """The link of a source whose frames go to a Python function, or do not."""
+    """The link of a source whose frames go to a Python function, or not."""
     link = LinkMachine(three(adaptive=adaptive), UP, 5, PassThrough())
     link.handle(control.Promote(1, FIRST, Restore(0), []))
     link.handle(control.Replay(1, [], [], []))
@@ -86,7 +86,7 @@ def subscribe(
 
 
 def connected(attempt: Attempt = FIRST, limits: ChannelLimits = ChannelLimits()) -> LinkMachine:  # noqa: B008 - frozen
-    """Promoted and connected, waiting for its log."""
+    """A link that is promoted and connected, and waits for its log."""
     link = standby(limits=limits)
     (connect,) = of(link.handle(promote(attempt)), io.Connect)
     link.handle(io.Connected(0, FROM_UP, connect.hello))

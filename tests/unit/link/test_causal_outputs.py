@@ -96,7 +96,7 @@ def test_a_promoted_sink_claims_its_output_and_answers_after_it_has_read_it() ->
     )
     assert isinstance(answer, control.HeldLogsReport)
     assert sorted(answer.logs, key=attrgetter("task")) == [segment(UPPER, 0), segment(OWN, 0), segment(OWN, 1)]
-    assert answer.whole == [UPPER, MIDST], "an output has all that is needed to repeat it"
+    assert answer.whole == [UPPER, MIDST], "an output has all logs that its repetition needs"
     assert answer.ends == {UPPER: 1}
 
 

@@ -68,7 +68,7 @@ def snapped(link: LinkMachine, taken: int, cut: int, checkpoint: int = 1) -> lis
 
 
 def reported(next_seq: int, checkpoint: int = 1, taken: int = 0) -> io.Acknowledged:
-    """The receiver has taken its snapshot there."""
+    """The receiver's report of a snapshot at this frame."""
     return io.Acknowledged(TO_DOWN, io.Acknowledgement(taken, [], 0, 0, io.SnapshotPosition(checkpoint, next_seq)))
 
 
@@ -155,7 +155,7 @@ def test_a_frame_is_stored_once() -> None:
 
 
 def test_frames_before_the_stored_ones_are_stored_when_a_receiver_needs_them() -> None:
-    """A receiver that was replaced may take its next snapshot earlier than its predecessor its last."""
+    """A replaced receiver may take its next snapshot earlier than its predecessor took its last."""
     link = unaligned()
     link.handle(produced(0, 1))
     link.handle(reported(1))
@@ -216,7 +216,7 @@ def test_a_snapshot_is_reported_to_senders_at_once_and_after_each_reconnection()
 
 
 def restarted(*runs: FrameRun, cut: int = 3) -> LinkMachine:
-    """From checkpoint 1, before which frames below ``cut`` had been cut."""
+    """A link that starts from checkpoint 1, before which frames below ``cut`` had been cut."""
     link = LinkMachine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough())
     restore = Restore(1, progress=msgspec.msgpack.encode(progress(0, cut)))
     link.handle(promote(restore=restore))
@@ -225,7 +225,7 @@ def restarted(*runs: FrameRun, cut: int = 3) -> LinkMachine:
 
 
 def stored(*frames: tuple[int, int | None], schema: pa.Schema = SCHEMA) -> FrameRun:
-    """Numbers and keys of frames; without a key it is a barrier."""
+    """The stored run of frames with these numbers and keys; without a key a frame is a barrier."""
     bodies = [rows(key).rename_columns(schema.names).serialize() if key is not None else None for _, key in frames]
     records = [
         FrameRecord(seq, FrameKind.DATA, 0, 0, False, 0, b"", 1, body.size)
@@ -303,7 +303,7 @@ def test_a_standby_decodes_each_stored_frame_once() -> None:
 
 
 def test_a_frame_of_another_run_of_frames_replaces_that_of_the_same_number() -> None:
-    """A job that has rolled back cuts its frames again, and they may be others."""
+    """After a rollback, a job cuts its frames again, and they may differ."""
     link = LinkMachine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough())
     prepared(link, 1, 2, stored((0, 7), (1, 8)))
     restore = prepared(link, 2, 2, stored((0, 7), (1, 9)))

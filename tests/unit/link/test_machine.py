@@ -214,7 +214,7 @@ def test_a_sender_that_restarted_without_log_and_failed_unreached_still_renumber
     link.handle(sever(UP, Peer(INPUT, "up:2", SECOND, reset=True)))
     instructions = link.handle(control.Sever(3, [Peer(INPUT, "up:3", THIRD)], [(UP, THIRD)], control.Complete(0)))
     (connect,) = of(instructions, io.Connect)
-    assert connect.hello.next_seq < 0, "it takes the numbering as it comes"
+    assert connect.hello.next_seq < 0, "it accepts any numbering"
     (answer,) = told(instructions)
     assert answer.received == [], "frames from before the sender restarted are void"
     link.handle(io.Connected(0, FROM_UP, connect.hello))
@@ -415,7 +415,7 @@ def test_a_receiver_that_wants_few_rows_gets_few_frames() -> None:
     assert handed(instructions) == [task.RowsWanted(0, 3), task.MayProduce(False)]
     assert seqs_sent(instructions) == [16], "three frames of one row each, and two are on their way"
     instructions = link.handle(acknowledged(16, rows_wanted=2))
-    assert task.RowsWanted(0, 2) not in handed(instructions), "much the same"
+    assert task.RowsWanted(0, 2) not in handed(instructions), "nearly the same number"
     assert seqs_sent(instructions) == [17]
 
 

@@ -153,7 +153,7 @@ def test_a_step_that_produces_more_than_the_budget_with_a_full_disk_is_an_error(
 
 @pytest.mark.parametrize("window", range(1, 65))
 def test_frames_that_are_merged_fit_into_the_narrowest_window(window: int) -> None:
-    """Beside those that were taken one by one and are not acknowledged yet."""
+    """Beside frames that were taken one by one and are not acknowledged yet."""
     limits, edge = ChannelLimits(window), replace(three().edges[CHANNEL.edge], adaptive=True, merge_rows=8)
     receiver, fewest = InputChannel(0, CHANNEL, MIDDLE, window), windows_for(edge, limits)[0]
     receiver.next_seq = fewest

@@ -45,7 +45,7 @@ def test_a_promoted_process_without_a_log_has_not_begun() -> None:
 
 
 def test_a_promoted_process_with_its_log_has_begun_although_its_state_is_not_loaded() -> None:
-    """Another log would come too late: it begins with this one."""
+    """Another log would come too late: the task begins with this one."""
     link = standby()
     link.handle(promote(SECOND, Restore(3)))
     link.handle(control.Replay(1, [], [], []))

@@ -85,7 +85,7 @@ def test_active_people_and_open_auctions_bound_the_ids_in_bids() -> None:
 
 
 @pytest.mark.parametrize("size", [600, 1_500])
-def test_sizes_are_means(size: int) -> None:
+def test_rows_have_the_mean_sizes_of_the_model(size: int) -> None:
     block = Generator(model=Model(person_bytes=size, auction_bytes=size, bid_bytes=size)).block(1)
     found = [_mean_bytes(block.person.slice(0, 500)) - 8, _mean_bytes(block.auction.slice(0, 500))]
     found.append(_mean_bytes(block.bid.slice(0, 500).drop_columns(["channel", "url"])))
@@ -221,7 +221,7 @@ def _tables(generator: Generator, *ranges: tuple[int, int]) -> list[pa.Table]:
 
 
 def _times(generator: Generator, events: int) -> npt.NDArray[np.int64]:
-    """Of all kinds, in the order of the stream."""
+    """The times of all kinds, in the order of the stream."""
     times, at = np.empty(events, dtype=np.int64), np.zeros(3, dtype=np.int64)
     columns = [np.asarray(table["date_time"]) for table in _tables(generator, (0, events))]
     for number, (before, after) in enumerate(itertools.pairwise(generator.counts(n) for n in range(events + 1))):

@@ -21,7 +21,7 @@ def job(maximum: float) -> Any:
 @pytest.mark.parametrize("maximum", [1_000.0, 77_777.0, 1_000_000.0, 1_300_000.0, 9_000_000.0])
 def test_the_maximum_is_found_within_the_precision_from_above_and_below(maximum: float) -> None:
     found = search(1_000_000.0, 0.05, job(maximum))
-    if maximum < 10_000:  # too far away for the trials that it may take
+    if maximum < 10_000:  # too far away for the limited number of trials
         assert found.low == 0
         return
     assert found.high is not None

@@ -21,7 +21,7 @@ class Sink:
         self._now_us = 0
 
     def window(self, *latencies_ms: float) -> list[tuple[TaskId, int]]:
-        """The tasks found to have recovered, and in which window that began, counted from 0."""
+        """The tasks reported as recovered, and in which window the recovery began, counted from 0."""
         for latency_ms in latencies_ms:
             self._histogram.record(round(latency_ms * 1_000))
         found = list(self.normality.read(self._histogram.counts, self._now_us))

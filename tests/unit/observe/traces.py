@@ -42,7 +42,7 @@ _QUARTER = 250
 def reading(
     at_us: int, task: TaskId, process: int, rows: int, latency: Mapping[int, int] | None = None, replayed: int = 0
 ) -> e.ProcessReading:
-    """A row is 100 bytes and its share of the log 5."""
+    """A row takes 100 bytes and its share of the log 5."""
     counters = ProcessCounters(
         active=True, rows_in=rows, rows_replayed=replayed, rows_out=rows, frames_queued=rows % 7,
         frames_sent=rows // 100, data_bytes=100 * rows, determinant_bytes=5 * rows, in_flight_bytes=rows,
@@ -52,7 +52,7 @@ def reading(
 
 
 def measured(*readings: e.ProcessReading) -> tuple[int, e.Measured]:
-    """With its time, as listeners take it."""
+    """An event with its time, as listeners get it."""
     return readings[-1].at_us, e.Measured(readings)
 
 

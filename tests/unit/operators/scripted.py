@@ -1,4 +1,4 @@
-"""A context whose every answer a test can set, a gate that logs and replays, and an output that collects rows."""
+"""A context whose answers a test sets, a gate that logs and replays, and an output that collects rows."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def advance(operator: Operator, ctx: ScriptedContext, watermark: int) -> int:
 
 
 def stored(state: OperatorState) -> OperatorState:
-    """The state after the way through storage: equal content, nothing shared."""
+    """The state after storage: equal content, nothing shared."""
 
     def copied(chunk: Chunk) -> Chunk:
         sink = pa.BufferOutputStream()
@@ -158,7 +158,7 @@ class Instances:
             self._running.append((operator, ctx, out))
 
     def go_on_as(self, count: int) -> None:
-        """So many others begin with the snapshots of these."""
+        """So many others start from the snapshots of these."""
         self._start([stored(operator.snapshot()) for operator, _, _ in self._running], count)
 
     def on_rows(self, rows: pa.RecordBatch, key: str) -> None:

@@ -382,7 +382,7 @@ def test_retries_are_calls_of_their_own_under_one_idempotency_key() -> None:
 
 
 def test_a_row_that_waits_across_a_change_of_parallelism_keeps_its_idempotency_keys() -> None:
-    """Its request may have been answered already: the server must recognise it."""
+    """Its request may have been answered already: the server must recognize it."""
 
     async def fetch(row: Number, ctx: AsyncContext) -> Told:
         return Told(row.id, (await ctx.http.get("http://x/")).status)

@@ -1,4 +1,4 @@
-"""Deduplication: the first row of a key passes, and with a ttl others when it is over."""
+"""Deduplication: the first row of a key passes, and with a ttl another one after it."""
 
 from __future__ import annotations
 

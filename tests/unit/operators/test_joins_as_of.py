@@ -87,7 +87,7 @@ def test_many_rows_and_versions_of_one_key_take_linear_work(monkeypatch: pytest.
 def test_versions_that_no_row_in_time_can_need_are_dropped(
     oldest: int | None, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the first key the versions from the watermark on and the one before, of the others the last one."""
+    """The versions of the first key from the watermark on and the one before it, and the last one of each other key."""
     monkeypatch.setattr(version_join, "_FEW_ROWS", 0)
     operator = as_of(oldest)
     ctx, _ = opened(operator)

@@ -25,7 +25,7 @@ steps = st.lists(
 
 
 def pairs_of(first: FirstOf | None, history: list[tuple[int, list[tuple[int, int]]]]) -> list[list[dict[str, Any]]]:
-    """Step by step."""
+    """The pairs of each step."""
     operator = HistoryJoin(["key"], ["key"], COLUMNS, PAIR, first=first)
     _, out = opened(operator)
     found = []

@@ -1,4 +1,5 @@
-"""Functions with ``open``: each task has a copy of its own, opened before its first row, and ``open`` asks nothing."""
+"""Functions with ``open``: each task has a copy of its own, opened before its first row, and ``open`` calls no
+service."""
 
 from __future__ import annotations
 

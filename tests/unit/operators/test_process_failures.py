@@ -1,4 +1,4 @@
-"""A process that catches its failures: each becomes a dead letter, and nothing else of it remains."""
+"""A process that catches its failures: each becomes a dead letter, and leaves no other trace."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Line(Record):
 
 
 class Ledger(Process[Order, Line]):
-    """Does all that a process can before it fails on cents that are poison."""
+    """Uses every feature of a process before it fails on the poisonous amount."""
 
     total: int = state(0)
     recent: int = state(0, ttl=20)

@@ -91,7 +91,7 @@ def test_a_ttl_is_measured_by_the_times_of_timers(watermarks: tuple[int, ...], i
 
 
 class Overdue(Process[Txn, Audit]):
-    """Sets a timer to a time that is over."""
+    """Sets a timer to a time in the past."""
 
     count: int = state(0, ttl=10)
     report = event_timer()
@@ -106,7 +106,7 @@ class Overdue(Process[Txn, Audit]):
 
 
 def test_an_overdue_timer_sees_the_same_values_with_and_without_a_restart() -> None:
-    """Expired values are removed now and then, and at other times where a checkpoint was restored."""
+    """Expired values are removed from time to time, and at other times after a restore."""
     found = []
     for restarts in (False, True):
         overdue = operator(Overdue, Audit)

@@ -1,4 +1,4 @@
-"""Row functions see records, give records, and fail by name."""
+"""Row functions get records, return records, and are named when they fail."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def merged(sessions: list[Found]) -> list[Found]:
 
 
 class Reference:
-    """Sessions by the book: batch by batch, one row at a time."""
+    """Reference sessions: batch by batch, one row at a time."""
 
     def __init__(self, lateness: int) -> None:
         self.lateness, self.reached = lateness, -1_000

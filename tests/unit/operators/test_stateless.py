@@ -1,4 +1,4 @@
-"""Filters, projections and batch functions keep order, columns and promises."""
+"""Filters, projections and batch functions keep the order of rows and the declared columns."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def top(mode: TableMode, n: int, kind: str | None = None, keys: tuple[str, ...] 
 
 
 class Table:
-    """The table that a top-n reads, as its rows are now."""
+    """The table that a top-n reads, with its current rows."""
 
     def __init__(self) -> None:
         self.rows: dict[int, Row] = {}
@@ -72,7 +72,7 @@ class Table:
         return found
 
     def counted(self) -> dict[str | None, tuple[int, int]]:
-        """By group: how many rows there are, and the sum of their totals."""
+        """By group: the number of rows, and the sum of their totals."""
         groups = {row[1]: [other for other in self.rows.values() if other[1] == row[1]] for row in self.rows.values()}
         return {group: (len(rows), sum(row[2] or 0 for row in rows)) for group, rows in groups.items()}
 

@@ -159,7 +159,7 @@ WIDE = INPUT.append(pa.field("some", pa.int64()))
 
 
 def wide(rows: list[Row]) -> pa.RecordBatch:
-    """With a column that is the value if it is positive, else null."""
+    """The batch with a column that is the value if it is positive, else null."""
     positive = [value if value > 0 else None for _, _, value in rows]
     return batch(rows).append_column(WIDE.field("some"), pa.array(positive, pa.int64()))
 
@@ -228,7 +228,7 @@ def test_a_hot_key_does_not_increase_the_state() -> None:
     assert {row["rows"] for row in out.rows()[-2_000:]} == {30}
 
 
-def test_a_snapshot_does_not_see_later_changes() -> None:
+def test_a_snapshot_does_not_contain_later_changes() -> None:
     operator = table("at_end")
     opened(operator)
     operator.on_rows(batch([("a", True, 1)]), 0)

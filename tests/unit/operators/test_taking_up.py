@@ -104,7 +104,7 @@ def test_history_is_that_of_each_snapshot(steps: list[tuple[list[int], list[int]
 
 @pytest.fixture
 def indexed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows each addition to an index has."""
+    """The numbers of rows of all additions to an index."""
     counts: list[int] = []
     append = SortedIndex.append
 

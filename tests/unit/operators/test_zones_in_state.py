@@ -1,4 +1,4 @@
-"""Datetimes of other zones in the state of process functions: they are of UTC, live and restored."""
+"""Datetimes of other zones in the state of process functions: they become UTC, live and restored."""
 
 from __future__ import annotations
 

@@ -36,10 +36,10 @@ class Context:
         return live()
 
     def set_timer(self, at: int) -> None:
-        """Processing time stands still, so none fires."""
+        """Processing time stands still, so no timer fires."""
 
     def clear_timer(self, at: int) -> None:
-        """None was set."""
+        """There are no timers."""
 
     def count(self, metric: str, amount: int) -> None:
         """Counts are ignored."""

@@ -1,4 +1,4 @@
-"""How a physical plan looks, and pieces of jobs that several tests of plans share."""
+"""The shape of a physical plan as text, and pieces of jobs that several tests of plans share."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def test_a_filter_after_a_join_moves_to_the_sides_it_reads() -> None:
 
 
 def test_a_filter_on_versions_stays_after_their_join() -> None:
-    """Without a version that it leaves out an earlier one would hold."""
+    """If the filter left a version out, an earlier one would count."""
     job = Job("versions")
     versions = job.source(Rows(Bid), event_time="at").named("more").select("auction", since="at", then="bidder")
     held = bids(job).join(versions, on="auction", within=as_of())

@@ -1,4 +1,4 @@
-"""How many rows travel in a frame."""
+"""The number of rows in a frame."""
 
 from __future__ import annotations
 

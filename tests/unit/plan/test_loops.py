@@ -1,4 +1,4 @@
-"""Loops in physical plans: where they begin, which edges lead back, and that all else goes round none."""
+"""Loops in physical plans: where they begin, which edges are feedback edges, and that no other edge closes a cycle."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def planned(parallelism: int = 1, chaining: bool = True) -> PhysicalPlan:
 
 
 def joined() -> PhysicalPlan:
-    """Pairs meet pairs by key: two vertices, and rows that enter beside the head."""
+    """Pairs are joined with pairs by key: two vertices, and rows that enter beside the head."""
     job = Job("join")
     pairs = bids(job).select(Pair)
     others = bids(job).named("others").select(auction=col("auction"), other=col("bidder"))

@@ -255,7 +255,7 @@ def test_counting_rows_keeps_the_narrowest_column() -> None:
     assert planned.by_name["aggregate"].parallelism == 1
 
 
-def test_columns_that_only_a_filter_reads_do_not_travel() -> None:
+def test_columns_that_only_a_filter_reads_are_not_sent() -> None:
     job = Job("narrow")
     bids(job).filter(col("price") > 1).rebalance().select("auction").sink(Nowhere())
     assert shape(plan(job)) == [
@@ -464,7 +464,7 @@ def test_at_most_once_logs_only_the_reads_of_sources() -> None:
 
 
 def test_only_outputs_of_filters_and_projections_may_be_compared_by_samples() -> None:
-    """Frames behind a function of the user's, or behind state, are compared as a whole (D12)."""
+    """Frames after a function of the user's, or after state, are compared as a whole (D12)."""
     sampled = {query: [vertex.sampled for vertex in nexmark(query).vertices] for query in ("rebalanced", "q3", "q8")}
     assert sampled == {"rebalanced": [True, False], "q3": [True, False], "q8": [True, False, False]}
     job = Job("word-count")

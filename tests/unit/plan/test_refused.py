@@ -48,7 +48,7 @@ def test_more_tasks_than_key_groups_are_refused() -> None:
 
 
 def countdown(job: Job, settings: dict[str, Any] | None = None) -> PhysicalPlan:
-    """Bids go round until their auction is 0."""
+    """A loop in which bids go round until their auction is 0."""
 
     def step(rows: Stream[Any]) -> tuple[Stream[Any], Stream[Any]]:
         less = rows.rebalance().with_columns(auction=col("auction") - 1)

@@ -1,4 +1,4 @@
-"""The commands of the reachability query: any range alike, in the paper's shares, and few enough paths."""
+"""The commands of the reachability query: the same in any pieces, in the paper's shares, and with few enough paths."""
 
 from __future__ import annotations
 

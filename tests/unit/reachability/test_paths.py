@@ -43,7 +43,7 @@ def path_of(data: bytes) -> Path:
 
 
 def weights_of(batches: Iterable[pa.RecordBatch]) -> Counter[Path]:
-    """By path, those that are not there left out."""
+    """The weights by path, without those of 0."""
     total: Counter[Path] = Counter()
     for batch in batches:
         for row in batch.to_pylist():
@@ -72,7 +72,7 @@ class Loop:
             self._running.append((operator, out))
 
     def offer(self, rows: pa.RecordBatch, side: int) -> None:
-        """To the instances whose key groups these are, in pieces."""
+        """Queues rows for the instances of their key groups, in pieces."""
         groups = key_groups(rows, ["node"], 128) if rows.num_rows else np.empty(0, np.int32)
         count = len(self._running)
         for number, queue in enumerate(self._on_their_way):
@@ -100,7 +100,7 @@ class Loop:
         return True
 
     def restart(self) -> None:
-        """All begin with their snapshots."""
+        """All instances restart from their snapshots."""
         self._start([stored(operator.snapshot()) for operator, _ in self._running], len(self._running))
 
 
@@ -240,7 +240,7 @@ def test_no_commands_give_no_paths() -> None:
 
 
 def rows_kept(operator: DeltaJoin) -> int:
-    """In the state, without those that are dead."""
+    """The rows in the state, without dead ones."""
     state = operator.snapshot()
     rows: int = sum(chunk.rows.num_rows for chunks in state.tables.values() for chunk in chunks)
     dead: int = sum(byte.bit_count() for bits in state.values.values() for byte in bits)

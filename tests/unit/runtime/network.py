@@ -59,7 +59,7 @@ class Network:
 
 @contextmanager
 def a_network() -> Iterator[Network]:
-    """Nothing of it is left at the end."""
+    """Asserts that no resource of it is left at the end."""
     with TemporaryDirectory(prefix="clonos-") as folder:
         network = Network(Path(folder))
         yield network
@@ -69,7 +69,7 @@ def a_network() -> Iterator[Network]:
 
 
 def garbage(chance: random.Random) -> bytes:
-    """Nothing but noise, a valid start with noise behind, or a header that promises too much."""
+    """Noise alone, a valid start with noise after it, or a header with a false length."""
     noise = chance.randbytes(chance.randrange(1, 500))
     kind = chance.choice(list(WireKind))
     head = Preamble(kind, chance.choice([0, 32, len(noise), 2**32 - 1]), chance.choice([0, 1, 2**40]), 0)

@@ -26,7 +26,7 @@ def background() -> Iterator[Background]:
 
 
 def niceness() -> int:
-    """Of the thread that asks."""
+    """The priority of the calling thread."""
     return os.getpriority(os.PRIO_PROCESS, 0)
 
 

@@ -43,18 +43,18 @@ class Receiver:
         self.connections = [self.connect(0), self.connect(1)]
 
     def connect(self, number: int) -> int:
-        """The connection of an input that is to be opened, or opened again."""
+        """Connects an input, for the first time or again."""
         self.channels.connect(Connect(number, self._peers[number].address, HELLO))
         opened = len(self.of(Connected))
         self._until(lambda: len(self.of(Connected)) > opened)
         return self.of(Connected)[-1].connection
 
     def send_damaged(self, wire: bytes) -> None:
-        """Past everything that would check it."""
+        """Sends bytes without the checks of the sender."""
         self._peers[0]._connections[self._accepted[0]].sock.sendall(wire)
 
     def still_receives(self, key: int) -> bool:
-        """Whether a frame of the other input arrives."""
+        """Whether a frame of the other input still arrives."""
         body = CODEC.encode(rows(key))
         header = FrameHeader(key, FrameKind.DATA, 0, 0, False, 0, 1, 0, CODEC.checksum(body, False), (), [])
         self._peers[1].send(self._accepted[1], encode_header(header), [body])

@@ -1,4 +1,4 @@
-"""Every driver runs the same executors, and nothing else carries the machines' instructions out."""
+"""Every driver runs the same executors, and no other code executes the machines' instructions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _noting(init: Callable[..., None], found: set[type]) -> Callable[..., None]:
 
 
 def run_on_ray(folder: Path) -> None:
-    """Without Ray: a process and a coordinator as Ray runs them, in threads."""
+    """A process and a coordinator in threads, as Ray runs them, but without it."""
     plan, store = WitnessJob().plan(WitnessLedger()), MemoryStore("witness")
     deployment = Deployment(plan, lambda: store, b"secret", ChannelLimits(), 10_000, True, folder)
     process = ProcessRuntime(deployment, 1, TaskId("enrich", 0), "node", "127.0.0.1", lambda message: None)
@@ -94,7 +94,7 @@ def test_every_driver_runs_the_same_executors(run: Callable[[Path], None], made:
     assert made == set(EXECUTORS)
 
 
-# ---- nothing else carries instructions out
+# ---- no other code executes instructions
 
 
 def matched(source: str) -> set[str]:

@@ -76,7 +76,7 @@ def a_victim(files: TlsFiles | None) -> Iterator[Victim]:
 
 
 def attack(sock: socket.socket, chance: random.Random) -> None:
-    """Random bytes, then one of the ways to leave."""
+    """Sends random bytes, and then closes the socket in one of several ways."""
     with suppress(OSError), sock:
         for _ in range(chance.randrange(1, 4)):
             sock.sendall(garbage(chance))
@@ -139,6 +139,6 @@ def test_an_authenticated_peer_that_sends_nonsense_loses_its_connection(files: T
 
 
 def has_closed(endpoint: Endpoint, connection: int) -> bool:
-    """Whether the other side has closed it in time."""
+    """Whether the other side has closed the connection in time."""
     polls = (event for _ in range(100) for event in endpoint.poll(0.1))
     return any(isinstance(event, Closed) and event.connection == connection for event in polls)

@@ -1,4 +1,4 @@
-"""Warnings of event times that cannot be meant."""
+"""Warnings of implausible event times."""
 
 from __future__ import annotations
 

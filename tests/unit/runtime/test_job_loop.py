@@ -33,7 +33,7 @@ TASKS = (SOURCE, MIDDLE, SINK)
 
 
 class Cast:
-    """Processes that do nothing but answer. ``hosts``: by task, the process that is it."""
+    """Processes that only answer. ``hosts``: by task, its process."""
 
     def __init__(self) -> None:
         self.loop: JobLoop
@@ -79,7 +79,7 @@ class Cast:
 
 
 class Storage(MemoryStore):
-    """Writes no manifest before it is allowed to, or raises instead."""
+    """Storage that writes no manifest before it is allowed to, or raises instead."""
 
     def __init__(self) -> None:
         super().__init__("stage")

@@ -161,7 +161,7 @@ def test_no_folder_is_removed_on_a_file_system_without_locks(temp: Path, monkeyp
 
 
 def test_a_folder_that_is_removed_while_a_process_takes_hold_of_it_is_created_again(temp: Path) -> None:
-    """Holders and runs that clear up take turns in all orders; a folder that is held is never missing."""
+    """Holders of a folder and runs that clear take turns in all orders; a folder that is held is never missing."""
 
     def clear_often(_: Any) -> None:
         for _ in range(150):
@@ -232,4 +232,4 @@ def test_a_run_names_the_checkpoints_of_a_killed_one_before_it(temp: Path) -> No
     (left,) = (temp / "t").iterdir()
     assert "an earlier run was killed after checkpoint " in error
     assert f"run the job with --checkpoints {left}\n" in error
-    assert (following.returncode, error.count("\n")) == (1, 2), "it found results that are not its own"
+    assert (following.returncode, error.count("\n")) == (1, 2), "it found results of another run"

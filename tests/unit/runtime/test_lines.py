@@ -38,7 +38,7 @@ def test_the_newest_fitting_snapshots_are_the_best_of_all_choices() -> None:
         names = [TaskId("task", number) for number in history.tasks]
         channels = [ChannelEnds(names[c.sender], c.output, names[c.receiver], c.input) for c in history.channels()]
         snapshots = {
-            # the present state fits always
+            # the present state always fits
             names[task]: {10 * number: Passed(p.inputs, p.outputs) for number, p in enumerate(positions[:-1])}
             for task, positions in history.histories().items()
         }

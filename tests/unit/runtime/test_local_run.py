@@ -89,7 +89,7 @@ def test_a_full_disk_is_reported_and_slows_the_job_down_to_the_pace_of_its_check
     status = busy_run(1_000_000, **settings, spill="spill-buffer")
     (failed, *_) = status.spills_failed
     assert "is full" in failed.reason
-    assert len(status.checkpoints) >= 2, "none but the last is due: one was asked for, to make room"
+    assert len(status.checkpoints) >= 2, "only the last checkpoint is due: one was requested to make room"
     assert status.finished is not None
 
 

@@ -38,7 +38,7 @@ def test_work_waits_for_a_processor() -> None:
 
 def test_a_process_does_one_thing_at_a_time_and_processes_take_turns() -> None:
     assert ended_at(2, (1, 100), (1, 50)) == [(1, 100), (1, 150)]
-    assert ended_at(1, (1, 100), (1, 50), (2, 10)) == [(1, 100), (1, 150), (2, 160)], "all in one turn"
+    assert ended_at(1, (1, 100), (1, 50), (2, 10)) == [(1, 100), (1, 150), (2, 160)], "all in one slice of time"
     assert ended_at(1, (1, 1_500), (2, 10)) == [(2, 1_010), (1, 1_510)]
     assert ended_at(1, (1, 700), (1, 700), (2, 10)) == [(1, 700), (2, 1_010), (1, 1_410)]
     assert ended_at(1, (1, 3_000), (2, 1_500)) == [(2, 3_500), (1, 4_500)]

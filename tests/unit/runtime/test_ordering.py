@@ -1,4 +1,4 @@
-"""Control messages in their order."""
+"""The order of control messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where processes go."""
+"""On which nodes, and in which host processes, processes are placed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_removed_process_does_not_count() -> None:
     assert placement.place(4, JOIN, ["b", "a"]).node == "a"
 
 
-def test_one_node_takes_everything() -> None:
+def test_a_single_node_gets_all_processes() -> None:
     placement = Placement()
     assert {placement.place(number, JOIN, ["a"]).node for number in range(3)} == {"a"}
 
@@ -44,7 +44,7 @@ def test_a_node_on_which_a_process_died_is_avoided_until_another_process_there_a
     placement.remove(0, now_s=10)
     assert placement.place(5, JOIN, ["a", "b"]).node == "b"
     placement.seen(1, now_s=11)
-    assert placement.place(6, MAP, ["a", "b"]).node == "b", "that was the other node"
+    assert placement.place(6, MAP, ["a", "b"]).node == "b", "it was another node"
     placement.seen(2, now_s=11)
     assert placement.place(7, MAP, ["a", "b"]).node == "a"
 
@@ -67,11 +67,11 @@ def test_the_actual_node_of_a_process_counts() -> None:
     assert placement.place(2, JOIN, ["a", "b"]).node == "a"
 
 
-# ---- homes that are shared
+# ---- shared hosts
 
 
 def deployed(nodes: list[str], tasks: int, standbys: int, standbys_per_host: int) -> dict[int, tuple[TaskId, Seat]]:
-    """By number, all that was placed: first a process for each task, then standbys."""
+    """By number, all placed processes: first one for each task, then standbys."""
     placement = Placement(standbys_per_host)
     wanted = [(TaskId("map", index), False) for index in range(tasks)]
     wanted += [(TaskId("map", index), True) for index in range(tasks) for _ in range(standbys)]

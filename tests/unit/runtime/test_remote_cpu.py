@@ -8,7 +8,7 @@ from clonos_py.runtime.ray.remote_cpu import RemoteCpuTimes
 
 
 class Neighbour:
-    """In the place of an actor's handle: records calls, whose results come later."""
+    """Stands in for an actor's handle: records calls, whose results come later."""
 
     def __init__(self) -> None:
         self.pids: list[int] = []
@@ -35,7 +35,7 @@ def test_the_last_sender_on_the_node_is_called_and_its_result_is_used_once() -> 
     assert times.cpu_us(4, 4711, "a") is None
     last.answers[0].set_result(7_000)
     assert times.cpu_us(4, 4711, "a") == 7_000
-    assert times.cpu_us(4, 4711, "a") is None, "the next question makes a new call"
+    assert times.cpu_us(4, 4711, "a") is None, "the next request makes a new call"
     assert (earlier.pids, last.pids, other_node.pids) == ([], [4711, 4711], [])
 
 

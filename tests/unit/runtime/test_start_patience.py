@@ -1,4 +1,4 @@
-"""A coordinator that takes long to start is waited for as long as something starts."""
+"""A coordinator that takes long to start is waited for as long as there are signs of progress."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TIMEOUT_US = 60 * SECOND_US
 
 
 def waiting(patience: StartPatience, until_s: int, ticks_per_s: int, from_s: int = 1) -> int:
-    """Looks once a second at one worker that uses so much processor time. When it was over."""
+    """Observes once a second a worker that uses so much processor time. Returns when the patience was over."""
     for second in range(from_s, until_s):
         patience.update(
             Signs([StartingWorker(7, second * ticks_per_s)], "load 41.0 on 2 processors"), second * SECOND_US

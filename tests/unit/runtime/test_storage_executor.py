@@ -64,7 +64,7 @@ def test_a_standby_reads_only_the_chunks_that_it_does_not_have(tmp_path: Path) -
     answers += load(standby, second)
     assert [values(answer) for answer in answers] == [[1, 2, 3], [1, 2, 4]]
     (failed,) = load(executor(tmp_path), second)
-    assert isinstance(failed, LoadFailed), "a standby that has nothing reads everything"
+    assert isinstance(failed, LoadFailed), "a standby without state reads everything"
 
 
 class Kept(Sink):
@@ -145,7 +145,7 @@ def test_a_standby_reads_only_the_new_stored_frames(tmp_path: Path) -> None:
 
 
 def without(seq: int, stored: list[StoredFrames]) -> list[StoredFrames]:
-    """The frame of this number, which is the first, is not needed any more."""
+    """The frame of this number, which is the first, is no longer needed."""
     first, *others = stored
     return ([replace(first, start=seq + 1, rows=first.rows - 1)] if first.stop > seq + 1 else []) + others
 
@@ -174,7 +174,7 @@ def test_logs_of_an_earlier_snapshot_are_replaced_by_those_of_the_next(tmp_path:
 
 
 def count_reads(standby: StorageExecutor) -> list[int]:
-    """The sizes of all that is read from now on."""
+    """The sizes of all later reads."""
     store = standby.snapshots._store
     assert isinstance(store, CheckpointStore)
     folder = store._folder

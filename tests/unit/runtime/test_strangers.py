@@ -50,7 +50,7 @@ class Crowd:
         self.sockets: list[socket.socket] = []
 
     def grow(self, count: int) -> None:
-        """So many more, all of them accepted."""
+        """Opens so many more connections, all of which are accepted."""
         for _ in range(count):
             self.sockets.append(socket.create_connection((LOCALHOST, Address.parse(self._endpoint.address).port)))
             self._endpoint.poll(0)
@@ -58,7 +58,7 @@ class Crowd:
             self._endpoint.poll(0.01)
 
     def closed(self) -> int:
-        """How many of them the endpoint has closed."""
+        """The number of them that the endpoint has closed."""
         return sum(_is_closed(sock) for sock in self.sockets)
 
     def leave(self) -> None:
@@ -205,8 +205,8 @@ def test_without_descriptors_existing_connections_work_no_time_is_spent_and_one_
 
 
 def short_of_descriptors(address: str) -> None:
-    """The process of the test above: an endpoint that answers each frame, when it has been short for a second with
-    figures of that second first."""
+    """The process of the test above: an endpoint that answers each frame, and sends figures of one second without
+    descriptors first."""
     from tempfile import TemporaryDirectory
 
     logging.basicConfig(level=logging.WARNING)

@@ -198,7 +198,7 @@ def test_random_bytes_disturb_no_other_connection(network: Network, seed: int) -
 def test_random_bytes_of_an_authenticated_peer_close_its_connection_or_wait_for_more(
     network: Network, seed: int
 ) -> None:
-    """One that has proven the secret and then goes mad, as its process would after memory corruption."""
+    """A peer that has proven the secret sends random bytes, as a process might after memory corruption."""
     chance = random.Random(seed)
     left, mad, right = network.add(), network.add(), network.add(limits=Limits(1 << 20, 1 << 20))
     mine, _ = network.connected(left, right)

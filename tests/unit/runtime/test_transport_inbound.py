@@ -1,4 +1,4 @@
-"""Frames out of a stream of bytes, however the stream is cut."""
+"""Frames out of a stream of bytes, however the stream is divided."""
 
 from __future__ import annotations
 

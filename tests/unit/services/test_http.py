@@ -39,7 +39,7 @@ class Counting(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(5 << 20))
             self.send_header("Connection", "close")  # or the client might reuse a connection that is being closed
             self.end_headers()
-            with contextlib.suppress(ConnectionError):  # its client has enough
+            with contextlib.suppress(ConnectionError):  # its client needs no more
                 self.wfile.write(bytes(5 << 20))
             self.close_connection = True
             return
@@ -55,7 +55,7 @@ class Counting(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_OPTIONS = answer
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Quiet."""
+        """No log of requests."""
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ MS, SECOND = 1_000, 1_000_000
 
 
 def windows(*worst_ms: int, first_us: int = 0) -> list[LatencyWindow]:
-    """One after another; 0 stands for a window without markers."""
+    """Windows one after the other; 0 stands for a window without markers."""
     return [LatencyWindow(first_us + i * WINDOW_US, ms * MS) for i, ms in enumerate(worst_ms) if ms]
 
 

@@ -1,4 +1,4 @@
-"""The page of a run: complete in itself, well-formed, and true to the figures."""
+"""The page of a run: complete in itself, well-formed, and with the right figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SVG = re.compile(r"<svg.*?</svg>", re.DOTALL)
 
 
 def figures(**changes: Any) -> dict[str, Any]:
-    """Of a run of ten seconds in which a task <b> failed at 4 s."""
+    """Figures of a run of ten seconds in which a task <b> failed at 4 s."""
     steps = [
         {"at_s": s, "p50": 10.0, "p95": 12.0, "p99": 20.0, "max": 30.0 + 900 * (s == 5), "markers": 9}
         for s in range(10)

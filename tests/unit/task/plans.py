@@ -1,4 +1,4 @@
-"""Small plans for tests of a task: vertices that hand rows on, and the rows they hand."""
+"""Small plans for tests of a task: vertices that pass rows on, and rows for them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Seen(Operator):
 
 
 class SeenToTheEnd(Seen):
-    """Counts its end, too, as an operator does whose last rows come then."""
+    """Counts its end, too, as an operator does that emits its last rows then."""
 
     def on_end(self) -> None:
         self.ctx.count("ends", 1)

@@ -13,7 +13,7 @@ EPOCH = 0
 
 
 def aligned(*counts: int) -> tuple[Inputs, AlignedBarriers]:
-    """So many frames wait behind the barriers of each channel."""
+    """Inputs where so many frames wait behind the barrier of each channel."""
     inputs = filled(*counts)
     return inputs, AlignedBarriers(inputs, three(), MIDDLE)
 

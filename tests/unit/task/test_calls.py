@@ -96,7 +96,7 @@ def plan() -> PhysicalPlan:
 
 
 class Run:
-    """A task that the test steps, and answers."""
+    """A task that the test steps, and whose calls it answers."""
 
     def __init__(self, log: Sequence[LogSegment] = (), state: SnapshotTaken | None = None) -> None:
         self.machine = TaskMachine(plan(), MIDDLE, Outside(), linger_us=100)
@@ -220,7 +220,7 @@ def test_a_replay_of_the_end_waits_for_answers_too() -> None:
     assert after.machine.state is TaskState.FINISHED
 
 
-def test_a_standby_calls_nothing() -> None:
+def test_a_standby_calls_no_service() -> None:
     before = Run().go(Deliver(0, data(0, 1)), Deliver(0, barrier(1, 1)))
     snapped = next(e for e in before.events if isinstance(e, SnapshotTaken))
     machine = TaskMachine(plan(), MIDDLE, Outside())

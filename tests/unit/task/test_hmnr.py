@@ -93,7 +93,7 @@ def test_each_part_of_the_rule_is_needed(bug: type[Hmnr], monkeypatch: pytest.Mo
 
 
 class _Unchecked(Hmnr):
-    """Takes no notice of stamps that count more checkpoints than it has taken."""
+    """Accepts stamps that count more checkpoints than it has taken."""
 
     def took(self, stamp: HmnrStamp) -> None:
         checkpoints = list(stamp.checkpoints)
@@ -121,7 +121,7 @@ def test_vectors_that_are_not_restored_cause_useless_checkpoints_or_errors(
 
 @pytest.mark.parametrize("restored", [None, restored_from_its_snapshot])
 def test_clocks_grow_along_messages_and_checkpoints(restored: Callable[[int, bytes], Hmnr] | None) -> None:
-    """Why there is no Z-cycle: clocks grow along every chain of messages, or there is a checkpoint."""
+    """This is why there is no Z-cycle: clocks grow along every chain of messages, or there is a checkpoint."""
     for seed in range(100):
         history = drawn_history(seed, restored=restored)
         for saved in history.saved:
@@ -143,7 +143,7 @@ def test_of_merged_frames_one_that_forces_a_checkpoint_forces_it_before_all() ->
 
 
 def test_a_frame_taken_earlier_may_make_a_forced_checkpoint_unnecessary() -> None:
-    """The frames are looked at one after the other: the clock of one is that of the task for the next."""
+    """The frames are examined one after the other: the clock of one is that of the task for the next."""
     state = Hmnr(0, 3)
     state.sent(1)
     ahead = HmnrStamp(5, 0b000, 0, (0, 0, 5))

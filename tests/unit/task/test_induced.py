@@ -61,7 +61,7 @@ def test_frames_after_a_snapshot_of_their_sender_force_one_if_frames_were_sent_s
     assert run.log == [InputOrder(0, 1), Linger(), Trigger(1, forced=True), FrameBatch(0, 2), Linger()]
     (snapped,) = run.of(SnapshotTaken)
     assert snapped.snapshot.forced
-    assert snapped.progress.inputs[0].next_seq == 1, "it is taken before the frames are"
+    assert snapped.progress.inputs[0].next_seq == 1, "it is taken before these frames"
 
 
 def test_no_snapshot_is_forced_if_no_frame_was_sent_since_the_last_one() -> None:

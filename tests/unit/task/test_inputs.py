@@ -115,7 +115,8 @@ def test_restored_progress_has_no_queued_frames() -> None:
 
 
 def test_frames_without_rows_are_merged_only_on_edges_that_merge() -> None:
-    """The sender of an edge without merging may have a window of one frame: a replay would wait for more for ever."""
+    """The sender of an edge without merging may have a window of one frame: a replay would wait for a second one for
+    ever."""
     for merge_rows, expected in ((0, InputOrder(0, 1)), (8, FrameBatch(0, 2))):
         inputs = Inputs([merge_rows], 8)
         inputs.offer(0, watermarked(0, 5))

@@ -43,7 +43,7 @@ def plan() -> PhysicalPlan:
 
 
 class Run(Given):
-    """A source task that the test steps at times of its own."""
+    """A source task that the test steps at given times."""
 
     def __init__(self, log: Sequence[LogSegment] = (), state: RestoreState | None = None) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Run(Given):
 
 
 def first_run() -> Run:
-    """A landmark, two reads, a landmark, one read."""
+    """A run with a landmark, two reads, a landmark, one read."""
     return Run().step().reads(2, 1).step(INTERVAL_US).reads(1, INTERVAL_US + 1)
 
 

@@ -63,7 +63,7 @@ class Run(Given):
         return self
 
     def go(self, now_us: int = 0) -> int:
-        """Steps until there is nothing to do; when there will be."""
+        """Steps until there is nothing to do; returns when there will be."""
         wake_us, self.outside.time_us = None, now_us
         while wake_us is None:
             outcome = self.machine.step(now_us)
@@ -166,7 +166,7 @@ def test_many_determinants_are_handed_over_without_a_frame() -> None:
 
 
 def test_the_log_of_a_sink_is_counted_but_not_kept() -> None:
-    """A sink's determinants have no receiver to hold them; its choices are counted all the same."""
+    """A sink's determinants have no receiver to hold them; they are counted all the same."""
     run = Run(plan=three(), which=DOWN).offer(Deliver(0, barrier(0, 1)))
     run.go()
     assert run.segments == []
@@ -279,7 +279,7 @@ def test_a_task_continues_from_its_snapshot() -> None:
     assert [frame.seq for _, frame in produced.frames] == [2], "one of data and the barrier came before"
     assert produced.log is not None
     assert (produced.log.start, produced.log.epoch) == (snapped.progress.log_offset, 1)
-    assert machine.step(0).wake_us == 500, "timers come back"
+    assert machine.step(0).wake_us == 500, "timers are restored"
 
 
 def counted(events: Sequence[Any]) -> dict[str, int]:

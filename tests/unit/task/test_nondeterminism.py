@@ -86,7 +86,7 @@ def live(plan: PhysicalPlan, which: TaskId, outside: Any, script: Script, log: S
 
 
 def again(plan: PhysicalPlan, which: TaskId, before: Life, outside: Any, items: Sequence[Any]) -> Life:
-    """The replacement: everything comes at once, at another time, and the world is another one."""
+    """The replacement: all items come at once, at another time, and the world differs."""
     return live(plan, which, outside, [(5_000_000, items)], before.log)
 
 
@@ -118,7 +118,9 @@ def same_answers(question: Callable[[Any], int], before: Any, after: Any) -> Lif
     plan, items = asking(question), [Deliver(0, data(0, 1, 2)), Deliver(1, data(0, 3))]
     first = live(plan, MIDDLE, before, [(0, items)])
     assert again(plan, MIDDLE, first, after, items).sent == first.sent
-    assert live(plan, MIDDLE, after, [(0, items)]).sent != first.sent, "the world answers alike: the test proves little"
+    assert live(plan, MIDDLE, after, [(0, items)]).sent != first.sent, (
+        "the world has the same answers: the test proves little"
+    )
     return first
 
 
@@ -277,7 +279,9 @@ def test_a_replay_changes_the_frame_size_at_the_same_places() -> None:
     first = live(plan(50), UP, Outside(), apart)
     assert [d.rows for d in first.determinants if isinstance(d, FrameRows)] == [8, 1]
     assert again(plan(0), UP, first, Outside(), []).sent == first.sent
-    assert live(plan(50), UP, Outside(), [(at, []) for at, _ in apart]).sent != first.sent, "it does not matter"
+    assert live(plan(50), UP, Outside(), [(at, []) for at, _ in apart]).sent != first.sent, (
+        "the size of frames has no effect"
+    )
 
 
 def test_a_log_that_ends_within_merged_reads_is_refused() -> None:

@@ -67,7 +67,7 @@ class Told(Texts):
 
 
 def test_a_source_receives_the_positions_of_completed_checkpoints() -> None:
-    """By those of former instances together, the newest last."""
+    """By the positions of all former instances together, the newest last."""
     source = Told(1, 1)
     made = Reader(SourcePlan("texts", lambda: source, (SCHEMA,), EventTime((None,)), commits=True), 0, 1)
     assert made.commits
@@ -182,7 +182,7 @@ def test_after_a_change_of_parallelism_a_finished_partition_does_not_hold_the_wa
 
 
 def assigned_reader(index: int = 0, parallelism: int = 1) -> tuple[Reader, AssignEventTime]:
-    """Its rows get their event time from an operator behind it."""
+    """A reader whose rows get their event time from an operator after it."""
     assigner = AssignEventTime("at", 5)
     assigner.out = Nowhere()
     plan = SourcePlan("texts", lambda: Texts(1, 1), (SCHEMA,), EventTime((None,)))
@@ -193,7 +193,7 @@ def assigned_reader(index: int = 0, parallelism: int = 1) -> tuple[Reader, Assig
 
 class Nowhere:
     def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
-        """Nothing follows."""
+        """Drops the rows."""
 
 
 def passed(reader: Reader, assigner: AssignEventTime, partition: int, *times: int) -> None:

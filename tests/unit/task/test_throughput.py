@@ -4,7 +4,7 @@ from clonos_py.task.throughput import READ_US, ReadSize, Throughput
 
 
 def measured(*samples: tuple[int, int]) -> Throughput:
-    """By (rows, microseconds) of samples that follow on each other."""
+    """A throughput with consecutive samples of (rows, microseconds)."""
     found, now_us = Throughput(), 0
     for rows, us in samples:
         found.took(rows, now_us)
@@ -46,7 +46,7 @@ def test_reads_begin_with_one_row_at_most_double_and_follow_the_cost_of_rows() -
         throughput.ready(now_us)
     assert sizes[:12] == [2**n for n in range(12)]
     assert sizes[13:] == [min(2 * sizes[12], size) for size in sizes[13:]]
-    assert sizes[-1] < 40, "50 ms of rows that take 2 ms, and some of the memory of quicker ones"
+    assert sizes[-1] < 40, "50 ms of rows that take 2 ms, with some influence of faster samples"
 
 
 def test_reads_give_at_most_the_rows_that_are_wanted() -> None:
