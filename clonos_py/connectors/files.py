@@ -256,9 +256,9 @@ def _format(path: str, schema: object, given: str | None) -> str:
         return given
     if schema is None:
         return "text"
-    told = _NAMED.get(os.path.splitext(path)[1].lower())
-    if told is None:
+    from_name = _NAMED.get(os.path.splitext(path)[1].lower())
+    if from_name is None:
         raise GraphError(
-            f"FileSource: the name {path!r} does not tell the format: give format='jsonl', 'csv' or 'parquet'"
+            f"FileSource: the name {path!r} does not show the format: give format='jsonl', 'csv' or 'parquet'"
         )
-    return told
+    return from_name

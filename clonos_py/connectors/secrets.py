@@ -34,13 +34,13 @@ class Secret:
             raise SettingError(f"the secret {self.file} cannot be read: {problem.strerror}") from None
 
 
-def check_hidden(owner: str, **given: object) -> None:
+def refuse_plain_secrets(owner: str, **given: object) -> None:
     """Raises GraphError for a secret that was written as plain text."""
     for name, value in given.items():
         if isinstance(value, str):
             raise GraphError(f"{owner}: {name} would be in the plan: give Secret(env=...) or Secret(file=...)")
 
 
-def revealed(given: str | Secret | None) -> str | None:
+def secret_value(given: str | Secret | None) -> str | None:
     """The value of a plain text or a secret. Raises SettingError if a secret is missing."""
     return given.read() if isinstance(given, Secret) else given

@@ -142,7 +142,7 @@ def test_what_a_replaced_attempt_writes_is_never_seen(tmp_path: Path) -> None:
     assert visible(tmp_path) == [1]
     second.append(0, log(1), [piece(1, 2)])
     zombie.append(0, log(2), [piece(2, 67)])
-    with pytest.raises(SinkError, match=r"attempt 1\.1 of out\[0\] has been replaced: it writes nothing any more"):
+    with pytest.raises(SinkError, match=r"attempt 1\.1 of out\[0\] has been replaced: it can no longer write"):
         zombie.append(1, log(3, epoch=1), [piece(3, 68)])
     zombie.forget(5)
     assert visible(tmp_path) == [1, 2]
@@ -186,7 +186,7 @@ def test_an_attempt_that_comes_too_late_leaves_the_journals_to_the_newer(tmp_pat
     assert [path.name for path in (tmp_path / ".causal" / "out-0" / "1.1").iterdir()] == ["1.1-0"]
 
 
-@pytest.mark.parametrize("step", ["_detach", "_cut", "_begin_anew"])
+@pytest.mark.parametrize("step", ["_replace_by_copy", "_cut", "_start_journal"])
 def test_a_death_while_taking_over_is_healed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

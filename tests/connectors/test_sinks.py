@@ -415,7 +415,9 @@ def test_what_json_cannot_say_is_null_where_it_may_be_and_else_an_error(
         return read_results(folder)
 
     assert run(Measured(1.0, value)) == [{"value": 1.0, "maybe": None}]
-    with pytest.raises(SinkError, match="column 'value' has a NaN or an infinity, which JSON cannot say: declare it"):
+    with pytest.raises(
+        SinkError, match="column 'value' has a NaN or an infinity, which JSON cannot express: declare it"
+    ):
         run(Measured(value, None))
 
 

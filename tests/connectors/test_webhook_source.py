@@ -419,7 +419,7 @@ def test_what_a_rollback_undoes_is_withdrawn() -> None:
     for key in "abc":
         inbox.add(Post(1, key=key, size_bytes=1), lambda durable, key=key: told.update({key: durable}))  # type: ignore[misc]
     assert [post.position for post in inbox.take(0, 2, None, 0)] == [1, 2]
-    inbox.return_to(1)
+    inbox.withdraw_after(1)
     assert told == {"b": False}
     assert [post.key for post in inbox.take(1, 9, None, 0)] == ["c"]
     inbox.settle(2)

@@ -32,7 +32,7 @@ def test_an_error_of_kafka_python_is_told_by_its_kind_or_by_that_which_it_names(
 
 def test_an_attempt_for_which_no_time_was_left_hides_no_earlier_reason() -> None:
     """A broker that refuses a password may close the connection, again and again, and the last attempt times out."""
-    reasons = python_client._Reasons()
+    reasons = python_client._BackgroundErrors()
     logger = logging.getLogger("attempts of a test")
     logger.propagate = False
     logger.addHandler(reasons)

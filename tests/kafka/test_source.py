@@ -316,7 +316,7 @@ def test_messages_that_are_gone_are_named(client: Client, topic: str, at: dict[s
     admin = client.admin()
     admin.delete_before({source.layout.partition(0): 3})
     admin.close()
-    with pytest.raises(SourceError, match=rf"{topic}\[0\]: offset 0 is not there any more"):
+    with pytest.raises(SourceError, match=rf"{topic}\[0\]: offset 0 no longer exists"):
         polled(reader, 5)
 
 
@@ -324,7 +324,7 @@ def test_a_topic_that_was_made_anew_is_refused(client: Client, topic: str, at: d
     reader = opened(KafkaSource(topic, Line, **at))
     saved = reader.snapshot()
     reader.restore(saved)
-    with pytest.raises(SourceError, match=f"Kafka topic '{topic}' was deleted and made again"):
+    with pytest.raises(SourceError, match=f"Kafka topic '{topic}' was deleted and created again"):
         reader.restore([(name, "another") for name, _ in saved])
     with pytest.raises(SourceError, match="the checkpoint is of the topics other"):
         reader.restore([("other", "x")])

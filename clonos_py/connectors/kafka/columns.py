@@ -54,7 +54,7 @@ class RowLayout:
             if found not in (wanted, other):
                 raise GraphError(f"KafkaSource: column {column!r} is {found}, but the {attribute} of messages {wanted}")
         format_of(self.format, self.values)
-        if self.tells_tombstones and not all(field.nullable for field in self.values):
+        if self.has_tombstone_column and not all(field.nullable for field in self.values):
             raise GraphError("KafkaSource: a tombstone has no value: declare the columns of values '| None'")
 
     @property
@@ -63,7 +63,7 @@ class RowLayout:
         return pa.schema([field for field in self.schema if field.name not in self.attributes])
 
     @property
-    def tells_tombstones(self) -> bool:
+    def has_tombstone_column(self) -> bool:
         return "tombstone" in self.attributes.values()
 
     def only(self, names: Sequence[str]) -> RowLayout:
@@ -174,7 +174,7 @@ class RowMaker:
         """Raises Malformed for one of the messages that have values, or SourceError."""
         present = _present(messages)
         decoded = self._decoded(present)
-        if present is not messages and self._layout.tells_tombstones:
+        if present is not messages and self._layout.has_tombstone_column:
             return self._made(messages, _with_nulls(decoded, [value is not None for value in messages.values]))
         return self._made(present, decoded)
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from clonos_py.connectors.kafka.port import Failure, KafkaFailure
-from clonos_py.connectors.secrets import Secret, check_hidden, revealed
+from clonos_py.connectors.secrets import Secret, refuse_plain_secrets, secret_value
 from clonos_py.model.errors import one_line
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class SchemaRegistry:
     ca_file: str | None = None
 
     def __post_init__(self) -> None:
-        check_hidden("SchemaRegistry", password=self.password)
+        refuse_plain_secrets("SchemaRegistry", password=self.password)
 
     @classmethod
     def of(cls, given: SchemaRegistry | str | None) -> SchemaRegistry | None:
@@ -45,7 +45,7 @@ class SchemaRegistry:
         """The settings of the library's client. Raises SettingError."""
         made: dict[str, Any] = {"url": self.url, "timeout": _ANSWER_S}
         if self.username is not None:
-            made["basic.auth.user.info"] = f"{revealed(self.username)}:{revealed(self.password) or ''}"
+            made["basic.auth.user.info"] = f"{secret_value(self.username)}:{secret_value(self.password) or ''}"
         if self.ca_file is not None:
             made["ssl.ca.location"] = self.ca_file
         return made
@@ -119,7 +119,7 @@ class RegistryClient:
         except SchemaRegistryError as problem:
             status = problem.http_status_code
             if status == _NOT_FOUND and subject is None:
-                raise UnknownSchema(f"{where} does not know the schema that it names") from None
+                raise UnknownSchema(f"{where} has no schema with the id in the message") from None
             away = status >= _SERVER_FAILS or status == _MANY_REQUESTS
             kind = Failure.AWAY if away else Failure.REFUSED
             raise KafkaFailure(kind, f"{where}: {one_line(problem)}") from None

@@ -13,9 +13,9 @@ import pytest
 
 from clonos_py import Money, Record
 from clonos_py.connectors import FileSource
-from clonos_py.connectors.complaints import of_csv, of_json
 from clonos_py.connectors.json_values import JsonValues
 from clonos_py.connectors.line_formats import CsvLines, JsonLines, TextLines
+from clonos_py.connectors.malformed_reasons import reason_in_csv, reason_in_json
 from clonos_py.model.errors import SourceError
 from tests.connectors.test_malformed import everything, opened, rows
 
@@ -49,14 +49,14 @@ NULL = "is missing or null, but not declared '| None'"
 
 def reason_of_json(line: bytes) -> str:
     with pytest.raises(ValueError, match=r".") as refused:
-        JsonLines(Order.schema()).parse_alone(line)
+        JsonLines(Order.schema()).parse_isolated(line)
     return str(refused.value)
 
 
 def reason_of_csv(record: bytes, columns: type[Record]) -> str:
     schema = columns.schema()
     with pytest.raises(ValueError, match=r".") as refused:
-        CsvLines(schema, schema.names, resynchronize=True).parse_alone(record + b"\n")
+        CsvLines(schema, schema.names, resynchronize=True).parse_isolated(record + b"\n")
     return str(refused.value)
 
 
@@ -169,11 +169,11 @@ def test_what_an_amount_of_money_may_not_be_is_named(price: str, reason: str) ->
     for line in (f'{{"price": "{price}"}}\n', f'{{"price": {price}}}\n'):
         if line[10] == '"' or price[0] in "1":
             with pytest.raises(ValueError, match=rf"^field 'price' is '?{price}'?, {reason}$"):
-                JsonLines(schema).parse_alone(line.encode())
+                JsonLines(schema).parse_isolated(line.encode())
     with pytest.raises(ValueError, match=rf"^field 'price' is '{price}', {reason}$"):
-        CsvLines(schema, schema.names).parse_alone(f"{price},1,true\n".encode())
+        CsvLines(schema, schema.names).parse_isolated(f"{price},1,true\n".encode())
     for good in (b"1.230", b"0.00", b"100e-2", b"1234567890123456.10"):
-        assert CsvLines(schema, schema.names).parse_alone(good + b",1,true\n").num_rows == 1
+        assert CsvLines(schema, schema.names).parse_isolated(good + b",1,true\n").num_rows == 1
 
 
 @pytest.mark.parametrize(
@@ -198,17 +198,17 @@ def test_a_byte_order_mark_before_the_first_object_is_no_fault(tmp_path: Path) -
     (read,) = everything(opened(FileSource(str(tmp_path / "in.jsonl"), Place, on_error="skip")))
     assert rows([read]) == [{"floor": 1}, {"floor": 2}]
     with pytest.raises(ValueError, match=r"^field 'floor' is 'x', not a whole number"):
-        JsonLines(Place.schema()).parse_alone(b'\xef\xbb\xbf{"floor": "x"}')
+        JsonLines(Place.schema()).parse_isolated(b'\xef\xbb\xbf{"floor": "x"}')
 
 
 def test_a_line_of_other_bytes_is_no_text() -> None:
     with pytest.raises(ValueError, match=r"^it is no UTF-8 text$"):
-        TextLines(pa.schema([("line", pa.string())])).parse_alone(b"\xff\n")
+        TextLines(pa.schema([("line", pa.string())])).parse_isolated(b"\xff\n")
 
 
 def test_of_several_records_nothing_is_said() -> None:
-    assert of_json(b'{"id": "x"}\n{"id": "y"}\n', Order.schema()) is None
-    assert of_csv(b"x,2.5\ny,2.5\n", Line.schema(), Line.schema().names) is None
+    assert reason_in_json(b'{"id": "x"}\n{"id": "y"}\n', Order.schema()) is None
+    assert reason_in_csv(b"x,2.5\ny,2.5\n", Line.schema(), Line.schema().names) is None
 
 
 @pytest.mark.parametrize("other", [{}, {"place": None}, {"tags": None}, {"place": {"floor": 1}}, {"tags": ["a"]}])
@@ -218,9 +218,9 @@ def test_what_may_be_null_at_some_depth_may_be_absent(other: dict[str, Any]) -> 
     assert JsonValues(Order.schema()).parse([json.dumps(GOOD | other).encode()]).schema == Order.schema()
 
 
-def test_a_good_record_has_no_complaint() -> None:
-    assert of_json(json.dumps(GOOD).encode(), Order.schema()) is None
-    assert of_csv(b"1,2.5,n,true,2026-01-31T09:30:00Z\n", Line.schema(), Line.schema().names) is None
+def test_a_good_record_has_no_reason() -> None:
+    assert reason_in_json(json.dumps(GOOD).encode(), Order.schema()) is None
+    assert reason_in_csv(b"1,2.5,n,true,2026-01-31T09:30:00Z\n", Line.schema(), Line.schema().names) is None
 
 
 def test_the_error_of_a_file_and_of_a_message_have_the_reason(tmp_path: Path) -> None:
