@@ -102,13 +102,13 @@ class HistoryJoin(Operator):
         """Removes, from time to time, rows that no on-time row can match any more."""
         match self._bounds:
             case (lower, str(end)) if self._rows > 2 * self._rows_kept + _FEW_ROWS:
-                self._forget((end, watermark), (self._times[1], watermark + lower))
+                self._expire((end, watermark), (self._times[1], watermark + lower))
             case (lower, int(upper)) if watermark - self._expired >= max(abs(lower), abs(upper)) // 8:
-                self._forget((self._times[0], watermark - upper), (self._times[1], watermark + lower))
+                self._expire((self._times[0], watermark - upper), (self._times[1], watermark + lower))
                 self._expired = watermark
         return watermark
 
-    def _forget(self, *before: tuple[str | None, int]) -> None:
+    def _expire(self, *before: tuple[str | None, int]) -> None:
         for history, (time, earliest) in zip(self._histories, before, strict=True):
             history.expire(str(time), earliest)
         self._rows_kept = self._rows

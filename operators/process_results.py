@@ -36,7 +36,7 @@ class ProcessResults:
         """The number of results by port."""
         return [len(results) for results in self._results]
 
-    def cut(self, counts: Sequence[int]) -> None:
+    def truncate(self, counts: Sequence[int]) -> None:
         """Drops results beyond these counts by port."""
         for results, count in zip(self._results, counts, strict=True):
             del results[count:]

@@ -171,11 +171,11 @@ class SessionAggregate(WindowOperator):
         if reached <= self._reached:
             return
         self._reached = reached
-        due = self._live.living(self._firing.pop(reached))
+        due = self._live.live_numbers(self._firing.pop(reached))
         if len(due):
             self._emit(self._live.take(due))
         if self._lateness_us:
-            due = self._live.living(self._expiring.pop(max(reached - self._lateness_us, MIN_TIME)))
+            due = self._live.live_numbers(self._expiring.pop(max(reached - self._lateness_us, MIN_TIME)))
         self._live.remove(due)
         if self._live.compact():
             self._renumber()

@@ -76,7 +76,7 @@ class Draft:
         if not isinstance(parallelism, int) or parallelism < 1:
             raise GraphError(f"{parallelism!r} is no number of tasks: it is at least 1")
         if isinstance(found.work, Unite | Spread):
-            raise GraphError(f"a {found.verb} is no work of a task's own: write it behind the verb that follows")
+            raise GraphError(f"a {found.verb} has no tasks of its own: set the parallelism on the verb that follows")
         if parallelism > 1 and found.inputs and found.exchange(0) == ():
             raise GraphError(
                 f"all rows meet in one task here, not in {parallelism}: write key_by before it to have more"

@@ -589,8 +589,8 @@ class Table(Generic[R]):
         with located("changes"):
             if kind is None and self._shrinks:
                 raise GraphError(
-                    "rows may leave this table, which a row that replaces another cannot tell; name a column that says "
-                    "what happened: .changes(kind='change')"
+                    "rows of this table may be deleted, which a stream of replacing rows cannot express; name a column "
+                    "for the kind of change: .changes(kind='change')"
                 )
             if kind is not None and kind in self.schema.names:
                 raise GraphError(f"there is a column {kind!r} already: give kind= another name")
@@ -611,8 +611,8 @@ class Table(Generic[R]):
                 )
             if self._shrinks and not getattr(definition, "deletes", False):
                 raise GraphError(
-                    f"rows may leave this table, and {type(definition).__name__} only replaces them; write the changes "
-                    "with what happened: .changes(kind='change')"
+                    f"rows of this table may be deleted, and {type(definition).__name__} only replaces rows; write the "
+                    "changes with their kind: .changes(kind='change')"
                 )
             return Stream(self._changes(CHANGE_COLUMN if self._shrinks else None)).sink(definition)
 
@@ -649,10 +649,13 @@ class Table(Generic[R]):
             return self._as("changes", ".changes()")
         return self._as("changes", f".changes(kind={kind!r})", kind_schema(self.schema, kind), kind=kind)
 
-    def _deltas(self, moved_by: tuple[str, ...] | None) -> OutputPort:
-        """The deltas that another table reads. ``moved_by``: retract the old row only if these columns change."""
-        label = "aggregated" if moved_by is None else f"ranked by {listed(moved_by) or 'nothing'}"
-        return self._as("deltas", label, weighted_schema(self.schema), moved_by=moved_by)
+    def _deltas(self, retract_when_changed: tuple[str, ...] | None) -> OutputPort:
+        """The deltas that another table reads. ``retract_when_changed``: retract the old row only if these columns
+        change."""
+        label = (
+            "aggregated" if retract_when_changed is None else f"ranked by {listed(retract_when_changed) or 'nothing'}"
+        )
+        return self._as("deltas", label, weighted_schema(self.schema), retract_when_changed=retract_when_changed)
 
     def _as(self, mode: TableMode, label: str, schema: pa.Schema | None = None, **changes: Any) -> OutputPort:
         if self._used not in (None, label):
@@ -705,8 +708,7 @@ class KeyedTable(Generic[R]):
             table = self._table
             if missing := [key for key in table.keys if key not in table.schema.names]:
                 raise GraphError(
-                    f"rows of this table are known by {missing[0]!r}, which is none of its columns: "
-                    f"{listed(table.schema.names)}"
+                    f"{missing[0]!r} is a key of this table, but not one of its columns: {listed(table.schema.names)}"
                 )
             schema = ranked(table.schema, {}, n, into, rank)
             sort_order(table.schema, by)

@@ -24,7 +24,7 @@ class WaitingOptions(TypedDict, total=False):
     timeout: str | int
 
 
-def waiting_of(signature: Signature, options: Mapping[str, Any]) -> Waiting | None:
+def async_options(signature: Signature, options: Mapping[str, Any]) -> Waiting | None:
     """None for a synchronous function. Raises GraphError for unknown options, and for options that the function
     cannot have because it is synchronous."""
     if unknown := sorted(set(options) - set(WaitingOptions.__annotations__)):

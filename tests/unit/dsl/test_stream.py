@@ -56,7 +56,7 @@ def with_ctx(bid: Bid, ctx: Context) -> Named:
     [
         (lambda: bids().parallelism(0), "0 is no number of tasks: it is at least 1"),
         (lambda: bids().parallelism("two"), "'two' is no number of tasks"),  # type: ignore[arg-type]
-        (lambda: bids().rebalance().parallelism(2), "a rebalance is no work of a task's own"),
+        (lambda: bids().rebalance().parallelism(2), "a rebalance has no tasks of its own"),
         (lambda: bids().aggregate(n=count()).parallelism(2), "all rows meet in one task here, not in 2"),
     ],
 )  # fmt: skip
