@@ -125,7 +125,7 @@ def deploying_text(event: Deploying) -> str:
 
 def left_text(event: CheckpointsLeft) -> str:
     return (
-        f"an earlier run was killed after checkpoint {event.checkpoint}: to go on from there, run the job with "
+        f"an earlier run was killed after checkpoint {event.checkpoint}: to continue from there, run the job with "
         f"--checkpoints {event.folder}"
     )
 

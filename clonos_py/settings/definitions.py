@@ -106,7 +106,7 @@ class Settings:
     beyond_sharing_depth: Preference = _setting(
         choice(Preference),
         "consistency",
-        "When more tasks fail at once than the depth covers: roll back, or go on at-least-once, counted and told.",
+        "When more tasks fail at once than the depth covers: roll back, or continue at-least-once and report it.",
     )
     standbys: int = _setting(count(), 1, "How many standbys wait for each task to fail.")
     standbys_per_process: int = _setting(
@@ -116,7 +116,7 @@ class Settings:
     address: str | None = _setting(TEXT, None, "The Ray cluster to join; without one a local Ray is started.")
     checkpoints: str | None = _setting(FOLDER, None, "Folder or URI of the checkpoints; a run resumes what is there.")
     fresh: bool = _setting(FLAG, False, "Archive what the checkpoint folder holds and start over.")
-    take_over: bool = _setting(FLAG, False, "Stop the job of this name that runs, and go on from its last checkpoint.")
+    take_over: bool = _setting(FLAG, False, "Stop the running job of this name, and continue from its last checkpoint.")
     checkpoint_interval_us: int = _setting(DURATION, "5s", "Time between checkpoints.", "checkpoint_interval")
     checkpoint_calls: CallTimes = _setting(
         choice(CallTimes),
@@ -143,7 +143,7 @@ class Settings:
     in_flight_budget_bytes: int = _setting(
         SIZE, "1GiB", "Bytes of sent frames that a task retains for replay.", "in_flight_budget"
     )
-    spill: Spill = _setting(choice(Spill), "in-memory", "Where frames live that may have to be sent again.")
+    spill: Spill = _setting(choice(Spill), "in-memory", "Where sent frames are retained for replay.")
     spill_threshold_bytes: int = _setting(
         SIZE, "256MiB", "Retained bytes beyond which spill-threshold writes to disk.", "spill_threshold"
     )

@@ -109,7 +109,7 @@ def _parse_duration(value: object) -> int:
         raise SettingError(f"{value!r} is no duration: write it with its unit, such as '10s'")
     duration_us = micros(value)
     if duration_us <= 0:
-        raise SettingError(f"{value!r} is not longer than nothing")
+        raise SettingError(f"{value!r} must be more than 0")
     return duration_us
 
 

@@ -268,7 +268,7 @@ def test_a_run_that_went_on_with_other_code_says_so_in_one_line() -> None:
 def test_checkpoints_of_a_run_that_was_killed_are_named_with_the_option_that_goes_on_from_them() -> None:
     left = (0, CheckpointsLeft(folder="/tmp/clonos-checkpoints-x", checkpoint=7))
     line = (
-        "an earlier run was killed after checkpoint 7: to go on from there, run the job with "
+        "an earlier run was killed after checkpoint 7: to continue from there, run the job with "
         "--checkpoints /tmp/clonos-checkpoints-x"
     )
     assert line in watched(False, left, *STORY[:4], (5_000_000, Finished())).splitlines()[1]

@@ -87,7 +87,7 @@ def test_the_switch_for_tracebacks_is_no_setting() -> None:
         ("beyond_sharing_depth", "both", "'both' is none of consistency, availability"),
         ("sharing_depth", "deep", "'deep' is neither 'full' nor a number of hops"),
         ("checkpoint_interval", 5, "5 is no duration: write it with its unit"),
-        ("checkpoint_interval", "-5s", "'-5s' is not longer than nothing"),
+        ("checkpoint_interval", "-5s", "'-5s' must be more than 0"),
         ("in_flight_budget", "1 gigabyte", "'1 gigabyte' is no size"),
         ("fresh", "maybe", "'maybe' is neither true nor false"),
         ("kills", "join@3s", "'join@3s' is no kill: write OPERATOR"),
@@ -150,8 +150,11 @@ def test_chaining_is_on_or_off_wherever_it_is_written() -> None:
         ({"address": "host:6379", "runtime": "local"}, "only the ray runtime joins a cluster"),
         ({"fresh": True}, "without a checkpoint folder every run is fresh"),
         ({"standbys": 0, "standbys_per_process": 3}, "there are no standbys that could share a process"),
-        ({"take_over": True}, "without a checkpoint folder there is nothing to go on from"),
-        ({"take_over": True, "fresh": True, "checkpoints": "here"}, "one goes on from the last checkpoint, the other"),
+        ({"take_over": True}, "without a checkpoint folder there is nothing to continue from"),
+        (
+            {"take_over": True, "fresh": True, "checkpoints": "here"},
+            "one continues from the last checkpoint, the other",
+        ),
         (
             {"take_over": True, "checkpoints": "here", "runtime": "local"},
             "only on a Ray cluster are running jobs known",
