@@ -326,14 +326,14 @@ class MapAsyncRows(Operator):
         self._begin(row)
         if row.note.done != was_done or row.history.repeating or row.note.number not in self._rows:
             raise DivergenceError(
-                f"operator {self.ctx.operator!r}: its function did not come to the same await when it was begun again "
+                f"operator {self.ctx.operator!r}: its function did not reach the same await when it was restarted "
                 "with the same answers: find out why with 'clonos check'"
             )
 
 
 _FOREIGN = (
-    "an async function may await ctx.http, ctx.call and ctx.sleep, and what awaits only those: an event loop of its "
-    "own would decide what a replay cannot repeat"
+    "an async function may await ctx.http, ctx.call and ctx.sleep, and coroutines that await only those: a replay "
+    "cannot repeat the choices of an event loop"
 )
 
 

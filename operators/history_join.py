@@ -73,7 +73,7 @@ class HistoryJoin(Operator):
         first: FirstOf | None = None,
     ) -> None:
         if bounds is not None and (left_time is None or right_time is None):
-            raise GraphError("a join that forgets needs an event time on both sides; give their sources one")
+            raise GraphError("a join that expires rows needs an event time on both sides; give their sources one")
         self._keys = (list(left_keys), list(right_keys))
         self._times = (None, None) if bounds is None else (left_time, right_time)
         self._bounds = bounds

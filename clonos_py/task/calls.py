@@ -26,7 +26,7 @@ class Calls:
     def begin(self, call: ServiceCall) -> None:
         self._waiting[call.operator, call.number] = self._unstarted[call.operator, call.number] = call
 
-    def forget(self, operator: int, number: int) -> None:
+    def discard(self, operator: int, number: int) -> None:
         self._waiting.pop((operator, number), None)
         self._unstarted.pop((operator, number), None)
 
@@ -50,5 +50,5 @@ class Calls:
     def complete(self, completion: Completion) -> bool:
         """Removes the answered call. False if it was not waiting."""
         waits = (completion.operator, completion.call) in self._waiting
-        self.forget(completion.operator, completion.call)
+        self.discard(completion.operator, completion.call)
         return waits

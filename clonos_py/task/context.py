@@ -144,7 +144,7 @@ class OperatorView:
         self._shared.calls.begin(ServiceCall(self._number, number, service, question))
 
     def forget_call(self, number: int) -> None:
-        self._shared.calls.forget(self._number, number)
+        self._shared.calls.discard(self._number, number)
 
     def hold(self, any_: bool, enough: bool) -> None:
         (self._shared.working.add if any_ else self._shared.working.discard)(self._number)

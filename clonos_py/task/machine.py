@@ -163,7 +163,7 @@ class TaskMachine:
             case MayProduce(allowed):
                 self._may_produce = allowed
             case RowsWanted(output, rows):
-                self._outputs.want(output, rows)
+                self._outputs.set_rows_wanted(output, rows)
             case Regenerate() | RegenerateBelow():
                 self._regeneration.take(item)
             case TakeState():
@@ -173,7 +173,7 @@ class TaskMachine:
             case Begin():
                 self._begin(item)
             case _:
-                raise ProtocolError(f"{self.task} knows no event {item!r}; last events: {self._last}")
+                raise ProtocolError(f"{self.task} does not handle the event {item!r}; last events: {self._last}")
 
     def _take_state(self, item: TakeState) -> None:
         self._snapshotting.restore(item)
@@ -196,7 +196,7 @@ class TaskMachine:
             self._reader.skip(self._gate.pass_over(item.log))
         elif self._landmarks is None:
             self._gate.load(item.log)
-        elif went_on := self._landmarks.enter(item.log, item.before, self._take_state):
+        elif went_on := self._landmarks.resume(item.log, item.before, self._take_state):
             self._events.append(went_on)
         for checkpoint in item.aborted:
             self._checkpointing.called(AbortCall(checkpoint))

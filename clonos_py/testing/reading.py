@@ -29,7 +29,9 @@ SEEK = Rule(
     "reading goes on at the position that it was given",
     "the position is the one behind the last row that was read: give the row there first, without skipping it",
 )
-CONTINUES = Rule("after a piece was read again, reading goes on behind it", "reread moves the partition's position to stop")
+CONTINUES = Rule(
+    "after a piece was read again, reading goes on behind it", "reread moves the partition's position to stop"
+)
 ENDS = Rule("a partition whose read was the last gives no more", "set last only where no row can follow")
 SCHEMA = Rule("rows have the schema that the definition declares", "cast the columns, or declare what they are")
 

@@ -36,7 +36,7 @@ from clonos_py.runtime.check.findings import Finding
 from clonos_py.runtime.check.samples import sampled
 from clonos_py.runtime.crash_notes import leave_in
 from clonos_py.services.registry import ServiceRegistry
-from clonos_py.task.at_work import NOTE, guards, label
+from clonos_py.task.at_work import NOTE, label, runs_operators
 
 _BATCH_ROWS = 16
 _ROUNDS_MAX = 10_000
@@ -202,7 +202,7 @@ def _told(tried: Tried) -> Iterator[None]:
         tried.error = str(located(blamed(f"{type(problem).__name__}: {problem}", problem), tried.where))
 
 
-@guards
+@runs_operators
 def _work(stage: Tried, operator: Operator, ctx: CheckedContext, inputs: list[pa.RecordBatch]) -> None:
     """Passes all rows to an operator, the sides in turn; then the end of event time, and the end of input."""
     NOTE.content[:] = label(stage.name)

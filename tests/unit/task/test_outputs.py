@@ -27,7 +27,7 @@ def adaptive() -> Outputs:
 
 def sizes(found: Outputs, wanted: int) -> list[int]:
     """The size of frames after each change that follows from what a receiver wants."""
-    found.want(0, wanted)
+    found.set_rows_wanted(0, wanted)
     changes = []
     while (change := found.resizing()) is not None:
         found.resize(change)

@@ -29,8 +29,8 @@ def test_of_partitions_that_have_finished_only_the_last_counts_and_only_alone() 
 def test_extents_are_told_again_when_they_have_grown_by_a_second() -> None:
     extents = TimeExtents()
     extents.add("bids", "at", 10 * SECOND, 20 * SECOND)
-    assert extents.told() == [EventTimesRead("bids", "at", 10 * SECOND, 20 * SECOND)]
+    assert extents.grown() == [EventTimesRead("bids", "at", 10 * SECOND, 20 * SECOND)]
     extents.add("bids", "at", 10 * SECOND, 20 * SECOND + 1)
-    assert extents.told() == []
+    assert extents.grown() == []
     extents.add("bids", "at", 9 * SECOND, 10 * SECOND)
-    assert extents.told() == [EventTimesRead("bids", "at", 9 * SECOND, 20 * SECOND + 1)]
+    assert extents.grown() == [EventTimesRead("bids", "at", 9 * SECOND, 20 * SECOND + 1)]
