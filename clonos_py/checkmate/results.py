@@ -52,8 +52,8 @@ class Results:
         known = terms if self.terms is None else self.terms
         differing = [key for key in sorted({*known, *terms}) if known.get(key) != terms.get(key)]
         if differing:
-            told = ", ".join(f"{key} ({known.get(key)}, now {terms.get(key)})" for key in differing)
-            raise SettingError(f"--out {self._path} holds runs of other terms: {told}; name another file")
+            differences = ", ".join(f"{key} ({known.get(key)}, now {terms.get(key)})" for key in differing)
+            raise SettingError(f"--out {self._path} holds runs with other terms: {differences}; name another file")
         with self._opened() as file:
             file.truncate(self._whole_bytes)
         if self.terms is None:

@@ -63,8 +63,10 @@ class MatrixResults:
             raise SettingError(f"--out {folder}: {problem.strerror}; name a folder that can be written") from None
         if before is not None and before != common:
             differing = [key for key in sorted({*before, *common}) if before.get(key) != common.get(key)]
-            told = ", ".join(f"{key} ({before.get(key)}, now {common.get(key)})" for key in differing)
-            raise SettingError(f"--out {folder} holds a matrix of other runs: {told}; name another folder")
+            differences = ", ".join(f"{key} ({before.get(key)}, now {common.get(key)})" for key in differing)
+            raise SettingError(
+                f"--out {folder} holds a matrix with other parameters: {differences}; name another folder"
+            )
 
     def done(self, cell: MatrixCell) -> bool:
         """Whether the cell was run successfully. A failed cell is run again."""

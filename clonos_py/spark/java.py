@@ -52,9 +52,9 @@ def _unfit(home: str) -> str | None:
     """The reason why a Java is unsuitable, or None. Some installations lack a module that Spark requires."""
     java = os.path.join(home, "bin", "java")
     try:
-        told = _asked(java, "-version")
-        version = _VERSION.search(told.stderr)
-        if told.returncode or version is None:
+        answer = _asked(java, "-version")
+        version = _VERSION.search(answer.stderr)
+        if answer.returncode or version is None:
             return "it does not start"
         if int(version[1]) < OLDEST_JAVA:
             return f"Java {version[1]}"

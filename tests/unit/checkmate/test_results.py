@@ -89,7 +89,7 @@ def test_what_is_no_regular_file_is_not_read(path: str) -> None:
 
 def test_runs_of_other_terms_do_not_go_into_one_file(tmp_path: Path) -> None:
     kept(tmp_path / "out")
-    with pytest.raises(SettingError, match=r"holds runs of other terms: seconds \(60.0, now 5.0\)"):
+    with pytest.raises(SettingError, match=r"holds runs with other terms: seconds \(60.0, now 5.0\)"):
         Results(tmp_path / "out").begin({**TERMS, "seconds": 5.0}, {})
 
 
