@@ -17,15 +17,15 @@ from clonos_py.cli.nexmark_spark import generate_command, prove_command, verify_
 from clonos_py.cli.options import file_in_a_folder, resolved, setting_options
 
 _DEMO = (
-    "Nexmark query 8, new people who sell, over {events:,} events in {seconds:.0f} s.\n"
-    "On the way its tasks are killed: {kills}. The job is not restarted."
+    "Nexmark query 8, new sellers, over {events:,} events in {seconds:.0f} s.\n"
+    "Tasks are killed during the run: {kills}. The job is not restarted."
 )
 _SINKS = ("files", "digest", "blackhole")
 
 
 @click.group()
 def nexmark() -> None:
-    """Runs the Nexmark queries, with kills if wanted, and reports."""
+    """Runs the Nexmark queries, optionally with kills, and reports."""
 
 
 def _run(query: str, **given: Any) -> None:
@@ -76,16 +76,14 @@ def _demo(**given: Any) -> int:
         click.echo(f"NOT identical: {wrong}")
         return 1
     if len(made["failures"]) < len(settings.kills):
-        click.echo(
-            f"identical, but only {len(made['failures'])} of {len(settings.kills)} kills happened: proves nothing"
-        )
+        click.echo(f"identical, but only {len(made['failures'])} of {len(settings.kills)} kills happened: inconclusive")
         return 1
-    healed = [_told(failure) for failure in made["failures"]]
-    click.echo("; ".join([f"identical: all {rows:,} rows are there, none twice, none lost", *healed]))
+    recoveries = [_recovery_text(failure) for failure in made["failures"]]
+    click.echo("; ".join([f"identical: all {rows:,} rows exist, no duplicates, none lost", *recoveries]))
     return 0
 
 
-def _told(failure: Mapping[str, Any]) -> str:
+def _recovery_text(failure: Mapping[str, Any]) -> str:
     steps = (
         ("detected", "detected_ms"),
         ("standby activated", "standby_activated_ms"),
@@ -143,7 +141,7 @@ nexmark.add_command(
             click.Option(["--rate"], type=Count(), default="500k", show_default=True, help="Events per second."),
             *setting_options("runtime", "address", "checkpoint_interval", "kills"),
         ],
-        help="""Kills a task of a running query and checks that nothing is lost or doubled.
+        help="""Kills a task of a running query and checks that nothing is lost or duplicated.
 
         \b
         Examples:

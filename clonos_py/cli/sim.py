@@ -153,8 +153,9 @@ command = click.Command(
     ],
     help="""Runs generated jobs under generated failures and checks every step and every result.
 
-    A seed decides everything: the graph, what its operators ask of clocks, dice and servers, delays, and who fails
-    when. Exits with 1 if a rule was broken, telling the seed, how to repeat it, and the smallest run that still fails.
+    A seed determines everything: the graph, how its operators use clocks, random numbers and servers, the delays, and
+    which processes fail when. Exits with 1 if a rule was violated, and prints the seed, the command that repeats it,
+    and the smallest run that still fails.
 
     \b
     Examples:

@@ -191,7 +191,7 @@ class FileSink(SinkDefinition):
         if self.delivery is Delivery.CAUSAL:
             check_growing("FileSink", format)
             if partition_by:
-                raise GraphError("FileSink: with delivery='causal' files grow in one folder; leave partition_by away")
+                raise GraphError("FileSink: with delivery='causal' files grow in one folder; omit partition_by")
         self._folder = os.path.abspath(os.path.expanduser(folder))
         self._format = format
         self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)

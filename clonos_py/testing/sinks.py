@@ -45,7 +45,7 @@ def check_sink(
     Raises GraphError for a sink that is not transactional or idempotent.
     """
     if later is not None and not sink.upserts:
-        raise GraphError(f"{type(sink).__name__} does not upsert: leave later= away, or set upserts = True")
+        raise GraphError(f"{type(sink).__name__} does not upsert: omit later=, or set upserts = True")
     check = SinkCheck(sink, read, row, later)
     match sink.delivery:
         case Delivery.TRANSACTIONAL:

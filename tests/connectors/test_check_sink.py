@@ -467,7 +467,7 @@ def test_a_table_whose_late_commits_bring_old_rows_back_is_named() -> None:
 def test_what_cannot_be_checked_is_refused() -> None:
     with pytest.raises(GraphError, match=r"BlackholeSink has delivery None: check_sink checks sinks that are"):
         check_sink(BlackholeSink(), visible)
-    with pytest.raises(GraphError, match="Committed does not upsert: leave later= away, or set upserts = True"):
+    with pytest.raises(GraphError, match="Committed does not upsert: omit later=, or set upserts = True"):
         check_sink(Committed(), visible, later=later)
 
 

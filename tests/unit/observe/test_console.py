@@ -156,7 +156,7 @@ def test_a_lapse_of_exactly_once_is_told_when_it_happens_and_in_the_sum() -> Non
         (3_100_000, RestartedWithoutLog(checkpoint=1, reason="b[0] depends on a[0]")),
         (4_000_000, Finished()),
     )
-    line = "exactly-once lapsed, rows sent since checkpoint 1 may count twice: b[0] depends on a[0]"
+    line = "exactly-once lost, rows sent since checkpoint 1 may count twice: b[0] depends on a[0]"
     assert line in drawn(status)
     first, *rest = summary("hot", status)
     assert first.endswith("1 checkpoint, 1 recovery, 1 lapse of exactly-once")
