@@ -124,7 +124,7 @@ class Forecast:
 def _numbers(what: str, words: list[str]) -> list[int]:
     wrong = next((word for word in words if not word.isdecimal()), None)
     if wrong is not None:
-        raise SettingError(f"{what} {wrong!r} is no whole number: write such as 0,10 with commas between them")
+        raise SettingError(f"{what} {wrong!r} is not a whole number: write such as 0,10 with commas between them")
     return [int(word) for word in words]
 
 

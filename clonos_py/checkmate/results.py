@@ -116,7 +116,7 @@ class Results:
 
     def _read(self) -> Iterator[Line]:
         if self._path.exists() and not self._path.is_file():  # a device or a pipe may have no end
-            raise SettingError(f"--out {self._path} cannot be read: it is no regular file; name another file")
+            raise SettingError(f"--out {self._path} cannot be read: it is not a regular file; name another file")
         try:
             lines = self._path.read_bytes().splitlines(keepends=True)
         except FileNotFoundError:

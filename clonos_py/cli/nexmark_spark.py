@@ -73,7 +73,7 @@ def _prove(queries: tuple[str, ...], seeds: list[str], parallelisms: list[str], 
 
 def _whole(numbers: list[str]) -> list[int]:
     if not all(number.isdigit() for number in numbers):
-        raise click.BadParameter(f"{','.join(numbers)} are no whole numbers")
+        raise click.BadParameter(f"{','.join(numbers)} are not whole numbers")
     return [int(number) for number in numbers]
 
 

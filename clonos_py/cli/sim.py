@@ -36,7 +36,7 @@ class Depth(click.ParamType[int | None]):
         if value in ("full", "mixed"):
             return -1 if value == "full" else None
         if not isinstance(value, str) or not value.isdigit():
-            self.fail(f"{value!r} is no sharing depth: write a number of hops, 'full' or 'mixed'", param, ctx)
+            self.fail(f"{value!r} is not a sharing depth: write a number of hops, 'full' or 'mixed'", param, ctx)
         return int(value)
 
 

@@ -231,7 +231,7 @@ def _rows_of(path: str) -> Iterator[dict[str, Any]]:
         case ".parquet":
             yield from pq.read_table(path, use_threads=False).to_pylist()
         case _ if os.path.isfile(path):
-            raise SinkError(f"{path} is no result of a file sink: give the folder it writes to")
+            raise SinkError(f"{path} is not the output folder of a file sink: give the folder it writes to")
 
 
 def _whole_rows(text: str) -> str:

@@ -213,14 +213,14 @@ class JsonLines:
     def parse_isolated(self, record: bytes) -> pa.RecordBatch:
         """Refuses records that are not objects without Arrow's parser, whose calls take a thousand times as long."""
         if _NO_OBJECT.match(record) and not _LINE_OF_NULL.match(record):
-            raise ValueError("it is no JSON object, which begins with '{'")
+            raise ValueError("it is not a JSON object, which begins with '{'")
         return self.parse(record)
 
     def parse(self, content: bytes) -> pa.RecordBatch:
         if not content.strip():
             return _empty(self._schema)
         if b"null" in content and _LINE_OF_NULL.search(content):
-            raise ValueError("null is no JSON object")
+            raise ValueError("null is not a JSON object")
         options = pa_json.ReadOptions(use_threads=False, block_size=len(content) + 1)
         try:
             table = pa_json.read_json(_stream(content), options, self._parse)
@@ -397,7 +397,7 @@ def _header(line: bytes, path: str) -> list[str]:
     try:
         return pa_csv.read_csv(_stream(line), pa_csv.ReadOptions(use_threads=False)).column_names
     except ValueError as error:
-        raise SourceError(f"{path}: the first line is no CSV header ({error})") from error
+        raise SourceError(f"{path}: the first line is not a CSV header ({error})") from error
 
 
 def _stream(content: bytes) -> Any:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from clonos_py.connectors.written_times import as_text, as_written, is_written_otherwise, read_times, what_is_wanted
 
 MISSING = "is missing or null, but not declared '| None'"
-NO_TEXT = "no UTF-8 text"
+NO_TEXT = "not UTF-8 text"
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
 _FIELD_OF_CSV = re.compile(r'((?:"(?:[^"]|"")*")?[^,\r\n]*)(?:,|\r?\n?\Z)')
 _BOOLEANS = ("1", "true", "True", "TRUE", "0", "false", "False", "FALSE")
@@ -86,9 +86,9 @@ def reason_in_json(line: bytes, schema: pa.Schema) -> str | None:
     try:
         found = _decode(shallow)
     except json.JSONDecodeError as error:
-        return f"it is no JSON: {error.msg} at character {error.pos + 1}" if shallow is text else None
+        return f"it is not JSON: {error.msg} at character {error.pos + 1}" if shallow is text else None
     if not isinstance(found, _Object):
-        return "it is no JSON object, which begins with '{'"
+        return "it is not a JSON object, which begins with '{'"
     return _of_object(found, schema, "")
 
 

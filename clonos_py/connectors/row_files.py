@@ -205,7 +205,7 @@ def open_regular(path: str) -> io.FileIO:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise SinkError(f"{path} is no regular file: restore it from a copy, or start over with --fresh")
+        raise SinkError(f"{path} is not a regular file: restore it from a copy, or start over with --fresh")
     return io.FileIO(descriptor, "r")
 
 

@@ -102,7 +102,7 @@ class WebhookSource(CatchingSource[R]):
     ) -> None:
         check_port("WebhookSource", port)
         if not path.startswith("/") or "?" in path or not path.isascii():
-            raise GraphError(f"WebhookSource: {path!r} is no path: write it as /orders")
+            raise GraphError(f"WebhookSource: {path!r} is not a path: write it as /orders")
         refuse_plain_secrets("WebhookSource", token=token)
         self._host, self._port, self._path, self._token = host, port, path, token
         self._body_bytes_max = body_bytes_max
@@ -337,5 +337,5 @@ def _list_problem(values: Sequence[bytes]) -> str | None:
         return "the list is nested too deep"
     except msgspec.DecodeError as error:
         problem = str(error).removeprefix("JSON is malformed: ")
-        return f"the list is no JSON: {'it does not end' if 'truncated' in problem else problem}"
+        return f"the list is not JSON: {'it does not end' if 'truncated' in problem else problem}"
     return None

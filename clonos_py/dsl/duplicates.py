@@ -18,9 +18,7 @@ def without_duplicates(rows: OutputPort, columns: tuple[str, ...], ttl: str | in
     keys = columns or tuple(rows.schema.names)
     for key in keys:
         if not isinstance(key, str):
-            raise GraphError(
-                f"{key} is no name of a column; compute it first: .with_columns(name=...).distinct('name')"
-            )
+            raise GraphError(f"{key} is not a column name; compute it first: .with_columns(name=...).distinct('name')")
         if key not in rows.schema.names:
             raise GraphError(f"no column {key!r}; there are {listed(rows.schema.names)}")
         refuse_nested("column", rows.schema.field(key))

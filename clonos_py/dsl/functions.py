@@ -83,7 +83,7 @@ def is_record(annotation: Any) -> bool:
 
 def _shape(found: Any, said: str) -> Shape:
     if not isinstance(found, pa.Schema) and not is_record(found):
-        raise GraphError(f"{said}, which is no Record class: {_FIX}")
+        raise GraphError(f"{said}, which is not a Record class: {_FIX}")
     return typing.cast("Shape", found)
 
 

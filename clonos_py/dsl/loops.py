@@ -37,7 +37,7 @@ def closed_loop(head: OutputPort, back: OutputPort) -> None:
     behind = list(_before(draft, back.port))
     if head.node not in behind:
         raise GraphError(
-            "what the step gives back does not come from the stream that it is given, so this is no loop; write "
+            "what the step gives back does not come from the stream that it is given, so this is not a loop; write "
             "union() for rows that only join it"
         )
     for node in behind:

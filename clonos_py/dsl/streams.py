@@ -297,7 +297,7 @@ class Stream(Generic[R]):
         """
         with located("enrich") as site:
             if not isinstance(side, SourceDefinition) or len(side.schemas) != 1:
-                raise GraphError(f"{side!r} is no source of one stream, such as FileSource('rates.csv', Rate)")
+                raise GraphError(f"{side!r} is not a source of one stream, such as FileSource('rates.csv', Rate)")
             return Stream(enriched(self._output, side, on, into, site))
 
     def window(self, window: Window, *, lateness: str | int = 0) -> WindowedStream[R]:
@@ -327,7 +327,7 @@ class Stream(Generic[R]):
         """Writes the stream to a sink, which ends it."""
         with located("sink") as site:
             if not isinstance(definition, SinkDefinition):
-                raise GraphError(f"{definition!r} is no sink")
+                raise GraphError(f"{definition!r} is not a sink")
             definition.create(self.schema)
             draft, stem = self._output.draft, stem_of("sink", definition)
             node = draft.add("sink", WriteSink(definition), (self._output.port,), (), site, (self.record,), stem=stem)
@@ -335,7 +335,7 @@ class Stream(Generic[R]):
 
     def _check_partner(self, other: Stream[Any]) -> None:
         if not isinstance(other, Stream):
-            raise GraphError(f"{other!r} is no stream")
+            raise GraphError(f"{other!r} is not a stream")
         if other._output.draft is not self._output.draft:
             raise GraphError(
                 f"the other stream belongs to job {other._output.draft.job!r}, this one to {self._output.draft.job!r}; "
@@ -394,7 +394,7 @@ class KeyedStream(Generic[R]):
         with located("window"):
             refuse_changes(self._rows, instead="write the window before what makes the table")
             if not isinstance(window, Tumbling | Hopping | Session):
-                raise GraphError(f"{window!r} is no window: use tumbling(...), hopping(...) or session(...)")
+                raise GraphError(f"{window!r} is not a window: use tumbling(...), hopping(...) or session(...)")
             lateness_us = micros(lateness)
             if lateness_us < 0 or (lateness_us and window.processing_time):
                 raise GraphError(f"lateness is {lateness!r}: it is at least 0, and 0 in processing time")

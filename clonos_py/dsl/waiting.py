@@ -28,7 +28,9 @@ def async_options(signature: Signature, options: Mapping[str, Any]) -> Waiting |
     """None for a synchronous function. Raises GraphError for unknown options, and for options that the function
     cannot have because it is synchronous."""
     if unknown := sorted(set(options) - set(WaitingOptions.__annotations__)):
-        raise GraphError(f"{unknown[0]}= is no option of it; there are {', '.join(WaitingOptions.__annotations__)}")
+        raise GraphError(
+            f"{unknown[0]}= is not an option of it; the options are {', '.join(WaitingOptions.__annotations__)}"
+        )
     if not signature.asynchronous:
         if options:
             raise GraphError(f"{next(iter(options))}= is for `async def` functions, and {signature.name} is none")

@@ -58,7 +58,7 @@ def verify(query: str, events: NexmarkSource | Path, results: Path, master: str 
     generates them. Raises SparkError if there are no results."""
     sql(query)
     if not results.is_dir():
-        raise SparkError(f"{results} is no folder of results: give the one that clonos nexmark run wrote with --out")
+        raise SparkError(f"{results} is not a folder of results: give the one that clonos nexmark run wrote with --out")
     with session("nexmark verify", master) as spark, named_errors(f"{query} cannot be verified"):
         if isinstance(events, Path):
             view_files(spark, events)

@@ -91,9 +91,9 @@ def test_the_field_of_an_object_is_named(other: dict[str, Any], reason: str) -> 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b'{"id": 1', "it is no JSON: Expecting ',' delimiter at character 9"),
-        (b"{'id': 1}", "it is no JSON: Expecting property name enclosed in double quotes at character 2"),
-        (b"[1]", "it is no JSON object, which begins with '{'"),
+        (b'{"id": 1', "it is not JSON: Expecting ',' delimiter at character 9"),
+        (b"{'id': 1}", "it is not JSON: Expecting property name enclosed in double quotes at character 2"),
+        (b"[1]", "it is not a JSON object, which begins with '{'"),
         (b'{"id": 1, "id": 2}', "field 'id' is there twice"),
         (b'{"id": 1}', f"field 'price' {NULL}"),
         (b'{"x": 1, "x": 2, "id": 1}', f"field 'price' {NULL}"),
@@ -101,7 +101,7 @@ def test_the_field_of_an_object_is_named(other: dict[str, Any], reason: str) -> 
         (b'{"price": 1e400, "id": 1}', "field 'price' is 1e400, which does not fit into 64 bits"),
         (b'{"id": ' + b"9" * 5_000 + b"}", f"field 'id' is {'9' * 60}..., which does not fit into 64 bits"),
         (b'{"x": ' + b"9" * 5_000 + b', "id": 1}', f"field 'price' {NULL}"),
-        (json.dumps(GOOD).encode().replace(b'"n"', b'"\xff"'), "field 'name' is no UTF-8 text"),
+        (json.dumps(GOOD).encode().replace(b'"n"', b'"\xff"'), "field 'name' is not UTF-8 text"),
     ],
 )
 def test_what_is_no_object_is_told(line: bytes, reason: str) -> None:
@@ -114,7 +114,7 @@ def test_what_is_no_object_is_told(line: bytes, reason: str) -> None:
         ("x,2.5,n,true,2026-01-31T09:30:00Z", "field 'id' is 'x', not a whole number (int)"),
         ("99999999999999999999,2.5,n,true,2026-01-31T09:30:00Z", "field 'id' is 99999999999999999999, which does not"),
         ("1,x,n,true,2026-01-31T09:30:00Z", "field 'price' is 'x', not a number (float)"),
-        ("1,2.5,\xff,true,2026-01-31T09:30:00Z", "field 'name' is no UTF-8 text"),
+        ("1,2.5,\xff,true,2026-01-31T09:30:00Z", "field 'name' is not UTF-8 text"),
         ("1,2.5,n,maybe,2026-01-31T09:30:00Z", "field 'paid' is 'maybe', not true or false (bool)"),
         ("1,2.5,n,true,yesterday", f"field 'at' is 'yesterday', {TIME}"),
         (",2.5,n,true,2026-01-31T09:30:00Z", f"field 'id' {NULL}"),
@@ -202,7 +202,7 @@ def test_a_byte_order_mark_before_the_first_object_is_no_fault(tmp_path: Path) -
 
 
 def test_a_line_of_other_bytes_is_no_text() -> None:
-    with pytest.raises(ValueError, match=r"^it is no UTF-8 text$"):
+    with pytest.raises(ValueError, match=r"^it is not UTF-8 text$"):
         TextLines(pa.schema([("line", pa.string())])).parse_isolated(b"\xff\n")
 
 

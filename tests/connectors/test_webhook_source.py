@@ -159,20 +159,20 @@ def test_bodies_are_an_object_a_list_or_lines(body: bytes, ids: list[int]) -> No
     ("body", "reason"),
     [
         (b"", "the body is empty"),
-        (b"junk", "value 1: it is no JSON object, which begins with '{'"),
-        (b'[{"user": 1}', "the list is no JSON: it does not end"),
-        (b'[{"user": 1},]', "the list is no JSON: trailing comma in array (byte 13)"),
-        (b"[[1]]", "value 1: it is no JSON object, which begins with '{'"),
+        (b"junk", "value 1: it is not a JSON object, which begins with '{'"),
+        (b'[{"user": 1}', "the list is not JSON: it does not end"),
+        (b'[{"user": 1},]', "the list is not JSON: trailing comma in array (byte 13)"),
+        (b"[[1]]", "value 1: it is not a JSON object, which begins with '{'"),
         (b'[{"id": 1}, {"id": "x"}]', "value 2: field 'id' is 'x', not a whole number"),
         (b'[{"id": 1}, {"name": "x"}]', "value 2: field 'id' is missing"),
-        (b'[{"id": 1}', "the list is no JSON: "),
+        (b'[{"id": 1}', "the list is not JSON: "),
         (b'{"id": 1}\njunk', "value 2: "),
         (b"[1]", "value 1: "),
         (b"[[]]", "value 1: "),
         (b'{"id": ' + b"[" * 100_000, "value 1: "),
         (b"[" * 100_000, "the list is nested too deep"),
-        (b"null", "value 1: null is no JSON object"),
-        (b'[{"id": 1}, null]', "value 2: null is no JSON object"),
+        (b"null", "value 1: null is not a JSON object"),
+        (b'[{"id": 1}, null]', "value 2: null is not a JSON object"),
     ],
 )
 def test_malformed_bodies_are_refused_with_the_reason_and_none_of_their_rows_is_taken(body: bytes, reason: str) -> None:
@@ -445,11 +445,11 @@ def test_one_task_listens_and_the_others_have_ended() -> None:
 
 
 def test_what_cannot_be_is_said() -> None:
-    with pytest.raises(GraphError, match="70000 is no port"):
+    with pytest.raises(GraphError, match="70000 is not a port"):
         WebhookSource(70_000, Item)
-    with pytest.raises(GraphError, match="'80' is no port"):
+    with pytest.raises(GraphError, match="'80' is not a port"):
         WebhookSource("80", Item)  # type: ignore[arg-type]
-    with pytest.raises(GraphError, match="'orders' is no path"):
+    with pytest.raises(GraphError, match="'orders' is not a path"):
         WebhookSource(80, Item, "orders")
     with pytest.raises(GraphError, match="token would be in the plan"):
         WebhookSource(80, Item, token="word")  # type: ignore[arg-type]

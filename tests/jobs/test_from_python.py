@@ -275,5 +275,5 @@ def test_what_cannot_be_previewed_is_said() -> None:
         Job("other").preview(table.changes())
     with pytest.raises(GraphError, match="at least 1"):
         job.preview(table.changes(), rows=0)
-    with pytest.raises(GraphError, match="rows='20' is no number of rows"):
+    with pytest.raises(GraphError, match="rows='20' is not a number of rows"):
         job.preview(table.changes(), rows="20")  # type: ignore[arg-type]

@@ -208,8 +208,8 @@ def test_a_value_without_a_declared_field_is_malformed() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("nonsense", "no schema of Avro"),
-        ('{"type": "recrd"}', "no schema of Avro"),
+        ("nonsense", "not an Avro schema"),
+        ('{"type": "recrd"}', "not an Avro schema"),
         ('"long"', "a schema of a record"),
         (schema({"name": "id", "type": "long"}, {"name": "else", "type": "long"}), "no field 'else'"),
         (schema({"name": "id", "type": "string"}), "'id' is int64, not string"),

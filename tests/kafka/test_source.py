@@ -305,7 +305,7 @@ def test_columns_have_what_kafka_says_of_a_message(client: Client, topic: str, a
 @pytest.mark.parametrize("bad", [b"nonsense", b"", b'{"number": 1}{"number": 2}', b'{"word": 1}', b'{"number": "x"}'])
 def test_a_message_that_cannot_be_read_is_named(client: Client, topic: str, at: dict[str, Any], bad: bytes) -> None:
     write(client, *lines(topic, range(3)), Message(topic, bad, partition=0), *lines(topic, [4]))
-    with pytest.raises(SourceError, match=rf"Kafka message {topic}\[0\] offset 3 is no json of this schema: "):
+    with pytest.raises(SourceError, match=rf"Kafka message {topic}\[0\] offset 3 is not json of this schema: "):
         polled(opened(KafkaSource(topic, Line, stop="latest", **at)), -1)
 
 

@@ -81,11 +81,11 @@ def test_results_may_be_text(suffix: str, events: Path, results: Path, tmp_path:
     ("arguments", "said"),
     [
         (["generate", "--out", "kafka://localhost/bids"], "names no topics: write kafka://HOST:PORT/PREFIX"),
-        (["generate", "--out", "s3://events"], "is no folder"),
+        (["generate", "--out", "s3://events"], "is not a folder"),
         (["generate", "--out", "."], "is there already: remove it"),
         (["generate", "--out", "new", "--out-of-order-group", "7"], "choose a divisor of that such as 10"),
         (["verify", "q99", "--events", "5", "--results", "."], "there is no Nexmark query 'q99'"),
-        (["verify", "q0", "--events", "5", "--results", "nowhere"], "is no folder of results"),
+        (["verify", "q0", "--events", "5", "--results", "nowhere"], "is not a folder of results"),
         (["verify", "q0", "--events", "nowhere", "--results", "."], "holds no events"),
         (["verify", "q0", "--events", "5k", "--results", "."], "results are files of one of .parquet"),
     ],

@@ -75,7 +75,7 @@ class _AvroFormat(ByRow):
         try:
             self._own.encode(pa.RecordBatch.from_pylist([], schema=self._rows))
         except ValueError as problem:
-            raise GraphError(f"the schema of Avro does not go with the rows: {problem}") from None
+            raise GraphError(f"the Avro schema does not fit the rows: {problem}") from None
 
     def parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
         if self._registry is None:
@@ -133,7 +133,7 @@ def _codec(text: str) -> _Codec:
         schema = json.loads(text)
         fastavro.parse_schema(schema)
     except (ValueError, SchemaParseException) as problem:
-        raise GraphError(f"this is no schema of Avro: {one_line(problem)}: {text[:200]}") from None
+        raise GraphError(f"this is not an Avro schema: {one_line(problem)}: {text[:200]}") from None
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise GraphError(f"the format avro needs a schema of a record: {text[:200]}")
     return _ByColumns(text) if converts_by_column(schema) else _OneByOne(schema)

@@ -165,7 +165,7 @@ class RowMaker:
         except Malformed as problem:
             offset = _present(messages).offsets[problem.message]
             raise SourceError(
-                f"Kafka message {messages.partition} offset {offset} is no {self._layout.format} of this schema: "
+                f"Kafka message {messages.partition} offset {offset} is not {self._layout.format} of this schema: "
                 f"{problem}; correct the schema or the program that writes such messages, or leave them out with "
                 "on_error='skip', or get them as a stream with .catch()"
             ) from problem

@@ -83,7 +83,7 @@ def test_another_file_is_not_touched(tmp_path: Path, content: str) -> None:
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev"])
 def test_what_is_no_regular_file_is_not_read(path: str) -> None:
-    with pytest.raises(SettingError, match=f"--out {path} cannot be read: it is no regular file; name another file"):
+    with pytest.raises(SettingError, match=f"--out {path} cannot be read: it is not a regular file; name another file"):
         Results(Path(path))
 
 

@@ -53,7 +53,7 @@ def test_a_failing_seed_is_told_with_the_command_that_repeats_it(
     ("options", "complaint"),
     [
         (["--faults", "kill,fire"], "there is no fault 'fire': choose of kill"),
-        (["--depth", "deep"], "'deep' is no sharing depth"),
+        (["--depth", "deep"], "'deep' is not a sharing depth"),
         (["--seeds", "0"], "0 is not in the range"),
         (["--protocol", "chandy"], "'chandy' is not one of 'aligned', "),
         (["--recovery", "replay"], "'replay' is not one of 'causal', 'rollback', 'mixed'"),

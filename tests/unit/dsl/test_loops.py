@@ -113,7 +113,7 @@ def test_what_needs_event_time_is_refused_behind_a_loop() -> None:
 def test_rows_that_only_join_a_loop_make_none() -> None:
     job = Job("side")
     rows = bids(job)
-    with pytest.raises(GraphError, match="does not come from the stream that it is given, so this is no loop"):
+    with pytest.raises(GraphError, match="does not come from the stream that it is given, so this is not a loop"):
         rows.iterate(lambda given: (more(rows), given))
     rows.iterate(lambda given: (more(given.union(more(rows))), given))
     others = rows.select(auction=col("auction"), other=col("bidder"))

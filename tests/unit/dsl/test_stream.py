@@ -54,8 +54,8 @@ def with_ctx(bid: Bid, ctx: Context) -> Named:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda: bids().parallelism(0), "0 is no number of tasks: it is at least 1"),
-        (lambda: bids().parallelism("two"), "'two' is no number of tasks"),  # type: ignore[arg-type]
+        (lambda: bids().parallelism(0), "0 is not a number of tasks: it is at least 1"),
+        (lambda: bids().parallelism("two"), "'two' is not a number of tasks"),  # type: ignore[arg-type]
         (lambda: bids().rebalance().parallelism(2), "a rebalance has no tasks of its own"),
         (lambda: bids().aggregate(n=count()).parallelism(2), "all rows meet in one task here, not in 2"),
     ],
@@ -185,7 +185,7 @@ def test_async_functions_say_how_many_rows_are_at_work_and_in_which_order_they_l
         (lambda s: s.select(x=col("price").max()), "price.max() is an aggregate"),
         (lambda s: s.map(unannotated), "unannotated does not say what it returns: annotate"),
         (lambda s: s.map(lambda bid: bid), "does not say what it returns"),
-        (lambda s: s.map(gives_int), "gives_int returns int, which is no Record class"),
+        (lambda s: s.map(gives_int), "gives_int returns int, which is not a Record class"),
         (lambda s: s.map(words), "any number of rows: use flat_map, not map"),
         (lambda s: s.flat_map(label), "label returns Named: annotate Iterator[R], or give returns=R"),
         (lambda s: s.map(takes_missing), "Missing asks for column 'seller'; there are auction"),
@@ -196,16 +196,16 @@ def test_async_functions_say_how_many_rows_are_at_work_and_in_which_order_they_l
         (lambda s: s.filter(col("price") > 1, ordered=False), "ordered= is for `async def` functions"),
         (lambda s: s.map(waits, concurrency=0), "concurrency=0: it is a number of rows from 1 to 1,000"),
         (lambda s: s.map(waits, timeout="0s"), "timeout='0s': a row needs some time"),
-        (lambda s: s.map(waits, timeout="soon"), "'soon' is no duration"),
-        (lambda s: s.map(waits, retries=1), "retries= is no option of it; there are concurrency, ordered, timeout"),
-        (lambda s: s.map_batches(lambda rows: rows, returns=int), "returns=<class 'int'>, which is no Record class"),
+        (lambda s: s.map(waits, timeout="soon"), "'soon' is not a duration"),
+        (lambda s: s.map(waits, retries=1), "retries= is not an option of it; the options are concurrency"),
+        (lambda s: s.map_batches(lambda rows: rows, returns=int), "returns=<class 'int'>, which is not a Record class"),
         (lambda s: s.key_by(), "at least one column"),
         (lambda s: s.key_by("seller"), "no column 'seller'"),
         (lambda s: s.union(s), "a stream and itself: every row would count twice"),
         (lambda s: s.union(s.select("at")), "one has the columns auction, bidder, price, at, note, the other at"),
         (lambda s: s.union(bids(Job("other"))), "the other stream belongs to job 'other', this one to 'test'"),
-        (lambda s: s.sink("nowhere"), "'nowhere' is no sink"),
-        (lambda s: s.named("two words"), "'two words' is no name"),
+        (lambda s: s.sink("nowhere"), "'nowhere' is not a sink"),
+        (lambda s: s.named("two words"), "'two words' is not a valid name"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_at_its_line(write: Callable[[Stream[Any]], Any], message: str) -> None:
@@ -219,7 +219,7 @@ def test_what_cannot_be_is_refused_at_its_line(write: Callable[[Stream[Any]], An
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda job: job.source(7), "source: 7 is no source"),
+        (lambda job: job.source(7), "source: 7 is not a source"),
         (lambda job: job.source(Rows(Bid), event_time="when"), "event_time: no column 'when'; there are auction"),
         (lambda job: job.source(Rows(Bid), event_time="note"), "'note' is string; declare it datetime"),
         (lambda job: job.source(Rows(Bid), event_time=("at", "at")), "the source has 1 ports"),
@@ -240,7 +240,7 @@ def test_event_time_follows_its_column() -> None:
 
 
 def test_a_name_of_a_job_fits_into_a_path() -> None:
-    with pytest.raises(GraphError, match="'a/b' is no name of a job"):
+    with pytest.raises(GraphError, match="'a/b' is not a valid job name"):
         Job("a/b")
 
 

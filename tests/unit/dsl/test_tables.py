@@ -136,7 +136,7 @@ class Wrong(Record):
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda: bids().key_by("auction").top(0, by="at"), "top: 0 is no number of rows"),
+        (lambda: bids().key_by("auction").top(0, by="at"), "top: 0 is not a number of rows"),
         (lambda: bids().key_by("auction").top(2, by="at", into=Rankless), "Rankless needs a field 'rank_number'"),
         (lambda: bids().key_by("auction").top(2, by=[]), "by=[]: say in which order"),
         (lambda: bids().key_by("auction").top(2, by=col("price")), "by=Expr"),  # type: ignore[call-overload]

@@ -136,7 +136,7 @@ def test_what_does_not_go_with_times_is_refused(expr: Expr, message: str) -> Non
 
 def test_text_that_is_no_time_is_an_error_naming_it_or_null() -> None:
     compiled = col("text").strptime("%Y-%m-%d").node.compile(ROWS.schema, "read")
-    with pytest.raises(UserCodeError, match=r"'read'.*'31/01/2026 12:00' is no time of the form '%Y-%m-%d', at row"):
+    with pytest.raises(UserCodeError, match=r"'read'.*'31/01/2026 12:00' is not a time of the form '%Y-%m-%d', at row"):
         compiled(ROWS)
     lenient = col("text").strptime("%Y-%m-%d", strict=False).node
     assert lenient.compile(ROWS.schema, "read")(ROWS).to_pylist() == [None, None]
