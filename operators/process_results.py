@@ -28,7 +28,7 @@ class ProcessResults:
             port = self._ports.get(type(result))
             if port is None:
                 known = ", ".join(output.__name__ for output in self._ports)
-                raise UserCodeError(f"{self._process} gave {result!r}, which is none of its outputs: {known}")
+                raise UserCodeError(f"{self._process} gave {result!r}, which is not one of its outputs: {known}")
             self._results[port].append(result)
 
     @property

@@ -102,7 +102,9 @@ class GridSelection:
 def _check(what: str, given: Sequence[str], known: Sequence[str]) -> None:
     for name in given:
         if name not in known:
-            raise SettingError(f"there is no {what} {name!r} in CheckMate's evaluation: choose of {', '.join(known)}")
+            raise SettingError(
+                f"there is no {what} {name!r} in CheckMate's evaluation: choose one of {', '.join(known)}"
+            )
 
 
 def _check_range(what: str, given: Sequence[int], least: int, most: int) -> None:

@@ -127,11 +127,11 @@ class Results:
             line = _parsed(text)
             if line is None or (number == 1) != (line["kind"] == "terms"):
                 if number == len(lines) > 1:
-                    self.cut_off = f"{self._path}, line {number}: cut off; it is dropped, and its run is done again"
+                    self.cut_off = f"{self._path}, line {number}: cut off; it is dropped, and its run is repeated"
                     return
                 raise SettingError(
-                    f"{self._path}, line {number}: no line of CheckMate results of format {FORMAT}; "
-                    "name another file, or remove the line, and its run is done again"
+                    f"{self._path}, line {number}: not a line of CheckMate results of format {FORMAT}; "
+                    "name another file, or remove the line to repeat its run"
                 )
             self._whole_bytes += len(text)
             yield line

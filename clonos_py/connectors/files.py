@@ -100,8 +100,8 @@ class FileSource(CatchingSource[R]):
         super().declare(schema, record, on_error)
         if self._format == "parquet" and self.on_error is not OnError.FAIL:
             raise GraphError(
-                "FileSource: a Parquet file has no malformed records, it is readable as a whole or not: leave on_error "
-                "and catch() away"
+                "FileSource: a Parquet file has no malformed records, it is readable as a whole or not: omit on_error "
+                "and catch()"
             )
 
     @cached_property

@@ -25,7 +25,7 @@ class Secret:
         if self.env is not None:
             found = os.environ.get(self.env)
             if found is None:
-                raise SettingError(f"the environment has no {self.env}: set it where the tasks run")
+                raise SettingError(f"the environment variable {self.env} is not set: set it where the tasks run")
             return found
         try:
             with open(self.file or "", encoding="utf-8") as file:
@@ -38,7 +38,9 @@ def refuse_plain_secrets(owner: str, **given: object) -> None:
     """Raises GraphError for a secret that was written as plain text."""
     for name, value in given.items():
         if isinstance(value, str):
-            raise GraphError(f"{owner}: {name} would be in the plan: give Secret(env=...) or Secret(file=...)")
+            raise GraphError(
+                f"{owner}: {name} would be plain text in the plan: give Secret(env=...) or Secret(file=...)"
+            )
 
 
 def secret_value(given: str | Secret | None) -> str | None:

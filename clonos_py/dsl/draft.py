@@ -74,7 +74,7 @@ class Draft:
         """Sets the number of tasks of a node. Raises GraphError if it has no tasks of its own, or must have one."""
         found = self.nodes[node]
         if not isinstance(parallelism, int) or parallelism < 1:
-            raise GraphError(f"{parallelism!r} is not a number of tasks: it is at least 1")
+            raise GraphError(f"{parallelism!r} is not a number of tasks: it must be at least 1")
         if isinstance(found.work, Unite | Spread):
             raise GraphError(f"a {found.verb} has no tasks of its own: set the parallelism on the verb that follows")
         if parallelism > 1 and found.inputs and found.exchange(0) == ():

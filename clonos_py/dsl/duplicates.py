@@ -26,7 +26,7 @@ def without_duplicates(rows: OutputPort, columns: tuple[str, ...], ttl: str | in
     if ttl_us is None:
         return rows.followed("distinct", DistinctRows(keys), (rows.schema,), site, (rows.record,), (rows.time,))
     if ttl_us <= 0:
-        raise GraphError(f"ttl is {ttl!r}: it is more than 0")
+        raise GraphError(f"ttl is {ttl!r}: it must be more than 0")
     taken, time = timed(rows, site)
     work = DistinctRows(keys, ttl_us, time)
     return taken.followed("distinct", work, (rows.schema,), site, (rows.record,), (rows.time,))

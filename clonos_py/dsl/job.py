@@ -117,7 +117,7 @@ class Job:
         with located("preview") as site:
             output = self._output(stream)
             if type(rows) is not int or rows < 1:
-                raise GraphError(f"rows={rows!r} is not a number of rows: it is at least 1")
+                raise GraphError(f"rows={rows!r} is not a number of rows: it must be at least 1")
             timeout_us = micros(timeout)
         return runner().preview(output, rows, timeout_us, site)
 
@@ -225,7 +225,7 @@ def _replaced(node: Node, definition: SourceDefinition | SinkDefinition) -> Read
             return replace(work, definition=definition)
         case WriteSink() as work if isinstance(definition, SinkDefinition):
             return replace(work, definition=definition)
-    raise GraphError(f"{node.name} is a {node.verb}, {type(definition).__name__} is none")
+    raise GraphError(f"{node.name} is a {node.verb}, but {type(definition).__name__} is not")
 
 
 def _check_columns(node: Node, definition: SourceDefinition) -> None:

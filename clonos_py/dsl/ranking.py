@@ -69,7 +69,7 @@ def first_of_windows(
 def ranked(schema: pa.Schema, further: Mapping[str, pa.Field[Any]], n: int, into: Shape | None, rank: str) -> pa.Schema:
     """The columns of a top-n: those of its input, the ``further`` ones and the rank, or those that ``into`` has."""
     if type(n) is not int or n < 1:
-        raise GraphError(f"{n!r} is not a number of rows: it is at least 1")
+        raise GraphError(f"{n!r} is not a number of rows: it must be at least 1")
     if taken := [name for name in (rank, *further) if schema.get_field_index(name) >= 0]:
         raise GraphError(f"there is a column {taken[0]!r} already: give it another name, or the rank by rank=")
     wanted = None if into is None else schema_of(into)

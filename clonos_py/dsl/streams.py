@@ -109,7 +109,7 @@ class Stream(Generic[R]):
             if not isinstance(condition, Expr):
                 return Mapped(called_per_row(self._output, "filter", condition, None, site, waiting))
             if waiting:
-                raise GraphError(f"{next(iter(waiting))}= is for `async def` functions, and an expression is none")
+                raise GraphError(f"{next(iter(waiting))}= is for `async def` functions, and an expression is not one")
             if not pa.types.is_boolean(condition.node.bind(self.schema).type):
                 raise GraphError(f"{condition} is {condition.node.bind(self.schema).type}, not bool")
             return Stream(self._output.same_rows("filter", FilterRows(condition.node), site))
@@ -243,7 +243,7 @@ class Stream(Generic[R]):
                     raise GraphError(f"the streams differ: {different}; select() brings them into line")
             every = tuple(stream._output for stream in (self, *others))
             if len({rows.port for rows in every}) < len(every):
-                raise GraphError("a stream and itself: every row would count twice")
+                raise GraphError("a stream cannot be united with itself: every row would count twice")
             rows, time = self._output, self._output.time
             times = (time if all(other.time == time for other in every) else None,)
             records = (rows.record,)
@@ -261,7 +261,7 @@ class Stream(Generic[R]):
             given = step(Stream(head))
             if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[0], Stream):
                 raise GraphError(
-                    f"the step gave {given!r}: it gives two things, the stream that goes back and what comes out"
+                    f"the step returned {given!r}: it must return two streams, the one that goes back and the result"
                 )
             back, out = given
             self._check_partner(back)
@@ -397,7 +397,7 @@ class KeyedStream(Generic[R]):
                 raise GraphError(f"{window!r} is not a window: use tumbling(...), hopping(...) or session(...)")
             lateness_us = micros(lateness)
             if lateness_us < 0 or (lateness_us and window.processing_time):
-                raise GraphError(f"lateness is {lateness!r}: it is at least 0, and 0 in processing time")
+                raise GraphError(f"lateness is {lateness!r}: it must be at least 0, and 0 in processing time")
             return WindowedStream(self._rows, self._keys, window, lateness_us)
 
     @overload

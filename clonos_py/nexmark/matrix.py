@@ -85,7 +85,7 @@ class MatrixResults:
         except FileNotFoundError:
             return None
         except ValueError:
-            raise SettingError(f"{self._folder / name} is damaged: remove it, and its run is done again") from None
+            raise SettingError(f"{self._folder / name} is damaged: remove it to repeat its run") from None
         return found
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:

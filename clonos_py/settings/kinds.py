@@ -81,7 +81,7 @@ def choice(options: type[E]) -> SettingKind[E]:
     def parse(value: object) -> E:
         wanted = value.value if isinstance(value, options) else value
         if wanted not in names:
-            raise SettingError(f"{wanted!r} is none of {', '.join(names)}")
+            raise SettingError(f"{wanted!r} is not one of {', '.join(names)}")
         return options(wanted)
 
     return SettingKind("|".join(names), parse, lambda option: str(option.value), choices=names)
@@ -92,7 +92,7 @@ def name_of(names: Sequence[str]) -> SettingKind[str]:
 
     def parse(value: object) -> str:
         if value not in names:
-            raise SettingError(f"{value!r} is none of {', '.join(names)}")
+            raise SettingError(f"{value!r} is not one of {', '.join(names)}")
         return str(value)
 
     return SettingKind("|".join(names), parse, choices=tuple(names))

@@ -26,7 +26,7 @@ def check_target(out: str) -> Path | KafkaTopics:
         )
     folder = Path(out).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SettingError(f"{folder} is there already: remove it, or choose another folder")
+        raise SettingError(f"{folder} already exists: remove it, or choose another folder")
     return folder
 
 

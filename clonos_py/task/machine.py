@@ -401,8 +401,8 @@ class TaskMachine:
         if batches := [f.rows for f in frames if f.rows is not None]:
             if self._ended:
                 raise UserCodeError(
-                    f"rows came back to {self.task}, the head of a loop that has ended: an operator of the loop gives "
-                    "rows when its input ends, or by a timer; let it give them while rows come, or behind the loop"
+                    f"rows returned to {self.task}, the head of a loop that has ended: an operator of the loop emits "
+                    "rows at the end of its input, or by a timer; emit them while rows arrive, or after the loop"
                 )
             rows = concat(batches)
             row_count = rows.num_rows

@@ -82,10 +82,10 @@ class Reader:
             if kept is not None:
                 self._source.restore(kept)
         self._seek()
-        if count and (gone := [p for p in sorted(saved) if p >= count]):
+        if count and (missing := [p for p in sorted(saved) if p >= count]):
             raise SourceError(
                 f"source {self.name!r}: the list of inputs has changed since the checkpoint, "
-                f"partition {gone[0]} is gone: "
+                f"partition {missing[0]} no longer exists: "
                 "resume with the inputs of the first run, or start over with --fresh"
             )
 

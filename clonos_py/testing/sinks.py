@@ -55,7 +55,7 @@ def check_sink(
         case _:
             raise GraphError(
                 f"{type(sink).__name__} has delivery {sink.delivery!r}: check_sink checks sinks that are "
-                "transactional or idempotent; another one promises nothing that it could check"
+                "transactional or idempotent; others make no promise that it could check"
             )
     if later is not None:
         upserting_sinks.check(check)

@@ -451,7 +451,7 @@ def test_what_cannot_be_is_said() -> None:
         WebhookSource("80", Item)  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="'orders' is not a path"):
         WebhookSource(80, Item, "orders")
-    with pytest.raises(GraphError, match="token would be in the plan"):
+    with pytest.raises(GraphError, match="token would be plain text in the plan"):
         WebhookSource(80, Item, token="word")  # type: ignore[arg-type]
 
 

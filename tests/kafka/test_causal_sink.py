@@ -257,7 +257,7 @@ def test_a_row_that_is_too_large_is_named(topic: str, at: dict[str, Any]) -> Non
     [
         ({"delivery": "maybe"}, "unknown delivery 'maybe'"),
         ({"delivery": "idempotent"}, "delivery='idempotent' needs key="),
-        ({"delivery": "idempotent", "key": "number", "journal": "j"}, "leave journal= out"),
+        ({"delivery": "idempotent", "key": "number", "journal": "j"}, "omit journal="),
         ({"key": "other"}, "there is no column 'other' among number"),
         ({"format": "arrow", "key": "number"}, "many rows are one message: it has no key"),
         ({"format": "text"}, "needs one column of text"),

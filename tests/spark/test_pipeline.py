@@ -82,7 +82,7 @@ def test_results_may_be_text(suffix: str, events: Path, results: Path, tmp_path:
     [
         (["generate", "--out", "kafka://localhost/bids"], "names no topics: write kafka://HOST:PORT/PREFIX"),
         (["generate", "--out", "s3://events"], "is not a folder"),
-        (["generate", "--out", "."], "is there already: remove it"),
+        (["generate", "--out", "."], "already exists: remove it"),
         (["generate", "--out", "new", "--out-of-order-group", "7"], "choose a divisor of that such as 10"),
         (["verify", "q99", "--events", "5", "--results", "."], "there is no Nexmark query 'q99'"),
         (["verify", "q0", "--events", "5", "--results", "nowhere"], "is not a folder of results"),

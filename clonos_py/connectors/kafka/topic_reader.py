@@ -236,7 +236,7 @@ class TopicReader(Source):
             if failure.kind is not Failure.AWAY:
                 raise SourceError(
                     f"Kafka at {self._address.bootstrap}: offsets cannot be committed to group {self._group!r}: "
-                    f"{failure}; name a group without members, or leave group= out"
+                    f"{failure}; name a group without members, or omit group="
                 ) from None
 
     # ---- errors

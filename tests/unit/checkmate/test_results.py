@@ -55,7 +55,7 @@ def test_a_line_that_was_cut_off_is_named_and_dropped(tmp_path: Path, cut: int) 
     kept(path)
     path.write_bytes(path.read_bytes()[:-cut])
     results = Results(path)
-    assert results.cut_off == f"{path}, line 3: cut off; it is dropped, and its run is done again"
+    assert results.cut_off == f"{path}, line 3: cut off; it is dropped, and its run is repeated"
     assert not results.has(CELL)
     results.begin(TERMS, {})
     results.keep("run", OTHER.key, {"metrics": {}})
@@ -68,7 +68,7 @@ def test_a_damaged_line_before_others_is_an_error(tmp_path: Path) -> None:
     kept(path)
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([lines[0], "{]\n", lines[2]]))
-    with pytest.raises(SettingError, match="line 2: no line of CheckMate results"):
+    with pytest.raises(SettingError, match="line 2: not a line of CheckMate results"):
         Results(path)
 
 
@@ -76,7 +76,7 @@ def test_a_damaged_line_before_others_is_an_error(tmp_path: Path) -> None:
 def test_another_file_is_not_touched(tmp_path: Path, content: str) -> None:
     path = tmp_path / "out"
     path.write_text(content)
-    with pytest.raises(SettingError, match="line 1: no line of CheckMate results of format 1"):
+    with pytest.raises(SettingError, match="line 1: not a line of CheckMate results of format 1"):
         Results(path)
     assert path.read_text() == content
 

@@ -486,7 +486,7 @@ def test_rows_without_duplicates_are_the_rows_that_they_were() -> None:
     [
         (lambda s: s.distinct(col("auction")), "auction is not a column name; compute it first"),
         (lambda s: s.distinct("seller"), "no column 'seller'; there are auction"),
-        (lambda s: s.distinct("auction", ttl=0), "ttl is 0: it is more than 0"),
+        (lambda s: s.distinct("auction", ttl=0), "ttl is 0: it must be more than 0"),
         (lambda s: s.select("auction").distinct(ttl="1h"), "this stream has no event time"),
         (
             lambda s: s.key_by("auction").aggregate(n=count()).changes().distinct(),

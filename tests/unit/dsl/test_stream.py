@@ -54,7 +54,7 @@ def with_ctx(bid: Bid, ctx: Context) -> Named:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda: bids().parallelism(0), "0 is not a number of tasks: it is at least 1"),
+        (lambda: bids().parallelism(0), "0 is not a number of tasks: it must be at least 1"),
         (lambda: bids().parallelism("two"), "'two' is not a number of tasks"),  # type: ignore[arg-type]
         (lambda: bids().rebalance().parallelism(2), "a rebalance has no tasks of its own"),
         (lambda: bids().aggregate(n=count()).parallelism(2), "all rows meet in one task here, not in 2"),
@@ -192,16 +192,16 @@ def test_async_functions_say_how_many_rows_are_at_work_and_in_which_order_they_l
         (lambda s: s.map(takes_other), "OtherPrice.price is string, the stream's column is decimal128(18, 2)"),
         (lambda s: s.map(takes_two), "it takes one row and, if it wants, `ctx`; it has 2 parameters"),
         (lambda s: s.map_batches(waits, returns=Named), "`async def` is for map, flat_map and filter"),
-        (lambda s: s.map(label, concurrency=5), "concurrency= is for `async def` functions, and label is none"),
+        (lambda s: s.map(label, concurrency=5), "concurrency= is for `async def` functions, and label is not one"),
         (lambda s: s.filter(col("price") > 1, ordered=False), "ordered= is for `async def` functions"),
-        (lambda s: s.map(waits, concurrency=0), "concurrency=0: it is a number of rows from 1 to 1,000"),
-        (lambda s: s.map(waits, timeout="0s"), "timeout='0s': a row needs some time"),
+        (lambda s: s.map(waits, concurrency=0), "concurrency=0: it must be a number of rows from 1 to 1,000"),
+        (lambda s: s.map(waits, timeout="0s"), "timeout='0s': it must be more than 0"),
         (lambda s: s.map(waits, timeout="soon"), "'soon' is not a duration"),
         (lambda s: s.map(waits, retries=1), "retries= is not an option of it; the options are concurrency"),
         (lambda s: s.map_batches(lambda rows: rows, returns=int), "returns=<class 'int'>, which is not a Record class"),
         (lambda s: s.key_by(), "at least one column"),
         (lambda s: s.key_by("seller"), "no column 'seller'"),
-        (lambda s: s.union(s), "a stream and itself: every row would count twice"),
+        (lambda s: s.union(s), "a stream cannot be united with itself: every row would count twice"),
         (lambda s: s.union(s.select("at")), "one has the columns auction, bidder, price, at, note, the other at"),
         (lambda s: s.union(bids(Job("other"))), "the other stream belongs to job 'other', this one to 'test'"),
         (lambda s: s.sink("nowhere"), "'nowhere' is not a sink"),
@@ -316,7 +316,7 @@ def test_connectors_are_replaced_by_name() -> None:
     ("replacements", "message"),
     [
         ({"tnxs": Rows(Bid)}, "job 'swap' has no single source or sink 'tnxs'; it has txns, sink-alerts"),
-        ({"txns": Nowhere()}, "txns is a source, Nowhere is none"),
+        ({"txns": Nowhere()}, "txns is a source, but Nowhere is not"),
         ({"txns": Rows(Priced)}, "txns: column 'bidder' is int64 in the job, missing in its replacement"),
         ({"txns": Ports(Bid, Bid)}, "txns has 1 ports, Ports 2"),
     ],

@@ -221,7 +221,7 @@ def joined(timed: Stream[Any]) -> Stream[Any]:
         ),
         (lambda s: s.map(asked).with_event_time("at"), "whose answers come later; write it before"),
         (lambda s: s.rebalance().select("at").with_event_time("at"), "comes from the rebalance at"),
-        (lambda s: s.iterate(lambda r: (r, r.with_event_time("at"))), "it stands in the loop at"),
+        (lambda s: s.iterate(lambda r: (r, r.with_event_time("at"))), "it is in the loop at"),
     ],
 )  # fmt: skip
 def test_event_time_is_not_assigned_where_it_cannot_be(write: Callable[[Stream[Any]], Any], message: str) -> None:

@@ -197,7 +197,7 @@ def test_the_end_that_comes_round_and_barriers_behind_it_are_taken() -> None:
 
 
 def test_rows_that_come_back_after_the_end_stop_the_job() -> None:
-    with pytest.raises(UserCodeError, match=r"rows came back to head.0., the head of a loop that has ended"):
+    with pytest.raises(UserCodeError, match=r"rows returned to head.0., the head of a loop that has ended"):
         ended().offer(Deliver(BACK, data(0, 1)))
 
 
