@@ -261,7 +261,7 @@ class Stream(Generic[R]):
             given = step(Stream(head))
             if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[0], Stream):
                 raise GraphError(
-                    f"the step returned {given!r}: it must return two streams, the one that goes back and the result"
+                    f"the step returned {given!r}: it must return the stream that goes back and the output of the loop"
                 )
             back, out = given
             self._check_partner(back)

@@ -65,11 +65,11 @@ def crossing(rows: Rows) -> tuple[Rows, Rows]:
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (lambda rows: rows, "it gives two things, the stream that goes back and what comes out"),
-        (lambda rows: (1, rows), "it gives two things"),
+        (lambda rows: rows, "it must return the stream that goes back and the output of the loop"),
+        (lambda rows: (1, rows), "it must return the stream that goes back"),
         (
             lambda rows: (rows.select("auction"), rows),
-            r"rows that return to the loop have other columns than those that enter it: one has the columns .*select\(\)",
+            r"rows that return to the loop have other columns than those that enter it: one has .*select\(\)",
         ),
         (
             lambda rows: (rows.with_columns(auction=col("auction") * 1.5), rows),
