@@ -111,7 +111,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
         ("s.named('a')\ns.filter(col('key') > 1).named('a')", "named: 'a' is the name of the source at"),
         ("s.map(with_a_lock()).sink(out)", "map: it cannot be sent to a task because of lock (lock)"),
         ("s.map(lambda row: row).sink(out)", "map: <lambda> does not say what it returns"),
-        ("s.union(s).sink(out)", "union: a stream and itself: every row would count twice"),
+        ("s.union(s).sink(out)", "union: a stream cannot be united with itself: every row would count twice"),
         ("s.filter(col('key') > 1)", "job 'wrong' has no sink"),
         ("s.map(fails).named('m').sink(out)", 'operator \'m\' failed on record {"key":1,"value":7,'),
         ("s.map(fails).sink(out)", "ZeroDivisionError: integer division or modulo by zero; .catch() would skip it"),

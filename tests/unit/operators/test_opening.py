@@ -114,7 +114,7 @@ def test_close_may_assign_what_open_made_and_has_no_key() -> None:
     reading = scoring(Reading("m.bin"))
     opened(reading)
     reading.on_rows(ROWS, 0)
-    with pytest.raises(UserCodeError, match=r"failed in close: .*state and timers belong to a key"):
+    with pytest.raises(UserCodeError, match=r"failed in close: .*state and timers need a current key"):
         reading.close()
 
 
@@ -164,7 +164,7 @@ def test_state_and_timers_need_a_key() -> None:
         UserCodeError, match="state and timers need a current key, and __init__, open and close have none"
     ):
         Counting()
-    with pytest.raises(UserCodeError, match="state and timers belong to a key"):
+    with pytest.raises(UserCodeError, match="state and timers need a current key"):
         opened(scoring(Setting("m")))
 
 

@@ -157,7 +157,7 @@ def test_chaining_is_on_or_off_wherever_it_is_written() -> None:
         ),
         (
             {"take_over": True, "checkpoints": "here", "runtime": "local"},
-            "only on a Ray cluster are running jobs known",
+            "running jobs have names only on a Ray cluster",
         ),
         (
             {"tls_key": "/k"},
