@@ -133,13 +133,15 @@ class HistoryJoin(Operator):
         same = self._are_pairs(rows, side, positions, others.take(numbers, compared))
         positions, numbers = positions[same], numbers[same]
         if self._first is not None and len(numbers):
-            kept = self._first.among(self._made(self._first.pairs, rows, side, positions, numbers))
+            kept = self._first.among(self._pair_rows(self._first.pairs, rows, side, positions, numbers))
             positions, numbers = positions[kept], numbers[kept]
         for start in range(0, len(numbers), EMIT_ROWS):
             part = slice(start, start + EMIT_ROWS)
-            self.out.emit(self._made(self._pairs, rows, side, positions[part], numbers[part]))
+            self.out.emit(self._pair_rows(self._pairs, rows, side, positions[part], numbers[part]))
 
-    def _made(self, pairs: Pairs, rows: pa.RecordBatch, side: int, positions: Ints, numbers: Ints) -> pa.RecordBatch:
+    def _pair_rows(
+        self, pairs: Pairs, rows: pa.RecordBatch, side: int, positions: Ints, numbers: Ints
+    ) -> pa.RecordBatch:
         columns = pairs.needed(1 - side) or self._keys[1 - side]
         batches: list[pa.RecordBatch] = [rows, self._histories[1 - side].take(numbers, columns)]
         places = [positions, None]

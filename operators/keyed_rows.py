@@ -141,8 +141,8 @@ class KeyedRows:
             count = sum(chunk.rows.num_rows for chunk in table)
             bits = np.unpackbits(np.frombuffer(part.values[self._dead_value], np.uint8), count=count).astype(bool)
             for chunk in table:
-                mine, bits = bits[: chunk.rows.num_rows], bits[chunk.rows.num_rows :]
-                if (kept := _owned(chunk, mine, groups)) is not None:
+                chunk_dead, bits = bits[: chunk.rows.num_rows], bits[chunk.rows.num_rows :]
+                if (kept := _owned(chunk, chunk_dead, groups)) is not None:
                     chunks.append(kept[0])
                     dead.append(kept[1])
         self._replace(chunks, ~np.concatenate([np.zeros(0, bool), *dead]))

@@ -86,10 +86,10 @@ class RankedRows:
         self.rows.remove(from_rows)
         self._heads.remove(from_heads)
         stays = np.concatenate([self._heads.are_live(heads), self.rows.are_live(others)])
-        came = _Pool(rows, group_of, np.ones(rows.num_rows, bool)).some(present)
-        if len(came.groups) and came.rows is not None:
-            self.rows.append(came.rows)
-        pool = self._refilled(self._joined(pool.some(stays), came, headed), groups, headed)
+        added = _Pool(rows, group_of, np.ones(rows.num_rows, bool)).some(present)
+        if len(added.groups) and added.rows is not None:
+            self.rows.append(added.rows)
+        pool = self._refilled(self._joined(pool.some(stays), added, headed), groups, headed)
         ranks = self._ranks(pool)
         self._update_heads(pool, ranks, groups, headed)
         self.rows.compact()
@@ -125,10 +125,10 @@ class RankedRows:
         rows = self.rows.take(numbers) if len(numbers) else None
         return _Pool(rows, which[positions], np.zeros(len(numbers), bool)), numbers
 
-    def _joined(self, pool: _Pool, came: _Pool, headed: Bools) -> _Pool:
+    def _joined(self, pool: _Pool, added: _Pool, headed: Bools) -> _Pool:
         """Both pools together. Of a group with a head, only rows that rank no later than the last remaining row of the
         head."""
-        whole = pool.united(came)
+        whole = pool.united(added)
         if not headed.any():
             return whole
         ranks, old = self._ranks(whole), ~whole.new

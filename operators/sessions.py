@@ -149,8 +149,8 @@ class SessionAggregate(WindowOperator):
             self._starts = np.append(self._starts, np.empty(room, np.int64))
             self._ends = np.append(self._ends, np.empty(room, np.int64))
         self._starts[numbers], self._ends[numbers] = starts, ends
-        coming = ends > self._reached
-        self._firing.push(ends[coming], numbers[coming])
+        upcoming = ends > self._reached
+        self._firing.push(ends[upcoming], numbers[upcoming])
         if self._lateness_us:
             self._expiring.push(ends, numbers)
 

@@ -81,9 +81,9 @@ def is_record(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Record)
 
 
-def _shape(found: Any, said: str) -> Shape:
+def _shape(found: Any, subject: str) -> Shape:
     if not isinstance(found, pa.Schema) and not is_record(found):
-        raise GraphError(f"{said}, which is not a Record class: {_FIX}")
+        raise GraphError(f"{subject}, which is not a Record class: {_FIX}")
     return typing.cast("Shape", found)
 
 

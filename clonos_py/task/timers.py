@@ -43,12 +43,12 @@ class Timers:
             for timer in self._timers
         ]
 
-    def set(self, operator: int, at_us: int, told_us: int | None = None) -> None:
-        """Sets a timer. ``told_us``: the time of day that the operator last read, live or from the log; None: the
+    def set(self, operator: int, at_us: int, read_us: int | None = None) -> None:
+        """Sets a timer. ``read_us``: the time of day that the operator last read, live or from the log; None: the
         current one."""
         if (at_us, operator) not in self._timers:
             insort(self._timers, (at_us, operator))
-            self._left_us[at_us, operator] = at_us - (self._time_of_day() if told_us is None else told_us)
+            self._left_us[at_us, operator] = at_us - (self._time_of_day() if read_us is None else read_us)
 
     def restore(self, timers: Sequence[tuple[int, int]], left_us: Sequence[int]) -> None:
         """Restores the values that ``all`` and ``left_us`` had when the snapshot was taken."""

@@ -126,7 +126,7 @@ class RowMaker:
             return None
         try:
             decoded = self._decoded(messages)
-            return self._made(messages, decoded) if decoded.counts is None else None
+            return self._batch(messages, decoded) if decoded.counts is None else None
         except (Malformed, SourceError):
             return None
 
@@ -175,10 +175,10 @@ class RowMaker:
         present = _present(messages)
         decoded = self._decoded(present)
         if present is not messages and self._layout.has_tombstone_column:
-            return self._made(messages, _with_nulls(decoded, [value is not None for value in messages.values]))
-        return self._made(present, decoded)
+            return self._batch(messages, _with_nulls(decoded, [value is not None for value in messages.values]))
+        return self._batch(present, decoded)
 
-    def _made(self, messages: Messages, decoded: Decoded) -> pa.RecordBatch:
+    def _batch(self, messages: Messages, decoded: Decoded) -> pa.RecordBatch:
         """``decoded``: the values of exactly these messages."""
         columns = [
             _attribute(self._layout.attributes[field.name], messages, decoded.counts, field)

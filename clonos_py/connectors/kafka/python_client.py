@@ -274,9 +274,9 @@ class _PythonWriter:
         self._check()
 
     def _next_partition(self, topic: str) -> int:
-        there = sorted(self._producer.partitions_for(topic))
+        numbers = sorted(self._producer.partitions_for(topic))
         self._turn += 1
-        chosen: int = there[self._turn % len(there)]
+        chosen: int = numbers[self._turn % len(numbers)]
         return chosen
 
     def _check(self) -> None:

@@ -59,7 +59,7 @@ class RegistrySchema:
     kind: str
     references: Sequence[tuple[str, int]] = ()
 
-    def given(self) -> Any:
+    def library_schema(self) -> Any:
         """The schema in the library's type."""
         from confluent_kafka.schema_registry import Schema, SchemaReference
 
@@ -87,35 +87,35 @@ class RegistryClient:
         """The text of a schema. Raises UnknownSchema."""
         if number not in self._known:
             client = self._client
-            self._known[number] = str(self._asked(lambda: client.get_schema(number)).schema_str)
+            self._known[number] = str(self._request(lambda: client.get_schema(number)).schema_str)
         return self._known[number]
 
     def register(self, subject: str, schema: RegistrySchema) -> int:
         """Registers a schema and returns its number; a schema that is registered already keeps its number."""
-        client, given = self._client, schema.given()
-        return int(self._asked(lambda: client.register_schema(subject, given), subject))
+        client, library_schema = self._client, schema.library_schema()
+        return int(self._request(lambda: client.register_schema(subject, library_schema), subject))
 
     def version(self, subject: str, schema: RegistrySchema) -> int:
         """The version of a registered schema in its subject."""
-        client, given = self._client, schema.given()
-        return int(self._asked(lambda: client.lookup_schema(subject, given), subject).version)
+        client, library_schema = self._client, schema.library_schema()
+        return int(self._request(lambda: client.lookup_schema(subject, library_schema), subject).version)
 
-    def _asked(self, ask: Callable[[], T], subject: str | None = None) -> T:
+    def _request(self, call: Callable[[], T], subject: str | None = None) -> T:
         until = time.monotonic() + AWAY_S
         while True:
             try:
-                return self._asked_once(ask, subject)
+                return self._request_once(call, subject)
             except KafkaFailure as failure:
                 if failure.kind is not Failure.AWAY or time.monotonic() > until:
                     raise
             time.sleep(_RETRY_S)
 
-    def _asked_once(self, ask: Callable[[], T], subject: str | None) -> T:
+    def _request_once(self, call: Callable[[], T], subject: str | None) -> T:
         from confluent_kafka.schema_registry import SchemaRegistryError
 
         where = f"schema registry {self._registry.url}" + (f", subject {subject!r}" if subject else "")
         try:
-            return ask()
+            return call()
         except SchemaRegistryError as problem:
             status = problem.http_status_code
             if status == _NOT_FOUND and subject is None:
