@@ -127,13 +127,21 @@ command = click.Command(
         click.Option(["--seeds"], type=click.IntRange(1), default=1_000, show_default=True, help="How many runs."),
         click.Option(["--start"], type=click.IntRange(0), default=0, show_default=True, help="The first seed."),
         click.Option(
-            ["--faults"], default=",".join(FAULTS), show_default=True, metavar="LIST", help="What may happen, or none."
+            ["--faults"],
+            default=",".join(FAULTS),
+            show_default=True,
+            metavar="LIST",
+            help="Which faults may happen, or none.",
         ),
         click.Option(
             ["--depth"], type=Depth(), default="mixed", show_default=True, help="Sharing depth; mixed: any, by seed."
         ),
         click.Option(
-            ["--tasks"], type=click.IntRange(2), default=TASKS_MAX, show_default=True, help="A job has at most so many."
+            ["--tasks"],
+            type=click.IntRange(2),
+            default=TASKS_MAX,
+            show_default=True,
+            help="The most tasks that a job may have.",
         ),
         click.Option(
             ["--protocol"],

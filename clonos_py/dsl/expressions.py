@@ -66,7 +66,7 @@ class Expr:
         return self._call("abs")
 
     def round(self, digits: int = 0) -> Expr:
-        """Rounded half to even, to so many decimal places."""
+        """Rounded half to even, to this many decimal places."""
         return self._call("round", digits)
 
     def lower(self) -> Expr:

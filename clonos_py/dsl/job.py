@@ -66,7 +66,7 @@ class Job:
 
         ``event_time``: the column with the event time, one for all ports that have it or one for each port;
         ``out_of_order``: how far a row may be behind an earlier one of its partition; ``idle``: a partition that
-        delivers nothing for so long does not hold the watermark back.
+        delivers nothing for that long does not hold the watermark back.
         """
         with located("source") as site:
             if not isinstance(definition, SourceDefinition):

@@ -90,7 +90,7 @@ class Stream(Generic[R]):
         return self
 
     def parallelism(self, tasks: int) -> Self:
-        """Runs the operator that makes this stream in so many tasks, regardless of the job's setting. Verbs that follow
+        """Runs the operator that makes this stream in this many tasks, regardless of the job's setting. Verbs that follow
         without a shuffle run in the same tasks. Rows from another number of tasks are spread evenly over them."""
         with located("parallelism"):
             self._output.draft.set_parallelism(self._output.port.node, tasks)
@@ -221,7 +221,7 @@ class Stream(Generic[R]):
         """Takes event time from a column, which may be a computed one, such as a result of ``strptime``.
 
         ``delay``: how far a row may be behind an earlier one of its partition of the source; ``idle``: a partition that
-        delivers nothing for so long does not hold the watermark back. Watermarks are generated per partition, as with
+        delivers nothing for that long does not hold the watermark back. Watermarks are generated per partition, as with
         ``job.source(event_time=...)``; this event time replaces the one declared there. Write it before the verbs that
         bring rows together: ``key_by``, windows and joins.
         """
@@ -371,7 +371,7 @@ class Written:
         return self
 
     def parallelism(self, tasks: int) -> Written:
-        """Writes in so many tasks, regardless of the job's setting."""
+        """Writes in this many tasks, regardless of the job's setting."""
         with located("parallelism"):
             self._draft.set_parallelism(self._node, tasks)
         return self
@@ -569,7 +569,7 @@ class Table(Generic[R]):
         return self
 
     def parallelism(self, tasks: int) -> Self:
-        """Runs the operator in so many tasks, regardless of the job's setting."""
+        """Runs the operator in this many tasks, regardless of the job's setting."""
         with located("parallelism"):
             self._output.draft.set_parallelism(self._output.port.node, tasks)
         return self

@@ -101,7 +101,9 @@ class Settings:
     sharing_depth: int = _setting(DEPTH, "full", "How many hops downstream determinants are kept; 0 turns logging off.")
     protocol: str = _setting(name_of(PROTOCOLS), ALIGNED, "The checkpoint protocol: how tasks agree on a checkpoint.")
     chaining: bool = _setting(
-        SWITCH, "on", "Operators that need no shuffle between them run in one task; off gives each tasks of its own."
+        SWITCH,
+        "on",
+        "Operators that need no shuffle between them run in one task; off: each operator has its own tasks.",
     )
     beyond_sharing_depth: Preference = _setting(
         choice(Preference),
@@ -147,14 +149,16 @@ class Settings:
     spill_threshold_bytes: int = _setting(
         SIZE, "256MiB", "Retained bytes beyond which spill-threshold writes to disk.", "spill_threshold"
     )
-    heartbeat_timeout_us: int = _setting(DURATION, "2s", "A task silent for so long has failed.", "heartbeat_timeout")
+    heartbeat_timeout_us: int = _setting(
+        DURATION, "2s", "A task that is silent for this long has failed.", "heartbeat_timeout"
+    )
     function_timeout_us: int = _setting(
-        DURATION, "60s", "Report a function that has been at work on one row for so long.", "function_timeout"
+        DURATION, "60s", "Report a function that has processed one row for this long.", "function_timeout"
     )
     connection_timeout_us: int = _setting(
-        DURATION, "20s", "Replace one of two tasks that cannot connect for so long.", "connection_timeout"
+        DURATION, "20s", "Replace one of two tasks that cannot connect for this long.", "connection_timeout"
     )
-    start_timeout_us: int = _setting(DURATION, "60s", "Give up when no process starts for so long.", "start_timeout")
+    start_timeout_us: int = _setting(DURATION, "60s", "Give up when no process starts for this long.", "start_timeout")
     tls_certificate: str | None = _setting(
         FILE, None, "Certificate for TLS between nodes; this file and the next two are needed on every node."
     )

@@ -29,7 +29,7 @@ class PartitionTimes:
         return dict(self._highest)
 
     def watermark(self, active: Sequence[int], finished: Sequence[int]) -> int:
-        """The event time below which the partitions in ``active`` give no more rows, except late ones. If none is active,
-        that which the finished partitions had reached."""
+        """The event time below which the partitions in ``active`` give no more rows, except late ones. If none is
+        active, that which the finished partitions had reached."""
         reached = min(map(self.of, active)) if active else max(map(self.of, finished), default=MIN_TIME)
         return reached if reached == MIN_TIME else reached - self._out_of_order_us

@@ -65,7 +65,7 @@ def test_a_timer_comes_in_time_although_the_time_of_day_is_set_back_right_after_
 
 def test_a_timer_of_a_predecessor_whose_clock_was_ahead_comes_after_what_was_left_for_it() -> None:
     timers = Timers(day := Day())
-    timers.set(0, HOUR_US + 1_000_000, told_us=HOUR_US)
+    timers.set(0, HOUR_US + 1_000_000, read_us=HOUR_US)
     assert fired(timers, day, 0) == []
     assert fired(timers, day, 1_100_000) == [(HOUR_US + 1_000_000, 0)]
 
