@@ -90,8 +90,9 @@ class Stream(Generic[R]):
         return self
 
     def parallelism(self, tasks: int) -> Self:
-        """Runs the operator that makes this stream in this many tasks, regardless of the job's setting. Verbs that follow
-        without a shuffle run in the same tasks. Rows from another number of tasks are spread evenly over them."""
+        """Runs the operator that makes this stream in this many tasks, regardless of the job's setting. Verbs that
+        follow without a shuffle run in the same tasks. Rows from another number of tasks are spread evenly over
+        them."""
         with located("parallelism"):
             self._output.draft.set_parallelism(self._output.port.node, tasks)
         return self
