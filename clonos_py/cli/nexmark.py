@@ -51,11 +51,11 @@ def _run(query: str, **given: Any) -> None:
 
         settings = with_failures(read_plan(given["failures"]), query, settings)
     with watch(f"nexmark-{query}") as listener:
-        made = run_query(order, settings, listener)
-    for line in lines(made):
+        report = run_query(order, settings, listener)
+    for line in lines(report):
         click.echo(line)
     if given["report"] is not None:
-        given["report"].write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+        given["report"].write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
 def _demo(**given: Any) -> int:
@@ -69,16 +69,18 @@ def _demo(**given: Any) -> int:
         order = QueryRun("q8", given["events"], given["rate"], sink=SinkKind.FILES, out=Path(folder) / "results")
         click.echo(_DEMO.format(events=order.events, seconds=seconds, kills=", ".join(map(str, settings.kills))))
         with watch("nexmark-q8") as listener:
-            made = run_query(order, settings, listener)
+            report = run_query(order, settings, listener)
         click.echo("checking against a plain Python computation over the same events ...")
         rows, wrong = verify(order, settings)
     if wrong is not None:
         click.echo(f"NOT identical: {wrong}")
         return 1
-    if len(made["failures"]) < len(settings.kills):
-        click.echo(f"identical, but only {len(made['failures'])} of {len(settings.kills)} kills happened: inconclusive")
+    if len(report["failures"]) < len(settings.kills):
+        click.echo(
+            f"identical, but only {len(report['failures'])} of {len(settings.kills)} kills happened: inconclusive"
+        )
         return 1
-    recoveries = [_recovery_text(failure) for failure in made["failures"]]
+    recoveries = [_recovery_text(failure) for failure in report["failures"]]
     click.echo("; ".join([f"identical: all {rows:,} rows exist, no duplicates, none lost", *recoveries]))
     return 0
 

@@ -92,12 +92,12 @@ def run_cell(query: str, workload: Workload, settings: Settings) -> dict[str, An
 
 def _result(query: str, workload: Workload, settings: Settings) -> dict[str, Any]:
     if workload.mode is Mode.SUSTAINED:
-        found, made = search_throughput(query, ThroughputSearch(workload.seconds), settings)
-        return {"events_per_s": found.low, "trials": [asdict(trial) for trial in found.trials], "report": made}
+        found, run_report = search_throughput(query, ThroughputSearch(workload.seconds), settings)
+        return {"events_per_s": found.low, "trials": [asdict(trial) for trial in found.trials], "report": run_report}
     if workload.mode is Mode.RATE and workload.rate is not None:
-        made = at_rate(query, workload.rate, workload.seconds, settings)
+        run_report = at_rate(query, workload.rate, workload.seconds, settings)
     elif workload.events is not None:
-        made = run_query(QueryRun(query, workload.events), settings)
+        run_report = run_query(QueryRun(query, workload.events), settings)
     else:
-        made = measure(query, workload.seconds, settings)
-    return {"events_per_s": made["throughput"]["steady_events_per_s"], "report": made}
+        run_report = measure(query, workload.seconds, settings)
+    return {"events_per_s": run_report["throughput"]["steady_events_per_s"], "report": run_report}

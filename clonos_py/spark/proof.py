@@ -84,9 +84,9 @@ def _tried(trial: ProofTrial, source: NexmarkSource, events: Path, out: Path, se
     kills = (_kill(trial, source),) if trial.killed else ()
     rate = source.rate if trial.killed else None
     order = QueryRun(trial.query, source.events, rate, sink=SinkKind.FILES, out=out, events_from=events)
-    made = run_query(order, replace(settings, parallelism=trial.parallelism, kills=kills))
+    report = run_query(order, replace(settings, parallelism=trial.parallelism, kills=kills))
     comparison = verify(trial.query, events, out)
-    if len(made["failures"]) < len(kills):
+    if len(report["failures"]) < len(kills):
         return ProofResult(False, ("no task could be killed: inconclusive",))
     return ProofResult(comparison.identical, tuple(comparison.lines(trial.query)))
 

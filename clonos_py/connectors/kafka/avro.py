@@ -156,8 +156,8 @@ class _ByColumns:
         return chosen
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
-        made = self._library.serialize_record_batch(fitted(rows, self._columns), self._text, 1)
-        return [value for array in made for value in array.to_pylist()]
+        encoded = self._library.serialize_record_batch(fitted(rows, self._columns), self._text, 1)
+        return [value for array in encoded for value in array.to_pylist()]
 
 
 class _OneByOne:

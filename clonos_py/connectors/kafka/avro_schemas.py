@@ -32,12 +32,12 @@ def schema_of(rows: pa.Schema) -> str:
 
 
 def _record(name: str, fields: Any) -> dict[str, Any]:
-    made = []
+    converted = []
     for field in fields:
         kind = _type(f"{name}_{field.name}", field.type)
-        made.append({"name": field.name, "type": ["null", kind], "default": None} if field.nullable else
-                    {"name": field.name, "type": kind})  # fmt: skip
-    return {"type": "record", "name": name, "fields": made}
+        converted.append({"name": field.name, "type": ["null", kind], "default": None} if field.nullable else
+                         {"name": field.name, "type": kind})  # fmt: skip
+    return {"type": "record", "name": name, "fields": converted}
 
 
 def _type(name: str, kind: pa.DataType) -> Any:

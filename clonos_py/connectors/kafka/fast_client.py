@@ -225,10 +225,10 @@ class _FastReader:
         errors = [message for message in found if message.error()]
         if errors:
             found = [message for message in found if not message.error()]
-        made = [self._columns(partition, run) for partition, run in _runs(found)]
+        batches = [self._columns(partition, run) for partition, run in _runs(found)]
         for message in errors:
             self._note(message)
-        return made
+        return batches
 
     def _note(self, message: Any) -> None:
         """Records the end of a partition; raises KafkaFailure for other errors. Messages fetched with it are lost: the
@@ -413,8 +413,8 @@ class _FastAdmin:
 
     def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         wanted = NewTopic(topic, num_partitions=partitions, config=dict(settings))
-        (made,) = self._client.create_topics([wanted], request_timeout=ANSWER_S).values()
-        self._done(made, KafkaError.TOPIC_ALREADY_EXISTS, f"topic {topic!r} cannot be created")
+        (answer,) = self._client.create_topics([wanted], request_timeout=ANSWER_S).values()
+        self._done(answer, KafkaError.TOPIC_ALREADY_EXISTS, f"topic {topic!r} cannot be created")
         self._await(topic)
 
     def _await(self, topic: str) -> None:
@@ -427,8 +427,8 @@ class _FastAdmin:
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         wanted = NewPartitions(topic, partitions)
-        (made,) = self._client.create_partitions([wanted], request_timeout=ANSWER_S).values()
-        self._done(made, KafkaError.INVALID_PARTITIONS, f"topic {topic!r} cannot get more partitions")
+        (answer,) = self._client.create_partitions([wanted], request_timeout=ANSWER_S).values()
+        self._done(answer, KafkaError.INVALID_PARTITIONS, f"topic {topic!r} cannot get more partitions")
 
     def _done(self, answer: Any, before: int, about: str) -> None:
         """``before``: the error code that means it had been done before."""

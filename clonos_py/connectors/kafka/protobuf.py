@@ -62,9 +62,9 @@ class Protobuf:
         registry = SchemaRegistry.of(self._registry)
         subject = self._subject or f"{topic}-value"
         schemas = None if registry is None else _RegisteredFiles(RegistryClient(registry), files, subject)
-        made = _ProtobufFormat(pool.FindMessageTypeByName(self._name), rows, schemas)
-        made.check(writing=topic is not None)
-        return made
+        rows_format = _ProtobufFormat(pool.FindMessageTypeByName(self._name), rows, schemas)
+        rows_format.check(writing=topic is not None)
+        return rows_format
 
 
 class _RegisteredFiles:
@@ -174,8 +174,8 @@ def _indexes(descriptor: Any) -> list[bytes]:
 
 def _varint(number: int) -> bytes:
     """A number that is not negative, in zigzag encoding."""
-    left, made = number << 1, bytearray()
+    left, encoded = number << 1, bytearray()
     while left > 0x7F:
-        made.append(left & 0x7F | 0x80)
+        encoded.append(left & 0x7F | 0x80)
         left >>= 7
-    return bytes([*made, left])
+    return bytes([*encoded, left])

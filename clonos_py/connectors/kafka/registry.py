@@ -43,12 +43,12 @@ class SchemaRegistry:
 
     def settings(self) -> dict[str, Any]:
         """The settings of the library's client. Raises SettingError."""
-        made: dict[str, Any] = {"url": self.url, "timeout": _ANSWER_S}
+        settings: dict[str, Any] = {"url": self.url, "timeout": _ANSWER_S}
         if self.username is not None:
-            made["basic.auth.user.info"] = f"{secret_value(self.username)}:{secret_value(self.password) or ''}"
+            settings["basic.auth.user.info"] = f"{secret_value(self.username)}:{secret_value(self.password) or ''}"
         if self.ca_file is not None:
-            made["ssl.ca.location"] = self.ca_file
-        return made
+            settings["ssl.ca.location"] = self.ca_file
+        return settings
 
 
 @dataclass(frozen=True)
