@@ -304,7 +304,7 @@ class MapAsyncRows(Operator):
         while self._queue and self._queue[0].note.began:
             self._restart(self._queue.popleft())
         if self._queue and self._at_work < self._waiting.concurrency:
-            self.ctx.set_timer(0)  # at a new parallelism there may be room but no running row that triggers _go_on
+            self.ctx.set_timer(0)  # at a new parallelism there may be room but no running row that triggers _progress
         self.ctx.hold(bool(self._rows), len(self._rows) >= self._waiting.concurrency)
 
     def _restore_rows(self, rows: pa.RecordBatch, renumber: bool) -> None:

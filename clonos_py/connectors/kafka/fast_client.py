@@ -352,7 +352,7 @@ class _FastTransactionalWriter(_FastWriter):
         except KafkaException as problem:
             if failure(problem.args[0]).kind is not Failure.AWAY:
                 raise
-            problem.__traceback__ = None  # see _Notes.failure
+            problem.__traceback__ = None  # see _BackgroundErrors.failure
             time.sleep(_POLL_S)
             self._producer = Producer(self._options)
             return False
