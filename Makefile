@@ -27,7 +27,7 @@ $(READY): $(UV) pyproject.toml uv.lock
 	@$(RUN) deploy/java.sh
 	@touch $@
 
-demo: $(READY) ## kills a task of a running job on Ray and shows that nothing is lost or doubled
+demo: $(READY) ## kills a task of a running job on Ray and shows that nothing is lost or duplicated
 	$(RUN) clonos nexmark demo
 
 check: format lint types imports unit ## format, lint, types, import rules and unit tests

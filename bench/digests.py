@@ -25,7 +25,7 @@ from clonos_py.model.coordinator_events import Replayed, RolledBack
 from clonos_py.nexmark.jobs import QUERIES, build, files_of
 from clonos_py.nexmark.oracle import difference, expected, total_bids
 from clonos_py.nexmark.source import NexmarkSource
-from clonos_py.nexmark.victims import SOURCE, victim
+from clonos_py.nexmark.victims import SOURCE, task_to_kill
 from clonos_py.observe.events import Event, Progress, TaskFailed
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.launch import run_job
@@ -55,12 +55,18 @@ class DigestCase:
     killed: bool = False
 
     @property
-    def victim(self) -> str:
-        return victim(self.query, self.parallelism)
+    def task_to_kill(self) -> str:
+        return task_to_kill(self.query, self.parallelism)
 
     def __str__(self) -> str:
-        kill = "no task killed" if not self.killed else "killed by seed" if self.runtime is Runtime.SIM else self.victim
-        return f"{self.query:<4} {self.parallelism}  {self.runtime.value:<5}  {kill:<18}"
+        harm = (
+            "no task killed"
+            if not self.killed
+            else "killed by seed"
+            if self.runtime is Runtime.SIM
+            else self.task_to_kill
+        )
+        return f"{self.query:<4} {self.parallelism}  {self.runtime.value:<5}  {harm:<18}"
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def _run(case: DigestCase, folder: str) -> str | None:
         "parallelism": case.parallelism,
         "checkpoint_interval": CHECKPOINT_INTERVAL,
         "standbys": int(case.killed),
-        "kills": [f"{case.victim}@{KILL_TIME}"] if case.killed else [],
+        "kills": [f"{case.task_to_kill}@{KILL_TIME}"] if case.killed else [],
     }
     if case.killed and case.runtime is Runtime.RAY:
         given["standbys_per_process"] = _STANDBYS_PER_PROCESS
@@ -117,8 +123,8 @@ def wrong_failures(case: DigestCase, events: Sequence[Event]) -> str | None:
     failed = [event for event in events if isinstance(event, TaskFailed)]
     if any(isinstance(event, RolledBack) for event in events):
         return "the job rolled back"
-    if [str(event.task) for event in failed] != [case.victim] * case.killed:
-        return f"failed: {[str(event.task) for event in failed]}, ordered: {[case.victim] * case.killed}"
+    if [str(event.task) for event in failed] != [case.task_to_kill] * case.killed:
+        return f"failed: {[str(event.task) for event in failed]}, ordered: {[case.task_to_kill] * case.killed}"
     replayed = sum(event.rows for event in events if isinstance(event, Replayed))
     if case.killed and not (failed[0].frames_at_stake or replayed or _read_twice(events)):
         return "the kill had no effect, so the run proves nothing"

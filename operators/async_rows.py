@@ -42,7 +42,7 @@ class _Note(msgspec.Struct, array_like=True):
     number: int
     origin: Origin
     began: bool = False
-    told: list[list[Any]] = []
+    answers: list[list[Any]] = []
     deadline_us: int | None = None
     wake_us: int | None = None
     """When the row resumes, if it sleeps."""
@@ -55,7 +55,7 @@ class _Row:
 
     def __init__(self, note: _Note, batch: pa.RecordBatch, position: int, record: Any) -> None:
         self.note, self.batch, self.position, self.record = note, batch, position, record
-        self.history = AnswerHistory(note.told)
+        self.history = AnswerHistory(note.answers)
         self.coroutine: Coroutine[Any, Any, Any] | None = None
         self.results: list[Any] = []
 
@@ -109,13 +109,13 @@ class MapAsyncRows(Operator):
                 note = _Note(self._next, origin_of(self.ctx, position))
                 self._add(_Row(note, rows, position, record))
                 self._next, position = self._next + 1, position + 1
-        self._go_on()
+        self._progress()
 
     def on_answer(self, number: int, value: Any, error: str | None) -> None:
         row = self._rows[number]
         row.history.add(value, error)
         self._resume(row, value, error)
-        self._go_on()
+        self._progress()
 
     def on_timer(self, at: int) -> None:
         for number in sorted(self._alarms.pop(at, ())):
@@ -127,7 +127,7 @@ class MapAsyncRows(Operator):
                 row.note.wake_us = None
                 row.history.add(None)
                 self._resume(row)
-        self._go_on()
+        self._progress()
 
     def on_watermark(self, watermark: int) -> int:
         self._marks.append((self._next, watermark))
@@ -146,7 +146,7 @@ class MapAsyncRows(Operator):
         self._rows[row.note.number] = row
         self._queue.append(row)
 
-    def _go_on(self) -> None:
+    def _progress(self) -> None:
         """Starts queued rows while there is room, and emits finished ones. Called after each event."""
         while self._queue and self._at_work < self._waiting.concurrency:
             self._begin(self._queue.popleft())
@@ -276,8 +276,8 @@ class MapAsyncRows(Operator):
         try:
             encode(row.results, self._schema)
         except FieldError as misfit:
-            told = misfit_of(misfit, row.results[0], self._kind)
-            self._failures.add(row.batch, row.position, told, self._fn, row.note.origin)
+            failure = misfit_of(misfit, row.results[0], self._kind)
+            self._failures.add(row.batch, row.position, failure, self._fn, row.note.origin)
             return False
         return True
 
@@ -299,15 +299,15 @@ class MapAsyncRows(Operator):
         self._marks.extend((number, at) for marks in known for number, at in marks)
         self._next = max((int(part.values["next"]) for part in parts), default=0)
         for chunk in stored(parts, "rows"):
-            self._take_back(chunk.rows, renumber=len(parts) > 1)
+            self._restore_rows(chunk.rows, renumber=len(parts) > 1)
         self._queue = deque(sorted(self._queue, key=lambda row: not row.note.began))
         while self._queue and self._queue[0].note.began:
-            self._begin_again(self._queue.popleft())
+            self._restart(self._queue.popleft())
         if self._queue and self._at_work < self._waiting.concurrency:
-            self.ctx.set_timer(0)  # at a new parallelism there may be room but no running row that triggers _go_on
+            self.ctx.set_timer(0)  # at a new parallelism there may be room but no running row that triggers _progress
         self.ctx.hold(bool(self._rows), len(self._rows) >= self._waiting.concurrency)
 
-    def _take_back(self, rows: pa.RecordBatch, renumber: bool) -> None:
+    def _restore_rows(self, rows: pa.RecordBatch, renumber: bool) -> None:
         """Adds the rows of a snapshot that belong to this instance."""
         groups: list[int] = rows.column(GROUP_COLUMN).to_pylist()  # type: ignore[assignment]
         notes: list[bytes] = rows.column(_STATE_COLUMN).to_pylist()  # type: ignore[assignment]
@@ -320,20 +320,20 @@ class MapAsyncRows(Operator):
                     note.number, self._next = self._next, self._next + 1
                 self._add(_Row(note, plain, position, record))
 
-    def _begin_again(self, row: _Row) -> None:
+    def _restart(self, row: _Row) -> None:
         """Restarts a row's coroutine. With the same answers it must reach the same ``await``, or its end, as before."""
         was_done, row.note.done = row.note.done, False
         self._begin(row)
         if row.note.done != was_done or row.history.repeating or row.note.number not in self._rows:
             raise DivergenceError(
-                f"operator {self.ctx.operator!r}: its function did not come to the same await when it was begun again "
+                f"operator {self.ctx.operator!r}: its function did not reach the same await when it was restarted "
                 "with the same answers: find out why with 'clonos check'"
             )
 
 
 _FOREIGN = (
-    "an async function may await ctx.http, ctx.call and ctx.sleep, and what awaits only those: an event loop of its "
-    "own would decide what a replay cannot repeat"
+    "an async function may await ctx.http, ctx.call and ctx.sleep, and coroutines that await only those: a replay "
+    "cannot repeat the choices of an event loop"
 )
 
 

@@ -83,9 +83,9 @@ class DeltaJoin(Operator):
         if len(numbers):
             weights[positions] += fixed(own.take(numbers, [DELTA_WEIGHT]).column(DELTA_WEIGHT))
             own.remove(numbers)
-        there = np.flatnonzero(weights)
-        if len(there):
-            kept = _weighted(rows.take(there), weights[there])
+        present = np.flatnonzero(weights)
+        if len(present):
+            kept = _weighted(rows.take(present), weights[present])
             own.append(with_groups(kept, self._keys, self.ctx.key_groups))
         own.compact()
 
@@ -95,8 +95,8 @@ def _summed(rows: pa.RecordBatch) -> pa.RecordBatch:
     groups = group(rows.columns[:-1], rows.num_rows)
     weights = np.zeros(groups.size, np.int64)
     np.add.at(weights, groups.ids, fixed(rows.column(DELTA_WEIGHT)))
-    there = np.flatnonzero(weights)
-    return _weighted(rows.take(groups.first[there]), weights[there])
+    present = np.flatnonzero(weights)
+    return _weighted(rows.take(groups.first[present]), weights[present])
 
 
 def _weighted(rows: pa.RecordBatch, weights: Ints) -> pa.RecordBatch:

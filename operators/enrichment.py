@@ -86,7 +86,7 @@ def read_whole(source: Source, schema: pa.Schema, operator: str) -> pa.RecordBat
         while not isinstance(read := source.poll(0), End):
             if isinstance(read, Wait):
                 if not source.wait_for_rows():
-                    raise SourceError(f"operator {operator!r}: a side input is read whole, and this one has no end yet")
+                    raise SourceError(f"operator {operator!r}: a side input must end, and this one is unbounded")
             elif isinstance(read, Discovered):
                 source.discovered(read.starts)
             else:

@@ -80,13 +80,13 @@ class History:
         keep = np.ones(self.rows, bool)
         segments: list[Chunk] = []
         for start, segment in zip(self._starts.tolist(), self._segments, strict=False):
-            alive = fixed(segment.rows.column(time)) >= before
-            if 2 * np.count_nonzero(alive) > len(alive):
+            live = fixed(segment.rows.column(time)) >= before
+            if 2 * np.count_nonzero(live) > len(live):
                 segments.append(segment)
                 continue
-            keep[start : start + len(alive)] = alive
-            if alive.any():
-                segments.append(Chunk(segment.rows.take(np.flatnonzero(alive))))
+            keep[start : start + len(live)] = live
+            if live.any():
+                segments.append(Chunk(segment.rows.take(np.flatnonzero(live))))
         if not keep.all():
             self._segments = segments
             self._starts = starts_of(segments)

@@ -73,7 +73,7 @@ class HistoryJoin(Operator):
         first: FirstOf | None = None,
     ) -> None:
         if bounds is not None and (left_time is None or right_time is None):
-            raise GraphError("a join that forgets needs an event time on both sides; give their sources one")
+            raise GraphError("a join that expires rows needs an event time on both sides; give their sources one")
         self._keys = (list(left_keys), list(right_keys))
         self._times = (None, None) if bounds is None else (left_time, right_time)
         self._bounds = bounds
@@ -102,13 +102,13 @@ class HistoryJoin(Operator):
         """Removes, from time to time, rows that no on-time row can match any more."""
         match self._bounds:
             case (lower, str(end)) if self._rows > 2 * self._rows_kept + _FEW_ROWS:
-                self._forget((end, watermark), (self._times[1], watermark + lower))
+                self._expire((end, watermark), (self._times[1], watermark + lower))
             case (lower, int(upper)) if watermark - self._expired >= max(abs(lower), abs(upper)) // 8:
-                self._forget((self._times[0], watermark - upper), (self._times[1], watermark + lower))
+                self._expire((self._times[0], watermark - upper), (self._times[1], watermark + lower))
                 self._expired = watermark
         return watermark
 
-    def _forget(self, *before: tuple[str | None, int]) -> None:
+    def _expire(self, *before: tuple[str | None, int]) -> None:
         for history, (time, earliest) in zip(self._histories, before, strict=True):
             history.expire(str(time), earliest)
         self._rows_kept = self._rows
@@ -133,13 +133,15 @@ class HistoryJoin(Operator):
         same = self._are_pairs(rows, side, positions, others.take(numbers, compared))
         positions, numbers = positions[same], numbers[same]
         if self._first is not None and len(numbers):
-            kept = self._first.among(self._made(self._first.pairs, rows, side, positions, numbers))
+            kept = self._first.among(self._pair_rows(self._first.pairs, rows, side, positions, numbers))
             positions, numbers = positions[kept], numbers[kept]
         for start in range(0, len(numbers), EMIT_ROWS):
             part = slice(start, start + EMIT_ROWS)
-            self.out.emit(self._made(self._pairs, rows, side, positions[part], numbers[part]))
+            self.out.emit(self._pair_rows(self._pairs, rows, side, positions[part], numbers[part]))
 
-    def _made(self, pairs: Pairs, rows: pa.RecordBatch, side: int, positions: Ints, numbers: Ints) -> pa.RecordBatch:
+    def _pair_rows(
+        self, pairs: Pairs, rows: pa.RecordBatch, side: int, positions: Ints, numbers: Ints
+    ) -> pa.RecordBatch:
         columns = pairs.needed(1 - side) or self._keys[1 - side]
         batches: list[pa.RecordBatch] = [rows, self._histories[1 - side].take(numbers, columns)]
         places = [positions, None]

@@ -55,10 +55,10 @@ def owned_part(chunk: Chunk, groups: range) -> Chunk | None:
     """The chunk's rows in ``groups``. The same chunk object if these are all rows, so that it is not stored again; None
     if there are none."""
     group = fixed(chunk.rows.column(GROUP_COLUMN))
-    mine = (group >= groups.start) & (group < groups.stop)
-    if mine.all():
+    own = (group >= groups.start) & (group < groups.stop)
+    if own.all():
         return chunk if chunk.rows.num_rows else None
-    return Chunk(chunk.rows.take(np.flatnonzero(mine))) if mine.any() else None
+    return Chunk(chunk.rows.take(np.flatnonzero(own))) if own.any() else None
 
 
 def stored(parts: Iterable[OperatorState], table: str) -> Iterator[Chunk]:

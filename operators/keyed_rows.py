@@ -40,7 +40,7 @@ class KeyedRows:
     def clear(self) -> None:
         self._chunks: list[Chunk] = []
         self._indexes = {keys: SortedIndex() for keys in self._every_key}
-        self._alive = np.ones(0, bool)
+        self._live = np.ones(0, bool)
         self.rows = 0
         self._dead = 0
 
@@ -48,8 +48,8 @@ class KeyedRows:
         """Adds rows, which carry their key group. Returns their numbers."""
         numbers = np.arange(self.rows, self.rows + rows.num_rows)
         self.rows += rows.num_rows
-        if self.rows > len(self._alive):
-            self._alive = np.append(self._alive, np.ones(self.rows, bool))
+        if self.rows > len(self._live):
+            self._live = np.append(self._live, np.ones(self.rows, bool))
         self._add_to_index(rows)
         self._append_chunk(Chunk(rows))
         return numbers
@@ -59,8 +59,8 @@ class KeyedRows:
         columns of the second index."""
         keys = self._keys if by is None else by
         positions, numbers = self._indexes[keys].probe(hash_rows(rows, keys))
-        living = self._alive[numbers]
-        positions, numbers = positions[living], numbers[living]
+        live = self._live[numbers]
+        positions, numbers = positions[live], numbers[live]
         if len(numbers) == 0 or not keys:
             return positions, numbers
         found = self.take(numbers, keys)
@@ -79,30 +79,30 @@ class KeyedRows:
         named[numbers] = True
         return np.flatnonzero(named)
 
-    def living(self, numbers: Ints) -> Ints:
+    def live_numbers(self, numbers: Ints) -> Ints:
         """The numbers of the rows that are still live."""
-        return numbers[self.incarnations(numbers)]
+        return numbers[self.are_live(numbers)]
 
-    def incarnations(self, numbers: Ints) -> Bools:
+    def are_live(self, numbers: Ints) -> Bools:
         """Whether each of these rows is still live."""
-        return self._alive[numbers]
+        return self._live[numbers]
 
     def remove(self, numbers: Ints) -> None:
         """Removes live rows. ``numbers`` must be distinct."""
-        self._alive[numbers] = False
+        self._live[numbers] = False
         self._dead += len(numbers)
 
     def compact(self) -> bool:
         """Removes the dead rows if there are too many. True if rows have new numbers (their order is kept)."""
         if self._dead <= max(self.rows - self._dead, _DEAD_ROWS):
             return False
-        alive = self._alive[: self.rows]
+        live = self._live[: self.rows]
         kept = [chunk.rows.filter(pa.array(mask)) for chunk, mask in zip(self._chunks, self._masks(), strict=True)]
         for index in self._indexes.values():
-            index.compact(alive)
+            index.compact(live)
         self._chunks = []
         self.rows -= self._dead
-        self._alive, self._dead = np.ones(self.rows, bool), 0
+        self._live, self._dead = np.ones(self.rows, bool), 0
         for rows in kept:
             if rows.num_rows:
                 self._append_chunk(Chunk(rows))
@@ -119,16 +119,16 @@ class KeyedRows:
         return [places(rows.column(column), descending=False) for column in columns]
 
     @property
-    def living_rows(self) -> int:
+    def live_row_count(self) -> int:
         """The number of live rows."""
         return self.rows - self._dead
 
     def all_numbers(self) -> Ints:
-        return np.flatnonzero(self._alive[: self.rows])
+        return np.flatnonzero(self._live[: self.rows])
 
     def snapshot(self, values: Mapping[str, Any]) -> OperatorState:
         """All chunks, and in addition to ``values`` a bit mask of the dead rows."""
-        dead = np.packbits(~self._alive[: self.rows]).tobytes()
+        dead = np.packbits(~self._live[: self.rows]).tobytes()
         return OperatorState({self._table: list(self._chunks)}, dict(values) | {self._dead_value: dead})
 
     def restore(self, parts: Sequence[OperatorState], groups: range) -> None:
@@ -141,27 +141,27 @@ class KeyedRows:
             count = sum(chunk.rows.num_rows for chunk in table)
             bits = np.unpackbits(np.frombuffer(part.values[self._dead_value], np.uint8), count=count).astype(bool)
             for chunk in table:
-                mine, bits = bits[: chunk.rows.num_rows], bits[chunk.rows.num_rows :]
-                if (kept := _owned(chunk, mine, groups)) is not None:
+                chunk_dead, bits = bits[: chunk.rows.num_rows], bits[chunk.rows.num_rows :]
+                if (kept := _owned(chunk, chunk_dead, groups)) is not None:
                     chunks.append(kept[0])
                     dead.append(kept[1])
         self._replace(chunks, ~np.concatenate([np.zeros(0, bool), *dead]))
 
-    def _replace(self, chunks: Sequence[Chunk], alive: Bools) -> None:
+    def _replace(self, chunks: Sequence[Chunk], live: Bools) -> None:
         same = unchanged(self._chunks, chunks)
         kept = int(starts_of(chunks)[same])
-        if (alive[:kept] & ~self._alive[:kept]).any():
+        if (live[:kept] & ~self._live[:kept]).any():
             same = kept = 0  # after a rollback, rows are live again that the index no longer has
         for index in self._indexes.values():
             index.truncate(kept)
-        self._chunks, self.rows = list(chunks), len(alive)
-        self._alive, self._dead = alive, len(alive) - int(np.count_nonzero(alive))
+        self._chunks, self.rows = list(chunks), len(live)
+        self._live, self._dead = live, len(live) - int(np.count_nonzero(live))
         for chunk in chunks[same:]:
             self._add_to_index(chunk.rows)
 
     def _add_to_index(self, rows: pa.RecordBatch) -> None:
         for keys, index in self._indexes.items():
-            index.append(hash_rows(rows, keys), self._alive if self._dead else None)
+            index.append(hash_rows(rows, keys), self._live if self._dead else None)
 
     @property
     def _dead_value(self) -> str:
@@ -181,7 +181,7 @@ class KeyedRows:
 
     def _masks(self) -> list[Bools]:
         bounds = np.cumsum([chunk.rows.num_rows for chunk in self._chunks])[:-1]
-        return np.split(self._alive[: self.rows], bounds) if self._chunks else []
+        return np.split(self._live[: self.rows], bounds) if self._chunks else []
 
 
 def _owned(chunk: Chunk, dead: Bools, groups: range) -> tuple[Chunk, Bools] | None:

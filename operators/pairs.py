@@ -26,8 +26,8 @@ class Pairs:
 
     def needed(self, side: int, *others: str | None) -> list[str]:
         """The columns of a side that results need, and ``others``; without duplicates, in a fixed order."""
-        mine = [column for _, (at, column) in sorted(self._origins.items()) if at == side]
-        return list(dict.fromkeys([*(name for name in others if name is not None), *mine]))
+        own = [column for _, (at, column) in sorted(self._origins.items()) if at == side]
+        return list(dict.fromkeys([*(name for name in others if name is not None), *own]))
 
     def batches(
         self, sides: Sequence[pa.RecordBatch], rows: Sequence[Ints | None], constants: dict[str, int] | None = None

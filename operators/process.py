@@ -254,7 +254,7 @@ class ProcessOperator(Operator):
         self._results.check(before.results)
 
     def _undo(self, before: _Before) -> None:
-        self._results.cut(before.results)
+        self._results.truncate(before.results)
         timers = self._states.revert(self.cell, before.state)
         for queue, names in ((self._event, self._event_timers), (self._processing, self._processing_timers)):
             for name in names:

@@ -28,7 +28,7 @@ class ProcessResults:
             port = self._ports.get(type(result))
             if port is None:
                 known = ", ".join(output.__name__ for output in self._ports)
-                raise UserCodeError(f"{self._process} gave {result!r}, which is none of its outputs: {known}")
+                raise UserCodeError(f"{self._process} gave {result!r}, which is not one of its outputs: {known}")
             self._results[port].append(result)
 
     @property
@@ -36,7 +36,7 @@ class ProcessResults:
         """The number of results by port."""
         return [len(results) for results in self._results]
 
-    def cut(self, counts: Sequence[int]) -> None:
+    def truncate(self, counts: Sequence[int]) -> None:
         """Drops results beyond these counts by port."""
         for results, count in zip(self._results, counts, strict=True):
             del results[count:]

@@ -74,12 +74,12 @@ class _NoKey:
     @property
     def cell(self) -> Cell:
         raise UserCodeError(
-            "state and timers belong to a key, and in __init__, open and close there is none: say by state(...) what "
-            "state begins with, and set timers where a row is given"
+            "state and timers need a current key, and __init__, open and close have none: give the initial state with "
+            "state(...), and set timers where a row is processed"
         )
 
     def time(self) -> int:
-        raise AssertionError("it is asked for state that there is")
+        raise AssertionError("there is no state without a key")
 
     def set_timer(self, timer: Timer, at: int) -> None:
         _ = self.cell

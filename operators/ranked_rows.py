@@ -56,40 +56,40 @@ class _Pool(NamedTuple):
 
 
 class RankedRows:
-    """Rows in groups of equal ``keys``, ranked by ``order``. ``known_by``: the columns that identify a row within its
+    """Rows in groups of equal ``keys``, ranked by ``order``. ``table_keys``: the columns that identify a row within its
     group; ``order`` must be total within a group. ``columns``: further columns to store."""
 
     def __init__(
-        self, keys: Sequence[str], known_by: Sequence[str], n: int, order: Sequence[SortKey], columns: Sequence[str]
+        self, keys: Sequence[str], table_keys: Sequence[str], n: int, order: Sequence[SortKey], columns: Sequence[str]
     ) -> None:
         self._keys = tuple(keys)
-        self.known_by = tuple(dict.fromkeys([*keys, *known_by]))
+        self.identity = tuple(dict.fromkeys([*keys, *table_keys]))
         """The columns that identify a row among all rows."""
         self._n = n
         self._head_rows = n + _HEAD_ROWS
         self.ranking = Ranking(keys, order)
-        self.columns = list(dict.fromkeys([*self.known_by, *self.ranking.columns, *columns]))
+        self.columns = list(dict.fromkeys([*self.identity, *self.ranking.columns, *columns]))
         """The columns that are stored."""
-        self.rows = KeyedRows(self.known_by, also_by=keys)
+        self.rows = KeyedRows(self.identity, also_by=keys)
         self._heads = self._no_heads()
 
     def put(
-        self, groups: pa.RecordBatch, rows: pa.RecordBatch, group_of: Ints, there: Bools
+        self, groups: pa.RecordBatch, rows: pa.RecordBatch, group_of: Ints, present: Bools
     ) -> tuple[FirstOfGroups, FirstOfGroups]:
-        """Applies changes. ``rows`` have distinct ``known_by``; ``group_of`` is the index of each row's group in
-        ``groups``, which are distinct. A row with ``there`` is added or replaces the stored row of the same
-        ``known_by``; one without removes it. Returns the first rows of these groups before and after."""
+        """Applies changes. ``rows`` are distinct in ``identity``; ``group_of`` is the index of each row's group in
+        ``groups``, which are distinct. A row with ``present`` is added or replaces the stored row of the same
+        ``identity``; one without removes it. Returns the first rows of these groups before and after."""
         pool, headed, heads, others = self._pool(groups)
         before = self._first(pool, self._ranks(pool))
         _, from_rows = self.rows.find(rows)
         _, from_heads = self._heads.find(rows)
         self.rows.remove(from_rows)
         self._heads.remove(from_heads)
-        stays = np.concatenate([self._heads.incarnations(heads), self.rows.incarnations(others)])
-        came = _Pool(rows, group_of, np.ones(rows.num_rows, bool)).some(there)
-        if len(came.groups) and came.rows is not None:
-            self.rows.append(came.rows)
-        pool = self._refilled(self._joined(pool.some(stays), came, headed), groups, headed)
+        stays = np.concatenate([self._heads.are_live(heads), self.rows.are_live(others)])
+        added = _Pool(rows, group_of, np.ones(rows.num_rows, bool)).some(present)
+        if len(added.groups) and added.rows is not None:
+            self.rows.append(added.rows)
+        pool = self._refilled(self._joined(pool.some(stays), added, headed), groups, headed)
         ranks = self._ranks(pool)
         self._update_heads(pool, ranks, groups, headed)
         self.rows.compact()
@@ -104,7 +104,7 @@ class RankedRows:
         self._heads = self._no_heads()
 
     def _no_heads(self) -> KeyedRows:
-        return KeyedRows(self.known_by, "heads", also_by=self._keys)
+        return KeyedRows(self.identity, "heads", also_by=self._keys)
 
     def _pool(self, groups: pa.RecordBatch) -> tuple[_Pool, Bools, Ints, Ints]:
         """The heads of groups that have one, together with all rows of the other groups. Also returns which groups have
@@ -125,10 +125,10 @@ class RankedRows:
         rows = self.rows.take(numbers) if len(numbers) else None
         return _Pool(rows, which[positions], np.zeros(len(numbers), bool)), numbers
 
-    def _joined(self, pool: _Pool, came: _Pool, headed: Bools) -> _Pool:
+    def _joined(self, pool: _Pool, added: _Pool, headed: Bools) -> _Pool:
         """Both pools together. Of a group with a head, only rows that rank no later than the last remaining row of the
         head."""
-        whole = pool.united(came)
+        whole = pool.united(added)
         if not headed.any():
             return whole
         ranks, old = self._ranks(whole), ~whole.new

@@ -27,8 +27,8 @@ class Change(NamedTuple):
     """How new rows change the first n of each key. Rows are positions in the old rows followed by the new ones.
 
     ``entering`` and ``leaving`` rows join and drop out of the first n. ``shown`` rows have a new rank, and ``hidden``
-    rows have lost their old one; each with that rank, by key, then by rank. ``known``: which of the shown rows take a
-    rank that a hidden row had; these correspond to the hidden rows in order."""
+    rows have lost their old one; each with that rank, by key, then by rank. ``replaced``: which of the shown rows take
+    a rank that a hidden row had; these correspond to the hidden rows in order."""
 
     entering: Ints
     leaving: Ints
@@ -36,7 +36,7 @@ class Change(NamedTuple):
     shown_ranks: Ints
     hidden: Ints
     hidden_ranks: Ints
-    known: Bools
+    replaced: Bools
 
 
 class Ranking:
@@ -85,7 +85,7 @@ class Ranking:
             shown_ranks=ranks[shown],
             hidden=order[hidden],
             hidden_ranks=old_ranks[hidden],
-            known=left[shown],
+            replaced=left[shown],
         )
 
 

@@ -149,8 +149,8 @@ class SessionAggregate(WindowOperator):
             self._starts = np.append(self._starts, np.empty(room, np.int64))
             self._ends = np.append(self._ends, np.empty(room, np.int64))
         self._starts[numbers], self._ends[numbers] = starts, ends
-        coming = ends > self._reached
-        self._firing.push(ends[coming], numbers[coming])
+        upcoming = ends > self._reached
+        self._firing.push(ends[upcoming], numbers[upcoming])
         if self._lateness_us:
             self._expiring.push(ends, numbers)
 
@@ -171,11 +171,11 @@ class SessionAggregate(WindowOperator):
         if reached <= self._reached:
             return
         self._reached = reached
-        due = self._live.living(self._firing.pop(reached))
+        due = self._live.live_numbers(self._firing.pop(reached))
         if len(due):
             self._emit(self._live.take(due))
         if self._lateness_us:
-            due = self._live.living(self._expiring.pop(max(reached - self._lateness_us, MIN_TIME)))
+            due = self._live.live_numbers(self._expiring.pop(max(reached - self._lateness_us, MIN_TIME)))
         self._live.remove(due)
         if self._live.compact():
             self._renumber()

@@ -1,10 +1,10 @@
 """Top-n over another table whose rows change and can be deleted, such as the top-n of running totals.
 
 The input are deltas of that table: with weight 1 new rows, each of which replaces the row of the same identity, and
-with weight -1 rows that were deleted or moved to another key. Rows that are equal in order are ranked by ``known_by``,
-so the result depends on the set of rows alone, not on their order of arrival. A result row is identified by its key
-and, if there may be several, its rank. A key that has fewer rows than before loses its last ranks. The modes are those
-of ``tables``."""
+with weight -1 rows that were deleted or moved to another key. Rows that are equal in order are ranked by
+``table_keys``, so the result depends on the set of rows alone, not on their order of arrival. A result row is
+identified by its key and, if there may be several, its rank. A key that has fewer rows than before loses its last
+ranks. The modes are those of ``tables``."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from clonos_py.operators.table_output import TableOutput
 
 class TableTop(Operator):
     """The operator. ``schema``, except the weight of deltas and the ``kind`` of changes, is filled by name from the
-    input; ``rank``, if not None, is 1, 2, ... ``known_by``: the columns that identify a row of the other table. For
-    ``moved_by`` and ``kind`` see ``TableOutput``."""
+    input; ``rank``, if not None, is 1, 2, ... ``table_keys``: the columns that identify a row of the other table. For
+    ``retract_when_changed`` and ``kind`` see ``TableOutput``."""
 
     def __init__(
         self,
@@ -38,27 +38,27 @@ class TableTop(Operator):
         schema: pa.Schema,
         mode: TableMode,
         rank: str | None = None,
-        moved_by: Sequence[str] | None = None,
+        retract_when_changed: Sequence[str] | None = None,
         kind: str | None = None,
         *,
-        known_by: Sequence[str],
+        table_keys: Sequence[str],
     ) -> None:
         self._keys = tuple(keys)
         self._n = n
-        self._output = TableOutput(schema, mode, moved_by, kind)
+        self._output = TableOutput(schema, mode, retract_when_changed, kind)
         self._rank = rank
-        total = [*order, *(SortKey(column) for column in known_by)]
+        total = [*order, *(SortKey(column) for column in table_keys)]
         columns = [name for name in self._output.rows.names if name != rank]
-        self._ranked = RankedRows(keys, known_by, n, total, columns)
+        self._ranked = RankedRows(keys, table_keys, n, total, columns)
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         if rows.num_rows == 0:
             return
         rows = self._last_of_each(rows)
-        there = fixed(rows.column(WEIGHT_COLUMN)) > 0
+        present = fixed(rows.column(WEIGHT_COLUMN)) > 0
         rows = with_groups(rows.select(self._ranked.columns), self._keys, self.ctx.key_groups)
         groups = group([rows.column(key) for key in self._keys], rows.num_rows)
-        before, after = self._ranked.put(rows.take(groups.first), rows, groups.ids, there)
+        before, after = self._ranked.put(rows.take(groups.first), rows, groups.ids, present)
         if self._output.mode != "at_end":
             self._emit(before, after, groups.size, rows)
 
@@ -76,7 +76,7 @@ class TableTop(Operator):
 
     def _last_of_each(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The last row of each identity in a batch."""
-        groups = group([rows.column(key) for key in self._ranked.known_by], rows.num_rows)
+        groups = group([rows.column(key) for key in self._ranked.identity], rows.num_rows)
         if groups.size == rows.num_rows:
             return rows
         last = np.empty(groups.size, np.int64)
@@ -85,11 +85,11 @@ class TableTop(Operator):
 
     def _emit(self, before: FirstOfGroups, after: FirstOfGroups, groups: int, rows: pa.RecordBatch) -> None:
         were, are = (np.bincount(found.groups, minlength=groups) for found in (before, after))
-        known = after.ranks < were[after.groups]
+        replaced = after.ranks < were[after.groups]
         stays = before.ranks < are[before.groups]
         old = self._shown(before, rows)
         changed = self._output.changed(
-            old.take(np.flatnonzero(stays)), self._shown(after, rows), known, old.take(np.flatnonzero(~stays))
+            old.take(np.flatnonzero(stays)), self._shown(after, rows), replaced, old.take(np.flatnonzero(~stays))
         )
         if changed is not None:
             self.out.emit(changed)

@@ -46,31 +46,31 @@ class TableCombine(Operator):
 
 
 class _Upserted(NamedTuple):
-    """A change of partial rows. ``after``: the new rows; ``known``: which of them existed before; ``before``: their old
-    values, in the same order; ``gone``: the old rows of keys that have no rows now."""
+    """A change of partial rows. ``after``: the new rows; ``replaced``: which of them existed before; ``before``: their
+    old values, in the same order; ``deleted``: the old rows of keys that have no rows now."""
 
     before: pa.RecordBatch | None
     after: pa.RecordBatch
-    known: Bools
-    gone: pa.RecordBatch | None = None
+    replaced: Bools
+    deleted: pa.RecordBatch | None = None
 
     def without_empty(self) -> _Upserted:
-        """Moves keys whose last row was deleted to ``gone``."""
-        there = fixed(self.after.column(ROWS_COLUMN)) > 0
-        if there.all():
+        """Moves keys whose last row was deleted to ``deleted``."""
+        present = fixed(self.after.column(ROWS_COLUMN)) > 0
+        if present.all():
             return self
-        after, known = self.after.take(np.flatnonzero(there)), self.known[there]
+        after, replaced = self.after.take(np.flatnonzero(present)), self.replaced[present]
         if self.before is None:
-            return _Upserted(None, after, known)
-        stays = there[self.known]
-        before, gone = self.before.take(np.flatnonzero(stays)), self.before.take(np.flatnonzero(~stays))
-        return _Upserted(before, after, known, gone)
+            return _Upserted(None, after, replaced)
+        stays = present[self.replaced]
+        before, deleted = self.before.take(np.flatnonzero(stays)), self.before.take(np.flatnonzero(~stays))
+        return _Upserted(before, after, replaced, deleted)
 
 
 class TableAggregate(Operator):
     """The table. ``schema``, except the weight of deltas and the ``kind`` of changes, is filled by name from the keys
     and the aggregates. Without keys there is one row, once there is any input. ``weighted``: rows are deltas of another
-    table. ``combined``: the input are partial rows of ``TableCombine``. For ``moved_by`` and ``kind`` see
+    table. ``combined``: the input are partial rows of ``TableCombine``. For ``retract_when_changed`` and ``kind`` see
     ``TableOutput``."""
 
     def __init__(
@@ -81,13 +81,13 @@ class TableAggregate(Operator):
         mode: TableMode,
         weighted: bool = False,
         combined: bool = False,
-        moved_by: Sequence[str] | None = None,
+        retract_when_changed: Sequence[str] | None = None,
         kind: str | None = None,
     ) -> None:
         self._input = Partials(keys, aggregates)
         self._distinct = DistinctCounts(keys, aggregates)
         self._partials = Partials(keys, counting(aggregates))
-        self._output = TableOutput(schema, mode, moved_by, kind)
+        self._output = TableOutput(schema, mode, retract_when_changed, kind)
         self._weighted = weighted
         self._combined = combined
         self._table = KeyedRows(keys)
@@ -102,8 +102,8 @@ class TableAggregate(Operator):
             partial = combined(self._input, self._arrivals.numbered(rows), self._weighted)
         change = self._upsert(self._distinct.counted(with_groups(partial, self._partials.keys, self.ctx.key_groups)))
         if self._output.compares:
-            before, gone = (None if rows is None else self._finish(rows) for rows in (change.before, change.gone))
-            found = self._output.changed(before, self._finish(change.after), change.known, gone)
+            before, deleted = (None if rows is None else self._finish(rows) for rows in (change.before, change.deleted))
+            found = self._output.changed(before, self._finish(change.after), change.replaced, deleted)
             if found is not None:
                 self.out.emit(found)
         elif self._output.mode == "changes":
@@ -133,17 +133,17 @@ class TableAggregate(Operator):
         """Merges partial rows of distinct keys into the table."""
         _, touched = self._table.find(partial)
         before = None
-        known = np.zeros(partial.num_rows, bool)
+        replaced = np.zeros(partial.num_rows, bool)
         if len(touched):
             touched = np.sort(touched)
             old = self._table.take(touched)
             whole = concat([old, partial])
             groups = self._partials.groups(whole)
-            known = groups.first < old.num_rows
-            before = old.take(groups.first[known])
+            replaced = groups.first < old.num_rows
+            before = old.take(groups.first[replaced])
             self._table.remove(touched)
             partial = self._partials.merge(whole, groups)
-        upserted = _Upserted(before, partial, known)
+        upserted = _Upserted(before, partial, replaced)
         if self._weighted:
             upserted = upserted.without_empty()
         self._table.append(upserted.after)

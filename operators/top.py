@@ -37,8 +37,8 @@ class TopCombine(Operator):
 
 class TopRows(Operator):
     """The operator. ``schema``, except the weight of deltas and the ``kind`` of changes, is filled by name from the
-    input; ``rank``, if not None, is 1, 2, ... Rows that are equal in order are ranked by arrival. For ``moved_by`` and
-    ``kind`` see ``TableOutput``."""
+    input; ``rank``, if not None, is 1, 2, ... Rows that are equal in order are ranked by arrival. For
+    ``retract_when_changed`` and ``kind`` see ``TableOutput``."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class TopRows(Operator):
         schema: pa.Schema,
         mode: TableMode,
         rank: str | None = None,
-        moved_by: Sequence[str] | None = None,
+        retract_when_changed: Sequence[str] | None = None,
         kind: str | None = None,
     ) -> None:
         self._keys = tuple(keys)
         self._n = n
-        self._output = TableOutput(schema, mode, moved_by, kind)
+        self._output = TableOutput(schema, mode, retract_when_changed, kind)
         self._schema = self._output.rows
         self._rank = rank
         self._first = FirstRows(keys, n, order, [name for name in self._schema.names if name != rank])
@@ -89,7 +89,7 @@ class TopRows(Operator):
         if len(change.hidden):
             old = self._first.rows.take(numbers[change.hidden], self._first.columns)
             before = with_ranks(old, self._rank, change.hidden_ranks, self._schema)
-        found = self._output.changed(before, after, change.known)
+        found = self._output.changed(before, after, change.replaced)
         if found is not None:
             self.out.emit(found)
 

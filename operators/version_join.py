@@ -77,8 +77,8 @@ class VersionJoin(Operator):
         due = self._waiting.take(watermark)
         if due is not None and self._versions.rows:
             self._join(due)
-        if self._versions.living_rows > 2 * self._versions_kept + _FEW_ROWS:
-            self._forget(watermark)
+        if self._versions.live_row_count > 2 * self._versions_kept + _FEW_ROWS:
+            self._expire(watermark)
         return watermark
 
     def snapshot(self) -> OperatorState:
@@ -104,7 +104,7 @@ class VersionJoin(Operator):
         for batch in self._pairs.batches((rows, found), (left, np.arange(len(left)))):
             self.out.emit(batch)
 
-    def _forget(self, watermark: int) -> None:
+    def _expire(self, watermark: int) -> None:
         """Removes versions that another one before the watermark has replaced, or that are too old for any row."""
         numbers = self._versions.all_numbers()
         rows = self._versions.take(numbers, [*self._keys[1], self._times[1]])
@@ -117,7 +117,7 @@ class VersionJoin(Operator):
             keep &= since >= watermark - self._oldest
         self._versions.remove(numbers[~keep])
         self._versions.compact()
-        self._versions_kept = self._versions.living_rows
+        self._versions_kept = self._versions.live_row_count
 
     def _since(self, versions: pa.RecordBatch) -> Ints:
         since: Ints = fixed(versions.column(self._times[1]))

@@ -15,10 +15,10 @@ def combined(partials: Partials, rows: pa.RecordBatch, weighted: bool) -> pa.Rec
     """Reduces a batch to one partial row per key. Rows with the weight -1 are subtracted."""
     if not weighted:
         return partials.combine_by_key(rows)
-    there = fixed(rows.column(WEIGHT_COLUMN)) > 0
-    new, gone = rows.take(np.flatnonzero(there)), rows.take(np.flatnonzero(~there))
+    present = fixed(rows.column(WEIGHT_COLUMN)) > 0
+    new, deleted = rows.take(np.flatnonzero(present)), rows.take(np.flatnonzero(~present))
     parts = [partials.combine_by_key(new)] if new.num_rows else []
-    parts += [_negated(partials, partials.combine_by_key(gone))] if gone.num_rows else []
+    parts += [_negated(partials, partials.combine_by_key(deleted))] if deleted.num_rows else []
     return partials.merge_by_key(concat(parts))
 
 

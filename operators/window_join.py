@@ -174,7 +174,7 @@ class WindowJoin(Operator):
                 self._join(end - self._size, end)
         self._fired = max(self._fired, watermark)
         if watermark >= self._next_end:
-            self._forget()
+            self._expire()
 
     def _join(self, start: int, end: int) -> None:
         pieces = [list(self._pieces(side, start, end)) for side in (0, 1)]
@@ -192,7 +192,7 @@ class WindowJoin(Operator):
                 yield from (e.chunk.rows.select(self._kept[side]) for e in pane.stored if e.fired < end)
                 yield from pane.fresh
 
-    def _forget(self) -> None:
+    def _expire(self) -> None:
         open_from = self._open_from(self._fired)
         left, right = ({at: pane for at, pane in panes.items() if at >= open_from} for panes in self._panes)
         self._panes = (left, right)

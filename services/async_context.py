@@ -43,26 +43,26 @@ class AnswerHistory:
     """The answers that one row has received: ``[value]``, or ``[None, error]``. ``position``: how many of them a
     restarted function has received again."""
 
-    told: list[list[Any]] = field(default_factory=list)
+    answers: list[list[Any]] = field(default_factory=list)
     position: int = 0
 
     @property
     def repeating(self) -> bool:
-        return self.position < len(self.told)
+        return self.position < len(self.answers)
 
     def next(self) -> list[Any]:
         self.position += 1
-        return self.told[self.position - 1]
+        return self.answers[self.position - 1]
 
     def add(self, value: Any, error: str | None = None) -> None:
-        self.told.append([value] if error is None else [None, error])
+        self.answers.append([value] if error is None else [None, error])
         self.position += 1
 
     def ask(self, live: Callable[[], Any]) -> Any:
         """Asks a question that is answered synchronously, from the history or by ``live``."""
         if not self.repeating:
             self.add(live())
-            return self.told[-1][0]
+            return self.answers[-1][0]
         return self.next()[0]
 
 

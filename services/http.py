@@ -180,7 +180,7 @@ def attempts(method: str, url: str, key: str, options: ContentOptions) -> Iterat
     """The requests to send one after the other until one is answered, each with whether it is the last."""
     json, retries = options.get("json"), options.get("retries", 0)
     if type(retries) is not int or retries < 0:
-        raise UserCodeError(f"{method} {url}: retries={retries!r} is no number of further attempts")
+        raise UserCodeError(f"{method} {url}: retries={retries!r} is not a number of further attempts")
     sent = dict(options.get("headers") or {})
     if json is not None:
         sent.setdefault("Content-Type", "application/json")

@@ -28,9 +28,9 @@ class OpenContext:
         def __getattr__(self, name: str) -> Any:
             if name in _SERVICES:
                 raise UserCodeError(
-                    f"ctx.{name} cannot be asked in open: a replacement opens again, and could get another answer; ask "
-                    "where rows are given, or do without ctx, if what open makes is the same each time"
+                    f"ctx.{name} is not available in open: a replacement calls open again, and could get another "
+                    "answer; use it where rows are processed, or use none if what open creates is the same each time"
                 )
             if name in _OF_ROWS:
-                raise UserCodeError(f"there is no ctx.{name} in open: no row is at work")
+                raise UserCodeError(f"there is no ctx.{name} in open: no row is being processed")
             raise AttributeError(f"OpenContext has no attribute {name!r}")

@@ -12,7 +12,7 @@ import click
 
 from clonos_py.bench.checkmate.running import MissingRuns, RunTerms, versions
 from clonos_py.bench.checkmate.simulated import ClusterTerms
-from clonos_py.checkmate.grid import KEYS, QUERIES, RECOVERIES, CheckmateCell, Choice, Variant, cells
+from clonos_py.checkmate.grid import KEYS, QUERIES, RECOVERIES, CheckmateCell, GridSelection, Variant, cells
 from clonos_py.checkmate.results import Results
 from clonos_py.checkmate.tables import markdown, tables
 from clonos_py.cli.counts import Count, Words
@@ -34,7 +34,7 @@ _START_S = 15.0
 
 def run(out: Path, **given: Any) -> int:
     """Carries out the command. Returns the exit code: 1 if a run failed, else 0."""
-    choice = Choice(
+    selection = GridSelection(
         given["queries"],
         given["protocols"],
         given["recoveries"],
@@ -50,7 +50,7 @@ def run(out: Path, **given: Any) -> int:
     terms = RunTerms(
         given["warm_up_s"], given["seconds"], given["trial_s"], given["rate"], settings, cluster, given["unpaced"]
     )
-    work = MissingRuns(cells(choice, not terms.searched), terms, Results(out))
+    work = MissingRuns(cells(selection, not terms.searched), terms, Results(out))
     for variant in dict.fromkeys(cell.variant for cell in work.cells):
         terms.settings(variant)  # contradicting settings raise before anything runs
     work.results.begin(terms.plain, versions())
@@ -124,7 +124,7 @@ class Forecast:
 def _numbers(what: str, words: list[str]) -> list[int]:
     wrong = next((word for word in words if not word.isdecimal()), None)
     if wrong is not None:
-        raise SettingError(f"{what} {wrong!r} is no whole number: write such as 0,10 with commas between them")
+        raise SettingError(f"{what} {wrong!r} is not a whole number: write such as 0,10 with commas between them")
     return [int(word) for word in words]
 
 

@@ -79,7 +79,7 @@ class CheckmateCell:
 
 
 @dataclass(frozen=True)
-class Choice:
+class GridSelection:
     """The requested part of the grid. Raises SettingError for unknown values."""
 
     queries: Sequence[str] = QUERIES
@@ -111,27 +111,27 @@ def _check_range(what: str, given: Sequence[int], least: int, most: int) -> None
             raise SettingError(f"{what} {value} cannot be run: choose from {least} to {most}")
 
 
-def variants(choice: Choice) -> Iterator[Variant]:
+def variants(selection: GridSelection) -> Iterator[Variant]:
     """All variants, grouped by query and parallelism; the baseline without checkpoints is first in each group."""
-    for query, parallelism in itertools.product(choice.queries, choice.parallelisms):
-        if NONE in choice.recoveries:
+    for query, parallelism in itertools.product(selection.queries, selection.parallelisms):
+        if NONE in selection.recoveries:
             yield Variant(query, NONE, NONE, parallelism)
-        for protocol, recovery in itertools.product(choice.protocols, choice.recoveries):
+        for protocol, recovery in itertools.product(selection.protocols, selection.recoveries):
             if recovery != NONE:
                 yield Variant(query, protocol, recovery, parallelism)
 
 
-def cells(choice: Choice, paced: bool) -> list[CheckmateCell]:
+def cells(selection: GridSelection, paced: bool) -> list[CheckmateCell]:
     """All runs, grouped by variant. ``paced``: runs at a given rate, for which there is only one load. The baseline is
     run without skew only. Raises SettingError if there are no runs."""
     found = [
         CheckmateCell(variant, skew, load, run, keys)
-        for variant in variants(choice)
-        for skew in choice.skews
+        for variant in variants(selection)
+        for skew in selection.skews
         if not skew or (variant.query in KEYED and variant.recovery != NONE)
-        for keys in (choice.keys if skew else KEYS[:1])
+        for keys in (selection.keys if skew else KEYS[:1])
         for load in ((None,) if paced else LOADS_SKEWED if skew else (LOAD,))
-        for run in range(1, choice.runs + 1)
+        for run in range(1, selection.runs + 1)
     ]
     if not found:
         raise SettingError(

@@ -196,8 +196,8 @@ def _text(row: TableRow) -> str:
 def _table_card(table: MedianTable) -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in table.headings)
     rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
-    said = f"<p>The paper: {escape(table.said)}.</p>" if table.said else ""
+    statement = f"<p>The paper: {escape(table.statement)}.</p>" if table.statement else ""
     return (
-        f'<section class="card"><h2>{escape(table.title)}</h2>{said}<div class="scroll"><table>'
+        f'<section class="card"><h2>{escape(table.title)}</h2>{statement}<div class="scroll"><table>'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></section>"
     )

@@ -42,7 +42,7 @@ CYCLIC: Mapping[tuple[int, str], Mapping[str, str]] = {
 }
 """Table IV: checkpointing time, restart time and invalid checkpoints of the cyclic query."""
 
-SAID: Mapping[str, str] = {
+STATEMENTS: Mapping[str, str] = {
     "7": "COOR as without checkpoints up to 70 workers but in Q3; UNC about 10% below COOR; CIC down to below a half; "
     "Q3: COOR and UNC above 70%, CIC at most 50%",
     "8": "UNC and CIC a few ms; COOR up to a hundred times that in Q3, Q8 and Q12",

@@ -52,8 +52,8 @@ class Results:
         known = terms if self.terms is None else self.terms
         differing = [key for key in sorted({*known, *terms}) if known.get(key) != terms.get(key)]
         if differing:
-            told = ", ".join(f"{key} ({known.get(key)}, now {terms.get(key)})" for key in differing)
-            raise SettingError(f"--out {self._path} holds runs of other terms: {told}; name another file")
+            differences = ", ".join(f"{key} ({known.get(key)}, now {terms.get(key)})" for key in differing)
+            raise SettingError(f"--out {self._path} holds runs with other terms: {differences}; name another file")
         with self._opened() as file:
             file.truncate(self._whole_bytes)
         if self.terms is None:
@@ -116,7 +116,7 @@ class Results:
 
     def _read(self) -> Iterator[Line]:
         if self._path.exists() and not self._path.is_file():  # a device or a pipe may have no end
-            raise SettingError(f"--out {self._path} cannot be read: it is no regular file; name another file")
+            raise SettingError(f"--out {self._path} cannot be read: it is not a regular file; name another file")
         try:
             lines = self._path.read_bytes().splitlines(keepends=True)
         except FileNotFoundError:
@@ -127,11 +127,11 @@ class Results:
             line = _parsed(text)
             if line is None or (number == 1) != (line["kind"] == "terms"):
                 if number == len(lines) > 1:
-                    self.cut_off = f"{self._path}, line {number}: cut off; it is dropped, and its run is done again"
+                    self.cut_off = f"{self._path}, line {number}: cut off; it is dropped, and its run is repeated"
                     return
                 raise SettingError(
-                    f"{self._path}, line {number}: no line of CheckMate results of format {FORMAT}; "
-                    "name another file, or remove the line, and its run is done again"
+                    f"{self._path}, line {number}: not a line of CheckMate results of format {FORMAT}; "
+                    "name another file, or remove the line to repeat its run"
                 )
             self._whole_bytes += len(text)
             yield line

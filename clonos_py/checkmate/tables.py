@@ -53,12 +53,12 @@ _NO_SKEW = Skew()
 
 
 class MedianTable(NamedTuple):
-    """A table of medians. ``said``: the paper's statement about it."""
+    """A table of medians. ``statement``: the paper's statement about it."""
 
     title: str
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
-    said: str = ""
+    statement: str = ""
 
 
 def markdown(tables: Iterable[MedianTable]) -> str:
@@ -69,8 +69,8 @@ def _markdown(table: MedianTable) -> Iterator[str]:
     yield f"### {table.title}\n"
     for row in (table.headings, ["---"] * len(table.headings), *table.rows):
         yield f"| {' | '.join(row)} |"
-    if table.said:
-        yield f"\nThe paper: {table.said}."
+    if table.statement:
+        yield f"\nThe paper: {table.statement}."
     yield ""
 
 
@@ -167,10 +167,12 @@ def _expected_share(metrics: Metrics) -> float | None:
 # ---- tables
 
 
-def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], said: str = "") -> Iterator[MedianTable]:
+def _table(
+    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], statement: str = ""
+) -> Iterator[MedianTable]:
     """Yields the table, or no table if all cells of its queries are absent."""
     if any(cell != ABSENT for row in rows for cell in row[len(_HEADINGS) :]):
-        yield MedianTable(title, headings, rows, said)
+        yield MedianTable(title, headings, rows, statement)
 
 
 def _by_query(title: str, groups: Repetitions, value: Value, figure: str = "") -> Iterator[MedianTable]:
@@ -180,7 +182,7 @@ def _by_query(title: str, groups: Repetitions, value: Value, figure: str = "") -
         for rank in groups.ranks()
         if any(groups.of(query, rank) for query in queries)
     ]
-    yield from _table(title, (*_HEADINGS, *queries), rows, paper.SAID.get(figure, ""))
+    yield from _table(title, (*_HEADINGS, *queries), rows, paper.STATEMENTS.get(figure, ""))
 
 
 def _paper_rows(figures: paper.Figures, queries: Sequence[str]) -> list[tuple[str, ...]]:
@@ -258,7 +260,7 @@ def _searched(searches: Iterable[Line]) -> Iterator[MedianTable]:
         (line["query"], TableRow(line["parallelism"], line["protocol"], line["recovery"])): float(line["events_per_s"])
         for line in searches
     }
-    yield from _throughputs("Figure 7: maximum sustainable throughput", found, paper.SAID["7"])
+    yield from _throughputs("Figure 7: maximum sustainable throughput", found, paper.STATEMENTS["7"])
 
 
 def _measured(groups: Repetitions) -> Iterator[MedianTable]:
@@ -272,7 +274,7 @@ def _measured(groups: Repetitions) -> Iterator[MedianTable]:
     yield from _throughputs("Throughput of the runs", found)
 
 
-def _throughputs(title: str, found: Throughputs, said: str = "") -> Iterator[MedianTable]:
+def _throughputs(title: str, found: Throughputs, statement: str = "") -> Iterator[MedianTable]:
     queries = [query for query in QUERIES if any(query == other for other, _ in found)]
 
     def shown(query: str, rank: TableRow) -> str:
@@ -284,7 +286,7 @@ def _throughputs(title: str, found: Throughputs, said: str = "") -> Iterator[Med
     ranks = sorted({rank for _, rank in found}, key=lambda rank: rank.place)
     rows = [(*rank.cells, *(shown(query, rank) for query in queries)) for rank in ranks]
     title += ", events/s (of that without checkpoints)"
-    yield from _table(title, (*_HEADINGS, *queries), rows, said)
+    yield from _table(title, (*_HEADINGS, *queries), rows, statement)
 
 
 def _skewed(
@@ -305,4 +307,4 @@ def _skewed(
             if any(median(groups.of(query, rank, skew, load), value) != ABSENT for query in queries)
         ]
         name = title if load is None else f"{title}, {load}% of the throughput without skew"
-        yield from _table(name, (*_HEADINGS, "hot", "keys by", *queries), rows, paper.SAID.get(figure, ""))
+        yield from _table(name, (*_HEADINGS, "hot", "keys by", *queries), rows, paper.STATEMENTS.get(figure, ""))

@@ -33,7 +33,7 @@ def _evaluation(path: Path, out: Path | None) -> None:
     results = Results(path)
     if results.terms is None:
         raise SettingError(f"{path} is empty: name a trace, or a file of results of the bench checkmate")
-    folder = _made(out or path.parent)
+    folder = _create(out or path.parent)
     report = folder / f"{path.stem}.html"
     report.write_text(page(results.searches(), results.runs(), results.terms), encoding="utf-8")
     click.echo(markdown(tables(results.searches(), results.runs())))
@@ -45,7 +45,7 @@ def _run(trace: Path, out: Path | None, master: str | None) -> None:
     from clonos_py.spark.session import named_errors, session, shown
 
     read_header(trace)
-    folder = _made(out or trace)
+    folder = _create(out or trace)
     small = sum(part.stat().st_size for part in trace.glob("*/*.parquet")) <= _SMALL_BYTES
     with session("analyze", master, short=small) as spark, shown(spark, "reading the trace"), named_errors(str(trace)):
         from clonos_py.spark.analysis import analyse
@@ -61,7 +61,7 @@ def _run(trace: Path, out: Path | None, master: str | None) -> None:
     click.echo(f"the report is {folder / REPORT}, its figures are {folder / FIGURES}")
 
 
-def _made(folder: Path) -> Path:
+def _create(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:

@@ -37,14 +37,14 @@ command = JobCommand(
         click.Option(["--rows"], type=click.IntRange(1), default=200, show_default=True, help="Rows of each source."),
         click.Option(["--live"], is_flag=True, help="Ask services, which refuse otherwise; let all sinks write."),
     ],
-    help=f"""Finds operators that a replay could not repeat: that ask clocks, dice, the network, threads or files behind
-    the engine's back, or give other rows for the same input.
+    help=f"""Finds operators that a replay cannot repeat: they use clocks, random numbers, the network, threads or files
+    without the engine's services, or return other rows for the same input.
 
-    Each operator works twice on the first rows of the sources (made up from the schema where there are none), in two
-    processes with different hash seeds and clocks, the second time with the answers of the first. What is found is
-    named with its line and a remedy. Sinks write the rows where they are not visible; those that cannot are tried with
-    --live only, and write what they are given. The exit code is 1 if anything is found, or if anything fails on rows of
-    the sources that the job does not catch.
+    Each operator runs twice on the first rows of the sources (generated from the schema where there are none), in two
+    processes with different hash seeds and clocks, the second time with the answers of the first. Each finding names
+    its line and a remedy. Sinks write the rows where they are not visible; those that cannot are run with --live only,
+    and write the rows. The exit code is 1 if there are findings, or if the job does not catch a failure on rows of the
+    sources.
 
     {FILE_HELP} If the job is a function such as job(topic: str), its parameters are options: --topic bids.
 

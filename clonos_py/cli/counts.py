@@ -22,7 +22,7 @@ class Count(click.ParamType[int]):
         match = _NUMBER.fullmatch(value)
         count = round(float(match[1]) * _UNITS[match[2]]) if match else 0
         if count < 1:
-            self.fail(f"{value!r} is no number of events: write it as 500000, 500k or 5M", param, ctx)
+            self.fail(f"{value!r} is not a number of events: write it as 500000, 500k or 5M", param, ctx)
         return count
 
 
@@ -36,5 +36,5 @@ class Words(click.ParamType[list[str]]):
             return value
         words = [word.strip() for word in value.split(",")]
         if not all(words) or len(set(words)) < len(words):
-            self.fail(f"{value!r} is no list: write different values with commas between them", param, ctx)
+            self.fail(f"{value!r} is not a list: write different values with commas between them", param, ctx)
         return words

@@ -25,21 +25,21 @@ def ended(command: click.Command, arguments: Sequence[str], name: str) -> int:
         error.show()
         return error.exit_code
     except click.ClickException as error:
-        return _told(_usage_error(error), error.exit_code)
+        return _print(_usage_error(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        return _told("interrupted", INTERRUPTED)
+        return _print("interrupted", INTERRUPTED)
     except SystemExit as error:
-        return _told(f"error: {blamed(f'SystemExit: {error}', error)}", 1)
+        return _print(f"error: {blamed(f'SystemExit: {error}', error)}", 1)
     except ClonosError as error:
         if error.traceback and shows_tracebacks():
             click.echo(error.traceback, err=True)
-        return _told(error_line(error), 1)
+        return _print(error_line(error), 1)
     except Exception as error:  # noqa: BLE001 - the user gets one line for any other error, too
-        return _told(f"error: {type(error).__name__}: {one_line(error)} ({_traceback_place(error)})", 1)
+        return _print(f"error: {type(error).__name__}: {one_line(error)} ({_traceback_place(error)})", 1)
     return code if isinstance(code, int) else 0
 
 
-def _told(line: str, code: int) -> int:
+def _print(line: str, code: int) -> int:
     click.echo(line, err=True)
     return code
 

@@ -17,16 +17,16 @@ from clonos_py.runtime.ray.disconnect import exit_now
 COMMANDS = {
     "run": ("clonos_py.cli.run", "Runs a job."),
     "plan": ("clonos_py.cli.plan", "Shows what will run, as text, Mermaid or SVG."),
-    "check": ("clonos_py.cli.check", "Finds what a replay could not repeat, before a failure does."),
+    "check": ("clonos_py.cli.check", "Finds code that a replay cannot repeat, before a failure does."),
     "config": ("clonos_py.cli.config", "Shows every setting and where its value came from."),
-    "sim": ("clonos_py.cli.sim", "Tries to make results wrong: generated jobs, failures and schedules."),
+    "sim": ("clonos_py.cli.sim", "Looks for wrong results with generated jobs, failures and schedules."),
     "analyze": ("clonos_py.cli.analyze", "Makes a report of a run's trace: what happened, in plots and figures."),
-    "nexmark": ("clonos_py.cli.nexmark", "Runs the Nexmark queries, with kills if wanted, and reports."),
+    "nexmark": ("clonos_py.cli.nexmark", "Runs the Nexmark queries, optionally with kills, and reports."),
 }
 """By subcommand: the module that defines its ``command``, and its description."""
 
-HELP = """Runs streaming jobs that survive the death of their tasks: exactly-once, whatever the code asks of clocks,
-dice and servers.
+HELP = """Runs streaming jobs that tolerate the failure of their tasks: exactly-once, even if their code uses clocks,
+random numbers and servers.
 
 \b
 A job is a Python file:
@@ -44,7 +44,7 @@ Start here:
     clonos config hello.py                  every setting and where it came from
     clonos nexmark run q8 --kill 'join[0]@3s'
     clonos analyze trace/ --out report/     what happened in a run with --trace trace/, in plots
-    clonos sim --seeds 1000                 tries to make results wrong
+    clonos sim --seeds 1000                 looks for wrong results in generated jobs
 
 Settings come from the command line, else CLONOS_* variables, else clonos.toml, else Job(...), else defaults.
 CLONOS_DEBUG=1 shows the traceback of an error, that of a function of yours included.

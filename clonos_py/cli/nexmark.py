@@ -17,15 +17,15 @@ from clonos_py.cli.nexmark_spark import generate_command, prove_command, verify_
 from clonos_py.cli.options import file_in_a_folder, resolved, setting_options
 
 _DEMO = (
-    "Nexmark query 8, new people who sell, over {events:,} events in {seconds:.0f} s.\n"
-    "On the way its tasks are killed: {kills}. The job is not restarted."
+    "Nexmark query 8, new sellers, over {events:,} events in {seconds:.0f} s.\n"
+    "Tasks are killed during the run: {kills}. The job is not restarted."
 )
 _SINKS = ("files", "digest", "blackhole")
 
 
 @click.group()
 def nexmark() -> None:
-    """Runs the Nexmark queries, with kills if wanted, and reports."""
+    """Runs the Nexmark queries, optionally with kills, and reports."""
 
 
 def _run(query: str, **given: Any) -> None:
@@ -51,11 +51,11 @@ def _run(query: str, **given: Any) -> None:
 
         settings = with_failures(read_plan(given["failures"]), query, settings)
     with watch(f"nexmark-{query}") as listener:
-        made = run_query(order, settings, listener)
-    for line in lines(made):
+        report = run_query(order, settings, listener)
+    for line in lines(report):
         click.echo(line)
     if given["report"] is not None:
-        given["report"].write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+        given["report"].write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
 def _demo(**given: Any) -> int:
@@ -69,23 +69,23 @@ def _demo(**given: Any) -> int:
         order = QueryRun("q8", given["events"], given["rate"], sink=SinkKind.FILES, out=Path(folder) / "results")
         click.echo(_DEMO.format(events=order.events, seconds=seconds, kills=", ".join(map(str, settings.kills))))
         with watch("nexmark-q8") as listener:
-            made = run_query(order, settings, listener)
+            report = run_query(order, settings, listener)
         click.echo("checking against a plain Python computation over the same events ...")
         rows, wrong = verify(order, settings)
     if wrong is not None:
         click.echo(f"NOT identical: {wrong}")
         return 1
-    if len(made["failures"]) < len(settings.kills):
+    if len(report["failures"]) < len(settings.kills):
         click.echo(
-            f"identical, but only {len(made['failures'])} of {len(settings.kills)} kills happened: proves nothing"
+            f"identical, but only {len(report['failures'])} of {len(settings.kills)} kills happened: inconclusive"
         )
         return 1
-    healed = [_told(failure) for failure in made["failures"]]
-    click.echo("; ".join([f"identical: all {rows:,} rows are there, none twice, none lost", *healed]))
+    recoveries = [_recovery_text(failure) for failure in report["failures"]]
+    click.echo("; ".join([f"identical: all {rows:,} rows exist, no duplicates, none lost", *recoveries]))
     return 0
 
 
-def _told(failure: Mapping[str, Any]) -> str:
+def _recovery_text(failure: Mapping[str, Any]) -> str:
     steps = (
         ("detected", "detected_ms"),
         ("standby activated", "standby_activated_ms"),
@@ -143,7 +143,7 @@ nexmark.add_command(
             click.Option(["--rate"], type=Count(), default="500k", show_default=True, help="Events per second."),
             *setting_options("runtime", "address", "checkpoint_interval", "kills"),
         ],
-        help="""Kills a task of a running query and checks that nothing is lost or doubled.
+        help="""Kills a task of a running query and checks that nothing is lost or duplicated.
 
         \b
         Examples:

@@ -19,7 +19,7 @@ from clonos_py.model.errors import SettingError
 from clonos_py.settings.definitions import Settings
 
 if TYPE_CHECKING:
-    from clonos_py.nexmark.cell_runs import Effort
+    from clonos_py.nexmark.cell_runs import Workload
     from clonos_py.nexmark.matrix import MatrixCell
     from clonos_py.nexmark.sustained import RateTrial, Search
 
@@ -37,13 +37,13 @@ FAILURES = click.Option(
 
 def _mst(query: str, **given: Any) -> int:
     """The body of ``mst``. The exit code is 1 if no rate was sustained."""
-    from clonos_py.nexmark.cell_runs import ThroughputSearch, pursue
+    from clonos_py.nexmark.cell_runs import ThroughputSearch, search_throughput
 
     settings = resolved({}, given)
-    pursuit = ThroughputSearch(given["seconds"], given["precision"] / 100, given["lag"] * 1e3, given["first"])
-    with _told(f"{query}: looking for a rate to begin with") as report:
-        found, best = pursue(
-            query, pursuit, settings, lambda found: report(_trial(found.trials[-1]), _known(query, found))
+    parameters = ThroughputSearch(given["seconds"], given["precision"] / 100, given["lag"] * 1e3, given["first"])
+    with _progress(f"{query}: measuring a first rate") as report:
+        found, best = search_throughput(
+            query, parameters, settings, lambda found: report(_trial(found.trials[-1]), _known(query, found))
         )
     if given["report"] is not None:
         trials = [asdict(trial) for trial in found.trials]
@@ -71,7 +71,7 @@ def _trial(trial: RateTrial) -> str:
 
 
 @contextmanager
-def _told(text: str) -> Iterator[Callable[[str, str], None]]:
+def _progress(text: str) -> Iterator[Callable[[str, str], None]]:
     """Shows progress on a terminal: a line for each result, and the current activity. Silent otherwise."""
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -99,9 +99,9 @@ mst = click.Command(
         ),
         click.Option(
             ["--lag"], type=click.FloatRange(0.01), default=0.5, show_default=True,
-            help="Seconds that a rate that is sustained may be behind at the end of a trial.",
+            help="How many seconds a sustained rate may be behind at the end of a trial.",
         ),
-        click.Option(["--first"], type=Count(), help="Events per second to begin with; a quick measurement without."),
+        click.Option(["--first"], type=Count(), help="The first rate, in events per second; measured by default."),
         click.Option(
             ["--report"], type=_PATH, metavar="FILE", callback=file_in_a_folder, help="Write all trials as JSON."
         ),
@@ -124,21 +124,21 @@ mst = click.Command(
 def _matrix(out: Path, **given: Any) -> int:
     """The body of ``matrix``. The exit code is 1 if a run failed."""
     from clonos_py.cli.tables import show
-    from clonos_py.nexmark.cell_runs import attempted
+    from clonos_py.nexmark.cell_runs import run_cell
     from clonos_py.nexmark.matrix import HEADINGS, MatrixResults
 
-    effort = _effort(given)
+    workload = _workload(given)
     possible, contradictions = _possible(given)
-    results = MatrixResults(out, _common(given, effort))
+    results = MatrixResults(out, _common(given, workload))
     wanted = [cell for cell, _ in possible]
     with _bar(len(wanted)) as step:
         for cell, settings in possible:
             step(cell.name, 0)
             if not results.done(cell):
-                results.keep(cell, attempted(cell.query, effort, settings))
+                results.keep(cell, run_cell(cell.query, workload, settings))
             step(cell.name, 1)
     rows = results.summary(wanted)
-    show(f"{len(rows)} runs, {effort.mode.value}", HEADINGS, rows)
+    show(f"{len(rows)} runs, {workload.mode.value}", HEADINGS, rows)
     for reason, count in contradictions.items():
         click.echo(f"left out {count}: {reason}")
     failed = sum(not results.done(cell) for cell in wanted)
@@ -147,17 +147,17 @@ def _matrix(out: Path, **given: Any) -> int:
     return 1 if failed else 0
 
 
-def _effort(given: dict[str, Any]) -> Effort:
-    from clonos_py.nexmark.cell_runs import Effort, Mode
+def _workload(given: dict[str, Any]) -> Workload:
+    from clonos_py.nexmark.cell_runs import Mode, Workload
     from clonos_py.nexmark.failure_plan import read_plan
 
     if given["mst"] and (given["rate"] or given["events"]):
-        raise SettingError("--mst chooses rates and events itself: leave --rate and --events away")
+        raise SettingError("--mst chooses rates and events itself: omit --rate and --events")
     if given["rate"] and given["events"]:
-        raise SettingError("--rate runs for --seconds: leave --events away")
+        raise SettingError("--rate runs for --seconds: omit --events")
     mode = Mode.SUSTAINED if given["mst"] else Mode.RATE if given["rate"] else Mode.THROUGHPUT
     failures = () if given["failures"] is None else tuple(read_plan(given["failures"]))
-    return Effort(mode, given["seconds"], given["events"], given["rate"], failures)
+    return Workload(mode, given["seconds"], given["events"], given["rate"], failures)
 
 
 def _possible(given: dict[str, Any]) -> tuple[list[tuple[MatrixCell, Settings]], dict[str, int]]:
@@ -184,10 +184,10 @@ def _possible(given: dict[str, Any]) -> tuple[list[tuple[MatrixCell, Settings]],
     return possible, contradictions
 
 
-def _common(given: dict[str, Any], effort: Effort) -> dict[str, Any]:
+def _common(given: dict[str, Any], workload: Workload) -> dict[str, Any]:
     """The parameters that all runs of a matrix share."""
     shown = {key: value for key, value, _ in resolved({}, given).shown() if key in _SHARED_SETTINGS}
-    return {**asdict(effort), "mode": effort.mode.value, "failures": list(effort.failures), **shown}
+    return {**asdict(workload), "mode": workload.mode.value, "failures": list(workload.failures), **shown}
 
 
 @contextmanager
@@ -223,8 +223,8 @@ matrix = click.Command(
     ],
     help="""Runs every combination of queries, parallelism, sharing depth and guarantee, and prints a table.
 
-    Each run leaves a report in --out. The same command goes on where it was interrupted, and tries again what failed;
-    combinations that contradict themselves are left out and named.
+    Each run leaves a report in --out. The same command continues where it was interrupted, and retries failed runs;
+    combinations of settings that contradict each other are left out and listed.
 
     \b
     Examples:

@@ -73,7 +73,7 @@ def _prove(queries: tuple[str, ...], seeds: list[str], parallelisms: list[str], 
 
 def _whole(numbers: list[str]) -> list[int]:
     if not all(number.isdigit() for number in numbers):
-        raise click.BadParameter(f"{','.join(numbers)} are no whole numbers")
+        raise click.BadParameter(f"{','.join(numbers)} are not whole numbers")
     return [int(number) for number in numbers]
 
 
@@ -121,8 +121,8 @@ verify_command = click.Command(
     ],
     help="""Compares the results of QUERY (q0 to q22) with what Spark answers over the same events.
 
-    Exits with 1 if they differ and shows the first rows that only one side has. Options of the events count only where
-    --events is a number; a folder knows what it holds.
+    Exits with 1 if they differ and shows the first rows that only one side has. Options of the events apply only if
+    --events is a number; a folder records its own.
 
     \b
     Examples:

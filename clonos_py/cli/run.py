@@ -29,8 +29,10 @@ def run(ctx: click.Context, /, **parameters: Any) -> None:
 
 def _how_to_go_on(ctx: click.Context, settings: Settings) -> str:
     if settings.checkpoints is None:
-        return "nothing is kept of this run: with --checkpoints FOLDER the next one can go on where it was interrupted"
-    return f"to go on from the last checkpoint: {again(ctx)}"
+        return (
+            "this run left no checkpoints: with --checkpoints FOLDER the next one can continue where it was interrupted"
+        )
+    return f"to continue from the last checkpoint: {again(ctx)}"
 
 
 command = JobCommand(

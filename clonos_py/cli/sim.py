@@ -36,7 +36,7 @@ class Depth(click.ParamType[int | None]):
         if value in ("full", "mixed"):
             return -1 if value == "full" else None
         if not isinstance(value, str) or not value.isdigit():
-            self.fail(f"{value!r} is no sharing depth: write a number of hops, 'full' or 'mixed'", param, ctx)
+            self.fail(f"{value!r} is not a sharing depth: write a number of hops, 'full' or 'mixed'", param, ctx)
         return int(value)
 
 
@@ -127,13 +127,21 @@ command = click.Command(
         click.Option(["--seeds"], type=click.IntRange(1), default=1_000, show_default=True, help="How many runs."),
         click.Option(["--start"], type=click.IntRange(0), default=0, show_default=True, help="The first seed."),
         click.Option(
-            ["--faults"], default=",".join(FAULTS), show_default=True, metavar="LIST", help="What may happen, or none."
+            ["--faults"],
+            default=",".join(FAULTS),
+            show_default=True,
+            metavar="LIST",
+            help="Which faults may happen, or none.",
         ),
         click.Option(
             ["--depth"], type=Depth(), default="mixed", show_default=True, help="Sharing depth; mixed: any, by seed."
         ),
         click.Option(
-            ["--tasks"], type=click.IntRange(2), default=TASKS_MAX, show_default=True, help="A job has at most so many."
+            ["--tasks"],
+            type=click.IntRange(2),
+            default=TASKS_MAX,
+            show_default=True,
+            help="The most tasks that a job may have.",
         ),
         click.Option(
             ["--protocol"],
@@ -153,8 +161,9 @@ command = click.Command(
     ],
     help="""Runs generated jobs under generated failures and checks every step and every result.
 
-    A seed decides everything: the graph, what its operators ask of clocks, dice and servers, delays, and who fails
-    when. Exits with 1 if a rule was broken, telling the seed, how to repeat it, and the smallest run that still fails.
+    A seed determines everything: the graph, how its operators use clocks, random numbers and servers, the delays, and
+    which processes fail when. Exits with 1 if a rule was violated, and prints the seed, the command that repeats it,
+    and the smallest run that still fails.
 
     \b
     Examples:

@@ -101,8 +101,8 @@ class SortedIndex:
         self._runs: list[_Run] = []
         self.rows = 0
 
-    def append(self, hashes: Words, alive: Bools | None = None) -> None:
-        """Adds rows with these hashes; the index holds at most 2**32 rows. Rows for which ``alive`` (one value per row,
+    def append(self, hashes: Words, kept: Bools | None = None) -> None:
+        """Adds rows with these hashes; the index holds at most 2**32 rows. Rows for which ``kept`` (one value per row,
         including the new ones) is false may be dropped when runs are merged; the others keep their numbers."""
         if len(hashes) == 0:
             return
@@ -111,7 +111,7 @@ class SortedIndex:
         stop = self.rows + len(hashes)
         self._runs.append(_Run(self.rows, stop, np.sort((hashes & ~_LOW) | numbers)))
         self.rows = stop
-        self._merge_runs(alive)
+        self._merge_runs(kept)
 
     def probe(self, hashes: Words) -> tuple[Ints, Ints]:
         """Pairs (position in ``hashes``, row), in the order of positions, then of rows."""
@@ -132,7 +132,7 @@ class SortedIndex:
         numbers = np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])
         runs: list[_Run] = []
         for run in self._runs:
-            entries = _living(run.entries, keep)
+            entries = _kept_entries(run.entries, keep)
             renumbered = (entries & ~_LOW) | numbers[_rows_of(entries)].view(np.uint64)
             runs.append(_Run(int(numbers[run.start]), int(numbers[run.stop]), renumbered))
         self._runs = [run for run in runs if len(run)]
@@ -147,13 +147,13 @@ class SortedIndex:
             runs.append(_Run(last.start, rows, last.entries[_rows_of(last.entries) < rows]))
         self._runs, self.rows = [run for run in runs if len(run)], min(rows, self.rows)
 
-    def _merge_runs(self, alive: Bools | None) -> None:
+    def _merge_runs(self, kept: Bools | None) -> None:
         first, rows = len(self._runs), 0
         while first and (not rows or len(self._runs[first - 1]) < max(_FAN_OUT * rows, _SMALL)):
             first -= 1
             rows += len(self._runs[first])
         if first < len(self._runs) - 1:
-            merged = np.concatenate([_living(run.entries, alive) for run in self._runs[first:]])
+            merged = np.concatenate([_kept_entries(run.entries, kept) for run in self._runs[first:]])
             merged.sort(kind="stable")  # a stable sort merges sorted parts
             whole = _Run(self._runs[first].start, self._runs[-1].stop, merged)
             self._runs[first:] = [whole] if len(whole) else []
@@ -178,8 +178,8 @@ def expand(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
     return positions, starts[positions] + within
 
 
-def _living(entries: Words, alive: Bools | None) -> Words:
-    return entries if alive is None else entries[alive[_rows_of(entries)]]
+def _kept_entries(entries: Words, kept: Bools | None) -> Words:
+    return entries if kept is None else entries[kept[_rows_of(entries)]]
 
 
 def _rows_of(entries: Words) -> Ints:

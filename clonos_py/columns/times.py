@@ -129,7 +129,7 @@ def duration_from_iso(text: Any) -> Any:
     parts: Any = pc.extract_regex(text, _DURATION)
     malformed = pc.or_(pc.and_(pc.is_null(parts), pc.is_valid(text)), pc.ends_with(text, "P"))
     if pc.any(pc.or_(malformed, pc.ends_with(text, "T")), min_count=0).as_py():
-        raise pa.ArrowInvalid(f"one of {len(text)} texts is no ISO 8601 duration")
+        raise pa.ArrowInvalid(f"one of {len(text)} texts is not an ISO 8601 duration")
     seconds: Any = pa.scalar(0, pa.int64())
     for name, weight in _PARTS_S.items():
         seconds = pc.add_checked(seconds, pc.multiply_checked(_number(parts, name), pa.scalar(weight, pa.int64())))

@@ -103,11 +103,11 @@ class CausalFileWriter(CausalSink):
             self._fence()
             self._check(checkpoint)
             for epoch in self._epochs_since(checkpoint):
-                self._detach(epoch)
+                self._replace_by_copy(epoch)
             found = list(self._entries(checkpoint))
             marks = self._cut({mark.seq: mark for entry in found for mark in entry.marks})
             log = list(dict.fromkeys(segment for entry in found for segment in entry.log))
-            self._begin_anew(checkpoint, JournalEntry(shape, log, marks))
+            self._start_journal(checkpoint, JournalEntry(shape, log, marks))
         return PublishedOutput(log, {mark.seq: mark.checksum for mark in marks})
 
     def _fence(self) -> None:
@@ -169,7 +169,7 @@ class CausalFileWriter(CausalSink):
         own = [int(match[2]) for match in found if match and int(match[1]) == self.ctx.task.index]
         return sorted(epoch for epoch in own if epoch >= checkpoint)
 
-    def _detach(self, epoch: int) -> None:
+    def _replace_by_copy(self, epoch: int) -> None:
         """Replaces a file by a copy. A process that has the file open then writes to a file without a name. Rows that
         it wrote before the rename are copied, too."""
         path, copy = self._path(epoch), os.path.join(self._attempt_folder, f"rows-{epoch}")
@@ -215,7 +215,7 @@ class CausalFileWriter(CausalSink):
                     "these from a copy, or move the results away and start over with --fresh"
                 )
 
-    def _begin_anew(self, checkpoint: int, entry: JournalEntry) -> None:
+    def _start_journal(self, checkpoint: int, entry: JournalEntry) -> None:
         """Starts the journal of this attempt with all earlier entries. Journals of earlier attempts, to which their
         writers may still append, are deleted before this attempt makes any choice."""
         earlier = os.listdir(self._attempt_folder)
@@ -259,28 +259,28 @@ class CausalFileWriter(CausalSink):
 
     def _journal(self, epoch: int) -> io.FileIO:
         if epoch not in self._journals:
-            self._journals[epoch] = self._made(f"{self._attempt}-{epoch}")
+            self._journals[epoch] = self._create(f"{self._attempt}-{epoch}")
             flush_folder(self._attempt_folder)
         return self._journals[epoch]
 
     def _new_file(self, epoch: int) -> io.FileIO:
         name, path = f"rows-{epoch}", self._path(epoch)
-        file = self._made(name)
+        file = self._create(name)
         try:
             os.link(os.path.join(self._attempt_folder, name), path)
         except FileExistsError:
             self._refuse(path)
         except FileNotFoundError:
-            self._give_up()
+            self._raise_replaced()
         os.unlink(os.path.join(self._attempt_folder, name))
         flush_folder(self._folder)
         return file
 
-    def _made(self, name: str) -> io.FileIO:
+    def _create(self, name: str) -> io.FileIO:
         try:
             return io.FileIO(os.path.join(self._attempt_folder, name), "x")
         except FileNotFoundError:
-            self._give_up()
+            self._raise_replaced()
 
     def truncate_before(self, checkpoint: int) -> None:
         for epoch in [epoch for epoch in self._journals if epoch < checkpoint]:
@@ -304,8 +304,8 @@ class CausalFileWriter(CausalSink):
     def _refuse(self, path: str) -> NoReturn:
         raise SinkError(f"{path} exists, written by another run: move the results away or choose another folder")
 
-    def _give_up(self) -> NoReturn:
-        raise SinkError(f"attempt {self._attempt} of {self.ctx.task} has been replaced: it writes nothing any more")
+    def _raise_replaced(self) -> NoReturn:
+        raise SinkError(f"attempt {self._attempt} of {self.ctx.task} has been replaced: it can no longer write")
 
 
 def _copy_rest(former: IO[bytes], file: io.FileIO) -> None:

@@ -53,7 +53,7 @@ def decode_result(committable: bytes) -> DigestResult:
     try:
         return msgspec.msgpack.decode(committable, type=DigestResult)
     except msgspec.DecodeError as error:
-        raise SinkError(f"no result of a digest sink: {error}") from error
+        raise SinkError(f"not a result of a digest sink: {error}") from error
 
 
 def read_digest(folder: str) -> tuple[int, int]:

@@ -159,7 +159,7 @@ class FileWriter(StagedSink):
             name = os.path.basename(path)
             if self._is_final(name) and self._is_mine(name) and self._checkpoint_of(name) > self._checkpoint:
                 raise SinkError(
-                    f"{path} is visible, of a later checkpoint than {self._checkpoint}, from which this run goes on: "
+                    f"{path} is of a later checkpoint than {self._checkpoint}, from which this run continues: "
                     "restore the manifest of the last checkpoint, or move the results away and start over with --fresh"
                 )
 

@@ -100,8 +100,8 @@ class FileSource(CatchingSource[R]):
         super().declare(schema, record, on_error)
         if self._format == "parquet" and self.on_error is not OnError.FAIL:
             raise GraphError(
-                "FileSource: a Parquet file has no malformed records, it is readable as a whole or not: leave on_error "
-                "and catch() away"
+                "FileSource: a Parquet file has no malformed records, it is readable as a whole or not: omit on_error "
+                "and catch()"
             )
 
     @cached_property
@@ -191,7 +191,7 @@ class FileSink(SinkDefinition):
         if self.delivery is Delivery.CAUSAL:
             check_growing("FileSink", format)
             if partition_by:
-                raise GraphError("FileSink: with delivery='causal' files grow in one folder; leave partition_by away")
+                raise GraphError("FileSink: with delivery='causal' files grow in one folder; omit partition_by")
         self._folder = os.path.abspath(os.path.expanduser(folder))
         self._format = format
         self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
@@ -231,7 +231,7 @@ def _rows_of(path: str) -> Iterator[dict[str, Any]]:
         case ".parquet":
             yield from pq.read_table(path, use_threads=False).to_pylist()
         case _ if os.path.isfile(path):
-            raise SinkError(f"{path} is no result of a file sink: give the folder it writes to")
+            raise SinkError(f"{path} is not the output folder of a file sink: give the folder it writes to")
 
 
 def _whole_rows(text: str) -> str:
@@ -256,9 +256,9 @@ def _format(path: str, schema: object, given: str | None) -> str:
         return given
     if schema is None:
         return "text"
-    told = _NAMED.get(os.path.splitext(path)[1].lower())
-    if told is None:
+    from_name = _NAMED.get(os.path.splitext(path)[1].lower())
+    if from_name is None:
         raise GraphError(
-            f"FileSource: the name {path!r} does not tell the format: give format='jsonl', 'csv' or 'parquet'"
+            f"FileSource: the name {path!r} does not show the format: give format='jsonl', 'csv' or 'parquet'"
         )
-    return told
+    return from_name

@@ -18,7 +18,7 @@ from clonos_py.connectors.partitions import ACTIVE, PartitionRead
 from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import Discovered, Read, Source, Wait
 
-LOOK_US = 100_000
+LIST_INTERVAL_US = 100_000
 """How often the task checks whether files have grown or been added."""
 _NUMBER_BITS = 48
 _END = 1 << 60
@@ -45,10 +45,10 @@ class FollowedFiles(Source):
         self._open: dict[int, LinePartition] = {}
         self._turn: deque[int] = deque()
         """Files that may have unread lines."""
-        self._gone: list[int] = []
+        self._removed: list[int] = []
         self._ended: set[int] = set()
         """Files whose end was reported in this attempt."""
-        self._look_us = 0
+        self._list_next_us = 0
         self._rows_max: int | None = None
 
     def partitions(self) -> int:
@@ -63,22 +63,22 @@ class FollowedFiles(Source):
 
     def seek(self, positions: Mapping[int, int]) -> None:
         self._positions = dict(positions)
-        self._open, self._ended, self._look_us = {}, set(), 0
+        self._open, self._ended, self._list_next_us = {}, set(), 0
         self._turn.clear()
-        self._gone.clear()
+        self._removed.clear()
 
     def discovered(self, starts: Mapping[int, int]) -> None:
         self._positions |= starts
-        self._look_us = 0
+        self._list_next_us = 0
 
     def poll(self, now: int) -> Read | Wait | Discovered:
-        if now >= self._look_us:
-            self._look_us = now + LOOK_US
-            self._look()
+        if now >= self._list_next_us:
+            self._list_next_us = now + LIST_INTERVAL_US
+            self._list_files()
             if new := [number for number in self._found if number not in self._positions]:
                 return Discovered(dict.fromkeys(new, 0))
-        if self._gone:
-            number = self._gone.pop()
+        if self._removed:
+            number = self._removed.pop()
             return self._end(number, self._positions[number])
         while self._turn:
             number = self._turn.popleft()
@@ -87,13 +87,13 @@ class FollowedFiles(Source):
                 self._turn.insert(ACTIVE - 1, number)
                 return self._read(number, start, piece)
             del self._open[number]
-        return Wait(self._look_us)
+        return Wait(self._list_next_us)
 
     def reread(self, partition: int, start: int, stop: int) -> Read:
         if stop >= _END:
             return self._end(partition, start)
         if partition not in self._found:
-            self._look()
+            self._list_files()
         if partition not in self._found:
             raise SourceError(
                 "a followed file is missing whose rows have to be read again: files must stay where they are until a "
@@ -111,14 +111,14 @@ class FollowedFiles(Source):
         self._ended.add(number)
         return Read(number, start, stop, (None,) * self._ports, 0, 0, last=True)
 
-    def _look(self) -> None:
-        """Updates the files and their sizes. Raises SourceError if a file that has ended is there again."""
+    def _list_files(self) -> None:
+        """Updates the files and their sizes. Raises SourceError if a file that has ended exists again."""
         numbered = {number_of(path): (path, size) for path, size in sorted(self._find().items())}
         self._found = {n: found for n, found in numbered.items() if n % self._parallelism == self._index}
         for number, (path, _) in self._found.items():
             if self._positions.get(number, 0) >= _END:
-                raise SourceError(f"{path} was removed, and is there again: {ENDED}")
-        self._gone = [n for n in self._positions if n not in self._found and n not in self._ended]
+                raise SourceError(f"{path} was removed and exists again: {ENDED}")
+        self._removed = [n for n in self._positions if n not in self._found and n not in self._ended]
         self._turn = deque(n for n, at in self._positions.items() if n in self._found and self._found[n][1] != at)
 
     def _file(self, number: int) -> LinePartition:

@@ -28,7 +28,7 @@ class KeepingSink(Sink):
     remote = True
 
     def __init__(self) -> None:
-        self._coming: list[pa.RecordBatch] = []
+        self._arrived: list[pa.RecordBatch] = []
         self._kept: dict[TaskEpoch, Sequence[Chunk]] = {}
         self._loaded: Mapping[TaskEpoch, Sequence[Chunk]] = {}
         """Set by the committing thread, as is the next one."""
@@ -39,7 +39,7 @@ class KeepingSink(Sink):
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         if rows.num_rows:
-            self._coming.append(rows)
+            self._arrived.append(rows)
             self.ctx.count("rows_out", rows.num_rows)
 
     def keep(
@@ -49,9 +49,9 @@ class KeepingSink(Sink):
         has cut them. Drops committed rows; snapshots taken before still have them."""
         for epoch in [epoch for epoch in self._kept if epoch.checkpoint <= self._committed.get(epoch.task_index, 0)]:
             del self._kept[epoch]
-        if not self._coming:
+        if not self._arrived:
             return []
-        pieces, self._coming = list(cut(self._coming)), []
+        pieces, self._arrived = list(cut(self._arrived)), []
         self._kept[TaskEpoch(self.ctx.task.index, checkpoint)] = [Chunk(piece) for piece in pieces]
         return pieces
 
@@ -61,7 +61,7 @@ class KeepingSink(Sink):
     def restore(self, parts: Sequence[OperatorState]) -> None:
         """After a change of parallelism all tasks load the snapshots of all earlier tasks. The first task commits their
         rows; other tasks keep only their own."""
-        self._coming = []
+        self._arrived = []
         own = self.ctx.task.index
         self._kept = {epoch: rows for epoch, rows in _by_epoch(parts).items() if own in (0, epoch.task_index)}
 

@@ -17,7 +17,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
 from clonos_py.columns.casting import cast, with_nulls
-from clonos_py.connectors import complaints
+from clonos_py.connectors import malformed_reasons
 from clonos_py.connectors.written_times import as_text, as_written, read_times
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.record import Record, schema_of
@@ -101,12 +101,12 @@ class LineFormat(Protocol):
         """Parses complete records into columns. Raises ValueError (pa.ArrowInvalid is one) if one is malformed."""
         ...
 
-    def lone(self, content: bytes, ends: Positions) -> Sequence[int]:
+    def isolated(self, content: bytes, ends: Positions) -> Sequence[int]:
         """The records to parse alone: malformed ones may change how their neighbours are parsed."""
         ...
 
-    def parse_alone(self, record: bytes) -> pa.RecordBatch:
-        """Parses one record that ``lone`` has returned. Raises ValueError if it is malformed."""
+    def parse_isolated(self, record: bytes) -> pa.RecordBatch:
+        """Parses one record that ``isolated`` has returned. Raises ValueError if it is malformed."""
         ...
 
 
@@ -128,29 +128,29 @@ def _starts(ends: Positions) -> Positions:
     return starts
 
 
-def first_refused(count: int, parse: Callable[[int, int], object]) -> tuple[int, str]:
+def first_malformed_index(count: int, parse: Callable[[int, int], object]) -> tuple[int, str]:
     """Index of the first of ``count`` records that does not parse, and the reason, found by bisection. ``parse`` takes
     the records [start, stop) and raises ValueError, as it does for all of them together."""
-    good, bad, complaint = 0, count, ""
+    good, bad, reason = 0, count, ""
     while bad - good > 1:
         middle = (good + bad) // 2
         try:
             parse(good, middle)
             good = middle
         except ValueError as error:
-            bad, complaint = middle, str(error)
+            bad, reason = middle, str(error)
     try:
         parse(good, bad)
     except ValueError as error:
-        complaint = str(error)
-    return good, complaint
+        reason = str(error)
+    return good, reason
 
 
 def first_malformed(content: bytes, ends: Positions, parse: Callable[[bytes], pa.RecordBatch]) -> tuple[int, str]:
     """Position of the first record that does not parse, and the reason."""
     starts = [0, *ends.tolist()]
-    record, complaint = first_refused(len(ends), lambda start, stop: parse(content[starts[start] : starts[stop]]))
-    return starts[record], complaint
+    record, reason = first_malformed_index(len(ends), lambda start, stop: parse(content[starts[start] : starts[stop]]))
+    return starts[record], reason
 
 
 class TextLines:
@@ -165,10 +165,10 @@ class TextLines:
     def ends(self, content: bytes, whole: bool = False) -> Positions:
         return _with_last(line_ends(content), content, whole)
 
-    def lone(self, content: bytes, ends: Positions) -> Sequence[int]:
+    def isolated(self, content: bytes, ends: Positions) -> Sequence[int]:
         return ()
 
-    def parse_alone(self, record: bytes) -> pa.RecordBatch:
+    def parse_isolated(self, record: bytes) -> pa.RecordBatch:
         return self.parse(record)
 
     def parse(self, content: bytes) -> pa.RecordBatch:
@@ -203,31 +203,31 @@ class JsonLines:
     def ends(self, content: bytes, whole: bool = False) -> Positions:
         return _with_last(line_ends(content), content, whole)
 
-    def lone(self, content: bytes, ends: Positions) -> Sequence[int]:
+    def isolated(self, content: bytes, ends: Positions) -> Sequence[int]:
         """Lines that do not begin and end as an object does: several of them together could be one object."""
         data = np.frombuffer(content, np.uint8)
         first, last = data[_starts(ends)], _last_bytes(data, ends)
         blank = (first == NEWLINE) | (first == RETURN)
         return np.flatnonzero(~blank & ((first != OPEN) | (last != CLOSE))).tolist()
 
-    def parse_alone(self, record: bytes) -> pa.RecordBatch:
+    def parse_isolated(self, record: bytes) -> pa.RecordBatch:
         """Refuses records that are not objects without Arrow's parser, whose calls take a thousand times as long."""
         if _NO_OBJECT.match(record) and not _LINE_OF_NULL.match(record):
-            raise ValueError("it is no JSON object, which begins with '{'")
+            raise ValueError("it is not a JSON object, which begins with '{'")
         return self.parse(record)
 
     def parse(self, content: bytes) -> pa.RecordBatch:
         if not content.strip():
             return _empty(self._schema)
         if b"null" in content and _LINE_OF_NULL.search(content):
-            raise ValueError("null is no JSON object")
+            raise ValueError("null is not a JSON object")
         options = pa_json.ReadOptions(use_threads=False, block_size=len(content) + 1)
         try:
             table = pa_json.read_json(_stream(content), options, self._parse)
             if table.num_rows <= _lines_with_text(content, table.num_rows):
                 return _conforming(table, self._schema)
         except ValueError as error:  # Arrow's errors are ValueErrors
-            raise ValueError(complaints.of_json(content, self._schema) or str(error)) from error
+            raise ValueError(malformed_reasons.reason_in_json(content, self._schema) or str(error)) from error
         raise ValueError("a line has more than one object")
 
 
@@ -294,7 +294,7 @@ class CsvLines:
                 raise ValueError("these are other records")
 
         def refused(numbers: list[int]) -> int:
-            return numbers[first_refused(len(numbers), lambda start, stop: parse(numbers[start:stop]))[0]]
+            return numbers[first_malformed_index(len(numbers), lambda start, stop: parse(numbers[start:stop]))[0]]
 
         start, count = 0, 1
         while start < len(several):
@@ -311,7 +311,7 @@ class CsvLines:
             raise ValueError("quotes do not enclose whole fields")
         return self.parse(b"".join(records))
 
-    def lone(self, content: bytes, ends: Positions) -> Sequence[int]:
+    def isolated(self, content: bytes, ends: Positions) -> Sequence[int]:
         """Records with an odd number of quotes, in which one may not be closed. Records in which quotes enclose whole
         fields, or stand inside an unquoted field, have none open and are left out."""
         if b'"' not in content:
@@ -321,7 +321,7 @@ class CsvLines:
         spans = zip(odd.tolist(), _starts(ends)[odd].tolist(), ends[odd].tolist(), strict=True)
         return [number for number, start, end in spans if not _is_closed(content[start:end])]
 
-    def parse_alone(self, record: bytes) -> pa.RecordBatch:
+    def parse_isolated(self, record: bytes) -> pa.RecordBatch:
         """Also detects an unclosed quote, which would swallow a second copy of the record."""
         closed = record if record.endswith(b"\n") else record + b"\n"
         if closed.count(b'"') % 2 and (_OPEN_RECORD.fullmatch(closed) or self.parse(closed + closed).num_rows != 2):
@@ -338,7 +338,9 @@ class CsvLines:
             table = pa_csv.read_csv(_stream(content), options, values, self._convert)
             return _conforming(table, self._schema, empty_text="")
         except ValueError as error:  # Arrow's errors are ValueErrors
-            raise ValueError(complaints.of_csv(content, self._schema, self._names) or str(error)) from error
+            raise ValueError(
+                malformed_reasons.reason_in_csv(content, self._schema, self._names) or str(error)
+            ) from error
 
 
 def _lines_with_text(content: bytes, expected: int) -> int:
@@ -395,7 +397,7 @@ def _header(line: bytes, path: str) -> list[str]:
     try:
         return pa_csv.read_csv(_stream(line), pa_csv.ReadOptions(use_threads=False)).column_names
     except ValueError as error:
-        raise SourceError(f"{path}: the first line is no CSV header ({error})") from error
+        raise SourceError(f"{path}: the first line is not a CSV header ({error})") from error
 
 
 def _stream(content: bytes) -> Any:
@@ -411,7 +413,7 @@ def _check_values(column: pa.Array[Any], what: str) -> None:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        problem = "has too many digits" if pa.types.is_decimal(column.type) else f"is {complaints.NO_TEXT}"
+        problem = "has too many digits" if pa.types.is_decimal(column.type) else f"is {malformed_reasons.NO_TEXT}"
         raise ValueError(f"{what} {problem}") from None
 
 
@@ -422,7 +424,7 @@ def _conforming(table: pa.Table, schema: pa.Schema, empty_text: str | None = Non
         if empty_text is not None and not field.nullable and pa.types.is_string(field.type):
             column = column.fill_null(empty_text)
         if column.null_count and not field.nullable:
-            raise ValueError(f"field {field.name!r} {complaints.MISSING}")
+            raise ValueError(f"field {field.name!r} {malformed_reasons.MISSING}")
         _check_values(column, f"field {field.name!r}")
         columns.append(cast(column, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -159,7 +159,7 @@ def parsed(format: LineFormat, content: bytes, ends: Positions, refused_max: int
     records = _Records(format, content, ends)
     batches: list[pa.RecordBatch] = []
     refused: list[Refused] = []
-    for piece in records.apart():
+    for piece in records.parsed_pieces():
         if isinstance(piece, pa.RecordBatch):
             batches.append(piece)
             continue
@@ -175,14 +175,14 @@ class _Records:
     def __init__(self, format: LineFormat, content: bytes, ends: Positions) -> None:
         self._format, self._content = format, content
         self._bounds = [0, *ends.tolist()]
-        self._lone = format.lone(content, ends)
+        self._isolated = format.isolated(content, ends)
 
-    def apart(self) -> Iterator[pa.RecordBatch | Refused]:
+    def parsed_pieces(self) -> Iterator[pa.RecordBatch | Refused]:
         start = 0
-        for lone in self._lone:
-            yield from self._between(start, lone)
-            yield self._one(lone)
-            start = lone + 1
+        for isolated in self._isolated:
+            yield from self._between(start, isolated)
+            yield self._one(isolated)
+            start = isolated + 1
         yield from self._between(start, len(self._bounds) - 1)
 
     def _between(self, start: int, stop: int) -> Iterator[pa.RecordBatch | Refused]:
@@ -207,7 +207,7 @@ class _Records:
 
     def _one(self, number: int) -> pa.RecordBatch | Refused:
         try:
-            return self._format.parse_alone(self._record(number))
+            return self._format.parse_isolated(self._record(number))
         except ValueError as error:
             return Refused(number, one_line(error))
 

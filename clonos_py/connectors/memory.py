@@ -166,7 +166,7 @@ class MemoryCollector(StagedSink):
             self._collection.staged.pop(piece.staged, None)
         elif piece.final not in self._collection.visible:
             raise SinkError(
-                f"operator {self.ctx.operator!r}: {piece.final} was staged in another process, which is gone"
+                f"operator {self.ctx.operator!r}: {piece.final} was staged in another process, which has ended"
             )
 
     def _discard_open(self) -> None:

@@ -19,7 +19,7 @@ _PORT_MAX = 65_535
 def check_port(source: str, port: object) -> None:
     """Raises GraphError for a value that is not a port."""
     if not isinstance(port, int) or not 0 < port <= _PORT_MAX:
-        raise GraphError(f"{source}: {port!r} is no port: it is from 1 to {_PORT_MAX}")
+        raise GraphError(f"{source}: {port!r} is not a port: it must be from 1 to {_PORT_MAX}")
 
 
 class PushedRowsReader(Source):

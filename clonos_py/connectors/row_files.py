@@ -112,17 +112,17 @@ class _JsonLines:
 def json_lines(rows: pa.Table | pa.RecordBatch) -> memoryview:
     """The rows as lines of JSON. Raises SinkError for NaN and infinities in columns that are not nullable."""
     for field in rows.schema:
-        if (place := _unsayable(rows.column(field.name), field, field.name)) is not None:
+        if (place := _inexpressible(rows.column(field.name), field, field.name)) is not None:
             raise SinkError(
-                f"column {place!r} has a NaN or an infinity, which JSON cannot say: declare it '| None' to have null "
-                "there, or write csv or parquet"
+                f"column {place!r} has a NaN or an infinity, which JSON cannot express: declare it '| None' to have "
+                "null there, or write csv or parquet"
             )
     lines = io.BytesIO()  # through Polars a disk error would lose its errno
     pl.DataFrame(pl.from_arrow(written_times(rows))).write_ndjson(lines)
     return lines.getbuffer()
 
 
-def _unsayable(column: Any, field: pa.Field[Any], place: str) -> str | None:
+def _inexpressible(column: Any, field: pa.Field[Any], place: str) -> str | None:
     """The path of a field, at any depth, with a value that JSON cannot express and that cannot be null."""
     kind: Any = field.type
     if pa.types.is_floating(kind):
@@ -132,9 +132,9 @@ def _unsayable(column: Any, field: pa.Field[Any], place: str) -> str | None:
     whole: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_struct(kind):
         inner = zip(whole.flatten(), kind, strict=True)
-        found = (_unsayable(values, one, f"{place}.{one.name}") for values, one in inner)
+        found = (_inexpressible(values, one, f"{place}.{one.name}") for values, one in inner)
         return next((where for where in found if where is not None), None)
-    return _unsayable(whole.flatten(), kind.value_field, f"{place}[]")
+    return _inexpressible(whole.flatten(), kind.value_field, f"{place}[]")
 
 
 def _has_floats(kind: Any) -> bool:
@@ -205,7 +205,7 @@ def open_regular(path: str) -> io.FileIO:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise SinkError(f"{path} is no regular file: restore it from a copy, or start over with --fresh")
+        raise SinkError(f"{path} is not a regular file: restore it from a copy, or start over with --fresh")
     return io.FileIO(descriptor, "r")
 
 

@@ -99,7 +99,7 @@ class PartitionedSource(SourceDefinition[R]):
         (wanted,) = columns
         rows_max = min(self.read_rows_max, read_rows or self.read_rows_max)
         if rows_max < 1:
-            raise GraphError(f"{type(self).__name__}.read_rows_max is {self.read_rows_max}: it is at least 1")
+            raise GraphError(f"{type(self).__name__}.read_rows_max is {self.read_rows_max}: it must be at least 1")
         return _TakingTurns(self, self.names, wanted, rows_max)
 
 

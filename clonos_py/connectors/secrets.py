@@ -25,7 +25,7 @@ class Secret:
         if self.env is not None:
             found = os.environ.get(self.env)
             if found is None:
-                raise SettingError(f"the environment has no {self.env}: set it where the tasks run")
+                raise SettingError(f"the environment variable {self.env} is not set: set it where the tasks run")
             return found
         try:
             with open(self.file or "", encoding="utf-8") as file:
@@ -34,13 +34,15 @@ class Secret:
             raise SettingError(f"the secret {self.file} cannot be read: {problem.strerror}") from None
 
 
-def check_hidden(owner: str, **given: object) -> None:
+def refuse_plain_secrets(owner: str, **given: object) -> None:
     """Raises GraphError for a secret that was written as plain text."""
     for name, value in given.items():
         if isinstance(value, str):
-            raise GraphError(f"{owner}: {name} would be in the plan: give Secret(env=...) or Secret(file=...)")
+            raise GraphError(
+                f"{owner}: {name} would be plain text in the plan: give Secret(env=...) or Secret(file=...)"
+            )
 
 
-def revealed(given: str | Secret | None) -> str | None:
+def secret_value(given: str | Secret | None) -> str | None:
     """The value of a plain text or a secret. Raises SettingError if a secret is missing."""
     return given.read() if isinstance(given, Secret) else given

@@ -67,8 +67,8 @@ class CarriedLines:
         with self._changed:
             self._wait_until(lambda: not self._waiting and not self._under_way)
 
-    def _wait_until(self, come: Callable[[], bool]) -> None:
-        self._changed.wait_for(lambda: self._problem is not None or come())
+    def _wait_until(self, is_done: Callable[[], bool]) -> None:
+        self._changed.wait_for(lambda: self._problem is not None or is_done())
         if self._problem is not None:
             raise SinkError(f"printed lines cannot be carried to the terminal of the run: {self._problem}")
 

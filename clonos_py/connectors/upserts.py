@@ -118,8 +118,8 @@ class LatestRows:
         table = pa.Table.from_batches([rows.select(self._schema.names) for rows in batches], schema=self._schema)
         keys = pl.DataFrame(pl.from_arrow(table.select(self._key))).with_row_index(_POSITION)
         last = keys.unique(self._key, keep="last", maintain_order=True)[_POSITION].sort().to_numpy()
-        there = np.concatenate([_there(rows) for rows in batches])
-        kept = table.take(last[there[last]])
+        not_deleted = np.concatenate([_not_deleted(rows) for rows in batches])
+        kept = table.take(last[not_deleted[last]])
         self._rows = pa.RecordBatch.from_arrays([c.combine_chunks() for c in kept.columns], schema=self._schema)
         self._newer, self._newer_rows, self._chunk = [], 0, None
 
@@ -144,7 +144,7 @@ class UpsertFileWriter(FileWriter):
         return OperatorState(self._latest.snapshot(self.ctx.key_groups).tables, values)
 
     def loaded(self, parts: Sequence[OperatorState]) -> None:
-        self._rescaled = _are_of_others(parts, self.ctx.parallelism)
+        self._rescaled = _is_rescaled(parts, self.ctx.parallelism)
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         super().restore(parts)
@@ -169,10 +169,10 @@ class UpsertFileWriter(FileWriter):
         super()._publish(piece)
         for path in list(self._visible()) if moved and self.ctx.task.index == 0 else ():
             name = os.path.basename(path)
-            if self._is_gone(name):
+            if self._is_of_removed_task(name):
                 self._remove(name)
 
-    def _is_gone(self, name: str) -> bool:
+    def _is_of_removed_task(self, name: str) -> bool:
         """Whether this is the table of a task that no longer exists."""
         owner, _, kind = name.rpartition(".latest.")
         operator, _, index = owner.rpartition("-")
@@ -199,7 +199,7 @@ class UpsertCollector(MemoryCollector):
         return OperatorState(self._latest.snapshot(self.ctx.key_groups).tables, values)
 
     def loaded(self, parts: Sequence[OperatorState]) -> None:
-        self._rescaled = _are_of_others(parts, self.ctx.parallelism)
+        self._rescaled = _is_rescaled(parts, self.ctx.parallelism)
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         super().restore(parts)
@@ -218,10 +218,10 @@ class UpsertCollector(MemoryCollector):
         super()._publish(piece)
         moved = not self._rescaled or piece.staged in self._own
         self._own.discard(piece.staged)
-        for gone in [final for final in list(self._collection.visible) if moved and self._is_gone(final)]:
-            self._collection.visible.pop(gone, None)
+        for removed in [final for final in list(self._collection.visible) if moved and self._is_of_removed_task(final)]:
+            self._collection.visible.pop(removed, None)
 
-    def _is_gone(self, final: str) -> bool:
+    def _is_of_removed_task(self, final: str) -> bool:
         operator, index, _ = final.rsplit("-", 2)
         return operator == self.ctx.operator and int(index) >= self.ctx.parallelism
 
@@ -231,18 +231,18 @@ _PARALLELISM = "parallelism"
 """The parallelism of the tasks that took a snapshot."""
 
 
-def _are_of_others(parts: Sequence[OperatorState], parallelism: int) -> bool:
+def _is_rescaled(parts: Sequence[OperatorState], parallelism: int) -> bool:
     """Whether the snapshots were taken at another parallelism; the visible tables are then of former tasks."""
     return any(part.values.get(_PARALLELISM, parallelism) != parallelism for part in parts)
 
 
-def _there(rows: pa.RecordBatch) -> Bools:
+def _not_deleted(rows: pa.RecordBatch) -> Bools:
     """The rows that are not deletions."""
     if rows.schema.get_field_index(CHANGE_COLUMN) < 0:
         return np.ones(rows.num_rows, bool)
     kinds: Any = rows.column(CHANGE_COLUMN)
-    there: Bools = pc.not_equal(kinds, pa.scalar(DELETE)).to_numpy(zero_copy_only=False)
-    return there
+    kept: Bools = pc.not_equal(kinds, pa.scalar(DELETE)).to_numpy(zero_copy_only=False)
+    return kept
 
 
 def _names(key: str | Sequence[str]) -> tuple[str, ...]:

@@ -90,10 +90,10 @@ class Inbox:
                 self._waiting_bytes += post.size_bytes
                 if post.key is not None:
                     self._keys[post.key] = post
-            safe = known is not None and 0 < known.position <= self._durable
-            if not safe:
+            durable = known is not None and 0 < known.position <= self._durable
+            if not durable:
                 (known or post).waiting.append(settle)
-        if safe:
+        if durable:
             settle(True)
         elif known is None:
             self.wake()
@@ -115,7 +115,7 @@ class Inbox:
         takes the rows from the posts."""
         taken: list[Post] = []
         with self._lock:
-            self._forget(now_us)
+            self._drop_old_keys(now_us)
             size = rows = 0
             while self._waiting and (not taken or size + self._waiting[0].size_bytes <= bytes_max):
                 if taken and rows_max is not None and rows + self._waiting[0].row_count > rows_max:
@@ -128,7 +128,7 @@ class Inbox:
             self._taken.extend(taken)
         return taken
 
-    def _forget(self, now_us: int) -> None:
+    def _drop_old_keys(self, now_us: int) -> None:
         """Drops keys that are too old."""
         while self._keys:
             key, oldest = next(iter(self._keys.items()))
@@ -136,7 +136,7 @@ class Inbox:
                 return
             del self._keys[key]
 
-    def passed(self, notes: Iterable[Sequence[Any]]) -> None:
+    def replayed(self, notes: Iterable[Sequence[Any]]) -> None:
         """Adds posts with keys that a replay has taken."""
         with self._lock:
             for post in map(noted, notes):
@@ -155,13 +155,13 @@ class Inbox:
             self._keys = {str(post.key): post for post in map(noted, notes)} | waiting
         self.settle(position)
 
-    def return_to(self, position: int) -> None:
+    def withdraw_after(self, position: int) -> None:
         """Withdraws the posts taken after this position."""
         with self._lock:
             withdrawn = [post for post in self._taken if post.position > position]
             self._taken = deque(post for post in self._taken if post.position <= position)
             self._keys = {key: post for key, post in self._keys.items() if post.position <= position}
-        _tell(withdrawn, False)
+        _settle_all(withdrawn, False)
 
     @property
     def rows_waiting(self) -> int:
@@ -177,10 +177,10 @@ class Inbox:
             self._durable = max(self._durable, position)
             while self._taken and self._taken[0].position <= position:
                 durable.append(self._taken.popleft())
-        _tell(durable, True)
+        _settle_all(durable, True)
 
 
-def _tell(posts: Iterable[Post], durable: bool) -> None:
+def _settle_all(posts: Iterable[Post], durable: bool) -> None:
     for post in posts:
         for settle in post.waiting:
             settle(durable)

@@ -21,7 +21,7 @@ from clonos_py.columns.views import concat
 from clonos_py.connectors.line_formats import JsonLines, check_readable, line_ends
 from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, Refused, WantedPorts, parsed
 from clonos_py.connectors.pushed_rows import READ_BYTES, WAIT_US, PushedRowsReader, check_port
-from clonos_py.connectors.secrets import Secret, check_hidden
+from clonos_py.connectors.secrets import Secret, refuse_plain_secrets
 from clonos_py.connectors.webhook_inbox import Inbox, MalformedValue, Post
 from clonos_py.connectors.webhook_server import WebAddress, WebAnswer, WebServer
 from clonos_py.model.errors import GraphError, SourceError
@@ -102,8 +102,8 @@ class WebhookSource(CatchingSource[R]):
     ) -> None:
         check_port("WebhookSource", port)
         if not path.startswith("/") or "?" in path or not path.isascii():
-            raise GraphError(f"WebhookSource: {path!r} is no path: write it as /orders")
-        check_hidden("WebhookSource", token=token)
+            raise GraphError(f"WebhookSource: {path!r} is not a path: write it as /orders")
+        refuse_plain_secrets("WebhookSource", token=token)
         self._host, self._port, self._path, self._token = host, port, path, token
         self._body_bytes_max = body_bytes_max
         self._answer_within_s, self._keys_us = micros(answer_within) / 1e6, micros(keys)
@@ -161,13 +161,13 @@ class WebhookReader(PushedRowsReader):
     def passed(self, read: Read) -> None:
         """Replays a read. The server listens already during recovery, and asks clients to try again."""
         self._position = read.stop
-        self._inbox.passed(read.note or ())
+        self._inbox.replayed(read.note or ())
         if self._listens and self._server is None:
             self._listen()
 
     def seek(self, positions: Mapping[int, int]) -> None:
         self._position = positions.get(0, 0)
-        self._inbox.return_to(self._position)
+        self._inbox.withdraw_after(self._position)
 
     def commit(self, positions: Mapping[int, int]) -> None:
         if 0 in positions:
@@ -337,5 +337,5 @@ def _list_problem(values: Sequence[bytes]) -> str | None:
         return "the list is nested too deep"
     except msgspec.DecodeError as error:
         problem = str(error).removeprefix("JSON is malformed: ")
-        return f"the list is no JSON: {'it does not end' if 'truncated' in problem else problem}"
+        return f"the list is not JSON: {'it does not end' if 'truncated' in problem else problem}"
     return None

@@ -51,7 +51,7 @@ def read_times(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
     try:
         return _read(column, field)
     except pa.ArrowException:
-        raise ValueError(_complaint(column, field)) from None
+        raise ValueError(_reason(column, field)) from None
 
 
 def fitted_times(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any] | None:
@@ -121,7 +121,7 @@ def _read(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
     return found
 
 
-def _complaint(column: pa.Array[Any], field: pa.Field[Any]) -> str:
+def _reason(column: pa.Array[Any], field: pa.Field[Any]) -> str:
     for value in column:
         try:
             _read(pa.array([value.as_py()], column.type), field)

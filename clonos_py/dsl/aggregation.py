@@ -49,7 +49,7 @@ def aggregation(
     fields.update(extra)
     for name, found in aggregates.items():
         if not isinstance(found, AggregateExpr):
-            raise GraphError(f"{name}={found} is no aggregate: write count(), col('x').max(), or aggregate_by(...)")
+            raise GraphError(f"{name}={found} is not an aggregate: write count(), col('x').max(), or aggregate_by(...)")
         if name in fields:
             raise GraphError(f"{name!r} is a key or a bound of the window already; give the aggregate another name")
         fields[name] = found.field(name, schema)

@@ -40,7 +40,7 @@ def with_assigned_time(
     if delay_us < 0 or (idle_us is not None and idle_us <= 0):
         raise GraphError(f"delay={delay!r}, idle={idle!r}: neither can be negative, nor idle 0")
     if (head := loop_before(rows)) is not None:
-        raise GraphError(f"it stands in the loop at {head.where} or behind it, where there is no event time")
+        raise GraphError(f"it is in the loop at {head.where} or after it, where there is no event time")
     _check_way(rows, rows.port, together=True)
     work = AssignEventTimes(column, delay_us, idle_us)
     time = EventTimeColumn(column)

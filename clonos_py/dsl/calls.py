@@ -13,7 +13,7 @@ from clonos_py.dsl.functions import Shape, Signature, is_record, record_of, retu
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import carried
 from clonos_py.dsl.shapes import check_row
-from clonos_py.dsl.waiting import waiting_of
+from clonos_py.dsl.waiting import async_options
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import DeadLetter, Record, schema_of
 from clonos_py.plan.logical import CallPerBatch, CallPerRow
@@ -28,11 +28,11 @@ def called_per_row(
     options: Mapping[str, Any],
 ) -> OutputPort:
     """Adds a function of one row; output 1 has the rows on which it failed. ``options``: see WaitingOptions."""
-    signature = signature_of(function, site.names, may_wait=True)
+    signature = signature_of(function, site.names, async_allowed=True)
     row = signature.row if is_record(signature.row) else rows.record
     if row is not None:
         check_row(row.schema(), rows.schema, row.__name__)
-    work = CallPerRow(kind, function, row, signature.wants_ctx, waiting=waiting_of(signature, options))
+    work = CallPerRow(kind, function, row, signature.wants_ctx, waiting=async_options(signature, options))
     shape: Shape = rows.schema if kind == "filter" else returned(signature, returns, kind == "flat_map")
     record = rows.record if kind == "filter" else record_of(shape)
     return _derived(rows, kind, work, schema_of(shape), record, site)

@@ -64,7 +64,7 @@ class Draft:
     def name(self, node: int, name: str) -> None:
         """Sets a stable name. Raises GraphError for a name that is taken or cannot be written on a command line."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise GraphError(f"{name!r} is no name: use letters, digits, '_', '-' and '.', a letter first")
+            raise GraphError(f"{name!r} is not a valid name: use letters, digits, '_', '-' and '.', a letter first")
         for other in self.nodes:
             if other.name == name and other.id != node:
                 raise GraphError(f"{name!r} is the name of the {other.verb} at {other.where} already; names are unique")
@@ -74,9 +74,9 @@ class Draft:
         """Sets the number of tasks of a node. Raises GraphError if it has no tasks of its own, or must have one."""
         found = self.nodes[node]
         if not isinstance(parallelism, int) or parallelism < 1:
-            raise GraphError(f"{parallelism!r} is no number of tasks: it is at least 1")
+            raise GraphError(f"{parallelism!r} is not a number of tasks: it must be at least 1")
         if isinstance(found.work, Unite | Spread):
-            raise GraphError(f"a {found.verb} is no work of a task's own: write it behind the verb that follows")
+            raise GraphError(f"a {found.verb} has no tasks of its own: set the parallelism on the verb that follows")
         if parallelism > 1 and found.inputs and found.exchange(0) == ():
             raise GraphError(
                 f"all rows meet in one task here, not in {parallelism}: write key_by before it to have more"

@@ -18,9 +18,7 @@ def without_duplicates(rows: OutputPort, columns: tuple[str, ...], ttl: str | in
     keys = columns or tuple(rows.schema.names)
     for key in keys:
         if not isinstance(key, str):
-            raise GraphError(
-                f"{key} is no name of a column; compute it first: .with_columns(name=...).distinct('name')"
-            )
+            raise GraphError(f"{key} is not a column name; compute it first: .with_columns(name=...).distinct('name')")
         if key not in rows.schema.names:
             raise GraphError(f"no column {key!r}; there are {listed(rows.schema.names)}")
         refuse_nested("column", rows.schema.field(key))
@@ -28,7 +26,7 @@ def without_duplicates(rows: OutputPort, columns: tuple[str, ...], ttl: str | in
     if ttl_us is None:
         return rows.followed("distinct", DistinctRows(keys), (rows.schema,), site, (rows.record,), (rows.time,))
     if ttl_us <= 0:
-        raise GraphError(f"ttl is {ttl!r}: it is more than 0")
+        raise GraphError(f"ttl is {ttl!r}: it must be more than 0")
     taken, time = timed(rows, site)
     work = DistinctRows(keys, ttl_us, time)
     return taken.followed("distinct", work, (rows.schema,), site, (rows.record,), (rows.time,))

@@ -22,10 +22,10 @@ from clonos_py.expressions.tree import Apply, Case, Cast, Column, ExpressionNode
 
 @dataclass(frozen=True, eq=False)
 class Expr:
-    """A column expression. ``given`` is its alias, if it has one."""
+    """A column expression. ``alias_name`` is its alias, if it has one."""
 
     node: ExpressionNode
-    given: str | None = None
+    alias_name: str | None = None
 
     def __str__(self) -> str:
         return str(self.node)
@@ -33,7 +33,7 @@ class Expr:
     @property
     def name(self) -> str | None:
         """The name of its column: the alias, else the name of the column itself, None for a computed one."""
-        return self.given or self.node.name
+        return self.alias_name or self.node.name
 
     def alias(self, name: str) -> Expr:
         """The same expression under another name."""
@@ -42,7 +42,7 @@ class Expr:
     def cast(self, target: object) -> Expr:
         """As another type: int, float, str, bool, datetime, date, Money, Instant or a pyarrow type. A value that does
         not fit raises. Whole numbers become times as microseconds UTC, text as ISO 8601."""
-        return Expr(Cast(self.node, column_type(target)), self.given)
+        return Expr(Cast(self.node, column_type(target)), self.alias_name)
 
     def is_null(self) -> Expr:
         return self._call("is_null")
@@ -66,7 +66,7 @@ class Expr:
         return self._call("abs")
 
     def round(self, digits: int = 0) -> Expr:
-        """Rounded half to even, to so many decimal places."""
+        """Rounded half to even, to this many decimal places."""
         return self._call("round", digits)
 
     def lower(self) -> Expr:

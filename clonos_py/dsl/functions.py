@@ -35,16 +35,16 @@ class Signature:
     asynchronous: bool = False
 
 
-def signature_of(function: Callable[..., Any], names: Mapping[str, Any], may_wait: bool = False) -> Signature:
+def signature_of(function: Callable[..., Any], names: Mapping[str, Any], async_allowed: bool = False) -> Signature:
     """Reads a function's parameters and annotations. ``names`` helps to resolve annotations with local classes.
 
-    Raises GraphError if the function does not take one row and, optionally, ``ctx``. ``may_wait``: it may be
+    Raises GraphError if the function does not take one row and, optionally, ``ctx``. ``async_allowed``: it may be
     asynchronous.
     """
     plain = underlying(function)
     name = getattr(plain, "__qualname__", repr(plain)).replace("<locals>.", "")
     asynchronous = inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain)
-    if not callable(function) or (asynchronous and not may_wait):
+    if not callable(function) or (asynchronous and not async_allowed):
         raise GraphError(f"{name}: it takes a plain function; `async def` is for map, flat_map and filter")
     parameters = _parameters(function, name)
     rows = [p for p in parameters if p.name != "ctx"]
@@ -81,9 +81,9 @@ def is_record(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Record)
 
 
-def _shape(found: Any, said: str) -> Shape:
+def _shape(found: Any, subject: str) -> Shape:
     if not isinstance(found, pa.Schema) and not is_record(found):
-        raise GraphError(f"{said}, which is no Record class: {_FIX}")
+        raise GraphError(f"{subject}, which is not a Record class: {_FIX}")
     return typing.cast("Shape", found)
 
 

@@ -36,7 +36,7 @@ class Job:
     def __init__(self, name: str, **settings: Any) -> None:
         with located("Job"):
             if not isinstance(name, str) or not _NAME.fullmatch(name):
-                raise GraphError(f"{name!r} is no name of a job: use letters, digits, '_', '-' and '.'")
+                raise GraphError(f"{name!r} is not a valid job name: use letters, digits, '_', '-' and '.'")
         self.name = name
         self.settings: Mapping[str, Any] = settings
         self._draft = Draft(name)
@@ -66,11 +66,11 @@ class Job:
 
         ``event_time``: the column with the event time, one for all ports that have it or one for each port;
         ``out_of_order``: how far a row may be behind an earlier one of its partition; ``idle``: a partition that
-        delivers nothing for so long does not hold the watermark back.
+        delivers nothing for that long does not hold the watermark back.
         """
         with located("source") as site:
             if not isinstance(definition, SourceDefinition):
-                raise GraphError(f"{definition!r} is no source")
+                raise GraphError(f"{definition!r} is not a source")
             time = _event_time(definition.schemas, event_time, out_of_order, idle)
             ports = len(definition.schemas)
             node = self._draft.add(
@@ -117,7 +117,7 @@ class Job:
         with located("preview") as site:
             output = self._output(stream)
             if type(rows) is not int or rows < 1:
-                raise GraphError(f"rows={rows!r} is no number of rows: it is at least 1")
+                raise GraphError(f"rows={rows!r} is not a number of rows: it must be at least 1")
             timeout_us = micros(timeout)
         return runner().preview(output, rows, timeout_us, site)
 
@@ -171,7 +171,7 @@ class Job:
             node = found[stream]
             return OutputPort(self._draft, Port(node.id) if node.schemas else node.inputs[0])
         if not isinstance(stream, Stream):
-            raise GraphError(f"{stream!r} is no stream; of a table, give .changes() or .at_end()")
+            raise GraphError(f"{stream!r} is not a stream; of a table, give .changes() or .at_end()")
         if stream._output.draft is not self._draft:
             raise GraphError(f"the stream belongs to job {stream._output.draft.job!r}, not to {self.name!r}")
         return stream._output
@@ -225,7 +225,7 @@ def _replaced(node: Node, definition: SourceDefinition | SinkDefinition) -> Read
             return replace(work, definition=definition)
         case WriteSink() as work if isinstance(definition, SinkDefinition):
             return replace(work, definition=definition)
-    raise GraphError(f"{node.name} is a {node.verb}, {type(definition).__name__} is none")
+    raise GraphError(f"{node.name} is a {node.verb}, but {type(definition).__name__} is not")
 
 
 def _check_columns(node: Node, definition: SourceDefinition) -> None:

@@ -55,14 +55,14 @@ class JobFile:
         if missing:
             raise GraphError(f"{self.path.name} needs a value for {', '.join(missing)}")
         try:
-            made = self.make(**given)
+            job = self.make(**given)
         except LocatedError:
             raise
         except Exception as error:
             raise _explained(self.path, error) from error
-        if not isinstance(made, Job):
-            raise GraphError(f"{self.path.name}: {self.make.__name__}() gave {type(made).__name__}, not a Job")
-        return made
+        if not isinstance(job, Job):
+            raise GraphError(f"{self.path.name}: {self.make.__name__}() gave {type(job).__name__}, not a Job")
+        return job
 
 
 def load_job_file(text: str) -> JobFile:

@@ -30,14 +30,14 @@ def closed_loop(head: OutputPort, back: OutputPort) -> None:
     """Closes the loop: rows of ``back`` enter it again at ``head``. Raises GraphError if this is impossible."""
     if different := same_columns(head.schema, back.schema):
         raise GraphError(
-            f"rows that go round the loop differ from those that enter it: {different}; select() in the step brings "
-            "them into line"
+            f"rows that return to the loop have other columns than those that enter it: {different}; use select() in "
+            "the step"
         )
     draft = head.draft
     behind = list(_before(draft, back.port))
     if head.node not in behind:
         raise GraphError(
-            "what the step gives back does not come from the stream that it is given, so this is no loop; write "
+            "the stream that the step returns does not depend on the stream that it takes, so this is not a loop; use "
             "union() for rows that only join it"
         )
     for node in behind:

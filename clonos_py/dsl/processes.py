@@ -55,7 +55,7 @@ def processed(process: Any, inputs: Sequence[KeyedRowsOf], in_order: bool, site:
 def connected(left: KeyedRowsOf, right: Any) -> KeyedRowsOf:
     """Returns ``right`` if its keys can be matched with those of ``left``."""
     if not isinstance(right, KeyedRowsOf):
-        raise GraphError(f"{right!r} is no stream by key: write key_by before it")
+        raise GraphError(f"{right!r} is not a keyed stream: write key_by before it")
     if left.rows.draft is not right.rows.draft:
         raise GraphError(
             f"the other stream belongs to job {right.rows.draft.job!r}, this one to {left.rows.draft.job!r}"
@@ -90,7 +90,7 @@ def _types(process: Any, inputs: int) -> tuple[tuple[type[Record], ...], tuple[t
         origin, form, what = (CoProcess, "CoProcess[Left, Right, Out]", "process of two inputs")
     kind = process if isinstance(process, type) else type(process)
     if not issubclass(kind, origin):
-        raise GraphError(f"{process!r} is no {what}: give a class derived from {form}, or an object of one")
+        raise GraphError(f"{process!r} is not a {what}: give a class derived from {form}, or an object of one")
     if kind is process:
         _check_no_arguments(kind)
     for base in (base for cls in kind.__mro__ for base in getattr(cls, "__orig_bases__", ())):

@@ -35,14 +35,14 @@ def first_rows(
     rank: str,
     site: CallSite,
     schema: pa.Schema,
-    known_by: tuple[str, ...] | None = None,
+    table_keys: tuple[str, ...] | None = None,
 ) -> OutputPort:
-    """Adds a running top-n with the columns of ``schema``. ``known_by``: the input is the deltas of a table whose rows
-    have these columns as keys."""
+    """Adds a running top-n with the columns of ``schema``. ``table_keys``: the input is the deltas of a table whose
+    rows have these columns as keys."""
     order, computed = sort_order(rows.schema, by)
     rows = rows.extended(computed, site)
-    work = TopTable(keys, n, order, "changes", rank if rank in schema.names else None, known_by)
-    once = n == 1 and known_by is None  # with n > 1 a row is emitted again when its rank changes
+    work = TopTable(keys, n, order, "changes", rank if rank in schema.names else None, table_keys)
+    once = n == 1 and table_keys is None  # with n > 1 a row is emitted again when its rank changes
     time = carried(rows.time, schema) if once else None
     return rows.followed("top", work, (schema,), site, (_record(into),), (time,))
 
@@ -69,14 +69,14 @@ def first_of_windows(
 def ranked(schema: pa.Schema, further: Mapping[str, pa.Field[Any]], n: int, into: Shape | None, rank: str) -> pa.Schema:
     """The columns of a top-n: those of its input, the ``further`` ones and the rank, or those that ``into`` has."""
     if type(n) is not int or n < 1:
-        raise GraphError(f"{n!r} is no number of rows: it is at least 1")
+        raise GraphError(f"{n!r} is not a number of rows: it must be at least 1")
     if taken := [name for name in (rank, *further) if schema.get_field_index(name) >= 0]:
         raise GraphError(f"there is a column {taken[0]!r} already: give it another name, or the rank by rank=")
     wanted = None if into is None else schema_of(into)
     name = getattr(into, "__name__", "the schema")
     has_rank = n > 1 if wanted is None else rank in wanted.names
     if n > 1 and not has_rank:
-        raise GraphError(f"of {n} rows per key each is known by its rank: {name} needs a field {rank!r}")
+        raise GraphError(f"with {n} rows per key a row is identified by its rank: {name} needs a field {rank!r}")
     available = {field.name: field for field in schema} | dict(further)
     if has_rank:
         available[rank] = pa.field(rank, pa.int64(), nullable=False)

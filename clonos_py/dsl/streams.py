@@ -90,8 +90,9 @@ class Stream(Generic[R]):
         return self
 
     def parallelism(self, tasks: int) -> Self:
-        """Runs the operator that makes this stream in so many tasks, regardless of the job's setting. Verbs that follow
-        without a shuffle run in the same tasks. Rows from another number of tasks are spread evenly over them."""
+        """Runs the operator that makes this stream in this many tasks, regardless of the job's setting. Verbs that
+        follow without a shuffle run in the same tasks. Rows from another number of tasks are spread evenly over
+        them."""
         with located("parallelism"):
             self._output.draft.set_parallelism(self._output.port.node, tasks)
         return self
@@ -109,7 +110,7 @@ class Stream(Generic[R]):
             if not isinstance(condition, Expr):
                 return Mapped(called_per_row(self._output, "filter", condition, None, site, waiting))
             if waiting:
-                raise GraphError(f"{next(iter(waiting))}= is for `async def` functions, and an expression is none")
+                raise GraphError(f"{next(iter(waiting))}= is for `async def` functions, and an expression is not one")
             if not pa.types.is_boolean(condition.node.bind(self.schema).type):
                 raise GraphError(f"{condition} is {condition.node.bind(self.schema).type}, not bool")
             return Stream(self._output.same_rows("filter", FilterRows(condition.node), site))
@@ -221,7 +222,7 @@ class Stream(Generic[R]):
         """Takes event time from a column, which may be a computed one, such as a result of ``strptime``.
 
         ``delay``: how far a row may be behind an earlier one of its partition of the source; ``idle``: a partition that
-        delivers nothing for so long does not hold the watermark back. Watermarks are generated per partition, as with
+        delivers nothing for that long does not hold the watermark back. Watermarks are generated per partition, as with
         ``job.source(event_time=...)``; this event time replaces the one declared there. Write it before the verbs that
         bring rows together: ``key_by``, windows and joins.
         """
@@ -243,7 +244,7 @@ class Stream(Generic[R]):
                     raise GraphError(f"the streams differ: {different}; select() brings them into line")
             every = tuple(stream._output for stream in (self, *others))
             if len({rows.port for rows in every}) < len(every):
-                raise GraphError("a stream and itself: every row would count twice")
+                raise GraphError("a stream cannot be united with itself: every row would count twice")
             rows, time = self._output, self._output.time
             times = (time if all(other.time == time for other in every) else None,)
             records = (rows.record,)
@@ -261,7 +262,7 @@ class Stream(Generic[R]):
             given = step(Stream(head))
             if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[0], Stream):
                 raise GraphError(
-                    f"the step gave {given!r}: it gives two things, the stream that goes back and what comes out"
+                    f"the step returned {given!r}: it must return the stream that goes back and the output of the loop"
                 )
             back, out = given
             self._check_partner(back)
@@ -297,7 +298,7 @@ class Stream(Generic[R]):
         """
         with located("enrich") as site:
             if not isinstance(side, SourceDefinition) or len(side.schemas) != 1:
-                raise GraphError(f"{side!r} is no source of one stream, such as FileSource('rates.csv', Rate)")
+                raise GraphError(f"{side!r} is not a source of one stream, such as FileSource('rates.csv', Rate)")
             return Stream(enriched(self._output, side, on, into, site))
 
     def window(self, window: Window, *, lateness: str | int = 0) -> WindowedStream[R]:
@@ -327,7 +328,7 @@ class Stream(Generic[R]):
         """Writes the stream to a sink, which ends it."""
         with located("sink") as site:
             if not isinstance(definition, SinkDefinition):
-                raise GraphError(f"{definition!r} is no sink")
+                raise GraphError(f"{definition!r} is not a sink")
             definition.create(self.schema)
             draft, stem = self._output.draft, stem_of("sink", definition)
             node = draft.add("sink", WriteSink(definition), (self._output.port,), (), site, (self.record,), stem=stem)
@@ -335,7 +336,7 @@ class Stream(Generic[R]):
 
     def _check_partner(self, other: Stream[Any]) -> None:
         if not isinstance(other, Stream):
-            raise GraphError(f"{other!r} is no stream")
+            raise GraphError(f"{other!r} is not a stream")
         if other._output.draft is not self._output.draft:
             raise GraphError(
                 f"the other stream belongs to job {other._output.draft.job!r}, this one to {self._output.draft.job!r}; "
@@ -371,7 +372,7 @@ class Written:
         return self
 
     def parallelism(self, tasks: int) -> Written:
-        """Writes in so many tasks, regardless of the job's setting."""
+        """Writes in this many tasks, regardless of the job's setting."""
         with located("parallelism"):
             self._draft.set_parallelism(self._node, tasks)
         return self
@@ -394,10 +395,10 @@ class KeyedStream(Generic[R]):
         with located("window"):
             refuse_changes(self._rows, instead="write the window before what makes the table")
             if not isinstance(window, Tumbling | Hopping | Session):
-                raise GraphError(f"{window!r} is no window: use tumbling(...), hopping(...) or session(...)")
+                raise GraphError(f"{window!r} is not a window: use tumbling(...), hopping(...) or session(...)")
             lateness_us = micros(lateness)
             if lateness_us < 0 or (lateness_us and window.processing_time):
-                raise GraphError(f"lateness is {lateness!r}: it is at least 0, and 0 in processing time")
+                raise GraphError(f"lateness is {lateness!r}: it must be at least 0, and 0 in processing time")
             return WindowedStream(self._rows, self._keys, window, lateness_us)
 
     @overload
@@ -569,7 +570,7 @@ class Table(Generic[R]):
         return self
 
     def parallelism(self, tasks: int) -> Self:
-        """Runs the operator in so many tasks, regardless of the job's setting."""
+        """Runs the operator in this many tasks, regardless of the job's setting."""
         with located("parallelism"):
             self._output.draft.set_parallelism(self._output.port.node, tasks)
         return self
@@ -589,8 +590,8 @@ class Table(Generic[R]):
         with located("changes"):
             if kind is None and self._shrinks:
                 raise GraphError(
-                    "rows may leave this table, which a row that replaces another cannot tell; name a column that says "
-                    "what happened: .changes(kind='change')"
+                    "rows of this table may be deleted, which a stream of replacing rows cannot express; name a column "
+                    "for the kind of change: .changes(kind='change')"
                 )
             if kind is not None and kind in self.schema.names:
                 raise GraphError(f"there is a column {kind!r} already: give kind= another name")
@@ -611,8 +612,8 @@ class Table(Generic[R]):
                 )
             if self._shrinks and not getattr(definition, "deletes", False):
                 raise GraphError(
-                    f"rows may leave this table, and {type(definition).__name__} only replaces them; write the changes "
-                    "with what happened: .changes(kind='change')"
+                    f"rows of this table may be deleted, and {type(definition).__name__} only replaces rows; write the "
+                    "changes with their kind: .changes(kind='change')"
                 )
             return Stream(self._changes(CHANGE_COLUMN if self._shrinks else None)).sink(definition)
 
@@ -649,10 +650,13 @@ class Table(Generic[R]):
             return self._as("changes", ".changes()")
         return self._as("changes", f".changes(kind={kind!r})", kind_schema(self.schema, kind), kind=kind)
 
-    def _deltas(self, moved_by: tuple[str, ...] | None) -> OutputPort:
-        """The deltas that another table reads. ``moved_by``: retract the old row only if these columns change."""
-        label = "aggregated" if moved_by is None else f"ranked by {listed(moved_by) or 'nothing'}"
-        return self._as("deltas", label, weighted_schema(self.schema), moved_by=moved_by)
+    def _deltas(self, retract_when_changed: tuple[str, ...] | None) -> OutputPort:
+        """The deltas that another table reads. ``retract_when_changed``: retract the old row only if these columns
+        change."""
+        label = (
+            "aggregated" if retract_when_changed is None else f"ranked by {listed(retract_when_changed) or 'nothing'}"
+        )
+        return self._as("deltas", label, weighted_schema(self.schema), retract_when_changed=retract_when_changed)
 
     def _as(self, mode: TableMode, label: str, schema: pa.Schema | None = None, **changes: Any) -> OutputPort:
         if self._used not in (None, label):
@@ -705,8 +709,7 @@ class KeyedTable(Generic[R]):
             table = self._table
             if missing := [key for key in table.keys if key not in table.schema.names]:
                 raise GraphError(
-                    f"rows of this table are known by {missing[0]!r}, which is none of its columns: "
-                    f"{listed(table.schema.names)}"
+                    f"{missing[0]!r} is a key of this table, but not one of its columns: {listed(table.schema.names)}"
                 )
             schema = ranked(table.schema, {}, n, into, rank)
             sort_order(table.schema, by)

@@ -24,19 +24,21 @@ class WaitingOptions(TypedDict, total=False):
     timeout: str | int
 
 
-def waiting_of(signature: Signature, options: Mapping[str, Any]) -> Waiting | None:
+def async_options(signature: Signature, options: Mapping[str, Any]) -> Waiting | None:
     """None for a synchronous function. Raises GraphError for unknown options, and for options that the function
     cannot have because it is synchronous."""
     if unknown := sorted(set(options) - set(WaitingOptions.__annotations__)):
-        raise GraphError(f"{unknown[0]}= is no option of it; there are {', '.join(WaitingOptions.__annotations__)}")
+        raise GraphError(
+            f"{unknown[0]}= is not an option of it; the options are {', '.join(WaitingOptions.__annotations__)}"
+        )
     if not signature.asynchronous:
         if options:
-            raise GraphError(f"{next(iter(options))}= is for `async def` functions, and {signature.name} is none")
+            raise GraphError(f"{next(iter(options))}= is for `async def` functions, and {signature.name} is not one")
         return None
     concurrency, timeout = options.get("concurrency", CONCURRENCY), options.get("timeout")
     if type(concurrency) is not int or not 1 <= concurrency <= _CONCURRENCY_MAX:
-        raise GraphError(f"concurrency={concurrency!r}: it is a number of rows from 1 to {_CONCURRENCY_MAX:,}")
+        raise GraphError(f"concurrency={concurrency!r}: it must be a number of rows from 1 to {_CONCURRENCY_MAX:,}")
     timeout_us = None if timeout is None else micros(timeout)
     if timeout_us is not None and timeout_us <= 0:
-        raise GraphError(f"timeout={timeout!r}: a row needs some time")
+        raise GraphError(f"timeout={timeout!r}: it must be more than 0")
     return Waiting(concurrency, bool(options.get("ordered", True)), timeout_us)

@@ -74,7 +74,7 @@ def between(lower: str | int, upper: str | int) -> Between:
     right row lies in the five minutes up to the left one. Late rows of either side are dropped and counted."""
     with located("between"):
         if micros(lower) > micros(upper):
-            raise GraphError(f"from {lower!r} to {upper!r} lies no time: the first must not be more than the second")
+            raise GraphError(f"{lower!r} is after {upper!r}: the lower bound must not exceed the upper")
         return Between(micros(lower), micros(upper))
 
 

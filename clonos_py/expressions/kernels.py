@@ -367,7 +367,7 @@ def _strptime(text: Values, pattern: str, strict: bool) -> Values:
         raise pa.ArrowInvalid(str(error)) from error
     if strict and found.null_count > text.null_count:
         misread = pc.and_(pc.is_null(found), pc.is_valid(text))
-        raise pa.ArrowInvalid(f"{text.filter(misread)[0].as_py()!r} is no time of the form {pattern!r}")
+        raise pa.ArrowInvalid(f"{text.filter(misread)[0].as_py()!r} is not a time of the form {pattern!r}")
     return moments(found)
 
 

@@ -30,7 +30,7 @@ def time_pattern(pattern: str) -> TimePattern:
         raise ValueError(f"{wrong} is not among its directives, which are {' '.join(KNOWN)}")
     has = set(found)
     if not has & _YEARS:
-        raise ValueError("it has no year: a time of day alone is no moment")
+        raise ValueError("it has no year: a time of day alone is not a moment")
     if "%I" in has and "%p" not in has:
         raise ValueError("%I needs %p: hours from 1 to 12 are twice a day")
     absent = [

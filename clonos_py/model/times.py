@@ -35,6 +35,6 @@ def micros(duration: str | int) -> int:
     match = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
     if match is None or match[2] not in _UNITS_US:
         raise SettingError(
-            f"{duration!r} is no duration: write a number and one of {', '.join(_UNITS_US)}, such as '10s'"
+            f"{duration!r} is not a duration: write a number and one of {', '.join(_UNITS_US)}, such as '10s'"
         )
     return round(float(match[1]) * _UNITS_US[match[2]])

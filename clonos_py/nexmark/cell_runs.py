@@ -29,7 +29,7 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True)
-class Effort:
+class Workload:
     """The workload of each run of a matrix. Without ``rate``, it runs as fast as possible, for ``seconds`` of steady
     state or over ``events`` events."""
 
@@ -63,18 +63,18 @@ def at_rate(query: str, rate: float, seconds: float, settings: Settings) -> dict
     return run_query(QueryRun(query, max(round(rate * seconds), 1), rate=rate), settings)
 
 
-def pursue(
-    query: str, pursuit: ThroughputSearch, settings: Settings, report: Callable[[Search], None] = lambda found: None
+def search_throughput(
+    query: str, parameters: ThroughputSearch, settings: Settings, report: Callable[[Search], None] = lambda found: None
 ) -> tuple[Search, dict[str, Any]]:
     """Searches for the maximum sustainable throughput. Returns the search and the report of the highest sustained rate
     (of the first rate if none was sustained)."""
     reports: dict[float, dict[str, Any]] = {}
 
     def attempt(rate: float) -> RateTrial:
-        reports[rate] = at_rate(query, rate, pursuit.seconds, settings)
-        return judged(rate, reports[rate], pursuit.lag_ms)
+        reports[rate] = at_rate(query, rate, parameters.seconds, settings)
+        return judged(rate, reports[rate], parameters.lag_ms)
 
-    found = search(pursuit.first or _guess(query, settings), pursuit.precision, attempt, report)
+    found = search(parameters.first or _guess(query, settings), parameters.precision, attempt, report)
     return found, reports[found.low or found.trials[0].rate]
 
 
@@ -82,22 +82,22 @@ def _guess(query: str, settings: Settings) -> float:
     return float(measure(query, 5, settings)["throughput"]["steady_events_per_s"]) * _FIRST_SHARE
 
 
-def attempted(query: str, effort: Effort, settings: Settings) -> dict[str, Any]:
+def run_cell(query: str, workload: Workload, settings: Settings) -> dict[str, Any]:
     """The result of a cell: ``events_per_s`` and its report, or the ``error`` that ended the run."""
     try:
-        return _result(query, effort, with_failures(effort.failures, query, settings))
+        return _result(query, workload, with_failures(workload.failures, query, settings))
     except ClonosError as error:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _result(query: str, effort: Effort, settings: Settings) -> dict[str, Any]:
-    if effort.mode is Mode.SUSTAINED:
-        found, made = pursue(query, ThroughputSearch(effort.seconds), settings)
-        return {"events_per_s": found.low, "trials": [asdict(trial) for trial in found.trials], "report": made}
-    if effort.mode is Mode.RATE and effort.rate is not None:
-        made = at_rate(query, effort.rate, effort.seconds, settings)
-    elif effort.events is not None:
-        made = run_query(QueryRun(query, effort.events), settings)
+def _result(query: str, workload: Workload, settings: Settings) -> dict[str, Any]:
+    if workload.mode is Mode.SUSTAINED:
+        found, run_report = search_throughput(query, ThroughputSearch(workload.seconds), settings)
+        return {"events_per_s": found.low, "trials": [asdict(trial) for trial in found.trials], "report": run_report}
+    if workload.mode is Mode.RATE and workload.rate is not None:
+        run_report = at_rate(query, workload.rate, workload.seconds, settings)
+    elif workload.events is not None:
+        run_report = run_query(QueryRun(query, workload.events), settings)
     else:
-        made = measure(query, effort.seconds, settings)
-    return {"events_per_s": made["throughput"]["steady_events_per_s"], "report": made}
+        run_report = measure(query, workload.seconds, settings)
+    return {"events_per_s": run_report["throughput"]["steady_events_per_s"], "report": run_report}

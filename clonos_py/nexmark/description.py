@@ -32,7 +32,7 @@ def source_of(description: Mapping[str, Any]) -> NexmarkSource:
     if unknown:
         raise SettingError(f"there is no option {unknown[0]!r}: choose from {', '.join(_STREAM + _MODEL)}")
     if "events" not in description:
-        raise SettingError("how many events? Give the option 'events'")
+        raise SettingError("the number of events is missing: give the option 'events'")
     try:
         model = msgspec.convert({k: v for k, v in description.items() if k in _MODEL}, Model, strict=False)
         stream = msgspec.convert({k: v for k, v in description.items() if k in _STREAM}, dict[str, int], strict=False)

@@ -29,7 +29,7 @@ def read_plan(file: Path) -> list[str]:
         raise SettingError(f"--failures {file} cannot be read: {error}") from None
     orders = [order for line in lines if (order := line.partition("#")[0].strip())]
     if not orders:
-        raise SettingError(f"--failures {file} orders nothing: write lines such as join[0]@3s or any@10s")
+        raise SettingError(f"--failures {file} has no orders: write lines such as join[0]@3s or any@10s")
     return orders
 
 

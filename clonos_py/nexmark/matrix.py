@@ -63,8 +63,10 @@ class MatrixResults:
             raise SettingError(f"--out {folder}: {problem.strerror}; name a folder that can be written") from None
         if before is not None and before != common:
             differing = [key for key in sorted({*before, *common}) if before.get(key) != common.get(key)]
-            told = ", ".join(f"{key} ({before.get(key)}, now {common.get(key)})" for key in differing)
-            raise SettingError(f"--out {folder} holds a matrix of other runs: {told}; name another folder")
+            differences = ", ".join(f"{key} ({before.get(key)}, now {common.get(key)})" for key in differing)
+            raise SettingError(
+                f"--out {folder} holds a matrix with other parameters: {differences}; name another folder"
+            )
 
     def done(self, cell: MatrixCell) -> bool:
         """Whether the cell was run successfully. A failed cell is run again."""
@@ -83,7 +85,7 @@ class MatrixResults:
         except FileNotFoundError:
             return None
         except ValueError:
-            raise SettingError(f"{self._folder / name} is damaged: remove it, and its run is done again") from None
+            raise SettingError(f"{self._folder / name} is damaged: remove it to repeat its run") from None
         return found
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:

@@ -53,7 +53,7 @@ class Model:
             if field.name.endswith("_bytes") and value > MOST_BYTES:
                 raise SettingError(f"{field.name} is {value}: at most {MOST_BYTES}")
         if self.skew is not None and not 0 <= self.skew <= 1:
-            raise SettingError(f"skew is {self.skew}: a chance to be hot is a number from 0 to 1")
+            raise SettingError(f"skew is {self.skew}: it must be from 0 to 1")
         if self.rate_shape not in RATE_SHAPES:
             raise SettingError(f"rate_shape is {self.rate_shape!r}: choose one of {', '.join(RATE_SHAPES)}")
         if self.block_events % self.out_of_order_group or math.gcd(self.out_of_order_group, _STRIDE) > 1:

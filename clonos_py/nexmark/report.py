@@ -158,9 +158,9 @@ def latencies(histogram: LatencyHistogram | None) -> dict[str, float | None]:
     return {f"p{percent:g}": None if us is None else us / 1000 for percent, us in found.items()}
 
 
-def lines(made: Mapping[str, Any]) -> Iterator[str]:
+def lines(report: Mapping[str, Any]) -> Iterator[str]:
     """A summary of the report in a few lines of text."""
-    rate, latency, checkpoints = made["throughput"], made["latency_ms"], made["checkpoints"]
+    rate, latency, checkpoints = report["throughput"], report["latency_ms"], report["checkpoints"]
     yield f"{rate['events']:,} events, {rate['steady_events_per_s']:,.0f} events/s over {rate['steady_seconds']:.1f} s"
     if latency["p50"] is not None:
         yield "latency " + ", ".join(f"{name} {ms:,.1f} ms" for name, ms in latency.items())
@@ -169,8 +169,8 @@ def lines(made: Mapping[str, Any]) -> Iterator[str]:
             f"{checkpoints['completed']} checkpoints, {checkpoints['median_ms']:,.0f} ms in the median, "
             f"{checkpoints['max_ms']:,.0f} ms at most"
         )
-    if made["bytes"]["data"]:
-        yield f"{made['bytes']['data']:,} bytes of data, {made['bytes']['determinants']:,} bytes of determinants"
+    if report["bytes"]["data"]:
+        yield f"{report['bytes']['data']:,} bytes of data, {report['bytes']['determinants']:,} bytes of determinants"
 
 
 def _rate(samples: Sequence[RateSample]) -> float:

@@ -51,9 +51,7 @@ class QueryRun:
         if self.sink is SinkKind.FILES and self.out is None:
             raise SettingError("results in files need a folder: add --out DIR")
         if self.sink is SinkKind.BLACKHOLE and self.out is not None:
-            raise SettingError(
-                "a blackhole leaves nothing to put into a folder: leave --out away, or choose another sink"
-            )
+            raise SettingError("a blackhole leaves nothing to put into a folder: omit --out, or choose another sink")
 
     def source(self, settings: Settings) -> EventSource:
         """The source of the events. Generated events have the same number of partitions for every task."""
@@ -73,7 +71,7 @@ def run_query(order: QueryRun, settings: Settings, listener: Listener = no_liste
     """Runs the query to the end of the events and returns the report. Raises any error of the run."""
     recorder = Recorder()
 
-    def heard(at_us: int, event: Event) -> None:
+    def on_event(at_us: int, event: Event) -> None:
         recorder(at_us, event)
         listener(at_us, event)
 
@@ -82,7 +80,7 @@ def run_query(order: QueryRun, settings: Settings, listener: Listener = no_liste
         job = build(order.query, order.source(settings), _sink(order.query, order.sink, folder))
         from clonos_py.runtime.launch import run_job
 
-        result = run_job(job, settings, heard)
+        result = run_job(job, settings, on_event)
         shown = {key: value for key, value, _ in settings.shown()}
         return {
             "query": order.query,

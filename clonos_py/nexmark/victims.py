@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 SOURCE = "source-nexmark"
-_VICTIMS = {
+_TASKS_TO_KILL = {
     **dict.fromkeys(("q0", "q1", "q2", "q10", "q13", "q14", "q21", "q22"), (f"{SOURCE}[0]", f"{SOURCE}[1]")),
     "q3": ("join[0]", f"{SOURCE}[1]"),
     "q4": ("averages[0]", "join[1]"),
@@ -24,6 +24,6 @@ _VICTIMS = {
 """By query: the task to kill at parallelism 1, and at parallelism 2."""
 
 
-def victim(query: str, parallelism: int) -> str:
+def task_to_kill(query: str, parallelism: int) -> str:
     """The name of the task to kill, such as ``join[0]``; ``parallelism`` is 1 or 2."""
-    return _VICTIMS[query][parallelism - 1]
+    return _TASKS_TO_KILL[query][parallelism - 1]

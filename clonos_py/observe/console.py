@@ -178,10 +178,10 @@ def _left(status: RunStatus) -> Iterator[str]:
 
 def counts_text(counts: Mapping[str, int]) -> str:
     """The counters of dropped rows as text, such as ``7 late rows in window``. Counts of result rows are left out."""
-    told = ((amount, *name.rpartition(".")[::2]) for name, amount in sorted(counts.items()) if amount)
+    amounts = ((amount, *name.rpartition(".")[::2]) for name, amount in sorted(counts.items()) if amount)
     return ", ".join(
         f"{amount:,} {counter.replace('_', ' ')} in {operator}"
-        for amount, operator, counter in told
+        for amount, operator, counter in amounts
         if counter != "rows_out"
     )
 

@@ -86,8 +86,8 @@ class Recovery:
             (f"all {self.tasks_restarted} tasks restarted", self.restarted_ms if self.tasks_restarted > 1 else None),
             ("latency normal", self.recovered_ms),
         )
-        told = ", ".join(f"{step} after {ms:,.0f} ms" for step, ms in steps if ms is not None)
-        return f"{self.task} failed ({self.how})" + (f": {told}" if told else "")
+        steps_text = ", ".join(f"{step} after {ms:,.0f} ms" for step, ms in steps if ms is not None)
+        return f"{self.task} failed ({self.how})" + (f": {steps_text}" if steps_text else "")
 
 
 def unready_text(event: StandbyUnready) -> str:
@@ -125,13 +125,13 @@ def deploying_text(event: Deploying) -> str:
 
 def left_text(event: CheckpointsLeft) -> str:
     return (
-        f"an earlier run was killed after checkpoint {event.checkpoint}: to go on from there, run the job with "
+        f"an earlier run was killed after checkpoint {event.checkpoint}: to continue from there, run the job with "
         f"--checkpoints {event.folder}"
     )
 
 
 def restart_text(event: RestartedWithoutLog) -> str:
-    return f"exactly-once lapsed, rows sent since checkpoint {event.checkpoint} may count twice: {event.reason}"
+    return f"exactly-once lost, rows sent since checkpoint {event.checkpoint} may count twice: {event.reason}"
 
 
 @dataclass
@@ -194,7 +194,9 @@ class RunStatus:
                 self.news.append(f"rolled back to checkpoint {event.checkpoint}: {event.reason}")
             case WentBack(tasks, invalid, durable):
                 self.went_back.append(event)
-                self.news.append(f"{tasks} tasks went back, {invalid} of {durable} snapshots given up")
+                self.news.append(
+                    f"{tasks} tasks restored earlier snapshots, {invalid} of {durable} snapshots were invalid"
+                )
             case RestartedWithoutLog():
                 self.restarts_without_log.append(event)
                 self.news.append(restart_text(event))

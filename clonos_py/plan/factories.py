@@ -97,7 +97,7 @@ def combining(name: str, rows: pa.Schema, node: Node, columns: tuple[str, ...]) 
         case AggregateTable(combined=True):
             schema = combined_table_schema(rows, work.keys, work.aggregates)
             make = partial(TableCombine, work.keys, work.aggregates, work.weighted)
-        case TopTable(known_by=None):
+        case TopTable(table_keys=None):
             schema = _some_of(rows, columns)
             make = partial(TopCombine, work.keys, work.n, work.order, columns)
         case DistinctRows(keys=keys, ttl_us=None):
@@ -139,12 +139,20 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
         case AggregateTable() as work:
             return partial(
                 TableAggregate, work.keys, work.aggregates, node.schemas[0], work.mode, work.weighted, work.combined,
-                work.moved_by, work.kind,
+                work.retract_when_changed, work.kind,
             )  # fmt: skip
         case TopTable() as work:
-            top = TopRows if work.known_by is None else partial(TableTop, known_by=work.known_by)
+            top = TopRows if work.table_keys is None else partial(TableTop, table_keys=work.table_keys)
             return partial(
-                top, work.keys, work.n, work.order, node.schemas[0], work.mode, work.rank, work.moved_by, work.kind
+                top,
+                work.keys,
+                work.n,
+                work.order,
+                node.schemas[0],
+                work.mode,
+                work.rank,
+                work.retract_when_changed,
+                work.kind,
             )
         case TopWindows(keys, window, n, order, time_column, rank):
             return partial(WindowTop, keys, window, n, order, node.schemas[0], time_column, rank)

@@ -134,32 +134,32 @@ class AggregateTable:
     """An updating result per key. ``weighted``: of the rows of another table. ``combined``: the input is partial
     results.
 
-    ``moved_by``: the columns that decide the place of a row in the table that reads these deltas; a change of another
-    column need not retract the earlier row. None: every change retracts it. ``kind``: the column for the kind of a
-    change."""
+    ``retract_when_changed``: the columns that decide the place of a row in the table that reads these deltas; a change
+    of another column need not retract the earlier row. None: every change retracts it. ``kind``: the column for the
+    kind of a change."""
 
     keys: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
     mode: TableMode
     weighted: bool = False
     combined: bool = False
-    moved_by: tuple[str, ...] | None = None
+    retract_when_changed: tuple[str, ...] | None = None
     kind: str | None = None
 
 
 @dataclass(frozen=True)
 class TopTable:
-    """The current first ``n`` rows per key. ``rank``: the column for a row's place. ``known_by``: the columns that
-    identify a row of the table whose deltas it reads; None if it reads rows that do not change. ``moved_by`` and
-    ``kind`` as for an aggregate."""
+    """The current first ``n`` rows per key. ``rank``: the column for a row's place. ``table_keys``: the columns that
+    identify a row of the table whose deltas it reads; None if it reads rows that do not change.
+    ``retract_when_changed`` and ``kind`` as for an aggregate."""
 
     keys: tuple[str, ...]
     n: int
     order: tuple[SortKey, ...]
     mode: TableMode
     rank: str | None = None
-    known_by: tuple[str, ...] | None = None
-    moved_by: tuple[str, ...] | None = None
+    table_keys: tuple[str, ...] | None = None
+    retract_when_changed: tuple[str, ...] | None = None
     kind: str | None = None
 
 

@@ -114,8 +114,8 @@ def _read(node: Node, side: int, graph: LogicalGraph, wanted: Wanted) -> frozens
             if any(aggregate.user is not None and aggregate.column is None for aggregate in work.aggregates):
                 return every
             return _named(*work.keys, *_further(work), *(aggregate.column for aggregate in work.aggregates))
-        case TopTable(keys=keys, order=order, known_by=known_by) as work:
-            of_table = () if known_by is None else (*known_by, WEIGHT_COLUMN)
+        case TopTable(keys=keys, order=order, table_keys=table_keys) as work:
+            of_table = () if table_keys is None else (*table_keys, WEIGHT_COLUMN)
             others = passed - _named(work.rank, work.kind, WEIGHT_COLUMN)
             return _named(*keys, *(key.column for key in order), *of_table, *others)
         case DistinctRows(keys=keys, time_column=time):

@@ -101,12 +101,14 @@ class Settings:
     sharing_depth: int = _setting(DEPTH, "full", "How many hops downstream determinants are kept; 0 turns logging off.")
     protocol: str = _setting(name_of(PROTOCOLS), ALIGNED, "The checkpoint protocol: how tasks agree on a checkpoint.")
     chaining: bool = _setting(
-        SWITCH, "on", "Operators that need no shuffle between them run in one task; off gives each tasks of its own."
+        SWITCH,
+        "on",
+        "Operators that need no shuffle between them run in one task; off: each operator has its own tasks.",
     )
     beyond_sharing_depth: Preference = _setting(
         choice(Preference),
         "consistency",
-        "When more tasks fail at once than the depth covers: roll back, or go on at-least-once, counted and told.",
+        "When more tasks fail at once than the depth covers: roll back, or continue at-least-once and report it.",
     )
     standbys: int = _setting(count(), 1, "How many standbys wait for each task to fail.")
     standbys_per_process: int = _setting(
@@ -116,7 +118,7 @@ class Settings:
     address: str | None = _setting(TEXT, None, "The Ray cluster to join; without one a local Ray is started.")
     checkpoints: str | None = _setting(FOLDER, None, "Folder or URI of the checkpoints; a run resumes what is there.")
     fresh: bool = _setting(FLAG, False, "Archive what the checkpoint folder holds and start over.")
-    take_over: bool = _setting(FLAG, False, "Stop the job of this name that runs, and go on from its last checkpoint.")
+    take_over: bool = _setting(FLAG, False, "Stop the running job of this name, and continue from its last checkpoint.")
     checkpoint_interval_us: int = _setting(DURATION, "5s", "Time between checkpoints.", "checkpoint_interval")
     checkpoint_calls: CallTimes = _setting(
         choice(CallTimes),
@@ -143,18 +145,20 @@ class Settings:
     in_flight_budget_bytes: int = _setting(
         SIZE, "1GiB", "Bytes of sent frames that a task retains for replay.", "in_flight_budget"
     )
-    spill: Spill = _setting(choice(Spill), "in-memory", "Where frames live that may have to be sent again.")
+    spill: Spill = _setting(choice(Spill), "in-memory", "Where sent frames are retained for replay.")
     spill_threshold_bytes: int = _setting(
         SIZE, "256MiB", "Retained bytes beyond which spill-threshold writes to disk.", "spill_threshold"
     )
-    heartbeat_timeout_us: int = _setting(DURATION, "2s", "A task silent for so long has failed.", "heartbeat_timeout")
+    heartbeat_timeout_us: int = _setting(
+        DURATION, "2s", "A task that is silent for this long has failed.", "heartbeat_timeout"
+    )
     function_timeout_us: int = _setting(
-        DURATION, "60s", "Report a function that has been at work on one row for so long.", "function_timeout"
+        DURATION, "60s", "Report a function that has processed one row for this long.", "function_timeout"
     )
     connection_timeout_us: int = _setting(
-        DURATION, "20s", "Replace one of two tasks that cannot connect for so long.", "connection_timeout"
+        DURATION, "20s", "Replace one of two tasks that cannot connect for this long.", "connection_timeout"
     )
-    start_timeout_us: int = _setting(DURATION, "60s", "Give up when no process starts for so long.", "start_timeout")
+    start_timeout_us: int = _setting(DURATION, "60s", "Give up when no process starts for this long.", "start_timeout")
     tls_certificate: str | None = _setting(
         FILE, None, "Certificate for TLS between nodes; this file and the next two are needed on every node."
     )

@@ -81,7 +81,7 @@ def choice(options: type[E]) -> SettingKind[E]:
     def parse(value: object) -> E:
         wanted = value.value if isinstance(value, options) else value
         if wanted not in names:
-            raise SettingError(f"{wanted!r} is none of {', '.join(names)}")
+            raise SettingError(f"{wanted!r} is not one of {', '.join(names)}")
         return options(wanted)
 
     return SettingKind("|".join(names), parse, lambda option: str(option.value), choices=names)
@@ -92,7 +92,7 @@ def name_of(names: Sequence[str]) -> SettingKind[str]:
 
     def parse(value: object) -> str:
         if value not in names:
-            raise SettingError(f"{value!r} is none of {', '.join(names)}")
+            raise SettingError(f"{value!r} is not one of {', '.join(names)}")
         return str(value)
 
     return SettingKind("|".join(names), parse, choices=tuple(names))
@@ -106,10 +106,10 @@ def _parse_switch(value: object) -> bool:
 
 def _parse_duration(value: object) -> int:
     if not isinstance(value, str):
-        raise SettingError(f"{value!r} is no duration: write it with its unit, such as '10s'")
+        raise SettingError(f"{value!r} is not a duration: write it with its unit, such as '10s'")
     duration_us = micros(value)
     if duration_us <= 0:
-        raise SettingError(f"{value!r} is not longer than nothing")
+        raise SettingError(f"{value!r} must be more than 0")
     return duration_us
 
 
@@ -122,7 +122,7 @@ def show_duration(duration_us: int) -> str:
 def _parse_size(value: object) -> int:
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None or match[2] not in _SIZES:
-        raise SettingError(f"{value!r} is no size: write a number and one of {', '.join(_SIZES)}, such as '1GiB'")
+        raise SettingError(f"{value!r} is not a size: write a number and one of {', '.join(_SIZES)}, such as '1GiB'")
     return round(float(match[1]) * _SIZES[match[2]])
 
 
@@ -159,7 +159,7 @@ def several(metavar: str, example: str, parse: Callable[[object], T]) -> Setting
     def parse_all(value: object) -> tuple[T, ...]:
         values = value.split(",") if isinstance(value, str) else value
         if not isinstance(values, list | tuple):
-            raise SettingError(f"{value!r} is no list such as [{example!r}]")
+            raise SettingError(f"{value!r} is not a list such as [{example!r}]")
         return tuple(parse(each) for each in values)
 
     return SettingKind(metavar, parse_all, lambda found: ", ".join(map(str, found)) or "none", repeatable=True)
@@ -167,7 +167,7 @@ def several(metavar: str, example: str, parse: Callable[[object], T]) -> Setting
 
 def _parse_name(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise SettingError(f"{value!r} is no name of an operator")
+        raise SettingError(f"{value!r} is not an operator name")
     return value.strip()
 
 
@@ -176,7 +176,7 @@ def _parse_rename(value: object) -> Rename:
         return value
     old, equals, new = value.partition("=") if isinstance(value, str) else ("", "", "")
     if not (old.strip() and equals and new.strip()):
-        raise SettingError(f"{value!r} is no change of name: write OLD=NEW")
+        raise SettingError(f"{value!r} is not a rename: write OLD=NEW")
     return Rename(old.strip(), new.strip())
 
 
@@ -185,7 +185,7 @@ def _parse_kill(value: object) -> Kill:
         return value
     match = _KILL.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise SettingError(f"{value!r} is no kill: write OPERATOR[INDEX]@TIME, such as 'join[0]@3s'")
+        raise SettingError(f"{value!r} is not a kill: write OPERATOR[INDEX]@TIME, such as 'join[0]@3s'")
     return Kill(match[1], int(match[2]), _parse_duration(match[3]))
 
 

@@ -124,11 +124,11 @@ def _consistent(settings: Settings) -> Settings:
         if getattr(settings, key) and settings.fresh:
             _refuse(settings, key, "fresh", "one resumes with state, the other starts over")
     if settings.take_over and settings.runtime is not Runtime.RAY:
-        _refuse(settings, "take_over", "runtime", "only on a Ray cluster are running jobs known by name")
+        _refuse(settings, "take_over", "runtime", "running jobs have names only on a Ray cluster")
     if settings.take_over and settings.checkpoints is None:
-        _refuse(settings, "take_over", "checkpoints", "without a checkpoint folder there is nothing to go on from")
+        _refuse(settings, "take_over", "checkpoints", "without a checkpoint folder there is nothing to continue from")
     if settings.take_over and settings.fresh:
-        _refuse(settings, "take_over", "fresh", "one goes on from the last checkpoint, the other starts over")
+        _refuse(settings, "take_over", "fresh", "one continues from the last checkpoint, the other starts over")
     if settings.standbys_per_process > 1 and settings.standbys == 0:
         _refuse(settings, "standbys_per_process", "standbys", "there are no standbys that could share a process")
     for absent, present in itertools.permutations(("tls_certificate", "tls_key", "tls_ca"), 2):

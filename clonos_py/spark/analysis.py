@@ -39,7 +39,7 @@ _GIVEN_UP = (
     "KillMissed",
 )
 _ENDINGS = ("Finished", "Broken")
-_HEARD = ("CheckpointCompleted", *_ENDINGS, *_GIVEN_UP)
+_REPORTED = ("CheckpointCompleted", *_ENDINGS, *_GIVEN_UP)
 
 Row = dict[str, Any]
 
@@ -50,7 +50,7 @@ def analyse(spark: SparkSession, trace: Path) -> Row:
     header = read_header(trace)
     loaded = tables.load(spark, trace)
     readings, markers, events = (loaded[name] for name in ("readings", "markers", "events"))
-    heard = _rows(events.where(f.col("what").isin(*_HEARD)).orderBy("at_us"))
+    reported = _rows(events.where(f.col("what").isin(*_REPORTED)).orderBy("at_us"))
     last_us = max((found.agg(f.max("at_us")).first() or [None])[0] or 0 for found in (readings, events))
     step_us = next((step for step in _STEPS_US if last_us / step <= _POINTS_MAX), _STEPS_US[-1])
     failed = _failures(tables.failures(events), _windows(markers))
@@ -59,17 +59,17 @@ def analyse(spark: SparkSession, trace: Path) -> Row:
     return {
         **header,
         "seconds": last_us / 1e6,
-        "ending": next((row["detail"] or "finished" for row in heard if row["what"] in _ENDINGS), "unknown"),
+        "ending": next((row["detail"] or "finished" for row in reported if row["what"] in _ENDINGS), "unknown"),
         "latency_ms": _latency(markers, failed, step_us),
         "throughput": _throughput([row for row in seconds if row["vertex"] in sources]),
         "bytes": _bytes(seconds),
         "levels": _levels(tables.levels(readings, step_us), step_us),
         "vertices_total": _totals(seconds, header["vertices"]),
-        "checkpoints": _checkpoints(heard),
+        "checkpoints": _checkpoints(reported),
         "failures": failed,
         "notes": [
             {"at_s": row["at_us"] / 1e6, "what": row["what"], "detail": row["detail"], "checkpoint": row["checkpoint"]}
-            for row in heard
+            for row in reported
             if row["what"] in _GIVEN_UP
         ],
     }
@@ -183,12 +183,12 @@ def _totals(seconds: Sequence[Row], vertices: Sequence[Mapping[str, Any]]) -> li
 # ---- checkpoints and failures
 
 
-def _checkpoints(heard: Sequence[Row]) -> Row:
-    completed = [row for row in heard if row["what"] == "CheckpointCompleted"]
+def _checkpoints(reported: Sequence[Row]) -> Row:
+    completed = [row for row in reported if row["what"] == "CheckpointCompleted"]
     durations = sorted(row["duration_ms"] for row in completed)
     return {
         "completed": len(completed),
-        "aborted": sum(row["what"] == "CheckpointAborted" for row in heard),
+        "aborted": sum(row["what"] == "CheckpointAborted" for row in reported),
         "median_ms": statistics.median(durations) if durations else None,
         "max_ms": max(durations, default=None),
         "bytes": sum(row["bytes"] for row in completed),

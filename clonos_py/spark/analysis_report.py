@@ -61,9 +61,9 @@ def page(figures: Figures) -> str:
 
 def _meta(figures: Figures) -> str:
     settings = figures["settings"]
-    told = [f"{key.replace('_', ' ')} {settings[key]}" for key in _SHOWN_SETTINGS if key in settings]
+    shown = [f"{key.replace('_', ' ')} {settings[key]}" for key in _SHOWN_SETTINGS if key in settings]
     began = figures["began"].replace("T", " ").replace("+00:00", " UTC")
-    return " · ".join([f"{figures['seconds']:.1f} s, started {began}", *told])
+    return " · ".join([f"{figures['seconds']:.1f} s, started {began}", *shown])
 
 
 # ---- tiles
@@ -169,7 +169,7 @@ def _retained(figures: Figures) -> Iterator[str]:
     plot.line([(at_s, frames) for at_s, (frames, _) in totals.items()], "hue0")
     plot.line([(at_s, log) for at_s, (_, log) in totals.items()], "hue2")
     _marks(plot, figures)
-    yield from _card("Kept for a replay", plot, _legend(("hue0", "frames in memory"), ("hue2", "determinants held")))
+    yield from _card("Retained for replay", plot, _legend(("hue0", "frames in memory"), ("hue2", "determinants held")))
 
 
 def _overhead(figures: Figures) -> Iterator[str]:
@@ -224,7 +224,7 @@ def _marks(plot: Plot, figures: Figures, labelled: bool = False) -> None:
 
 def _label(failure: Figures) -> str:
     if failure["recovery_ms"] is None:
-        return f"{failure['task']} failed, not seen to recover"
+        return f"{failure['task']} failed, no recovery within the trace"
     return f"{failure['task']} failed, {time_text(failure['recovery_ms'])} to recover"
 
 
@@ -273,7 +273,7 @@ def _failures(failures: Sequence[Figures]) -> Iterator[str]:
         )
         for f in failures[:_FAILURES_MAX]
     ]  # fmt: skip
-    yield '<section class="card"><h2>How every failure healed</h2><p>Times after the failure.</p>'
+    yield '<section class="card"><h2>Recovery from each failure</h2><p>Times after the failure.</p>'
     yield from _table(heads, rows)
     if len(failures) > _FAILURES_MAX:
         yield f"<p>The first {_FAILURES_MAX} of {len(failures)}; the others are in the JSON.</p>"
@@ -290,13 +290,13 @@ def _vertices(totals: Sequence[Figures]) -> Iterator[str]:
         )
         for t in totals
     ]  # fmt: skip
-    yield '<section class="card"><h2>What each vertex did</h2>'
+    yield '<section class="card"><h2>Work per vertex</h2>'
     yield from _table(heads, rows)
     yield "</section>"
 
 
 def _definitions() -> Iterator[str]:
-    yield '<section class="card"><h2>What the words mean</h2><dl>'
+    yield '<section class="card"><h2>Definitions</h2><dl>'
     yield from (f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>" for word, meaning in _DEFINITIONS)
     yield "</dl></section>"
 
@@ -304,8 +304,8 @@ def _definitions() -> Iterator[str]:
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield '<div class="scroll"><table><tr>' + "".join(f"<th>{escape(head)}</th>" for head in heads) + "</tr>"
     for name, *cells in rows:
-        told = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        yield f'<tr><td class="name">{escape(name)}</td>{told}</tr>'
+        shown = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        yield f'<tr><td class="name">{escape(name)}</td>{shown}</tr>'
     yield "</table></div>"
 
 

@@ -42,12 +42,12 @@ def story(figures: Mapping[str, Any]) -> Iterator[str]:
     yield from _failures(failures)
     rolled_back = [note for note in notes if note["what"] == "RolledBack"]
     for note in rolled_back:
-        yield f"At {note['at_s']:.1f} s the whole job went back to checkpoint {note['checkpoint']}: {note['detail']}."
+        yield f"At {note['at_s']:.1f} s the whole job rolled back to checkpoint {note['checkpoint']}: {note['detail']}."
     for note in notes:
         if note["what"] == "RestartedWithoutLog":
-            yield f"At {note['at_s']:.1f} s exactly-once lapsed: {note['detail']}."
+            yield f"At {note['at_s']:.1f} s exactly-once was lost: {note['detail']}."
         if note["what"] == "CoordinatorReplaced":
-            yield f"At {note['at_s']:.1f} s the coordinator was lost, and another took its place."
+            yield f"At {note['at_s']:.1f} s the coordinator was lost and replaced."
         if note["what"] == "TraceStopped":
             yield f"The trace ends early: {note['detail']}."
     if failures and not rolled_back:
@@ -56,7 +56,7 @@ def story(figures: Mapping[str, Any]) -> Iterator[str]:
         case "finished":
             pass
         case "unknown":
-            yield "The trace has no end: the run was killed, or goes on."
+            yield "The trace has no end: the run was killed, or is still running."
         case "interrupted":
             yield f"The run was interrupted at {figures['seconds']:.1f} s."
         case error:
@@ -84,7 +84,7 @@ def _failure(failure: Mapping[str, Any]) -> str:
         ("new results came after", failure["first_new_effect_ms"]),
         ("latency was normal again after", failure["recovery_ms"]),
     )
-    told = [f"{words} {time_text(ms)}" for words, ms in steps if ms is not None]
+    parts = [f"{words} {time_text(ms)}" for words, ms in steps if ms is not None]
     if failure["recovery_ms"] is None:
-        told.append("latency was not seen to be normal again")
-    return f"{failure['task']} failed at {failure['at_s']:.1f} s ({failure['how']}): {', '.join(told)}."
+        parts.append("latency did not return to normal within the trace")
+    return f"{failure['task']} failed at {failure['at_s']:.1f} s ({failure['how']}): {', '.join(parts)}."

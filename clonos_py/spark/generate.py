@@ -22,11 +22,11 @@ def check_target(out: str) -> Path | KafkaTopics:
         return KafkaTopics.parse(out)
     if "://" in out:
         raise SettingError(
-            f"{out} is no folder: events are written to a folder that every node has, --out events/, or to Kafka"
+            f"{out} is not a folder: events are written to a folder that every node has, --out events/, or to Kafka"
         )
     folder = Path(out).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SettingError(f"{folder} is there already: remove it, or choose another folder")
+        raise SettingError(f"{folder} already exists: remove it, or choose another folder")
     return folder
 
 

@@ -52,20 +52,20 @@ def _unfit(home: str) -> str | None:
     """The reason why a Java is unsuitable, or None. Some installations lack a module that Spark requires."""
     java = os.path.join(home, "bin", "java")
     try:
-        told = _asked(java, "-version")
-        version = _VERSION.search(told.stderr)
-        if told.returncode or version is None:
+        answer = _run(java, "-version")
+        version = _VERSION.search(answer.stderr)
+        if answer.returncode or version is None:
             return "it does not start"
         if int(version[1]) < OLDEST_JAVA:
             return f"Java {version[1]}"
-        if _asked(java, "--add-modules=jdk.incubator.vector", "-version").returncode:
+        if _run(java, "--add-modules=jdk.incubator.vector", "-version").returncode:
             return f"Java {version[1]} without all its modules"
     except OSError as error:
         return str(error.strerror)
     return None
 
 
-def _asked(*command: str) -> subprocess.CompletedProcess[str]:
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

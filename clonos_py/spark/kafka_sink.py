@@ -51,6 +51,6 @@ class KafkaPartitionsWriter(DataSourceArrowWriter):
                 writer.write([Message(self._topic, value.encode(), partition=partition) for value in values])
             writer.commit()
         except KafkaFailure as failure:
-            raise SparkError(f"{self._servers} takes no more: {failure}") from failure
+            raise SparkError(f"{self._servers} does not accept more messages: {failure}") from failure
         writer.close()
         return WriterCommitMessage()

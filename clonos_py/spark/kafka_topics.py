@@ -48,5 +48,5 @@ def create(topics: KafkaTopics, partitions: int) -> None:
         for name in wanted:
             admin.create(name, partitions, {})
     except KafkaFailure as failure:
-        raise SparkError(f"{topics}: the topics cannot be made: {failure}") from failure
+        raise SparkError(f"{topics}: the topics cannot be created: {failure}") from failure
     admin.close()

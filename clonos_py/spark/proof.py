@@ -12,7 +12,7 @@ from pathlib import Path
 from clonos_py.model.errors import GraphError, SettingError, one_line
 from clonos_py.nexmark.running import QueryRun, SinkKind, run_query
 from clonos_py.nexmark.source import NexmarkSource
-from clonos_py.nexmark.victims import victim
+from clonos_py.nexmark.victims import task_to_kill
 from clonos_py.settings.definitions import Runtime, Settings
 from clonos_py.settings.kinds import Kill
 from clonos_py.spark.generate import generate
@@ -30,11 +30,11 @@ class ProofTrial:
     killed: bool
 
     @property
-    def victim(self) -> str:
-        return victim(self.query, self.parallelism)
+    def task_to_kill(self) -> str:
+        return task_to_kill(self.query, self.parallelism)
 
     def __str__(self) -> str:
-        harm = f"{self.victim} killed" if self.killed else "no task killed"
+        harm = f"{self.task_to_kill} killed" if self.killed else "no task killed"
         return f"{self.query:<4} seed {self.seed}  parallelism {self.parallelism}  {harm:<24}"
 
 
@@ -84,15 +84,15 @@ def _tried(trial: ProofTrial, source: NexmarkSource, events: Path, out: Path, se
     kills = (_kill(trial, source),) if trial.killed else ()
     rate = source.rate if trial.killed else None
     order = QueryRun(trial.query, source.events, rate, sink=SinkKind.FILES, out=out, events_from=events)
-    made = run_query(order, replace(settings, parallelism=trial.parallelism, kills=kills))
+    report = run_query(order, replace(settings, parallelism=trial.parallelism, kills=kills))
     comparison = verify(trial.query, events, out)
-    if len(made["failures"]) < len(kills):
-        return ProofResult(False, ("no task could be killed: proves nothing",))
+    if len(report["failures"]) < len(kills):
+        return ProofResult(False, ("no task could be killed: inconclusive",))
     return ProofResult(comparison.identical, tuple(comparison.lines(trial.query)))
 
 
 def _kill(trial: ProofTrial, source: NexmarkSource) -> Kill:
-    """The kill of the trial's victim, half-way through the run."""
-    operator, _, index = trial.victim.removesuffix("]").partition("[")
+    """Kills the trial's task half-way through the run."""
+    operator, _, index = trial.task_to_kill.removesuffix("]").partition("[")
     seconds = source.events / source.rate if source.rate else 1.0
     return Kill(operator, int(index), round(seconds * 500_000))

@@ -122,8 +122,8 @@ def named_errors(what: str) -> Iterator[None]:
         causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
         if lines and lines[0].startswith("An error occurred while calling"):
             lines[:1] = causes[-1:]  # the first line names only a Java method
-        told = next((line for line in lines if "clonos_py.model.errors" in line), lines[0] if lines else repr(error))
-        raise SparkError(f"{what}: {told.rpartition('clonos_py.model.errors.')[2]}") from error
+        message = next((line for line in lines if "clonos_py.model.errors" in line), lines[0] if lines else repr(error))
+        raise SparkError(f"{what}: {message.rpartition('clonos_py.model.errors.')[2]}") from error
 
 
 @contextmanager

@@ -78,16 +78,16 @@ class Synthetic:
         return splitmix64(splitmix64(splitmix64(self.seed) + block) + field)
 
 
-def _keyed(made: Synthetic, block: int, numbers: Int64s, times: Int64s) -> tuple[Any, ...]:
-    random = [words(made.key(block, field), BLOCK_ROWS) for field in range(4)]
-    hot = (random[0] & np.uint32(_HOT_CHANCES - 1)) < round(made.skew * _HOT_CHANCES)
-    key = np.where(hot, 0, below(random[1], made.keys))
-    lengths = strings.lengths_about(random[3], made.payload_bytes)
-    return key, below(random[2], 1_000_000), times, strings.letters(made.key(block, 4), lengths)
+def _keyed(workload: Synthetic, block: int, numbers: Int64s, times: Int64s) -> tuple[Any, ...]:
+    random = [words(workload.key(block, field), BLOCK_ROWS) for field in range(4)]
+    hot = (random[0] & np.uint32(_HOT_CHANCES - 1)) < round(workload.skew * _HOT_CHANCES)
+    key = np.where(hot, 0, below(random[1], workload.keys))
+    lengths = strings.lengths_about(random[3], workload.payload_bytes)
+    return key, below(random[2], 1_000_000), times, strings.letters(workload.key(block, 4), lengths)
 
 
-def _commands(made: Synthetic, block: int, numbers: Int64s, times: Int64s) -> tuple[Any, ...]:
-    return (*commands(made.seed, made.keys, numbers), times)
+def _commands(workload: Synthetic, block: int, numbers: Int64s, times: Int64s) -> tuple[Any, ...]:
+    return (*commands(workload.seed, workload.keys, numbers), times)
 
 
 class Workload(NamedTuple):

@@ -58,7 +58,7 @@ def verify(query: str, events: NexmarkSource | Path, results: Path, master: str 
     generates them. Raises SparkError if there are no results."""
     sql(query)
     if not results.is_dir():
-        raise SparkError(f"{results} is no folder of results: give the one that clonos nexmark run wrote with --out")
+        raise SparkError(f"{results} is not a folder of results: give the one that clonos nexmark run wrote with --out")
     with session("nexmark verify", master) as spark, named_errors(f"{query} cannot be verified"):
         if isinstance(events, Path):
             view_files(spark, events)
@@ -88,10 +88,10 @@ def compare(expected: DataFrame, found: DataFrame) -> Comparison:
 
 def _first(balance: DataFrame, wanted: Any, columns: list[str]) -> tuple[str, ...]:
     rows = balance.where(wanted).orderBy(*columns).limit(SHOWN_ROWS).collect()
-    return tuple(_told({name: row[name] for name in columns}, abs(row["__more"])) for row in rows)
+    return tuple(_row_text({name: row[name] for name in columns}, abs(row["__more"])) for row in rows)
 
 
-def _told(row: dict[str, Any], times: int) -> str:
+def _row_text(row: dict[str, Any], times: int) -> str:
     return ", ".join(f"{name}={value}" for name, value in row.items()) + (f"  ({times} times)" if times > 1 else "")
 
 

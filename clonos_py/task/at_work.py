@@ -28,7 +28,7 @@ NOTE = Note()
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_guards: set[CodeType] = set()
+_operator_runners: set[CodeType] = set()
 
 
 def label(operator: str) -> bytes:
@@ -44,9 +44,9 @@ class Work(NamedTuple):
     call: FrameType
 
 
-def guards(function: F) -> F:
+def runs_operators(function: F) -> F:
     """Marks a function that calls operators. Its local variable ``stage`` holds the stage of the running operator."""
-    _guards.add(function.__code__)
+    _operator_runners.add(function.__code__)
     return function
 
 
@@ -54,7 +54,7 @@ def at_work(frame: FrameType | None) -> Work | None:
     """The operator and the user's call in this stack; None if no user's function is running."""
     innermost, call = frame, None
     while frame is not None:
-        if frame.f_code in _guards:
+        if frame.f_code in _operator_runners:
             place = place_at_work(innermost)
             return Work(frame.f_locals["stage"].name, place, call) if call is not None else None
         if is_users(frame.f_code.co_filename):

@@ -20,7 +20,7 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.process.contract import TaskProgress
-from clonos_py.task.at_work import NOTE, guards, label
+from clonos_py.task.at_work import NOTE, label, runs_operators
 from clonos_py.task.context import OperatorView, TaskContext
 from clonos_py.task.outputs import Outputs
 
@@ -38,7 +38,7 @@ class _Port:
         self._chain = chain
         self.consumers: dict[int, list[tuple[int, int]]] = {}
         self.edges: dict[int, list[int]] = {}
-        self.published: int | None = None
+        self.causal_sink: int | None = None
         """The number of the causal sink that owns this port; None for other operators."""
 
     def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
@@ -48,8 +48,8 @@ class _Port:
             self._chain.push(operator, rows, side)
         for edge in self.edges.get(port, ()):
             self._chain.outputs.emit(edge, rows)
-        if self.published is not None:
-            self._chain.outputs.show(self.published, rows)
+        if self.causal_sink is not None:
+            self._chain.outputs.publish(self.causal_sink, rows)
 
 
 class _Stage(NamedTuple):
@@ -101,7 +101,7 @@ class Chain:
                 self._port(edge.producer).edges.setdefault(edge.port, []).append(edge.id)
         for stage in self._stages:
             if stage.name in vertex.causal_sinks:
-                stage.port.published = vertex.causal_sinks.index(stage.name)
+                stage.port.causal_sink = vertex.causal_sinks.index(stage.name)
             self._guard(stage, partial(stage.operator.open, stage.context, stage.port))
         self.ended = NOT_ENDED
         """The number of operators whose ``on_end`` was called; NOT_ENDED while input remains."""
@@ -117,7 +117,7 @@ class Chain:
     def _port(self, producer: int) -> _Port:
         return self.source_port if producer == SOURCE else self._stages[producer].port
 
-    @guards
+    @runs_operators
     def _guard(self, stage: _Stage, action: Callable[[], R]) -> R:
         note = NOTE.content
         before = note[:]

@@ -143,15 +143,15 @@ class Inputs:
         """The lowest watermark of the channels that are neither idle nor ended. If there are none, the highest one of
         the ended channels, since idle channels may resume. MAX_TIME once all have ended, MIN_TIME while none is
         known."""
-        going_on = [c.progress for c in self._channels if not c.progress.ended]
-        if not going_on:
+        unfinished = [c.progress for c in self._channels if not c.progress.ended]
+        if not unfinished:
             return MAX_TIME
-        if awake := [progress.watermark for progress in going_on if not progress.idle]:
-            return min(awake)
+        if active := [progress.watermark for progress in unfinished if not progress.idle]:
+            return min(active)
         return max((c.progress.watermark for c in self._channels if c.progress.ended), default=MIN_TIME)
 
     @property
     def idle(self) -> bool:
         """Whether all channels that have not ended are idle."""
-        going_on = [c.progress for c in self._channels if not c.progress.ended]
-        return bool(going_on) and all(progress.idle for progress in going_on)
+        unfinished = [c.progress for c in self._channels if not c.progress.ended]
+        return bool(unfinished) and all(progress.idle for progress in unfinished)

@@ -21,7 +21,7 @@ LANDMARK_INTERVAL_US = 50_000
 
 
 class Landmarks:
-    """Logs the landmarks of one task, and compares or enters them in a replay."""
+    """Logs the landmarks of one task, and compares them in a replay or resumes at them."""
 
     def __init__(self, gate: Gate, snapshotting: Snapshotting) -> None:
         self._gate, self._snapshotting = gate, snapshotting
@@ -53,12 +53,12 @@ class Landmarks:
         """Compares a landmark that the replay reaches with the task's state. Raises DivergenceError if they differ."""
         if self._snapshotting.landmark(other_events, ended) != logged:
             raise DivergenceError(
-                f"the replay comes to a landmark of epoch {logged.epoch} in another state than its predecessor: "
+                f"the replay reaches a landmark of epoch {logged.epoch} with another state than its predecessor: "
                 "the source or an operator behind it is not deterministic; find it with 'clonos check'"
             )
         self._passed(now_us)
 
-    def enter(
+    def resume(
         self, log: Sequence[LogSegment], before: tuple[int, int] | None, restore_state: Callable[[RestoreState], None]
     ) -> Resumed | None:
         """Loads a log to replay and moves to its last landmark. If ``before`` is given, moves to the last landmark at
@@ -74,7 +74,7 @@ class Landmarks:
         landmark = self._gate.skip(lambda found: before is None or self._next_seqs(found)[before[0]] <= before[1])
         if landmark is None:
             if before is not None:
-                raise ProtocolError(f"frame {before[1]} is to be made again, and the log has no landmark before it")
+                raise ProtocolError(f"frame {before[1]} cannot be regenerated: the log has no landmark before it")
             return None
         offset = writer.offset
         restore_state(self._snapshotting.at(landmark))

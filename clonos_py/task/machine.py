@@ -163,7 +163,7 @@ class TaskMachine:
             case MayProduce(allowed):
                 self._may_produce = allowed
             case RowsWanted(output, rows):
-                self._outputs.want(output, rows)
+                self._outputs.set_rows_wanted(output, rows)
             case Regenerate() | RegenerateBelow():
                 self._regeneration.take(item)
             case RestoreState():
@@ -196,7 +196,7 @@ class TaskMachine:
             self._reader.skip(self._gate.pass_over(item.log))
         elif self._landmarks is None:
             self._gate.load(item.log)
-        elif resumed := self._landmarks.enter(item.log, item.before, self._restore_state):
+        elif resumed := self._landmarks.resume(item.log, item.before, self._restore_state):
             self._events.append(resumed)
         for checkpoint in item.aborted:
             self._checkpointing.called(AbortCall(checkpoint))
@@ -401,8 +401,8 @@ class TaskMachine:
         if batches := [f.rows for f in frames if f.rows is not None]:
             if self._ended:
                 raise UserCodeError(
-                    f"rows came back to {self.task}, the head of a loop that has ended: an operator of the loop gives "
-                    "rows when its input ends, or by a timer; let it give them while rows come, or behind the loop"
+                    f"rows returned to {self.task}, the head of a loop that has ended: an operator of the loop emits "
+                    "rows at the end of its input, or by a timer; emit them while rows arrive, or after the loop"
                 )
             rows = concat(batches)
             row_count = rows.num_rows

@@ -29,8 +29,8 @@ class TaskMetrics:
 
     def event_times(self, extents: TimeExtents) -> list[Observed]:
         """The range of event times read, if it has grown much since the last report."""
-        told = extents.told()
-        return [Observed(event_times=told)] if told else []
+        grown = extents.grown()
+        return [Observed(event_times=grown)] if grown else []
 
     def cut(self, produced: Produced) -> Observed:
         """The measurement of frames that leave the task."""

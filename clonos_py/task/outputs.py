@@ -150,7 +150,7 @@ class Outputs:
             return self._edge_rows[output]
         return min(progress.frame_rows[output], self._edge_rows[output]) if progress and progress.frame_rows else 1
 
-    def want(self, output: int, rows: int) -> None:
+    def set_rows_wanted(self, output: int, rows: int) -> None:
         """Sets how many rows the receiver of a channel wants in its queue."""
         self._rows_wanted[output] = rows
 
@@ -199,7 +199,7 @@ class Outputs:
             if channel.row_count * 2 > limit:
                 self._cut(output, channel)
 
-    def show(self, number: int, rows: pa.RecordBatch) -> None:
+    def publish(self, number: int, rows: pa.RecordBatch) -> None:
         """Publishes rows of the task's causal sink ``number`` at once, without coalescing."""
         self.published.append((number, Frame(self._published_seqs[number], FrameKind.DATA, self.epoch, rows=rows)))
         self._published_seqs[number] += 1

@@ -28,8 +28,8 @@ class PartitionTimes:
         """The highest event time by partition, without the partitions that have none yet."""
         return dict(self._highest)
 
-    def watermark(self, awake: Sequence[int], finished: Sequence[int]) -> int:
-        """The event time below which the partitions in ``awake`` give no more rows, except late ones. If none is awake,
-        that which the finished partitions had reached."""
-        reached = min(map(self.of, awake)) if awake else max(map(self.of, finished), default=MIN_TIME)
+    def watermark(self, active: Sequence[int], finished: Sequence[int]) -> int:
+        """The event time below which the partitions in ``active`` give no more rows, except late ones. If none is
+        active, that which the finished partitions had reached."""
+        reached = min(map(self.of, active)) if active else max(map(self.of, finished), default=MIN_TIME)
         return reached if reached == MIN_TIME else reached - self._out_of_order_us

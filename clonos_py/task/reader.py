@@ -60,8 +60,8 @@ class Reader:
         self._finished: set[int] = set()
         self._active_us: dict[int, int] = {}
         self.ended, self.wake_us = False, 0
-        self._told_of_none = False
-        self._left_behind = False
+        self._reported_no_partitions = False
+        self._source_is_behind = False
         """Whether reads came from the log, so that the source's own position is behind ``_positions``."""
 
     def restore(self, parts: Sequence[OperatorState], partitions: Mapping[int, tuple[int, bool, bool]] | None) -> None:
@@ -77,15 +77,15 @@ class Reader:
         self._idle = {p for p in self._own if p in known and known[p][1]}
         finished = {int(p) for part in parts for p in part.values["finished"]}
         self._finished = {p for p in self._own if p in finished or (p in known and known[p][2])}
-        self._active_us, self.ended, self._told_of_none = {}, False, False
+        self._active_us, self.ended, self._reported_no_partitions = {}, False, False
         for kept in (part.values.get("source") for part in parts):
             if kept is not None:
                 self._source.restore(kept)
         self._seek()
-        if count and (gone := [p for p in sorted(saved) if p >= count]):
+        if count and (missing := [p for p in sorted(saved) if p >= count]):
             raise SourceError(
                 f"source {self.name!r}: the list of inputs has changed since the checkpoint, "
-                f"partition {gone[0]} is gone: "
+                f"partition {missing[0]} no longer exists: "
                 "resume with the inputs of the first run, or start over with --fresh"
             )
 
@@ -96,7 +96,7 @@ class Reader:
 
     def _seek(self) -> None:
         self._source.seek(self._positions)
-        self._left_behind = False
+        self._source_is_behind = False
 
     def snapshot(self) -> OperatorState:
         kept = self._source.snapshot()
@@ -168,7 +168,7 @@ class Reader:
         """The next reads. Small reads of several partitions are returned together, which costs less. They have at most
         ``rows_max`` rows, as far as the source can limit its reads. None if there is no data before ``wake_us``; an
         empty list at the end."""
-        if self._left_behind:
+        if self._source_is_behind:
             self._seek()
         reads: list[Read] = []
         most = min(len(self._own), _READS_TOGETHER)
@@ -187,7 +187,7 @@ class Reader:
                     return reads or found  # the source repeats it until it is taken
                 case Wait(until):
                     self.wake_us = until
-                    if not self._own and not self._told_of_none:
+                    if not self._own and not self._reported_no_partitions:
                         return Discovered({})
                     return reads or None
                 case End():
@@ -205,7 +205,7 @@ class Reader:
         again = list(map(self._logged, logged))
         if self._source.logs_rows:
             reads = [read_of(read, ask(self._question, partial(self._content, read)), self._schemas) for read in again]
-            self._left_behind = True
+            self._source_is_behind = True
             for read in reads:
                 self._source.passed(read)
             return reads
@@ -260,7 +260,7 @@ class Reader:
 
     def discover(self, starts: Mapping[int, int]) -> None:
         """Adds new partitions. They hold the watermark back until they give a row or become idle."""
-        self._told_of_none = True
+        self._reported_no_partitions = True
         self._source.discovered(starts)
         self._own = sorted({*self._own, *starts})
         self._positions |= starts
@@ -272,7 +272,7 @@ class Reader:
         """The first partition that has given no rows for the idle time; None if there is none."""
         if self._event_time.idle_us is None or self.ended:
             return None
-        for partition in self._awake:
+        for partition in self._active:
             if self._active_us.setdefault(partition, now_us) + self._event_time.idle_us <= now_us:
                 return partition
         return None
@@ -282,33 +282,33 @@ class Reader:
         """The time at which the next partition may become idle."""
         if self._event_time.idle_us is None or self.ended:
             return None
-        since = [self._active_us[p] for p in self._awake if p in self._active_us]
+        since = [self._active_us[p] for p in self._active if p in self._active_us]
         return min(since) + self._event_time.idle_us if since else None
 
     @property
-    def _going_on(self) -> list[int]:
+    def _unfinished(self) -> list[int]:
         """Partitions that have not given their last row."""
         return [p for p in self._own if p not in self._finished]
 
     @property
-    def _awake(self) -> list[int]:
+    def _active(self) -> list[int]:
         """Partitions that have not ended and are not idle."""
-        return [p for p in self._going_on if p not in self._idle]
+        return [p for p in self._unfinished if p not in self._idle]
 
     @property
     def idle(self) -> bool:
         """Whether all partitions that have not ended are idle, or the task owns none."""
-        return not self._awake and (bool(self._going_on) or not self._own)
+        return not self._active and (bool(self._unfinished) or not self._own)
 
     @property
     def watermark(self) -> int:
         """The event time below which active partitions give no more rows, except late ones. If all partitions are
         finished or idle, that which the finished ones had reached."""
-        return self._times.watermark(self._awake, sorted(self._finished))
+        return self._times.watermark(self._active, sorted(self._finished))
 
     def assigned(self, name: str) -> int:
         """The watermark of the event time that operator ``name`` assigns."""
-        return self._assigned[name].watermark(self._awake, sorted(self._finished))
+        return self._assigned[name].watermark(self._active, sorted(self._finished))
 
     def close(self) -> None:
         self._source.close()

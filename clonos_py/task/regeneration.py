@@ -19,7 +19,7 @@ from clonos_py.model.ids import Attempt
 from clonos_py.process.contract import Begin, Produced, Regenerate, RegenerateBelow, Regenerated
 from clonos_py.task.outcome import Outcome
 
-_NOBODY = Attempt(0, 0)
+_NO_ATTEMPT = Attempt(0, 0)
 _EVENTS_PER_STEP = 8
 """The number of log events per step, after which the task may do other work."""
 
@@ -40,12 +40,12 @@ class Replayer(Protocol):
 class _Run:
     """The regeneration of one channel's frames."""
 
-    def __init__(self, wish: Regenerate, machine: Replayer) -> None:
-        self.wish = wish
-        self.below = wish.below
-        self.next_seq = wish.start
+    def __init__(self, request: Regenerate, machine: Replayer) -> None:
+        self.request = request
+        self.below = request.below
+        self.next_seq = request.start
         self._machine = machine
-        machine.offer(Begin(_NOBODY, wish.log, (), before=(wish.output, wish.start)))
+        machine.offer(Begin(_NO_ATTEMPT, request.log, (), before=(request.output, request.start)))
 
     @property
     def has_room(self) -> bool:
@@ -53,7 +53,7 @@ class _Run:
 
     @property
     def done(self) -> bool:
-        return self.next_seq >= self.wish.stop
+        return self.next_seq >= self.request.stop
 
     def step(self) -> list[Frame]:
         """Replays a few logged events, up to the first that cuts frames for this channel, and returns these frames."""
@@ -65,11 +65,11 @@ class _Run:
     def _event(self) -> list[Frame]:
         if not self._machine.replaying:
             raise ProtocolError(
-                f"frame {self.next_seq} of output {self.wish.output} was sent, and is not in the log to make it from"
+                f"frame {self.next_seq} of output {self.request.output} cannot be regenerated: the log ends before it"
             )
         events = self._machine.step(0).events
-        cut = [f for e in events if isinstance(e, Produced) for index, f in e.frames if index == self.wish.output]
-        frames = [replace(frame, marker_us=0) for frame in cut if self.next_seq <= frame.seq < self.wish.stop]
+        cut = [f for e in events if isinstance(e, Produced) for index, f in e.frames if index == self.request.output]
+        frames = [replace(frame, marker_us=0) for frame in cut if self.next_seq <= frame.seq < self.request.stop]
         self.next_seq += len(frames)
         return frames
 
@@ -80,9 +80,9 @@ class _Run:
 class Regeneration:
     """The regeneration runs of one task, at most one per output. They take turns."""
 
-    def __init__(self, another: Callable[[], Replayer]) -> None:
-        """``another`` creates a second machine of the same task."""
-        self._another = another
+    def __init__(self, new_machine: Callable[[], Replayer]) -> None:
+        """``new_machine`` creates a second machine of the same task."""
+        self._new_machine = new_machine
         self._runs: dict[int, _Run] = {}
 
     def take(self, item: Regenerate | RegenerateBelow) -> None:
@@ -90,7 +90,7 @@ class Regeneration:
             case Regenerate(output):
                 if (old := self._runs.pop(output, None)) is not None:
                     old.close()
-                self._runs[output] = _Run(item, self._another())
+                self._runs[output] = _Run(item, self._new_machine())
             case RegenerateBelow(output, below):
                 if output in self._runs:
                     self._runs[output].below = below
@@ -106,7 +106,7 @@ class Regeneration:
             run.close()
         else:
             self._runs[output] = run
-        return Regenerated(output, run.wish.run, frames)
+        return Regenerated(output, run.request.run, frames)
 
     def close(self) -> None:
         for run in self._runs.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clonos_py.model.counters import EventTimesRead
 
-_WORTH_US = 1_000_000
+_REPORT_GROWTH_US = 1_000_000
 """A range is reported again only when it has grown by this much."""
 
 
@@ -13,7 +13,7 @@ class TimeExtents:
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], EventTimesRead] = {}
-        self._told: dict[tuple[str, str], EventTimesRead] = {}
+        self._reported: dict[tuple[str, str], EventTimesRead] = {}
 
     def add(self, source: str, column: str, earliest_us: int, latest_us: int) -> None:
         """Adds the range of event times of new rows."""
@@ -22,14 +22,17 @@ class TimeExtents:
             earliest_us, latest_us = min(before.earliest_us, earliest_us), max(before.latest_us, latest_us)
         self._seen[source, column] = EventTimesRead(source, column, earliest_us, latest_us)
 
-    def told(self) -> list[EventTimesRead]:
+    def grown(self) -> list[EventTimesRead]:
         """The ranges that have grown since they were last reported."""
         grown = {key: seen for key, seen in self._seen.items() if self._has_grown(key, seen)}
-        self._told |= grown
+        self._reported |= grown
         return list(grown.values())
 
     def _has_grown(self, key: tuple[str, str], seen: EventTimesRead) -> bool:
-        told = self._told.get(key)
-        if told is None:
+        reported = self._reported.get(key)
+        if reported is None:
             return True
-        return told.earliest_us - seen.earliest_us >= _WORTH_US or seen.latest_us - told.latest_us >= _WORTH_US
+        return (
+            reported.earliest_us - seen.earliest_us >= _REPORT_GROWTH_US
+            or seen.latest_us - reported.latest_us >= _REPORT_GROWTH_US
+        )

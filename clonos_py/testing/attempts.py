@@ -95,17 +95,19 @@ class SinkAttempt:
             self.sink.open(cast("OperatorContext", context), cast("Output", None))
         self._uncommitted: list[bytes] = []
 
-    def begin(self, rule: Rule, parts: Sequence[StoredCheckpoint] = (), commits_first: bool = True) -> SinkAttempt:
+    def start(
+        self, rule: Rule, parts: Sequence[StoredCheckpoint] = (), commit_before_restore: bool = True
+    ) -> SinkAttempt:
         """Starts the attempt from a checkpoint (``parts``: one for each task) or without one. Commits the checkpoint's
         committables before or after the task restores its state; both may happen, since another thread commits."""
         self._uncommitted = []
         with holding(self._named, rule):
             self.sink.loaded([part.snapshot.read() for part in parts])
-            if not commits_first:
+            if not commit_before_restore:
                 self.sink.restore([part.snapshot.read() for part in parts])
             if committables := [committable for part in parts for committable in part.committables]:
                 in_thread(lambda: self.sink.commit_all(committables))
-            if commits_first:
+            if commit_before_restore:
                 self.sink.restore([part.snapshot.read() for part in parts])
         return self
 

@@ -30,13 +30,13 @@ class Death(BaseException):
 def dies_before(line: int | None, action: Callable[[], object]) -> int:
     """Runs ``action`` in another thread up to the given line of a connector, counted from 1, and drops the objects it
     used. Runs it to its end if there is no such line. Returns how many lines were reached."""
-    came_to = [0]
+    lines_reached = [0]
     try:
-        in_thread(lambda: _traced(action, line, came_to))
+        in_thread(lambda: _traced(action, line, lines_reached))
     except Death as death:
         traceback.clear_frames(death.__traceback__)
     gc.collect()
-    return came_to[0]
+    return lines_reached[0]
 
 
 def spread(lines: int, most: int) -> list[int]:
@@ -64,14 +64,14 @@ def in_thread(action: Callable[[], T]) -> T:
     return given[0]
 
 
-def _traced(action: Callable[[], object], death_before: int | None, came_to: list[int]) -> None:
+def _traced(action: Callable[[], object], death_before: int | None, lines_reached: list[int]) -> None:
     def enter(frame: FrameType, event: str, argument: Any) -> Any:
         return step if _is_connector(frame.f_code.co_filename) else None
 
     def step(frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line":
-            came_to[0] += 1
-            if came_to[0] == death_before:
+            lines_reached[0] += 1
+            if lines_reached[0] == death_before:
                 raise Death
         return step
 

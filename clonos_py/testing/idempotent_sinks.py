@@ -16,7 +16,7 @@ AGAIN = Rule(
     "write by a key that each row has, as INSERT ... ON CONFLICT DO UPDATE does",
 )
 DEATH = Rule(
-    "a death while rows are written loses and doubles nothing",
+    "a death while rows are written loses and duplicates nothing",
     "write so that the same rows, written again from the beginning, replace what was left half done",
 )
 TASKS = Rule("tasks of a sink do not disturb each other", "let no task overwrite or delete what others have written")
@@ -35,7 +35,7 @@ def _complete(attempt: SinkAttempt, checkpoint: int) -> None:
 
 
 def _steps(scenario: SinkScenario) -> None:
-    attempt = scenario.attempt().begin(DURABLE)
+    attempt = scenario.attempt().start(DURABLE)
     first, second = scenario.rows(3), scenario.rows(2)
     attempt.write(first)
     _complete(attempt, 1)
@@ -52,12 +52,12 @@ def _death_between(scenario: SinkScenario) -> None:
     """A process dies after rows were written, and another after they were prepared."""
     first, second = scenario.rows(2), scenario.rows(3)
     for prepares in (False, True):
-        dead = scenario.attempt().begin(AGAIN)
+        dead = scenario.attempt().start(AGAIN)
         dead.write(first)
         dead.write(second)
         if prepares:
             dead.prepare(1)
-    attempt = scenario.attempt().begin(AGAIN)
+    attempt = scenario.attempt().start(AGAIN)
     attempt.write(first)
     attempt.write(second)
     _complete(attempt, 2)
@@ -67,7 +67,7 @@ def _death_between(scenario: SinkScenario) -> None:
 
 def _replaced(scenario: SinkScenario) -> None:
     """A hung process writes rows that its replacement has already written."""
-    hung, attempt = scenario.attempt().begin(AGAIN), scenario.attempt().begin(AGAIN)
+    hung, attempt = scenario.attempt().start(AGAIN), scenario.attempt().start(AGAIN)
     rows = scenario.rows(3)
     attempt.write(rows)
     _complete(attempt, 1)
@@ -78,7 +78,7 @@ def _replaced(scenario: SinkScenario) -> None:
 
 
 def _tasks(scenario: SinkScenario) -> None:
-    attempts = [scenario.attempt(index, 2).begin(TASKS) for index in (0, 1)]
+    attempts = [scenario.attempt(index, 2).start(TASKS) for index in (0, 1)]
     written = [scenario.rows(2), scenario.rows(2)]
     for attempt, rows in zip(attempts, written, strict=True):
         attempt.write(rows)
@@ -90,11 +90,11 @@ def _tasks(scenario: SinkScenario) -> None:
 def _death_while_writing(scenario: SinkScenario, line: int | None) -> int:
     """A process dies before ``line`` while it writes. Returns how many lines it reached."""
     first, second = scenario.rows(2), scenario.rows(3)
-    dead = scenario.attempt().begin(DURABLE)
+    dead = scenario.attempt().start(DURABLE)
     dead.write(first)
     stored = dead.prepare(1)
     dead.commit(stored, DURABLE)
-    dying = [scenario.attempt().begin(DURABLE, [stored])]
+    dying = [scenario.attempt().start(DURABLE, [stored])]
 
     def write() -> None:
         attempt = dying.pop()
@@ -102,7 +102,7 @@ def _death_while_writing(scenario: SinkScenario, line: int | None) -> int:
         attempt.sink.prepare(2)
 
     lines = dies_before(line, write)
-    attempt = scenario.attempt().begin(DEATH, [stored])
+    attempt = scenario.attempt().start(DEATH, [stored])
     attempt.write(second)
     _complete(attempt, 2)
     scenario.expect(DEATH, first, second)

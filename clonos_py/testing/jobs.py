@@ -168,7 +168,7 @@ def _as_given(physical: PhysicalPlan) -> PhysicalPlan:
 
 def _check_alike(name: str, seed: int, rows: list[Any], other: str, first: list[Any]) -> None:
     """Raises AssertionError naming the rows in which two runs differ."""
-    now, before = Counter(map(_told, rows)), Counter(map(_told, first))
+    now, before = Counter(map(_comparable, rows)), Counter(map(_comparable, first))
     if now != before:
         more, less = (sorted((a - b).elements()) for a, b in ((now, before), (before, now)))
         raise AssertionError(
@@ -177,7 +177,7 @@ def _check_alike(name: str, seed: int, rows: list[Any], other: str, first: list[
         )
 
 
-def _told(row: Any) -> str:
+def _comparable(row: Any) -> str:
     """A row as text for comparison, without a dead letter's position, which depends on the cut into frames."""
     if isinstance(row, DeadLetter):
         row = DeadLetter(row.operator, row.error, row.record, 0, 0, 0, row.place)

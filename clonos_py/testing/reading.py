@@ -29,7 +29,9 @@ SEEK = Rule(
     "reading goes on at the position that it was given",
     "the position is the one behind the last row that was read: give the row there first, without skipping it",
 )
-GO_ON = Rule("after a piece was read again, reading goes on behind it", "reread moves the partition's position to stop")
+CONTINUES = Rule(
+    "after a piece was read again, reading goes on behind it", "reread moves the partition's position to stop"
+)
 ENDS = Rule("a partition whose read was the last gives no more", "set last only where no row can follow")
 SCHEMA = Rule("rows have the schema that the definition declares", "cast the columns, or declare what they are")
 
@@ -125,7 +127,7 @@ class Reading:
     def take(self, reads: Sequence[Read]) -> None:
         """Marks reads as replayed: reading goes on after them."""
         self._positions |= {read.partition: read.stop for read in reads}
-        self._begins |= dict.fromkeys(self._positions, GO_ON)
+        self._begins |= dict.fromkeys(self._positions, CONTINUES)
         self._finished |= {read.partition for read in reads if read.last}
 
     def read_on(self, rows_max: int) -> None:

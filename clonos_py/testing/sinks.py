@@ -45,7 +45,7 @@ def check_sink(
     Raises GraphError for a sink that is not transactional or idempotent.
     """
     if later is not None and not sink.upserts:
-        raise GraphError(f"{type(sink).__name__} does not upsert: leave later= away, or set upserts = True")
+        raise GraphError(f"{type(sink).__name__} does not upsert: omit later=, or set upserts = True")
     check = SinkCheck(sink, read, row, later)
     match sink.delivery:
         case Delivery.TRANSACTIONAL:
@@ -55,7 +55,7 @@ def check_sink(
         case _:
             raise GraphError(
                 f"{type(sink).__name__} has delivery {sink.delivery!r}: check_sink checks sinks that are "
-                "transactional or idempotent; another one promises nothing that it could check"
+                "transactional or idempotent; others make no promise that it could check"
             )
     if later is not None:
         upserting_sinks.check(check)

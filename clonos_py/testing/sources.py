@@ -13,7 +13,7 @@ import msgspec
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.operators import Read, Source
 from clonos_py.model.record import Record
-from clonos_py.testing.reading import GO_ON, SEEK, Content, Reading
+from clonos_py.testing.reading import CONTINUES, SEEK, Content, Reading
 from clonos_py.testing.rules import Rule, broken, differing, holding
 
 _CUTS_MAX = 25
@@ -165,7 +165,7 @@ class _Check:
         reading.take(self._reads[before:cut])
         reading.read_on(self._rows_left(cut))
         rest = self._content.without(Content.of(self._reads[:cut]))
-        self._compare(GO_ON, rest, reading.content, f"reread up to {self._whole.positions_after(cut)}, then poll")
+        self._compare(CONTINUES, rest, reading.content, f"reread up to {self._whole.positions_after(cut)}, then poll")
 
     def _check_way_back(self) -> None:
         reading = self._reading()

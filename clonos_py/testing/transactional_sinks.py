@@ -19,35 +19,35 @@ HIDDEN = Rule(
 SHOWN = Rule("a commit shows the rows that were prepared, and no others", "name in prepare all that came before it")
 TWICE = Rule(
     "commit twice writes once",
-    "write the rows and the number of the checkpoint in one transaction, and do nothing if that number is there",
+    "write the rows and the number of the checkpoint in one transaction, and do nothing if that number exists",
 )
 ABORTED = Rule(
-    "rows of an aborted checkpoint come with the next one",
+    "rows of an aborted checkpoint are committed with the next one",
     "commit each epoch by itself, and let no prepare replace what an earlier one has named",
 )
 RESTARTED = Rule(
     "a replacement commits what the checkpoint names",
-    "what prepare gives must lead another process to the rows: keep them in durable storage or in the snapshot",
+    "what prepare returns must lead another process to the rows: keep them in durable storage or in the snapshot",
 )
 REPEATED = Rule(
-    "rows that come again after a restart are written once",
-    "restore forgets what was written since the checkpoint, and a commit shows only what its checkpoint names",
+    "rows that are sent again after a restart are written once",
+    "let restore drop what was written since the checkpoint, and let a commit show only what its checkpoint names",
 )
 DEATH = Rule(
-    "a death within commit loses and doubles nothing",
-    "write the rows and the mark that they are there in one transaction, so that both are there or neither",
+    "a death within commit loses and duplicates nothing",
+    "write the rows and the mark of their checkpoint in one transaction, so that both exist or neither does",
 )
 REPLACED = Rule(
-    "an attempt that was replaced changes nothing any more",
-    "a commit whose checkpoint, or a higher one, is marked already does nothing",
+    "an attempt that was replaced has no further effect",
+    "let a commit do nothing if its checkpoint, or a higher one, is marked already",
 )
 AT_ONCE = Rule(
-    "two processes may commit the same at the same moment",
-    "look for the mark and set it in one transaction that locks it first",
+    "two processes may commit the same rows at the same time",
+    "check the mark and set it in one transaction that locks it first",
 )
 TASKS = Rule("tasks of a sink do not disturb each other", "name files and marks by operator and task")
 RESCALED = Rule(
-    "rows of tasks that are no more are committed after a change of parallelism",
+    "rows of removed tasks are committed after a change of parallelism",
     "take the owner of rows from what is committed, not from the task that commits it",
 )
 NEW_RUN = Rule(
@@ -68,7 +68,7 @@ def check(check: SinkCheck, deaths: int) -> None:
 
 
 def _steps(scenario: SinkScenario) -> None:
-    attempt = scenario.attempt().begin(SHOWN)
+    attempt = scenario.attempt().start(SHOWN)
     first, more, second = scenario.rows(2), scenario.rows(1), scenario.rows(2)
     attempt.write(first)
     attempt.write(more)
@@ -86,7 +86,7 @@ def _steps(scenario: SinkScenario) -> None:
 
 
 def _nothing_written(scenario: SinkScenario) -> None:
-    attempt = scenario.attempt().begin(SHOWN)
+    attempt = scenario.attempt().start(SHOWN)
     attempt.commit(attempt.prepare(1), SHOWN)
     attempt.write(scenario.rows(0))
     attempt.commit(attempt.prepare(2), SHOWN)
@@ -95,7 +95,7 @@ def _nothing_written(scenario: SinkScenario) -> None:
 
 
 def _aborted(scenario: SinkScenario) -> None:
-    attempt = scenario.attempt().begin(SHOWN)
+    attempt = scenario.attempt().start(SHOWN)
     first, second = scenario.rows(2), scenario.rows(2)
     attempt.write(first)
     attempt.prepare(1)
@@ -106,13 +106,13 @@ def _aborted(scenario: SinkScenario) -> None:
 
 
 def _death_before_prepare(scenario: SinkScenario) -> None:
-    dead = scenario.attempt().begin(SHOWN)
+    dead = scenario.attempt().start(SHOWN)
     first, second = scenario.rows(2), scenario.rows(2)
     dead.write(first)
     stored = dead.prepare(1)
     dead.commit(stored, SHOWN)
     dead.write(second)
-    attempt = scenario.attempt().begin(TWICE, [stored])
+    attempt = scenario.attempt().start(TWICE, [stored])
     scenario.expect(TWICE, first)
     attempt.write(second)
     attempt.commit(attempt.prepare(2), REPEATED)
@@ -122,12 +122,12 @@ def _death_before_prepare(scenario: SinkScenario) -> None:
 
 def _death_before_the_commit(scenario: SinkScenario) -> None:
     """The checkpoint is complete, and the attempt that restarts from it commits it."""
-    dead = scenario.attempt().begin(SHOWN)
+    dead = scenario.attempt().start(SHOWN)
     first, second = scenario.rows(2), scenario.rows(2)
     dead.write(first)
     stored = dead.prepare(1)
-    for commits_first in (True, False):
-        attempt = scenario.attempt().begin(RESTARTED, [stored], commits_first)
+    for commit_before_restore in (True, False):
+        attempt = scenario.attempt().start(RESTARTED, [stored], commit_before_restore)
         scenario.expect(RESTARTED, first)
         attempt.write(second)
     later = attempt.prepare(2)
@@ -139,11 +139,11 @@ def _death_before_the_commit(scenario: SinkScenario) -> None:
 
 def _death_of_a_checkpoint(scenario: SinkScenario) -> None:
     """A task dies after it has prepared, and the checkpoint never completes."""
-    dead = scenario.attempt().begin(SHOWN)
+    dead = scenario.attempt().start(SHOWN)
     first = scenario.rows(3)
     dead.write(first)
     dead.prepare(1)
-    attempt = scenario.attempt().begin(REPEATED)
+    attempt = scenario.attempt().start(REPEATED)
     attempt.write(first)
     attempt.prepare(1)
     scenario.expect(HIDDEN)
@@ -154,16 +154,16 @@ def _death_of_a_checkpoint(scenario: SinkScenario) -> None:
 
 def _rolled_back(scenario: SinkScenario) -> None:
     """A rollback without a death: the process goes back to the beginning, later to a checkpoint, and continues."""
-    attempt = scenario.attempt().begin(SHOWN)
+    attempt = scenario.attempt().start(SHOWN)
     first, second = scenario.rows(2), scenario.rows(2)
     attempt.write(first)
-    attempt.begin(REPEATED)
+    attempt.start(REPEATED)
     attempt.write(first)
     stored = attempt.prepare(1)
     attempt.commit(stored, REPEATED)
     scenario.expect(REPEATED, first)
     attempt.write(second)
-    attempt.begin(REPEATED, [stored])
+    attempt.start(REPEATED, [stored])
     attempt.write(second)
     attempt.commit(attempt.prepare(2), REPEATED)
     scenario.expect(REPEATED, first, second)
@@ -172,11 +172,11 @@ def _rolled_back(scenario: SinkScenario) -> None:
 
 def _replaced(scenario: SinkScenario) -> None:
     """A hung process resumes after its replacement has made progress."""
-    hung = scenario.attempt().begin(SHOWN)
+    hung = scenario.attempt().start(SHOWN)
     first, second, third = scenario.rows(2), scenario.rows(2), scenario.rows(1)
     hung.write(first)
     stored = hung.prepare(1)
-    attempt = scenario.attempt().begin(RESTARTED, [stored])
+    attempt = scenario.attempt().start(RESTARTED, [stored])
     hung.write(second)
     attempt.write(second)
     attempt.commit(attempt.prepare(2), SHOWN)
@@ -191,7 +191,7 @@ def _replaced(scenario: SinkScenario) -> None:
 def _at_once(scenario: SinkScenario) -> None:
     """The replacement commits at the same time as the hung attempt."""
     written = []
-    attempt = scenario.attempt().begin(SHOWN)
+    attempt = scenario.attempt().start(SHOWN)
     for checkpoint in range(1, _ROUNDS + 1):
         hung = attempt
         written.append(scenario.rows(2))
@@ -200,21 +200,21 @@ def _at_once(scenario: SinkScenario) -> None:
         attempt = scenario.attempt()
         with ThreadPoolExecutor(2) as pool:
             late = pool.submit(hung.commit, stored, AT_ONCE)
-            pool.submit(attempt.begin, AT_ONCE, [stored]).result()
+            pool.submit(attempt.start, AT_ONCE, [stored]).result()
             late.result()
         scenario.expect(AT_ONCE, *written)
     attempt.close()
 
 
 def _tasks(scenario: SinkScenario) -> None:
-    attempts = [scenario.attempt(index, 2).begin(TASKS) for index in (0, 1)]
+    attempts = [scenario.attempt(index, 2).start(TASKS) for index in (0, 1)]
     written = [scenario.rows(2), scenario.rows(2)]
     for attempt, rows in zip(attempts, written, strict=True):
         attempt.write(rows)
     stored = [attempt.prepare(1) for attempt in attempts]
     attempts[0].commit(stored[0], TASKS)
     scenario.expect(TASKS, written[0])
-    attempts[1] = scenario.attempt(1, 2).begin(TASKS, [stored[1]])
+    attempts[1] = scenario.attempt(1, 2).start(TASKS, [stored[1]])
     scenario.expect(TASKS, *written)
     for attempt in attempts:
         written.append(scenario.rows(1))
@@ -227,11 +227,11 @@ def _tasks(scenario: SinkScenario) -> None:
 def _fewer_tasks(scenario: SinkScenario) -> None:
     written, stored = [], []
     for index in (0, 1):
-        attempt = scenario.attempt(index, 2).begin(SHOWN)
+        attempt = scenario.attempt(index, 2).start(SHOWN)
         written.append(scenario.rows(2))
         attempt.write(written[-1])
         stored.append(attempt.prepare(1))
-    alone = scenario.attempt().begin(RESCALED, stored)
+    alone = scenario.attempt().start(RESCALED, stored)
     scenario.expect(RESCALED, *written)
     written.append(scenario.rows(2))
     alone.write(written[-1])
@@ -242,11 +242,11 @@ def _fewer_tasks(scenario: SinkScenario) -> None:
 
 def _another_run(scenario: SinkScenario) -> None:
     """The same job with --fresh. A sink may refuse to write to the output of another run."""
-    earlier = scenario.attempt().begin(SHOWN)
+    earlier = scenario.attempt().start(SHOWN)
     earlier.write(scenario.rows(2))
     earlier.commit(earlier.prepare(1), SHOWN)
     earlier.close()
-    later, rows = scenario.attempt(lineage=f"{scenario.task.lineage}-fresh").begin(NEW_RUN), scenario.rows(2)
+    later, rows = scenario.attempt(lineage=f"{scenario.task.lineage}-fresh").start(NEW_RUN), scenario.rows(2)
     with suppress(SinkError):
         later.sink.on_rows(rows, 0)
         prepared = later.sink.prepare(1)
@@ -257,7 +257,7 @@ def _another_run(scenario: SinkScenario) -> None:
 def _death_within_commit(scenario: SinkScenario, line: int | None) -> int:
     """A replacement dies before ``line`` while it commits the last checkpoint. Returns how many lines it reached."""
     first, second, third = scenario.rows(2), scenario.rows(3), scenario.rows(1)
-    dead = scenario.attempt().begin(SHOWN)
+    dead = scenario.attempt().start(SHOWN)
     dead.write(first)
     dead.commit(dead.prepare(1), SHOWN)
     dead.write(second)
@@ -265,7 +265,7 @@ def _death_within_commit(scenario: SinkScenario, line: int | None) -> int:
     dying = [scenario.attempt()]  # the only reference, so that its open files and connections are closed when it dies
     dying[0].sink.loaded([stored.snapshot.read()])
     lines = dies_before(line, lambda: dying.pop().sink.commit_all(stored.committables))
-    attempt = scenario.attempt().begin(DEATH, [stored])
+    attempt = scenario.attempt().start(DEATH, [stored])
     scenario.expect(DEATH, first, second)
     attempt.write(third)
     attempt.commit(attempt.prepare(3), DEATH)

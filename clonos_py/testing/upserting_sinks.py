@@ -13,7 +13,7 @@ REPLACES = Rule("of the rows of a key the last one is visible", "write by key, i
 DELETES = Rule("a row that is deleted is not visible", "delete the row of that key where _change is 'delete'")
 NOT_BACK = Rule(
     "a late commit brings no old row back",
-    "a commit whose checkpoint, or a higher one, is marked already does nothing",
+    "let a commit do nothing if its checkpoint, or a higher one, is marked already",
 )
 
 
@@ -35,13 +35,13 @@ def _one(scenario: SinkScenario, number: int, change: str) -> pa.RecordBatch:
 def _later_rows(scenario: SinkScenario) -> None:
     """A row is replaced at a later checkpoint, at the same one, and by a replacement that writes everything again."""
     kept, changed, at_once = scenario.check.numbers(3)
-    dead = scenario.attempt().begin(REPLACES)
+    dead = scenario.attempt().start(REPLACES)
     for number in (kept, changed):
         dead.write(_one(scenario, number, INSERT))
     stored = dead.prepare(1)
     dead.commit(stored, REPLACES)
     dead.write(_one(scenario, changed, UPDATE))
-    attempt = scenario.attempt().begin(REPLACES, [stored])
+    attempt = scenario.attempt().start(REPLACES, [stored])
     for number, change in ((changed, UPDATE), (at_once, INSERT), (at_once, UPDATE)):
         attempt.write(_one(scenario, number, change))
     attempt.commit(attempt.prepare(2), REPLACES)
@@ -53,13 +53,13 @@ def _later_rows(scenario: SinkScenario) -> None:
 def _deletions(scenario: SinkScenario) -> None:
     """Deletes a visible row, one that never was visible, and one that comes back."""
     visible, never, back, kept = scenario.check.numbers(4)
-    dead = scenario.attempt().begin(DELETES)
+    dead = scenario.attempt().start(DELETES)
     for number in (visible, back, kept):
         dead.write(_one(scenario, number, INSERT))
     stored = dead.prepare(1)
     dead.commit(stored, DELETES)
     dead.write(_one(scenario, visible, DELETE))
-    attempt = scenario.attempt().begin(DELETES, [stored])
+    attempt = scenario.attempt().start(DELETES, [stored])
     for number, change in (
         (visible, DELETE), (never, INSERT), (never, DELETE), (back, DELETE), (back, INSERT),
     ):  # fmt: skip
@@ -72,10 +72,10 @@ def _deletions(scenario: SinkScenario) -> None:
 def _late_commit(scenario: SinkScenario) -> None:
     """A hung process commits what its replacement has committed before."""
     (number,) = scenario.check.numbers(1)
-    hung = scenario.attempt().begin(NOT_BACK)
+    hung = scenario.attempt().start(NOT_BACK)
     hung.write(_one(scenario, number, INSERT))
     stored = hung.prepare(1)
-    attempt = scenario.attempt().begin(NOT_BACK, [stored])
+    attempt = scenario.attempt().start(NOT_BACK, [stored])
     attempt.write(_one(scenario, number, UPDATE))
     attempt.commit(attempt.prepare(2), NOT_BACK)
     hung.commit(stored, NOT_BACK)

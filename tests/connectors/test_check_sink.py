@@ -186,12 +186,15 @@ def test_a_sink_of_ones_own_keeps_the_contract() -> None:
     [
         (Unmarked, "commit twice writes once': 0 rows are missing, 2 rows are too many"),
         (MarkedInMemory, "commit twice writes once"),
-        (MarkedAfterwards, "a death within commit loses and doubles nothing': 0 rows are missing, 3 rows are too many"),
-        (MarkedBefore, "a death within commit loses and doubles nothing': 3 rows are missing, such as"),
-        (MarkedByTheLastOnly, "an attempt that was replaced changes nothing any more"),
+        (
+            MarkedAfterwards,
+            "a death within commit loses and duplicates nothing': 0 rows are missing, 3 rows are too many",
+        ),
+        (MarkedBefore, "a death within commit loses and duplicates nothing': 3 rows are missing, such as"),
+        (MarkedByTheLastOnly, "an attempt that was replaced has no further effect"),
         (MarkedWithoutOwner, "a commit shows the rows that were prepared, and no others|rows of an aborted checkpoint"),
         (MarkedWithoutLineage, "rows of another run are not taken for those of an earlier one"),
-        (Racing, "two processes may commit the same at the same moment': 0 rows are missing, 2 rows are too many"),
+        (Racing, "two processes may commit the same rows at the same time': 0 rows are missing, 2 rows are too many"),
         (LosingARow, "a commit shows the rows that were prepared, and no others': 1 rows are missing, such as {'numbe"),
         (
             Raising,
@@ -337,13 +340,13 @@ def test_a_sink_written_against_the_whole_contract_passes() -> None:
         (VisibleAtOnce, "rows are not visible before their commit': 0 rows are missing, 3 rows are too many"),
         (VisibleWhenPrepared, "rows are not visible before their commit': 0 rows are missing, 3 rows are too many"),
         (ForgettingAtRestart, "a replacement commits what the checkpoint names': 2 rows are missing"),
-        (PreparingOnlyTheLast, "rows of an aborted checkpoint come with the next one': 2 rows are missing"),
-        (NamingTheTaskThatCommits, "rows of tasks that are no more are committed"),
+        (PreparingOnlyTheLast, "rows of an aborted checkpoint are committed with the next one': 2 rows are missing"),
+        (NamingTheTaskThatCommits, "rows of removed tasks are committed"),
         (NotNamingTheTask, "tasks of a sink do not disturb each other"),
         (NamingWithText, "prepare gives bytes that name what was prepared, or None': it gave 'text'"),
         (SnapshotWithAnObject, "a snapshot is plain data that does not change later': it raised TypeError"),
-        (KeepingWhatIsNotPrepared, "rows that come again after a restart are written once': 0 rows are missing, 2"),
-        (KeepingWhatComesAgain, "rows that come again after a restart are written once|a replacement commits what"),
+        (KeepingWhatIsNotPrepared, "rows that are sent again after a restart are written once': 0 rows are missing, 2"),
+        (KeepingWhatComesAgain, "rows that are sent again after a restart are written once|a replacement commits what"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
@@ -464,7 +467,7 @@ def test_a_table_whose_late_commits_restore_old_rows_is_reported() -> None:
 def test_sinks_without_a_contract_are_refused() -> None:
     with pytest.raises(GraphError, match=r"BlackholeSink has delivery None: check_sink checks sinks that are"):
         check_sink(BlackholeSink(), visible)
-    with pytest.raises(GraphError, match="Committed does not upsert: leave later= away, or set upserts = True"):
+    with pytest.raises(GraphError, match="Committed does not upsert: omit later=, or set upserts = True"):
         check_sink(Committed(), visible, later=later)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from clonos_py import Job, Record, col
 from clonos_py.connectors import FileSink, FileSource, read_results
-from clonos_py.connectors.followed_files import LOOK_US, number_of
+from clonos_py.connectors.followed_files import LIST_INTERVAL_US, number_of
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Discovered, Read, Source, Wait
 
@@ -43,8 +43,8 @@ class Reading:
         self.reads: list[Read] = []
 
     def new(self) -> list[int]:
-        """The numbers that were read since the last call."""
-        self.now_us += LOOK_US
+        """The numbers that have come."""
+        self.now_us += LIST_INTERVAL_US
         found: list[Read] = []
         while not isinstance(got := self.source.poll(self.now_us), Wait):
             if isinstance(got, Discovered):
@@ -54,7 +54,7 @@ class Reading:
                 assert self.positions[got.partition] == got.start
                 self.positions[got.partition] = got.stop
                 found.append(got)
-        assert self.now_us < got.until <= self.now_us + LOOK_US
+        assert self.now_us < got.until <= self.now_us + LIST_INTERVAL_US
         self.reads += found
         return numbers(found)
 
@@ -168,10 +168,10 @@ def test_a_file_that_is_created_again_after_its_removal_is_refused_by_every_atte
     replayed.discovered(dict.fromkeys(reading.positions, 0))
     end = reading.reads[-1]
     assert replayed.reread(end.partition, end.start, end.stop) == end
-    remedy = r"current was removed, and is there again: .* write new rows to a file with another name"
+    remedy = r"current was removed and exists again: .* write new rows to a file with another name"
     for source in (reading.source, restored, replayed):
         with pytest.raises(SourceError, match=remedy):
-            source.poll(reading.now_us + LOOK_US)
+            source.poll(reading.now_us + LIST_INTERVAL_US)
     file.rename(tmp_path / "another")
     going_on = followed(tmp_path)
     going_on.seek(reading.positions)

@@ -129,9 +129,7 @@ def test_rows_of_a_later_checkpoint_than_the_restart_point_are_an_error(tmp_path
     sink.commit(second)
     again = start(SINKS[kind](folder))
     again.restore([state])
-    with pytest.raises(
-        SinkError, match=r"is visible, of a later checkpoint than 1, from which this run goes on: restore"
-    ):
+    with pytest.raises(SinkError, match=r"is of a later checkpoint than 1, from which this run continues: restore"):
         again.prepare(3)
     intact = start(SINKS[kind](copy))
     intact.restore([state])

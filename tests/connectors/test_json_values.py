@@ -58,9 +58,9 @@ ODD = [
 @pytest.mark.parametrize("null", [b"null", b" null", b"\nnull ", b"\tnull\r"])
 def test_null_is_no_object_and_does_not_end_the_process(before: list[bytes], null: bytes) -> None:
     schema = pa.schema([pa.field("number", pa.int64())])
-    with pytest.raises(ValueError, match="null is no JSON object"):
+    with pytest.raises(ValueError, match="null is not a JSON object"):
         JsonValues(schema).parse([*before, null])
-    with pytest.raises(ValueError, match="null is no JSON object"):
+    with pytest.raises(ValueError, match="null is not a JSON object"):
         JsonLines(schema).parse(b"\n".join([*before, null]))
 
 

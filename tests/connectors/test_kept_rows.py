@@ -27,7 +27,7 @@ class Out(TransactionalSink):
 
 
 def begun(index: int, parallelism: int, parts: Sequence[StoredCheckpoint] = ()) -> SinkAttempt:
-    return SinkAttempt(Out(), SCHEMA, SinkTask("out", "L", index, parallelism)).begin(RULE, parts)
+    return SinkAttempt(Out(), SCHEMA, SinkTask("out", "L", index, parallelism)).start(RULE, parts)
 
 
 def go_on(attempt: SinkAttempt, checkpoints: range) -> list[str]:

@@ -132,7 +132,7 @@ def test_records_with_quotes_are_parsed_a_few_times_only(
 ) -> None:
     """They are not parsed once for each broken record before them."""
     lengths: list[int] = []
-    parse_records, parse_alone = CsvLines._parse, CsvLines.parse_alone
+    parse_records, parse_isolated = CsvLines._parse, CsvLines.parse_isolated
 
     def counting(self: CsvLines, records: Sequence[bytes]) -> pa.RecordBatch:
         lengths.extend(map(len, records))
@@ -140,10 +140,10 @@ def test_records_with_quotes_are_parsed_a_few_times_only(
 
     def counting_alone(self: CsvLines, record: bytes) -> pa.RecordBatch:
         lengths.append(len(record))
-        return parse_alone(self, record)
+        return parse_isolated(self, record)
 
     monkeypatch.setattr(CsvLines, "_parse", counting)
-    monkeypatch.setattr(CsvLines, "parse_alone", counting_alone)
+    monkeypatch.setattr(CsvLines, "parse_isolated", counting_alone)
     path = tmp_path / "in.csv"
     path.write_text("id,name\n" + "".join(line.format(number) for number in range(301)))
     reads = everything(opened(FileSource(str(path), Item, on_error="skip")))

@@ -213,9 +213,9 @@ def test_impossible_settings_of_a_socket_source_are_refused() -> None:
         SocketSource("h", 1)
     with pytest.raises(GraphError, match="text has the one column 'line'"):
         SocketSource("h", 1, pa.schema([("a", pa.int64())]), "text")
-    with pytest.raises(GraphError, match="0 is no port"):
+    with pytest.raises(GraphError, match="0 is not a port"):
         SocketSource("h", 0, Item)
-    with pytest.raises(GraphError, match="'80' is no port"):
+    with pytest.raises(GraphError, match="'80' is not a port"):
         SocketSource("h", "80", Item)  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="unknown format 'xml'"):
         SocketSource("h", 1, Item, "xml")  # type: ignore[arg-type]

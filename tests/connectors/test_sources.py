@@ -276,7 +276,7 @@ def test_a_source_without_the_schema_it_needs_is_refused() -> None:
         FileSource("x", format="xml")
     with pytest.raises(GraphError, match="one column 'line'"):
         FileSource("x", Bid, "text")
-    with pytest.raises(GraphError, match=r"the name 'logs/\*' does not tell the format: give format="):
+    with pytest.raises(GraphError, match=r"the name 'logs/\*' does not show the format: give format="):
         FileSource("logs/*", Bid)
 
 

@@ -160,20 +160,20 @@ def test_a_body_is_an_object_a_list_or_lines(body: bytes, ids: list[int]) -> Non
     ("body", "reason"),
     [
         (b"", "the body is empty"),
-        (b"junk", "value 1: it is no JSON object, which begins with '{'"),
-        (b'[{"user": 1}', "the list is no JSON: it does not end"),
-        (b'[{"user": 1},]', "the list is no JSON: trailing comma in array (byte 13)"),
-        (b"[[1]]", "value 1: it is no JSON object, which begins with '{'"),
+        (b"junk", "value 1: it is not a JSON object, which begins with '{'"),
+        (b'[{"user": 1}', "the list is not JSON: it does not end"),
+        (b'[{"user": 1},]', "the list is not JSON: trailing comma in array (byte 13)"),
+        (b"[[1]]", "value 1: it is not a JSON object, which begins with '{'"),
         (b'[{"id": 1}, {"id": "x"}]', "value 2: field 'id' is 'x', not a whole number"),
         (b'[{"id": 1}, {"name": "x"}]', "value 2: field 'id' is missing"),
-        (b'[{"id": 1}', "the list is no JSON: "),
+        (b'[{"id": 1}', "the list is not JSON: "),
         (b'{"id": 1}\njunk', "value 2: "),
         (b"[1]", "value 1: "),
         (b"[[]]", "value 1: "),
         (b'{"id": ' + b"[" * 100_000, "value 1: "),
         (b"[" * 100_000, "the list is nested too deep"),
-        (b"null", "value 1: null is no JSON object"),
-        (b'[{"id": 1}, null]', "value 2: null is no JSON object"),
+        (b"null", "value 1: null is not a JSON object"),
+        (b'[{"id": 1}, null]', "value 2: null is not a JSON object"),
     ],
 )
 def test_malformed_bodies_are_refused_with_the_reason_and_as_a_whole(body: bytes, reason: str) -> None:
@@ -420,7 +420,7 @@ def test_rows_undone_by_a_rollback_are_withdrawn() -> None:
     for key in "abc":
         inbox.add(Post(1, key=key, size_bytes=1), lambda durable, key=key: told.update({key: durable}))  # type: ignore[misc]
     assert [post.position for post in inbox.take(0, 2, None, 0)] == [1, 2]
-    inbox.return_to(1)
+    inbox.withdraw_after(1)
     assert told == {"b": False}
     assert [post.key for post in inbox.take(1, 9, None, 0)] == ["c"]
     inbox.settle(2)
@@ -446,13 +446,13 @@ def test_one_task_listens_and_the_others_end_at_once() -> None:
 
 
 def test_impossible_settings_of_a_webhook_source_are_refused() -> None:
-    with pytest.raises(GraphError, match="70000 is no port"):
+    with pytest.raises(GraphError, match="70000 is not a port"):
         WebhookSource(70_000, Item)
-    with pytest.raises(GraphError, match="'80' is no port"):
+    with pytest.raises(GraphError, match="'80' is not a port"):
         WebhookSource("80", Item)  # type: ignore[arg-type]
-    with pytest.raises(GraphError, match="'orders' is no path"):
+    with pytest.raises(GraphError, match="'orders' is not a path"):
         WebhookSource(80, Item, "orders")
-    with pytest.raises(GraphError, match="token would be in the plan"):
+    with pytest.raises(GraphError, match="token would be plain text in the plan"):
         WebhookSource(80, Item, token="word")  # type: ignore[arg-type]
 
 

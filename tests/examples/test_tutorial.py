@@ -102,7 +102,7 @@ def test_the_tutorial_works_as_printed(terminal: Terminal) -> None:
     (following,) = terminal.started
     following.send_signal(signal.SIGINT)
     said, _ = following.communicate(timeout=SOON_S)
-    again = re.search(r"(?m)to go on from the last checkpoint: (.*)$", said)
+    again = re.search(r"(?m)to continue from the last checkpoint: (.*)$", said)
     assert again is not None, said
     (terminal.folder / "orders" / "tuesday.jsonl").write_text(
         '{"at": "2026-03-03T09:00:00Z", "product": "tea", "cents": 100}\n'

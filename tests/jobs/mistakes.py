@@ -109,7 +109,7 @@ WRITTEN = [
     Mistake("a table into a file", "source.key_by('key').aggregate(n=count()).sink(out)  # HERE", "only appends"),
     Mistake("a window without event time", "other = job.source(MemorySource([Named('a', 1.0)])).named('o')\nother.key_by('name').window(tumbling('1s')).aggregate(n=count()).sink(out)  # HERE", "event time"),
     Mistake("a window of no length", "source.key_by('key').window(tumbling('0s'))  # HERE", "0s"),
-    Mistake("a duration without a unit", "source.key_by('key').window(tumbling('5'))  # HERE", "'5' is no duration"),
+    Mistake("a duration without a unit", "source.key_by('key').window(tumbling('5'))  # HERE", "'5' is not a duration"),
     Mistake("an aggregate of a text", "other = job.source(MemorySource([Named('a', 1.0)])).named('o')\nother.key_by('worth').aggregate(n=sum_('name'))  # HERE", "name"),
     Mistake("an undeclared state", process("self.total = 3\nreturn row").replace("self.total = 3", "self.total = 3  # HERE"), "write 'total = state"),
     Mistake("a format that is unknown", "job.source(FileSource('x', Row, 'xml')).sink(out)  # HERE", "unknown format 'xml'"),
@@ -130,8 +130,8 @@ READ = [
     Mistake("a malformed line of JSON", reading("bad.jsonl", "jsonl"), "bad.jsonl, line 2", files={"bad.jsonl": b'{"name":"a","worth":1}\n{"name":\n'}),
     Mistake("a null that is not declared", reading("bad.jsonl", "jsonl"), "bad.jsonl, line 2", files={"bad.jsonl": b'{"name":"a","worth":1}\n{"name":null,"worth":1}\n'}),
     Mistake("an integer of 30 digits", reading("bad.jsonl", "jsonl", "Total"), "bad.jsonl, line 1", files={"bad.jsonl": b'{"key":1,"total":123456789012345678901234567890}\n'}),
-    Mistake("bytes that are no text", reading("bad.csv", "csv"), "bad.csv", files={"bad.csv": b"name,worth\n\xff\xfe\xfa,1\n"}),
-    Mistake("a file that is no Parquet", reading("bad.parquet", "parquet"), "bad.parquet", files={"bad.parquet": b"name,worth\n"}),
+    Mistake("bytes that are not text", reading("bad.csv", "csv"), "bad.csv", files={"bad.csv": b"name,worth\n\xff\xfe\xfa,1\n"}),
+    Mistake("a file that is not Parquet", reading("bad.parquet", "parquet"), "bad.parquet", files={"bad.parquet": b"name,worth\n"}),
     Mistake("two jobs in one file", "other = Job('other')\nother.source(MemorySource(rows)).sink(FileSink('there', 'csv'))\nsource.sink(out)", "job.py has 2 jobs; it has job, other: name one, as job.py:job"),
 ]
 
@@ -147,7 +147,7 @@ WORKED = [
     Mistake("a record that is changed", function("row.value = 1  # HERE\nreturn row"), "immutable", repaired="    pass"),
     Mistake("an exception of the user's own in a helper", "def helper(value: int) -> int:\n    if value == 20:\n        raise RuntimeError('twenty')  # HERE\n    return value\n\n" + function("return Row(row.key, helper(row.value), row.at)"), "RuntimeError: twenty", repaired="        pass"),
     Mistake("endless recursion", "def deep(value: int) -> int:\n    return deep(value + 1)\n\n" + function("return Row(row.key, deep(row.value), row.at)  # HERE"), "RecursionError", repaired="    return row"),
-    Mistake("a process that gives another class", process("return Named('a', 1.0)").replace("def on_row(self, row: Row, ctx: Context) -> Row:", "def on_row(self, row: Row, ctx: Context) -> Row:  # HERE"), "none of its outputs"),
+    Mistake("a process that gives another class", process("return Named('a', 1.0)").replace("def on_row(self, row: Row, ctx: Context) -> Row:", "def on_row(self, row: Row, ctx: Context) -> Row:  # HERE"), "not one of its outputs"),
     Mistake("an exception in a process", process("if row.value == 11:\n    raise KeyError('eleven')  # HERE\nreturn row"), "operator 'p' failed on record", repaired="            pass"),
     Mistake("an exception in a timer", process("self.tick.set(ctx.event_time + 1)\nreturn row", "tick = event_timer()\n@tick.fires\ndef ticked(self, ctx: Context) -> None:\n    raise KeyError('rung')  # HERE"), "operator 'p' failed on timer 'tick'", repaired="        pass"),
     Mistake("a batch function that raises", "def mapped(batch):\n    raise RuntimeError('boom')  # HERE\n\nsource.map_batches(mapped, returns=Row).named('b').sink(out)", "operator 'b'", repaired="    return batch"),

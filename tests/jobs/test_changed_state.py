@@ -155,5 +155,5 @@ def test_renames_and_dropped_state_need_a_checkpoint_folder() -> None:
     assert settings.drop_state == ("a", "b")
     with pytest.raises(SettingError, match="without a checkpoint folder there is no state to resume with"):
         resolve({}, command_line={"renames": ("a=b",)})
-    with pytest.raises(SettingError, match="'ab' is no change of name: write OLD=NEW"):
+    with pytest.raises(SettingError, match="'ab' is not a rename: write OLD=NEW"):
         resolve({}, command_line={"renames": ("ab",), "checkpoints": "x"})

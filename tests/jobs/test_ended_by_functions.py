@@ -79,7 +79,7 @@ def test_an_interrupt_does_not_wait_for_a_function_that_sleeps(number: signal.Si
     assert time.monotonic() - before < SOON_S
     assert run.returncode == 130
     how, last = rest.splitlines()[-2:]
-    assert how.startswith("nothing is kept of this run: with --checkpoints FOLDER ")
+    assert how.startswith("this run left no checkpoints: with --checkpoints FOLDER ")
     assert last == "interrupted"
 
 

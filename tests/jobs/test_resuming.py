@@ -117,7 +117,7 @@ def test_an_interrupted_job_resumes_at_another_parallelism(command: Arguments, t
     assert ended_by(signal.SIGINT, command("--fresh", "--kill", "rows[0]@1h"), tmp_path, said) == 130
     how, last = said.read_text().splitlines()[-2:]
     assert last == "interrupted"
-    assert how.removeprefix("to go on from the last checkpoint: ") == shlex.join(["clonos", *command()[3:]])
+    assert how.removeprefix("to continue from the last checkpoint: ") == shlex.join(["clonos", *command()[3:]])
     assert ended_by(signal.SIGKILL, command("--parallelism", "2"), tmp_path) == -signal.SIGKILL
     assert ended_by(signal.SIGKILL, command("--parallelism", "2"), tmp_path) == -signal.SIGKILL
     finished(command("--parallelism", "3"))

@@ -14,7 +14,7 @@ import pytest
 
 from clonos_py import Money, Record
 from clonos_py.connectors import Avro
-from clonos_py.connectors.kafka.avro_schemas import goes_by_columns, schema_of
+from clonos_py.connectors.kafka.avro_schemas import converts_by_column, schema_of
 from clonos_py.connectors.kafka.formats import Malformed, format_of
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record_codec import encode
@@ -89,7 +89,7 @@ ROWS = {"plain": (SIMPLE, True), "bytes": (PARCELS, False), "decimals": (PRICED,
 @pytest.mark.parametrize(("rows", "by_columns"), ROWS.values(), ids=list(ROWS))
 def test_encoded_rows_are_decoded_and_equal_those_of_another_library(rows: pa.RecordBatch, by_columns: bool) -> None:
     text = schema_of(rows.schema)
-    assert goes_by_columns(json.loads(text)) == by_columns
+    assert converts_by_column(json.loads(text)) == by_columns
     reading, writing = format_of(Avro(), rows.schema), format_of(Avro(), rows.schema, "topic")
     for some in (rows, rows.slice(1), rows.slice(1, 1), rows.slice(0, 0)):
         values = writing.encode(some)
@@ -208,8 +208,8 @@ def test_a_value_without_a_declared_field_is_malformed() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("nonsense", "no schema of Avro"),
-        ('{"type": "recrd"}', "no schema of Avro"),
+        ("nonsense", "not an Avro schema"),
+        ('{"type": "recrd"}', "not an Avro schema"),
         ('"long"', "a schema of a record"),
         (schema({"name": "id", "type": "long"}, {"name": "else", "type": "long"}), "no field 'else'"),
         (schema({"name": "id", "type": "string"}), "'id' is int64, not string"),

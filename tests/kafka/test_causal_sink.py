@@ -229,7 +229,7 @@ def test_a_journal_of_two_sinks_is_refused(topic: str, at: dict[str, Any]) -> No
 def test_a_topic_that_is_no_journal_is_named(client: Client, topic: str, at: dict[str, Any]) -> None:
     write(client, Message(topic, b"junk", partition=0))
     writer = sink(topic, at, journal=topic)
-    with pytest.raises(SinkError, match=rf"Kafka message {topic}\[0\] offset 0 is no entry of a journal"):
+    with pytest.raises(SinkError, match=rf"Kafka message {topic}\[0\] offset 0 is not a journal entry"):
         writer.claim(Attempt(1, 1), 0, SHAPE, "line")
     writer.close()
 
@@ -257,7 +257,7 @@ def test_a_row_that_is_too_large_is_named(topic: str, at: dict[str, Any]) -> Non
     [
         ({"delivery": "maybe"}, "unknown delivery 'maybe'"),
         ({"delivery": "idempotent"}, "delivery='idempotent' needs key="),
-        ({"delivery": "idempotent", "key": "number", "journal": "j"}, "leave journal= out"),
+        ({"delivery": "idempotent", "key": "number", "journal": "j"}, "omit journal="),
         ({"key": "other"}, "there is no column 'other' among number"),
         ({"format": "arrow", "key": "number"}, "many rows are one message: it has no key"),
         ({"format": "text"}, "needs one column of text"),

@@ -32,7 +32,7 @@ def test_an_error_of_kafka_python_is_classified_by_its_kind_or_by_the_error_it_n
 
 def test_a_timeout_of_the_last_attempt_does_not_hide_an_earlier_reason() -> None:
     """A broker that refuses a password may close the connection, again and again, and the last attempt times out."""
-    reasons = python_client._Reasons()
+    reasons = python_client._BackgroundErrors()
     logger = logging.getLogger("attempts of a test")
     logger.propagate = False
     logger.addHandler(reasons)

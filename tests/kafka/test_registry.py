@@ -111,7 +111,7 @@ def test_avro_of_several_versions_written_by_another_library_is_read(url: str, l
         with pytest.raises(Malformed) as raised:
             form.decode([written[0], written[1], bad, written[3]])
         assert raised.value.message == 2
-    assert "does not know the schema" in str(raised.value)
+    assert "has no schema with the id in the message" in str(raised.value)
 
 
 def test_protobuf_that_the_sink_writes_is_read_by_another_library(url: str, library: SchemaRegistryClient) -> None:
@@ -163,7 +163,7 @@ def test_an_unreachable_registry_is_no_malformed_value(monkeypatch: pytest.Monke
     with pytest.raises(KafkaFailure, match=r"schema registry http://127\.0\.0\.1:1: .*refused") as raised:
         format_of(Avro(away), Point.schema()).decode([b"\0\0\0\0\1\2"])
     assert raised.value.kind is Failure.AWAY
-    with pytest.raises(GraphError, match="password would be in the plan"):
+    with pytest.raises(GraphError, match="password would be plain text in the plan"):
         SchemaRegistry("http://x", "me", "word")  # type: ignore[arg-type]
 
 
@@ -176,7 +176,7 @@ def test_requests_to_the_registry_carry_credentials(monkeypatch: pytest.MonkeyPa
 def test_a_missing_secret_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORD", raising=False)
     registry = SchemaRegistry("http://127.0.0.1:1", "me", Secret(env="WORD"))
-    with pytest.raises(SettingError, match="the environment has no WORD"):
+    with pytest.raises(SettingError, match="the environment variable WORD is not set"):
         format_of(Avro(registry), Point.schema()).decode([b"\0\0\0\0\1\2"])
 
 

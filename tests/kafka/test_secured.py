@@ -38,7 +38,7 @@ ANY_ACL = cast("Any", AclBindingFilter)(
     ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
 )
 SOON_S = 20.0
-NOT_LET_IN = "the broker refuses: .*authentication|the broker does not let this user in"
+NOT_LET_IN = "the broker refuses: .*authentication|the broker does not accept this user"
 """kafka-python may see that the broker closes the connection before it has read why."""
 RIGHTS: Mapping[str, tuple[str, str, str]] = {
     "read the topic": ("TOPIC", "{topic}", "READ"),
@@ -132,7 +132,7 @@ def test_rows_are_read_and_written_with_all_permissions(
     ("without", "said"),
     [
         ("write the topic", "the broker refuses: .*topic '{topic}'.*authorization"),
-        ("make the journal", "the broker refuses: .*topic '{topic}.out.journal' cannot be made"),
+        ("make the journal", "the broker refuses: .*topic '{topic}.out.journal' cannot be created"),
         ("read the journal", "the broker refuses: .*{topic}.out.journal"),
         ("write the journal", "the broker refuses: .*'{topic}.out.journal'.*authorization"),
         ("delete from the journal", "the broker refuses: .*{topic}.out.journal"),

@@ -127,7 +127,7 @@ def test_a_missing_trust_on_either_side_is_reported_in_one_line(
     with pytest.raises(ClonosError) as raised:
         run(job(topic, at, getattr(parties, who)), tmp_path, runtime="local")
     text = str(raised.value)
-    assert re.search("certificate|SSL|ssl|handshake|let this user in", text), text
+    assert re.search("certificate|SSL|ssl|handshake|accept this user", text), text
     assert parties.bootstrap in text
     assert "\n" not in text
     assert time.monotonic() - began < SOON_S

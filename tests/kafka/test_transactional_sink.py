@@ -210,7 +210,7 @@ def test_rows_of_another_lineage_do_not_count(client: Client, topic: str, at: di
 def test_other_rows_of_a_committed_checkpoint_are_refused(topic: str, at: dict[str, Any]) -> None:
     writer, other = sink(topic, at), sink(topic, at)
     writer.commit(prepared(writer, 1, 1))
-    with pytest.raises(SinkError, match=rf"topic '{topic}': rows of checkpoint 1, part 1, are out already, and were"):
+    with pytest.raises(SinkError, match=rf"topic '{topic}': rows of checkpoint 1, part 1, are already visible with"):
         other.commit(prepared(other, 1, 2))
     writer.close()
     other.close()

@@ -70,7 +70,7 @@ def a_restored_row_forgets_what_it_was_told(patch: pytest.MonkeyPatch) -> None:
     begin = MapAsyncRows._begin
 
     def forgetful(self: MapAsyncRows, row: Any) -> None:
-        row.history.told.clear()
+        row.history.answers.clear()
         begin(self, row)
 
     patch.setattr(MapAsyncRows, "_begin", forgetful)

@@ -145,7 +145,7 @@ def _a_replacement_forgets_what_its_predecessor_cut(patch: pytest.MonkeyPatch) -
 
 
 def _one_frame_too_few_is_made_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(_Run, "done", property(lambda self: self.next_seq >= self.wish.stop - 1))
+    patch.setattr(_Run, "done", property(lambda self: self.next_seq >= self.request.stop - 1))
 
 
 def _what_was_made_for_an_earlier_receiver_is_sent_to_the_next(patch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def test_each_partition_of_a_topic_has_the_events_of_a_partition_of_the_source(
 def test_a_broker_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert generate("kafka://127.0.0.1:1/nexmark") == 1
     told = capsys.readouterr().err
-    assert told.startswith("error: kafka://127.0.0.1:1/nexmark: the topics cannot be made: ")
+    assert told.startswith("error: kafka://127.0.0.1:1/nexmark: the topics cannot be created: ")
     assert told.count("\n") == 1
 
 
@@ -84,7 +84,7 @@ def test_a_broker_that_dies_while_events_are_written_is_named(
         killer.join()
     told = capsys.readouterr().err
     assert told.startswith(f"error: events cannot be written to {out}: ")
-    assert f"{dying.address} takes no more: " in told
+    assert f"{dying.address} does not accept more messages: " in told
     assert told.count("\n") == 1
 
 

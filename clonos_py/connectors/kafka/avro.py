@@ -10,7 +10,13 @@ from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
-from clonos_py.connectors.kafka.avro_schemas import goes_by_columns, needs_value, plainer, schema_of, times
+from clonos_py.connectors.kafka.avro_schemas import (
+    converts_by_column,
+    needs_value,
+    schema_of,
+    times,
+    without_logical_types,
+)
 from clonos_py.connectors.kafka.fitting import fitted
 from clonos_py.connectors.kafka.formats import ByRow, Format, needed
 from clonos_py.connectors.kafka.registry import (
@@ -69,7 +75,7 @@ class _AvroFormat(ByRow):
         try:
             self._own.encode(pa.RecordBatch.from_pylist([], schema=self._rows))
         except ValueError as problem:
-            raise GraphError(f"the schema of Avro does not go with the rows: {problem}") from None
+            raise GraphError(f"the Avro schema does not fit the rows: {problem}") from None
 
     def parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
         if self._registry is None:
@@ -127,10 +133,10 @@ def _codec(text: str) -> _Codec:
         schema = json.loads(text)
         fastavro.parse_schema(schema)
     except (ValueError, SchemaParseException) as problem:
-        raise GraphError(f"this is no schema of Avro: {one_line(problem)}: {text[:200]}") from None
+        raise GraphError(f"this is not an Avro schema: {one_line(problem)}: {text[:200]}") from None
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise GraphError(f"the format avro needs a schema of a record: {text[:200]}")
-    return _ByColumns(text) if goes_by_columns(schema) else _OneByOne(schema)
+    return _ByColumns(text) if converts_by_column(schema) else _OneByOne(schema)
 
 
 class _ByColumns:
@@ -150,8 +156,8 @@ class _ByColumns:
         return chosen
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
-        made = self._library.serialize_record_batch(fitted(rows, self._columns), self._text, 1)
-        return [value for array in made for value in array.to_pylist()]
+        encoded = self._library.serialize_record_batch(fitted(rows, self._columns), self._text, 1)
+        return [value for array in encoded for value in array.to_pylist()]
 
 
 class _OneByOne:
@@ -160,7 +166,7 @@ class _OneByOne:
 
         self._library = fastavro
         self._times = times(schema)
-        self._schema = fastavro.parse_schema(plainer(schema))
+        self._schema = fastavro.parse_schema(without_logical_types(schema))
         self._needed = {field["name"]: needs_value(field) for field in schema["fields"]}
 
     def decode(self, values: Sequence[bytes], names: Sequence[str]) -> pa.RecordBatch:

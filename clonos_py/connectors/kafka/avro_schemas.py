@@ -32,12 +32,12 @@ def schema_of(rows: pa.Schema) -> str:
 
 
 def _record(name: str, fields: Any) -> dict[str, Any]:
-    made = []
+    converted = []
     for field in fields:
         kind = _type(f"{name}_{field.name}", field.type)
-        made.append({"name": field.name, "type": ["null", kind], "default": None} if field.nullable else
-                    {"name": field.name, "type": kind})  # fmt: skip
-    return {"type": "record", "name": name, "fields": made}
+        converted.append({"name": field.name, "type": ["null", kind], "default": None} if field.nullable else
+                         {"name": field.name, "type": kind})  # fmt: skip
+    return {"type": "record", "name": name, "fields": converted}
 
 
 def _type(name: str, kind: pa.DataType) -> Any:
@@ -56,43 +56,43 @@ def _type(name: str, kind: pa.DataType) -> Any:
     raise GraphError(f"the format avro has no type for {kind} ({name})")
 
 
-def goes_by_columns(schema: Any) -> bool:
+def converts_by_column(schema: Any) -> bool:
     """Whether pyruhvro can convert the schema by column. It panics at other types, and hangs at arrays of nulls."""
     match schema:
         case str():
             return schema in _PLAIN
         case ["null", other] | [other, "null"]:
-            return other != "null" and goes_by_columns(other)
+            return other != "null" and converts_by_column(other)
         case {"type": "record", "fields": fields}:
-            return all(goes_by_columns(field["type"]) for field in fields)
+            return all(converts_by_column(field["type"]) for field in fields)
         case {"type": "array", "items": items}:
-            return goes_by_columns(items)
+            return converts_by_column(items)
         case {"type": "enum"}:
             return True
         case {"type": kind, **more}:
             logical = more.get("logicalType")
-            return (logical is None or logical in _BY_COLUMNS) and goes_by_columns(kind)
+            return (logical is None or logical in _BY_COLUMNS) and converts_by_column(kind)
         case _:
             return False
 
 
-def plainer(schema: Any) -> Any:
+def without_logical_types(schema: Any) -> Any:
     """The schema without logical types except decimals, so that fastavro returns times as numbers."""
     match schema:
         case list():
-            return list(map(plainer, schema))
+            return list(map(without_logical_types, schema))
         case {"logicalType": logical, **more} if logical != "decimal":
-            return plainer(more)
+            return without_logical_types(more)
         case dict():
-            return {name: _plainer_part(name, part) for name, part in schema.items()}
+            return {name: _part_without_logical_types(name, part) for name, part in schema.items()}
         case _:
             return schema
 
 
-def _plainer_part(name: str, part: Any) -> Any:
+def _part_without_logical_types(name: str, part: Any) -> Any:
     if name == "fields":
-        return [{**field, "type": plainer(field["type"])} for field in part]
-    return plainer(part) if name in ("type", "items", "values") else part
+        return [{**field, "type": without_logical_types(field["type"])} for field in part]
+    return without_logical_types(part) if name in ("type", "items", "values") else part
 
 
 def times(schema: Any) -> dict[str, pa.DataType]:

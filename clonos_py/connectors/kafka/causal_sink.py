@@ -49,7 +49,7 @@ class KafkaCausalWriter(CausalSink):
 
     def claim(self, attempt: Attempt, checkpoint: int, shape: str, lineage: str) -> PublishedOutput:
         self._claim = Entry("", 0, self.ctx.operator, lineage, shape, attempt, checkpoint, [], [])
-        return self._medium.patiently(lambda: self._claimed(checkpoint), self._drop)
+        return self._medium.retried(lambda: self._claimed(checkpoint), self._drop)
 
     def _claimed(self, checkpoint: int) -> PublishedOutput:
         """Claims the output and returns what is already visible. Raises KafkaFailure."""
@@ -88,7 +88,7 @@ class KafkaCausalWriter(CausalSink):
         self._claim = msgspec.structs.replace(self._claim, era=era)
         found = journal.entries
         if any((f.entry.era, f.entry.attempt) > (era, claim.attempt) for f in found):
-            self._give_up()
+            self._raise_replaced()
         return [f for f in found if f.entry.lineage == claim.lineage]
 
     def _era(self, found: Sequence[Found[Entry]]) -> int:
@@ -109,7 +109,7 @@ class KafkaCausalWriter(CausalSink):
             if left or log:
                 self._write(epoch, log, left)
 
-        self._medium.patiently(write, self._drop)
+        self._medium.retried(write, self._drop)
 
     def _missing(self, pieces: Sequence[OutputSegment]) -> list[OutputSegment]:
         """Claims again, and returns the pieces that are not yet visible."""
@@ -135,7 +135,7 @@ class KafkaCausalWriter(CausalSink):
         start = self._epoch_starts.get(checkpoint)
         self._epoch_starts = {e: at for e, at in self._epoch_starts.items() if e >= checkpoint}
         if start is not None:
-            self._medium.patiently(lambda: self._medium.delete_before(self._index, start), self._drop)
+            self._medium.retried(lambda: self._medium.delete_before(self._index, start), self._drop)
 
     # ---- failures
 
@@ -143,9 +143,9 @@ class KafkaCausalWriter(CausalSink):
     def _index(self) -> int:
         return self.ctx.task.index
 
-    def _give_up(self) -> NoReturn:
+    def _raise_replaced(self) -> NoReturn:
         assert self._claim is not None
         raise SinkError(
             f"attempt {self._claim.attempt} of {self.ctx.task} has been replaced, or another job writes to Kafka topic "
-            f"{self._medium.topic!r} with the journal {self._medium.journal!r}: it writes nothing any more"
+            f"{self._medium.topic!r} with the journal {self._medium.journal!r}: it can no longer write"
         )

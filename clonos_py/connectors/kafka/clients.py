@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from clonos_py.connectors.kafka.port import Client, ClusterConnection, Security
-from clonos_py.connectors.secrets import Secret, check_hidden, revealed
+from clonos_py.connectors.secrets import Secret, refuse_plain_secrets, secret_value
 from clonos_py.model.errors import GraphError, SettingError
 
 FAST, PYTHON = "confluent-kafka", "kafka-python"
@@ -35,19 +35,19 @@ class KafkaSecurity:
             raise GraphError(
                 f"KafkaSecurity: unknown protocol {self.protocol!r}: choose one of {', '.join(_PROTOCOLS)}"
             )
-        check_hidden("KafkaSecurity", password=self.password, key_password=self.key_password)
+        refuse_plain_secrets("KafkaSecurity", password=self.password, key_password=self.key_password)
 
     def resolved(self) -> Security:
         """The settings with their secrets. Raises SettingError."""
         return Security(
             self.protocol,
             self.mechanism,
-            revealed(self.username),
-            revealed(self.password),
+            secret_value(self.username),
+            secret_value(self.password),
             self.ca_file,
             self.certificate_file,
             self.key_file,
-            revealed(self.key_password),
+            secret_value(self.key_password),
         )
 
 

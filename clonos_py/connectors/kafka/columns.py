@@ -54,7 +54,7 @@ class RowLayout:
             if found not in (wanted, other):
                 raise GraphError(f"KafkaSource: column {column!r} is {found}, but the {attribute} of messages {wanted}")
         format_of(self.format, self.values)
-        if self.tells_tombstones and not all(field.nullable for field in self.values):
+        if self.has_tombstone_column and not all(field.nullable for field in self.values):
             raise GraphError("KafkaSource: a tombstone has no value: declare the columns of values '| None'")
 
     @property
@@ -63,7 +63,7 @@ class RowLayout:
         return pa.schema([field for field in self.schema if field.name not in self.attributes])
 
     @property
-    def tells_tombstones(self) -> bool:
+    def has_tombstone_column(self) -> bool:
         return "tombstone" in self.attributes.values()
 
     def only(self, names: Sequence[str]) -> RowLayout:
@@ -126,7 +126,7 @@ class RowMaker:
             return None
         try:
             decoded = self._decoded(messages)
-            return self._made(messages, decoded) if decoded.counts is None else None
+            return self._batch(messages, decoded) if decoded.counts is None else None
         except (Malformed, SourceError):
             return None
 
@@ -165,7 +165,7 @@ class RowMaker:
         except Malformed as problem:
             offset = _present(messages).offsets[problem.message]
             raise SourceError(
-                f"Kafka message {messages.partition} offset {offset} is no {self._layout.format} of this schema: "
+                f"Kafka message {messages.partition} offset {offset} is not {self._layout.format} of this schema: "
                 f"{problem}; correct the schema or the program that writes such messages, or leave them out with "
                 "on_error='skip', or get them as a stream with .catch()"
             ) from problem
@@ -174,11 +174,11 @@ class RowMaker:
         """Raises Malformed for one of the messages that have values, or SourceError."""
         present = _present(messages)
         decoded = self._decoded(present)
-        if present is not messages and self._layout.tells_tombstones:
-            return self._made(messages, _with_nulls(decoded, [value is not None for value in messages.values]))
-        return self._made(present, decoded)
+        if present is not messages and self._layout.has_tombstone_column:
+            return self._batch(messages, _with_nulls(decoded, [value is not None for value in messages.values]))
+        return self._batch(present, decoded)
 
-    def _made(self, messages: Messages, decoded: Decoded) -> pa.RecordBatch:
+    def _batch(self, messages: Messages, decoded: Decoded) -> pa.RecordBatch:
         """``decoded``: the values of exactly these messages."""
         columns = [
             _attribute(self._layout.attributes[field.name], messages, decoded.counts, field)

@@ -49,7 +49,7 @@ T = TypeVar("T")
 _FETCHED = 10_000
 """The limit of messages per fetch."""
 _BUFFERED_KIB = 16 << 10
-_LOOK_S = 0.02
+_POLL_S = 0.02
 _LEADER_CHANGES = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -62,7 +62,7 @@ _CLAIMS, _CLAIM_S = 4, 0.1
 """How often and how long to try to claim a transactional id. The broker refuses until it has ended the transaction that
 an earlier attempt has left open, which takes some milliseconds. The library retries after half a second, or gives up; a
 new client tries at once."""
-_AWAY = {
+_RETRIABLE = {
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
     KafkaError._RESOLVE,
@@ -87,7 +87,7 @@ _AWAY = {
     KafkaError.NOT_ENOUGH_REPLICAS,
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
-_NOT_LET_IN = {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
+_AUTHENTICATION_ERRORS = {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 """The errors of the remaining messages of a failed transaction."""
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FATAL}
@@ -102,7 +102,7 @@ def failure(error: KafkaError, partition: TopicPartition | None = None) -> Kafka
         kind = Failure.FENCED
     elif code in _EXPIRED:
         kind = Failure.EXPIRED
-    elif code in _AWAY or error.retriable():
+    elif code in _RETRIABLE or error.retriable():
         kind = Failure.AWAY
     else:
         kind = Failure.REFUSED
@@ -118,10 +118,10 @@ def _with_a_leader(request: Callable[[], T]) -> T:
         except KafkaException as problem:
             if problem.args[0].code() not in _LEADER_CHANGES or time.monotonic() > until:
                 raise
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
-class _Notes:
+class _BackgroundErrors:
     """The last error that the library reported in the background, with the cause of timeouts."""
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class _Notes:
         """Adds the cause from the background. A failed authentication is not retried."""
         if found.kind is not Failure.AWAY or self._last is None:
             return found
-        kind = Failure.REFUSED if self._last.code() in _NOT_LET_IN else found.kind
+        kind = Failure.REFUSED if self._last.code() in _AUTHENTICATION_ERRORS else found.kind
         return KafkaFailure(kind, one_line(f"{found}: {self._last.str()}"), found.partition)
 
 
@@ -158,9 +158,9 @@ class FastClient:
     """Implements ``port.Client``."""
 
     def __init__(self, connection: ClusterConnection) -> None:
-        self._notes = _Notes()
+        self._background_errors = _BackgroundErrors()
         self._settings: dict[str, Any] = {
-            "error_cb": self._notes,
+            "error_cb": self._background_errors,
             "bootstrap.servers": connection.bootstrap,
             "log_level": 0,
             "socket.nagle.disable": True,
@@ -173,16 +173,16 @@ class FastClient:
         }
 
     def reader(self, fields: Fields, hold_ms: int = HOLD_MS) -> MessageReader:
-        return _FastReader(self._settings, self._notes, fields, hold_ms)
+        return _FastReader(self._settings, self._background_errors, fields, hold_ms)
 
     def writer(self) -> MessageWriter:
-        return _FastWriter(self._settings, self._notes)
+        return _FastWriter(self._settings, self._background_errors)
 
     def transactional_writer(self, transactional_id: str, timeout_s: float = TRANSACTION_S) -> TransactionalWriter:
-        return _FastTransactionalWriter(self._settings, self._notes, transactional_id, timeout_s)
+        return _FastTransactionalWriter(self._settings, self._background_errors, transactional_id, timeout_s)
 
     def admin(self) -> Admin:
-        return _FastAdmin(self._settings, self._notes)
+        return _FastAdmin(self._settings, self._background_errors)
 
 
 def _security(connection: ClusterConnection) -> dict[str, str]:
@@ -204,10 +204,12 @@ def _security(connection: ClusterConnection) -> dict[str, str]:
 
 
 class _FastReader:
-    def __init__(self, settings: Mapping[str, Any], notes: _Notes, fields: Fields, hold_ms: int) -> None:
-        self._notes, self._fields = notes, fields
+    def __init__(
+        self, settings: Mapping[str, Any], background_errors: _BackgroundErrors, fields: Fields, hold_ms: int
+    ) -> None:
+        self._background_errors, self._fields = background_errors, fields
         self._positions: dict[TopicPartition, int] = {}
-        with self._notes.failures():
+        with self._background_errors.failures():
             self._consumer = Consumer(
                 {
                     **settings,
@@ -225,19 +227,19 @@ class _FastReader:
 
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._positions = dict(offsets)
-        with self._notes.failures():
+        with self._background_errors.failures():
             self._consumer.assign([Assigned(*partition, offset) for partition, offset in offsets.items()])
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        with self._notes.failures():
+        with self._background_errors.failures():
             self._consumer.pause([Assigned(*partition) for partition in partitions])
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        with self._notes.failures():
+        with self._background_errors.failures():
             self._consumer.resume([Assigned(*partition) for partition in partitions])
 
     def fetch(self, wait_s: float) -> Sequence[Messages]:
-        with self._notes.failures():
+        with self._background_errors.failures():
             first = self._consumer.poll(wait_s)
             if first is None:
                 return []
@@ -245,10 +247,10 @@ class _FastReader:
         errors = [message for message in found if message.error()]
         if errors:
             found = [message for message in found if not message.error()]
-        made = [self._columns(partition, run) for partition, run in _runs(found)]
+        batches = [self._columns(partition, run) for partition, run in _runs(found)]
         for message in errors:
             self._note(message)
-        return made
+        return batches
 
     def _note(self, message: Any) -> None:
         """Records the end of a partition; raises KafkaFailure for other errors. Messages fetched with it are lost: the
@@ -292,8 +294,8 @@ def _runs(messages: Sequence[Any]) -> Iterator[tuple[TopicPartition, list[Any]]]
 
 
 class _FastWriter:
-    def __init__(self, settings: Mapping[str, Any], notes: _Notes, **more: Any) -> None:
-        self._notes = notes
+    def __init__(self, settings: Mapping[str, Any], background_errors: _BackgroundErrors, **more: Any) -> None:
+        self._background_errors = background_errors
         self._failed: KafkaFailure | None = None
         self._options: dict[str, Any] = {
             **settings,
@@ -304,7 +306,7 @@ class _FastWriter:
             "message.timeout.ms": 0,
             **{name.replace("_", "."): value for name, value in more.items()},
         }
-        with self._notes.failures():
+        with self._background_errors.failures():
             self._producer = Producer(self._options)
 
     def write(self, messages: Sequence[Message]) -> None:
@@ -323,7 +325,7 @@ class _FastWriter:
                         until = time.monotonic() + ANSWER_S
                     elif time.monotonic() > until:
                         text = f"nothing was sent for {ANSWER_S:g} s"
-                        raise self._notes.explained(KafkaFailure(Failure.AWAY, text)) from None
+                        raise self._background_errors.explained(KafkaFailure(Failure.AWAY, text)) from None
                 except KafkaException as problem:
                     raise failure(problem.args[0]).about(f"topic {topic!r}") from None
         self._producer.poll(0)
@@ -338,12 +340,12 @@ class _FastWriter:
             raise self._failed
 
     def flush(self) -> None:
-        with self._notes.failures():
+        with self._background_errors.failures():
             left = self._producer.flush(ANSWER_S)
         self._check()
         if left:
             text = f"{left} messages were not acknowledged within {ANSWER_S:g} s"
-            raise self._notes.explained(KafkaFailure(Failure.AWAY, text))
+            raise self._background_errors.explained(KafkaFailure(Failure.AWAY, text))
 
     def close(self) -> None:
         with suppress(KafkaException):
@@ -352,12 +354,16 @@ class _FastWriter:
 
 
 class _FastTransactionalWriter(_FastWriter):
-    def __init__(self, settings: Mapping[str, Any], notes: _Notes, transactional_id: str, timeout_s: float) -> None:
+    def __init__(
+        self, settings: Mapping[str, Any], background_errors: _BackgroundErrors, transactional_id: str, timeout_s: float
+    ) -> None:
         timeout_ms = round(timeout_s * 1_000)
-        super().__init__(settings, notes, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+        super().__init__(
+            settings, background_errors, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+        )
 
     def claim(self) -> None:
-        with self._notes.failures():
+        with self._background_errors.failures():
             if not any(self._claimed_soon() for _ in range(_CLAIMS)):
                 self._producer.init_transactions(ANSWER_S)
 
@@ -368,15 +374,15 @@ class _FastTransactionalWriter(_FastWriter):
         except KafkaException as problem:
             if failure(problem.args[0]).kind is not Failure.AWAY:
                 raise
-            problem.__traceback__ = None  # see _Notes.failure
-            time.sleep(_LOOK_S)
+            problem.__traceback__ = None  # see _BackgroundErrors.failure
+            time.sleep(_POLL_S)
             self._producer = Producer(self._options)
             return False
         return True
 
     def begin(self) -> None:
         self._failed = None
-        with self._notes.failures():
+        with self._background_errors.failures():
             self._producer.begin_transaction()
 
     def commit(self) -> None:
@@ -390,7 +396,7 @@ class _FastTransactionalWriter(_FastWriter):
             raise self._failed or found from None
 
     def abort(self) -> None:
-        with self._notes.failures():
+        with self._background_errors.failures():
             self._producer.abort_transaction(ANSWER_S)
 
 
@@ -398,13 +404,13 @@ class _FastTransactionalWriter(_FastWriter):
 
 
 class _FastAdmin:
-    def __init__(self, settings: Mapping[str, Any], notes: _Notes) -> None:
-        self._notes = notes
-        with notes.failures():
+    def __init__(self, settings: Mapping[str, Any], background_errors: _BackgroundErrors) -> None:
+        self._background_errors = background_errors
+        with background_errors.failures():
             self._client: Any = AdminClient(dict(settings))
 
     def _failures(self) -> AbstractContextManager[None]:
-        return self._notes.failures(self._client.poll)
+        return self._background_errors.failures(self._client.poll)
 
     def topics(self, names: Sequence[str]) -> Mapping[str, Topic]:
         with self._failures():
@@ -416,7 +422,7 @@ class _FastAdmin:
             except KafkaException as problem:
                 if problem.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     self._client.poll(0)
-                    raise self._notes.failure(problem).about(f"topic {name!r}") from None
+                    raise self._background_errors.failure(problem).about(f"topic {name!r}") from None
                 continue
             found[name] = Topic(str(described.topic_id), len(described.partitions))
         return found
@@ -429,8 +435,8 @@ class _FastAdmin:
 
     def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         wanted = NewTopic(topic, num_partitions=partitions, config=dict(settings))
-        (made,) = self._client.create_topics([wanted], request_timeout=ANSWER_S).values()
-        self._done(made, KafkaError.TOPIC_ALREADY_EXISTS, f"topic {topic!r} cannot be made")
+        (answer,) = self._client.create_topics([wanted], request_timeout=ANSWER_S).values()
+        self._done(answer, KafkaError.TOPIC_ALREADY_EXISTS, f"topic {topic!r} cannot be created")
         self._await(topic)
 
     def _await(self, topic: str) -> None:
@@ -438,13 +444,13 @@ class _FastAdmin:
         until = time.monotonic() + ANSWER_S
         while topic not in self.topics([topic]):
             if time.monotonic() > until:
-                raise KafkaFailure(Failure.AWAY, f"topic {topic!r} was made, and is not to be seen")
-            time.sleep(_LOOK_S)
+                raise KafkaFailure(Failure.AWAY, f"topic {topic!r} was created but is not yet listed")
+            time.sleep(_POLL_S)
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         wanted = NewPartitions(topic, partitions)
-        (made,) = self._client.create_partitions([wanted], request_timeout=ANSWER_S).values()
-        self._done(made, KafkaError.INVALID_PARTITIONS, f"topic {topic!r} cannot get more partitions")
+        (answer,) = self._client.create_partitions([wanted], request_timeout=ANSWER_S).values()
+        self._done(answer, KafkaError.INVALID_PARTITIONS, f"topic {topic!r} cannot get more partitions")
 
     def _done(self, answer: Any, before: int, about: str) -> None:
         """``before``: the error code that means it had been done before."""
@@ -453,7 +459,7 @@ class _FastAdmin:
         except KafkaException as problem:
             if problem.args[0].code() != before:
                 self._client.poll(0)
-                raise self._notes.failure(problem).about(about) from None
+                raise self._background_errors.failure(problem).about(about) from None
 
     def offsets(self, partitions: Sequence[TopicPartition], place: Place | int) -> Mapping[TopicPartition, int]:
         spec: Any = OffsetSpec

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from clonos_py.columns.casting import cast
 from clonos_py.connectors.json_values import JsonValues
-from clonos_py.connectors.line_formats import check_readable, first_refused
+from clonos_py.connectors.line_formats import check_readable, first_malformed_index
 from clonos_py.connectors.row_files import json_lines
 from clonos_py.connectors.written_times import fitted_times
 from clonos_py.model.errors import GraphError, one_line
@@ -94,7 +94,7 @@ class _Together:
         try:
             return self.decoded(values)
         except ValueError:
-            message, text = first_refused(len(values), lambda start, stop: self.decoded(values[start:stop]))
+            message, text = first_malformed_index(len(values), lambda start, stop: self.decoded(values[start:stop]))
             raise Malformed(message, one_line(text)) from None
 
     def decoded(self, values: Sequence[bytes]) -> Decoded:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from clonos_py.connectors.kafka.clients import ClusterAddress
 from clonos_py.connectors.kafka.outgoing import MessageLayout, MessageMaker
-from clonos_py.connectors.kafka.patience import Patience
+from clonos_py.connectors.kafka.patience import Retries
 from clonos_py.connectors.kafka.port import Message, MessageWriter
 from clonos_py.model.operators import Sink
 
@@ -20,7 +20,7 @@ class KafkaIdempotentWriter(Sink):
 
     def __init__(self, address: ClusterAddress, layout: MessageLayout, schema: pa.Schema, away_s: float) -> None:
         self._address = address
-        self._patience = Patience(f"Kafka at {address.bootstrap}, topic {layout.topic!r}", away_s)
+        self._retries = Retries(f"Kafka at {address.bootstrap}, topic {layout.topic!r}", away_s)
         self._maker = MessageMaker(layout, schema)
         self._writer: MessageWriter | None = None
         self._unacknowledged: list[Message] = []
@@ -29,11 +29,11 @@ class KafkaIdempotentWriter(Sink):
         self._drop()
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        messages = self._patience.of(lambda: self._maker.messages(rows), self._drop)
+        messages = self._retries.run(lambda: self._maker.messages(rows), self._drop)
         self._unacknowledged += messages
-        self._patience.of(lambda: self._write(messages), self._drop)
+        self._retries.run(lambda: self._write(messages), self._drop)
         if len(self._unacknowledged) >= _UNACKNOWLEDGED:
-            self._patience.of(self._flush, self._drop)
+            self._retries.run(self._flush, self._drop)
         self.ctx.count("rows_out", rows.num_rows)
 
     def _write(self, messages: list[Message]) -> None:
@@ -57,9 +57,9 @@ class KafkaIdempotentWriter(Sink):
 
     def prepare(self, checkpoint: int) -> bytes | None:
         if self._unacknowledged:
-            self._patience.of(self._flush, self._drop)
+            self._retries.run(self._flush, self._drop)
         return None
 
     def on_end(self) -> None:
         if self._unacknowledged:
-            self._patience.of(self._flush, self._drop)
+            self._retries.run(self._flush, self._drop)

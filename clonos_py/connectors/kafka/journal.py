@@ -165,6 +165,6 @@ class JournalReader:
 
 def _none(where: str) -> SinkError:
     return SinkError(
-        f"{where} is no entry of a journal: another program writes to this topic, or another version; name another "
+        f"{where} is not a journal entry: another program writes to this topic, or another version; name another "
         "journal, and start over with --fresh"
     )

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from clonos_py.connectors.kafka.clients import ClusterAddress
 from clonos_py.connectors.kafka.journal import JournalReader
-from clonos_py.connectors.kafka.patience import Patience
+from clonos_py.connectors.kafka.patience import Retries
 from clonos_py.connectors.kafka.port import (
     Admin,
     Client,
@@ -41,7 +41,7 @@ class JournaledTopic:
         """``journal``: a topic that all tasks of one operator share, and no other operator uses; None for a name made
         from the topic and the operator. ``away_s``: how long to retry while the cluster is unreachable."""
         self._address, self.topic, self._given_journal = address, topic, journal
-        self._patience = Patience(f"Kafka at {address.bootstrap}, topic {topic!r}", away_s)
+        self._retries = Retries(f"Kafka at {address.bootstrap}, topic {topic!r}", away_s)
         self._client: Client | None = None
         self._admin: Admin | None = None
         self._writers: list[TransactionalWriter] = []
@@ -54,9 +54,9 @@ class JournaledTopic:
         """The partition of the journal that belongs to a task."""
         return TopicPartition(self.journal, index)
 
-    def patiently(self, call: Callable[[], T], drop: Callable[[], None]) -> T:
+    def retried(self, call: Callable[[], T], drop: Callable[[], None]) -> T:
         """Retries a call while the cluster is unreachable, after calling ``drop``. Raises SinkError."""
-        return self._patience.of(call, drop)
+        return self._retries.run(call, drop)
 
     def writer(self, index: int) -> TransactionalWriter:
         """Takes over the transactional id of a task; a writer of an earlier attempt can commit nothing more. Raises

@@ -14,13 +14,13 @@ T = TypeVar("T")
 _RETRY_S = 0.2
 
 
-class Patience:
+class Retries:
     """Retries the requests of one sink. ``where``: the place named in errors."""
 
     def __init__(self, where: str, away_s: float) -> None:
         self._where, self._away_s = where, away_s
 
-    def of(self, call: Callable[[], T], drop: Callable[[], None]) -> T:
+    def run(self, call: Callable[[], T], drop: Callable[[], None]) -> T:
         """Retries a call after failures that may pass; calls ``drop`` before each retry, which closes the clients.
         Raises SinkError."""
         since: float | None = None

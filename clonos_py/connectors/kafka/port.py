@@ -32,7 +32,7 @@ class Failure(Enum):
     """Brokers are unreachable, or change leaders: the same request may succeed later. It has had no effect."""
     UNKNOWN_OUTCOME = "the transaction may have been committed or not"
     FENCED = "another producer has the same transactional id"
-    EXPIRED = "the offset is not there any more"
+    EXPIRED = "the offset no longer exists"
     REFUSED = "the broker refuses"
     """Any other error: the same request will fail again."""
 

@@ -41,50 +41,52 @@ _IN_A_ROW = 1_000
 """The number of messages without a key that go to one partition in a row."""
 _BATCH_BYTES = 256 << 10
 """The size of a batch of messages. With the default, 16 KiB, a message takes a third more time."""
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _FENCED = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
-_AWAY = (errors.RetriableError, errors.KafkaConnectionError, errors.UnknownError)
+_RETRIABLE = (errors.RetriableError, errors.KafkaConnectionError, errors.UnknownError)
 _FENCED_NAMES = {kind.__name__ for kind in _FENCED}
-_AWAY_NAMES = {kind.__name__ for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, _AWAY)}
+_RETRIABLE_NAMES = {
+    kind.__name__ for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, _RETRIABLE)
+}
 _NAMES = re.compile(r"\w+Error")
 """A failed transaction raises an error without a specific class; its text names the class."""
-_NOT_LET_IN = (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError, ssl.SSLError)
+_AUTHENTICATION_ERRORS = (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError, ssl.SSLError)
 
 
-class _Reasons(logging.Handler):
+class _BackgroundErrors(logging.Handler):
     """Recent errors that the library logged in the background. They have the cause of a failed connection; the
     request's own error does not."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._said: dict[int, tuple[float, Exception]] = {}
+        self._reasons: dict[int, tuple[float, Exception]] = {}
         """The last reason of each rank, and its time."""
 
     def emit(self, record: logging.LogRecord) -> None:
         given = record.args if isinstance(record.args, tuple) else ()
         for reason in given:
             if isinstance(reason, Exception) and not isinstance(reason, errors.KafkaTimeoutError):
-                self._said[_rank(reason)] = time.monotonic(), reason
+                self._reasons[_rank(reason)] = time.monotonic(), reason
 
     @property
     def last(self) -> Exception | None:
         """The most specific recent reason. A broker may close a connection before the client has read why, and the last
         of many retries may time out instead of failing as the others did."""
         lately = time.monotonic() - 2 * ANSWER_S
-        return next((reason for _, (at, reason) in sorted(self._said.items()) if at > lately), None)
+        return next((reason for _, (at, reason) in sorted(self._reasons.items()) if at > lately), None)
 
 
 def _rank(reason: Exception) -> int:
     """The rank of a reason: lower is more specific."""
-    if isinstance(reason, _NOT_LET_IN):
+    if isinstance(reason, _AUTHENTICATION_ERRORS):
         return 0
     return 2 if isinstance(reason, errors.RequestTimedOutError) else 1
 
 
-_reasons = _Reasons()
+_background_errors = _BackgroundErrors()
 _logger = logging.getLogger("kafka")
 _logger.setLevel(logging.WARNING)
-_logger.addHandler(_reasons)
+_logger.addHandler(_background_errors)
 _logger.propagate = False  # errors are raised
 
 
@@ -96,13 +98,13 @@ def failure(error: Exception, partition: TopicPartition | None = None) -> KafkaF
     elif isinstance(error, errors.OffsetOutOfRangeError | errors.NoOffsetForPartitionError):
         kind = Failure.EXPIRED
         partition = partition or _named_in(error)
-    elif isinstance(error, _AWAY) or (type(error) is errors.KafkaError and named & _AWAY_NAMES):
+    elif isinstance(error, _RETRIABLE) or (type(error) is errors.KafkaError and named & _RETRIABLE_NAMES):
         kind = Failure.AWAY
     else:
         kind = Failure.REFUSED
-    if kind is Failure.AWAY and (reason := _reasons.last) is not None:
-        kind = Failure.REFUSED if isinstance(reason, _NOT_LET_IN) else kind
-        hint = " (or the broker does not let this user in)" if "disconnected" in str(reason) else ""
+    if kind is Failure.AWAY and (reason := _background_errors.last) is not None:
+        kind = Failure.REFUSED if isinstance(reason, _AUTHENTICATION_ERRORS) else kind
+        hint = " (or the broker does not accept this user)" if "disconnected" in str(reason) else ""
         return KafkaFailure(kind, f"{one_line(error)}: {one_line(reason)}{hint}", partition)
     return KafkaFailure(kind, one_line(error), partition)
 
@@ -272,9 +274,9 @@ class _PythonWriter:
         self._check()
 
     def _next_partition(self, topic: str) -> int:
-        there = sorted(self._producer.partitions_for(topic))
+        numbers = sorted(self._producer.partitions_for(topic))
         self._turn += 1
-        chosen: int = there[self._turn % len(there)]
+        chosen: int = numbers[self._turn % len(numbers)]
         return chosen
 
     def _check(self) -> None:
@@ -325,7 +327,7 @@ class _PythonTransactionalWriter(_PythonWriter):
         """Runs a call with a time limit. A refused message ends it early."""
         waiting = _Waiting(call)
         until = time.monotonic() + ANSWER_S
-        while not waiting.done.wait(_LOOK_S):
+        while not waiting.done.wait(_POLL_S):
             self._check()
             if time.monotonic() > until:
                 raise KafkaFailure(Failure.AWAY, f"no answer within {ANSWER_S:g} s")
@@ -383,7 +385,7 @@ class _PythonAdmin:
             with suppress(errors.TopicAlreadyExistsError):
                 self._client.create_topics(wanted, wait_for_metadata=True)
         except errors.KafkaError as problem:
-            raise failure(problem).about(f"topic {topic!r} cannot be made") from None
+            raise failure(problem).about(f"topic {topic!r} cannot be created") from None
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         with _failures(), suppress(errors.InvalidPartitionsError):

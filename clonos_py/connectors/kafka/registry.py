@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from clonos_py.connectors.kafka.port import Failure, KafkaFailure
-from clonos_py.connectors.secrets import Secret, check_hidden, revealed
+from clonos_py.connectors.secrets import Secret, refuse_plain_secrets, secret_value
 from clonos_py.model.errors import one_line
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class SchemaRegistry:
     ca_file: str | None = None
 
     def __post_init__(self) -> None:
-        check_hidden("SchemaRegistry", password=self.password)
+        refuse_plain_secrets("SchemaRegistry", password=self.password)
 
     @classmethod
     def of(cls, given: SchemaRegistry | str | None) -> SchemaRegistry | None:
@@ -43,12 +43,12 @@ class SchemaRegistry:
 
     def settings(self) -> dict[str, Any]:
         """The settings of the library's client. Raises SettingError."""
-        made: dict[str, Any] = {"url": self.url, "timeout": _ANSWER_S}
+        settings: dict[str, Any] = {"url": self.url, "timeout": _ANSWER_S}
         if self.username is not None:
-            made["basic.auth.user.info"] = f"{revealed(self.username)}:{revealed(self.password) or ''}"
+            settings["basic.auth.user.info"] = f"{secret_value(self.username)}:{secret_value(self.password) or ''}"
         if self.ca_file is not None:
-            made["ssl.ca.location"] = self.ca_file
-        return made
+            settings["ssl.ca.location"] = self.ca_file
+        return settings
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class RegistrySchema:
     kind: str
     references: Sequence[tuple[str, int]] = ()
 
-    def given(self) -> Any:
+    def library_schema(self) -> Any:
         """The schema in the library's type."""
         from confluent_kafka.schema_registry import Schema, SchemaReference
 
@@ -87,39 +87,39 @@ class RegistryClient:
         """The text of a schema. Raises UnknownSchema."""
         if number not in self._known:
             client = self._client
-            self._known[number] = str(self._asked(lambda: client.get_schema(number)).schema_str)
+            self._known[number] = str(self._request(lambda: client.get_schema(number)).schema_str)
         return self._known[number]
 
     def register(self, subject: str, schema: RegistrySchema) -> int:
         """Registers a schema and returns its number; a schema that is registered already keeps its number."""
-        client, given = self._client, schema.given()
-        return int(self._asked(lambda: client.register_schema(subject, given), subject))
+        client, library_schema = self._client, schema.library_schema()
+        return int(self._request(lambda: client.register_schema(subject, library_schema), subject))
 
     def version(self, subject: str, schema: RegistrySchema) -> int:
         """The version of a registered schema in its subject."""
-        client, given = self._client, schema.given()
-        return int(self._asked(lambda: client.lookup_schema(subject, given), subject).version)
+        client, library_schema = self._client, schema.library_schema()
+        return int(self._request(lambda: client.lookup_schema(subject, library_schema), subject).version)
 
-    def _asked(self, ask: Callable[[], T], subject: str | None = None) -> T:
+    def _request(self, call: Callable[[], T], subject: str | None = None) -> T:
         until = time.monotonic() + AWAY_S
         while True:
             try:
-                return self._asked_once(ask, subject)
+                return self._request_once(call, subject)
             except KafkaFailure as failure:
                 if failure.kind is not Failure.AWAY or time.monotonic() > until:
                     raise
             time.sleep(_RETRY_S)
 
-    def _asked_once(self, ask: Callable[[], T], subject: str | None) -> T:
+    def _request_once(self, call: Callable[[], T], subject: str | None) -> T:
         from confluent_kafka.schema_registry import SchemaRegistryError
 
         where = f"schema registry {self._registry.url}" + (f", subject {subject!r}" if subject else "")
         try:
-            return ask()
+            return call()
         except SchemaRegistryError as problem:
             status = problem.http_status_code
             if status == _NOT_FOUND and subject is None:
-                raise UnknownSchema(f"{where} does not know the schema that it names") from None
+                raise UnknownSchema(f"{where} has no schema with the id in the message") from None
             away = status >= _SERVER_FAILS or status == _MANY_REQUESTS
             kind = Failure.AWAY if away else Failure.REFUSED
             raise KafkaFailure(kind, f"{where}: {one_line(problem)}") from None

@@ -64,7 +64,7 @@ class KafkaSink(SinkDefinition):
             if not keys:
                 raise GraphError("KafkaSink: delivery='idempotent' needs key=: rows are replaced by their key")
             if journal is not None:
-                raise GraphError("KafkaSink: delivery='idempotent' has no journal; leave journal= out")
+                raise GraphError("KafkaSink: delivery='idempotent' has no journal; omit journal=")
         self._address = ClusterAddress(bootstrap, security or KafkaSecurity(), client)
         self._layout = MessageLayout(topic, format, keys, timestamp)
         self._journal = journal

@@ -62,7 +62,7 @@ class TopicReader(Source):
         """When a read left no messages behind."""
         self._found: dict[int, int] = {}
         self._found_lock = threading.Lock()
-        self._most: int | None = read_rows
+        self._rows_max: int | None = read_rows
         self._ahead: ReadAhead | None = None
         self._watch: TopicWatch | None = None
         self._ends_known: dict[int, int] = {}
@@ -97,8 +97,8 @@ class TopicReader(Source):
         for topic, (_, id) in zip(topics, saved, strict=True):
             if id != topic.id:
                 raise SourceError(
-                    f"Kafka topic {topic.name!r} was deleted and made again since the checkpoint, whose offsets mean "
-                    "nothing in it: start over with --fresh"
+                    f"Kafka topic {topic.name!r} was deleted and created again since the checkpoint, whose offsets "
+                    "are not valid in it: start over with --fresh"
                 )
 
     def seek(self, positions: Mapping[int, int]) -> None:
@@ -118,7 +118,7 @@ class TopicReader(Source):
         self._ahead = self._watch = None
 
     def limit(self, rows: int) -> None:
-        self._most = rows if self._read_rows is None else min(rows, self._read_rows)
+        self._rows_max = rows if self._read_rows is None else min(rows, self._read_rows)
 
     # ---- reading
 
@@ -132,7 +132,7 @@ class TopicReader(Source):
             for _ in range(len(self._turn)):
                 number = self._turn.pop(0)
                 partition = self._layout.partition(number)
-                if (taken := ahead.take(partition, self._most)) is not None:
+                if (taken := ahead.take(partition, self._rows_max)) is not None:
                     self._turn.append(number)
                     self._all_read_us = 0 if ahead.waiting else now
                     return self._read(number, taken.messages.offsets[-1] + 1, (taken,))
@@ -167,8 +167,8 @@ class TopicReader(Source):
             self._ahead = ReadAhead(client, self._decoder.fields, self._wake)
             self._ahead.assign({layout.partition(n): offset for n, offset in self._positions.items()}, self._ends)
             topics = [replace(topic, partitions=0) for topic in layout.topics] if self._resumed else layout.topics
-            told = self._looked, self._grown, self._ahead.fail
-            self._watch = TopicWatch(client, topics, self._times.discover_s, self._times.away_s, *told)
+            callbacks = self._on_checked, self._on_new_partitions, self._ahead.fail
+            self._watch = TopicWatch(client, topics, self._times.discover_s, self._times.away_s, *callbacks)
         return self._ahead
 
     @property
@@ -195,7 +195,7 @@ class TopicReader(Source):
     def _is_own(self, number: int) -> bool:
         return number % self._parallelism == self._index
 
-    def _grown(self, admin: Admin, topic: int, partitions: int) -> None:
+    def _on_new_partitions(self, admin: Admin, topic: int, partitions: int) -> None:
         """Adds partitions created after the job began; they are read from their first offset."""
         if self._layout.ends is not None:
             return
@@ -211,7 +211,7 @@ class TopicReader(Source):
 
     # ---- progress
 
-    def _looked(self, admin: Admin) -> None:
+    def _on_checked(self, admin: Admin) -> None:
         if self._layout.ends is None:
             own = {self._layout.partition(number): number for number in dict(self._positions)}
             found = admin.offsets(list(own), Place.LATEST) if own else {}
@@ -236,7 +236,7 @@ class TopicReader(Source):
             if failure.kind is not Failure.AWAY:
                 raise SourceError(
                     f"Kafka at {self._address.bootstrap}: offsets cannot be committed to group {self._group!r}: "
-                    f"{failure}; name a group without members, or leave group= out"
+                    f"{failure}; name a group without members, or omit group="
                 ) from None
 
     # ---- errors
@@ -251,7 +251,7 @@ class TopicReader(Source):
             if failure.kind is Failure.EXPIRED and place is not None:
                 offset = self._positions.get(self._layout.number(place))
                 raise SourceError(
-                    f"{where}: offset {offset} is not there any more: the topic keeps messages for too short a time; "
+                    f"{where}: offset {offset} no longer exists: the topic keeps messages for too short a time; "
                     "start over with --fresh"
                 ) from None
             raise SourceError(f"{where}: {failure.kind.value}: {failure}") from None

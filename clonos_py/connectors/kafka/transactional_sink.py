@@ -100,9 +100,9 @@ class KafkaTransactionalWriter(KeepingSink):
             end = self._medium.end(index)
             for each in prepared:
                 self._write_missing(each, claimed, end)
-            self._forget(index, prepared[0], claimed)
+            self._delete_old_entries(index, prepared[0], claimed)
 
-        self._medium.patiently(commit, self._drop)
+        self._medium.retried(commit, self._drop)
         for each in prepared:
             self.committed(TaskEpoch(index, each.checkpoint))
 
@@ -119,8 +119,8 @@ class KafkaTransactionalWriter(KeepingSink):
                 claimed.parts[key] = (checksum, end)
             elif claimed.parts[key][0] != checksum:
                 raise SinkError(
-                    f"{self._what(key)} are out already, and were others: the job has been resumed from a checkpoint "
-                    "before its last one; resume from that, or start over with --fresh and another topic"
+                    f"{self._what(key)} are already visible with other content: the job has been resumed from "
+                    "a checkpoint before its last one; resume from that, or start over with --fresh and another topic"
                 )
 
     def _claim(self, index: int) -> _Claimed:
@@ -144,7 +144,7 @@ class KafkaTransactionalWriter(KeepingSink):
             )
         return chunks[key.number].rows
 
-    def _forget(self, index: int, oldest: PreparedRows, claimed: _Claimed) -> None:
+    def _delete_old_entries(self, index: int, oldest: PreparedRows, claimed: _Claimed) -> None:
         """Deletes journal entries of parts that no restart commits again."""
         lineage, checkpoint = oldest.lineage, oldest.checkpoint
         old = [key for key in claimed.parts if key.lineage != lineage or key.checkpoint < checkpoint]

@@ -26,7 +26,7 @@ class Highest(Record):
     window_end: Instant
 
 
-def not_outdone(bids: pa.RecordBatch) -> pa.RecordBatch:
+def highest_in_batch(bids: pa.RecordBatch) -> pa.RecordBatch:
     """The bids that are the highest of their window within their batch."""
     if not bids.num_rows:
         return bids
@@ -39,6 +39,6 @@ def not_outdone(bids: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def q7(events: Streams) -> Stream[PlainBid]:
-    bids = events.bid.select(PlainBid).map_batches(not_outdone, returns=PlainBid)
+    bids = events.bid.select(PlainBid).map_batches(highest_in_batch, returns=PlainBid)
     highest = bids.window(tumbling("10s")).aggregate(Highest, maxprice=col("price").max()).named("highest")
     return bids.join(highest, on=("price", "maxprice"), within=tumbling("10s"), into=PlainBid).named("join")

@@ -36,7 +36,7 @@ from clonos_py.runtime.check.findings import Finding
 from clonos_py.runtime.check.samples import sampled
 from clonos_py.runtime.crash_notes import write_notes_to
 from clonos_py.services.registry import ServiceRegistry
-from clonos_py.task.at_work import NOTE, guards, label
+from clonos_py.task.at_work import NOTE, label, runs_operators
 
 _BATCH_ROWS = 16
 _ROUNDS_MAX = 10_000
@@ -204,7 +204,7 @@ def _recording_errors(trial: OperatorTrial) -> Iterator[None]:
         trial.error = str(located(blamed(f"{type(problem).__name__}: {problem}", problem), trial.where))
 
 
-@guards
+@runs_operators
 def _work(stage: OperatorTrial, operator: Operator, ctx: CheckedContext, inputs: list[pa.RecordBatch]) -> None:
     """Passes all rows to an operator, the sides in turn; then the end of event time, and the end of input."""
     NOTE.content[:] = label(stage.name)

@@ -140,7 +140,7 @@ class Hmnr:
             if state.clock < 1 or min(state.checkpoints) < 0 or state.checkpoints[state.task] < 1:
                 raise ValueError("a task that has not taken its initial checkpoint")
         except (msgspec.MsgspecError, ValueError) as problem:
-            raise CodecError(f"{len(data)} bytes are no state of a checkpoint protocol: {problem}") from problem
+            raise CodecError(f"{len(data)} bytes are not the state of a checkpoint protocol: {problem}") from problem
         return state
 
 

@@ -21,10 +21,10 @@ from clonos_py.task.checkpointing.hmnr import Hmnr
 from clonos_py.task.checkpointing.uncoordinated import OwnSnapshots
 from clonos_py.task.inputs import Inputs
 
-_KNOWN_MAX = 256
+_STAMPS_CACHED_MAX = 256
 """The number of stamps that are cached."""
 
-_decoded = lru_cache(maxsize=_KNOWN_MAX)(HmnrStamp.decode)
+_decoded = lru_cache(maxsize=_STAMPS_CACHED_MAX)(HmnrStamp.decode)
 
 
 class InducedSnapshots(OwnSnapshots):
@@ -38,10 +38,10 @@ class InducedSnapshots(OwnSnapshots):
         self._receivers = [plan.tasks.index(plan.receiver(channel)) for channel in plan.outputs[task]]
         self._called: int | None = None
         """The newest trigger that no snapshot has answered; None if there is none."""
-        self._used = 0
+        self._last_used_epoch = 0
         """The last epoch that a predecessor has used. Snapshots of this task get higher numbers."""
         self._hmnr = Hmnr(self._number, self._tasks)
-        self._known: set[bytes] = set()
+        self._stamps_taken: set[bytes] = set()
         """The stamps that were taken."""
         self._stamp: tuple[HmnrStamp, bytes] | None = None
 
@@ -52,7 +52,7 @@ class InducedSnapshots(OwnSnapshots):
         if isinstance(call, TriggerCall):
             self._called = call.checkpoint
         else:
-            self._used = max(self._used, call.checkpoint)
+            self._last_used_epoch = max(self._last_used_epoch, call.checkpoint)
 
     def due(self, now_us: int, epoch: int) -> Trigger | None:
         if self._called is None:
@@ -60,7 +60,7 @@ class InducedSnapshots(OwnSnapshots):
         return Trigger(max(self._called, self._next(epoch)))
 
     def _next(self, epoch: int) -> int:
-        return max(epoch, self._used) + 1
+        return max(epoch, self._last_used_epoch) + 1
 
     def before(self, frames: Sequence[Frame], epoch: int) -> Trigger | None:
         new = self._new(frames)
@@ -71,7 +71,7 @@ class InducedSnapshots(OwnSnapshots):
     def _new(self, frames: Sequence[Frame]) -> list[bytes]:
         """The stamps of ``frames`` that were not taken before, each once. Frames of an earlier run with another
         protocol have no stamp; all snapshots of this protocol come after them."""
-        return list(dict.fromkeys(f.stamp for f in frames if f.stamp and f.stamp not in self._known))
+        return list(dict.fromkeys(f.stamp for f in frames if f.stamp and f.stamp not in self._stamps_taken))
 
     # ---- effects of events
 
@@ -80,9 +80,9 @@ class InducedSnapshots(OwnSnapshots):
         for stamp in new:
             self._hmnr.took(_decoded(stamp, self._tasks))
         if new:
-            if len(self._known) > _KNOWN_MAX:
-                self._known.clear()
-            self._known.update(new)
+            if len(self._stamps_taken) > _STAMPS_CACHED_MAX:
+                self._stamps_taken.clear()
+            self._stamps_taken.update(new)
 
     def taken(self, checkpoint: int) -> None:
         if self._called is not None and self._called <= checkpoint:
@@ -103,7 +103,7 @@ class InducedSnapshots(OwnSnapshots):
 
     def restore(self, state: bytes) -> None:
         """Restores the state. Raises CodecError if it belongs to another task or to another number of tasks."""
-        self._known.clear()
+        self._stamps_taken.clear()
         self._hmnr = Hmnr.decode(state) if state else Hmnr(self._number, self._tasks)
         if (self._hmnr.task, self._hmnr.tasks) != (self._number, self._tasks):
             raise CodecError(

@@ -235,7 +235,7 @@ def a_source_goes_on_where_it_was_before_reads_that_came_from_the_log(patch: pyt
 
     def forgetful(self: Reader, logged: Sequence[Determinant], ask: Ask) -> list[Read]:
         reads = reread(self, logged, ask)
-        self._left_behind = False
+        self._source_is_behind = False
         return reads
 
     patch.setattr(Reader, "reread", forgetful)

@@ -30,7 +30,7 @@ def test_other_texts_are_no_number_of_events(written: str) -> None:
     ("arguments", "said"),
     [
         (["q23"], "there is no Nexmark query 'q23'"),
-        (["q0", "--events", "many"], "'many' is no number of events"),
+        (["q0", "--events", "many"], "'many' is not a number of events"),
         (["q0", "--sink", "floor"], "'floor' is not one of"),
         (["q0", "--sink", "files"], "add --out DIR"),
         (["q0", "--out", "results"], "a blackhole leaves nothing"),
@@ -59,8 +59,8 @@ def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["state", "--rate", "0"], 2, "'0' is no number of events"),
-        (["state", "q3", "--checkpoint-interval", "soon"], 1, "'soon' is no duration"),
+        (["state", "--rate", "0"], 2, "'0' is not a number of events"),
+        (["state", "q3", "--checkpoint-interval", "soon"], 1, "'soon' is not a duration"),
         (["sate"], 2, "No such command 'sate'"),
     ],
 )

@@ -89,7 +89,7 @@ def test_a_run_is_identical_if_it_is_right_and_has_the_same_digest() -> None:
 @pytest.mark.parametrize("query", QUERIES)
 def test_every_query_has_a_task_to_kill(query: str, parallelism: int) -> None:
     planned = plan(build(query, UNPACED, BlackholeSink()), parallelism=parallelism)
-    assert kills(planned, resolve({"kills": [f"{DigestCase(query, parallelism, Runtime.RAY, True).victim}@1s"]}))
+    assert kills(planned, resolve({"kills": [f"{DigestCase(query, parallelism, Runtime.RAY, True).task_to_kill}@1s"]}))
 
 
 def test_each_query_runs_on_each_driver_at_each_parallelism_with_and_without_a_kill() -> None:

@@ -55,7 +55,7 @@ def test_a_line_that_was_cut_off_is_named_and_dropped(tmp_path: Path, cut: int) 
     kept(path)
     path.write_bytes(path.read_bytes()[:-cut])
     results = Results(path)
-    assert results.cut_off == f"{path}, line 3: cut off; it is dropped, and its run is done again"
+    assert results.cut_off == f"{path}, line 3: cut off; it is dropped, and its run is repeated"
     assert not results.has(CELL)
     results.begin(TERMS, {})
     results.keep("run", OTHER.key, {"metrics": {}})
@@ -68,7 +68,7 @@ def test_a_damaged_line_before_others_is_an_error(tmp_path: Path) -> None:
     kept(path)
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([lines[0], "{]\n", lines[2]]))
-    with pytest.raises(SettingError, match="line 2: no line of CheckMate results"):
+    with pytest.raises(SettingError, match="line 2: not a line of CheckMate results"):
         Results(path)
 
 
@@ -76,20 +76,20 @@ def test_a_damaged_line_before_others_is_an_error(tmp_path: Path) -> None:
 def test_another_file_is_left_unchanged(tmp_path: Path, content: str) -> None:
     path = tmp_path / "out"
     path.write_text(content)
-    with pytest.raises(SettingError, match="line 1: no line of CheckMate results of format 1"):
+    with pytest.raises(SettingError, match="line 1: not a line of CheckMate results of format 1"):
         Results(path)
     assert path.read_text() == content
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev"])
 def test_a_path_that_is_no_regular_file_is_refused(path: str) -> None:
-    with pytest.raises(SettingError, match=f"--out {path} cannot be read: it is no regular file; name another file"):
+    with pytest.raises(SettingError, match=f"--out {path} cannot be read: it is not a regular file; name another file"):
         Results(Path(path))
 
 
 def test_runs_of_other_terms_are_refused(tmp_path: Path) -> None:
     kept(tmp_path / "out")
-    with pytest.raises(SettingError, match=r"holds runs of other terms: seconds \(60.0, now 5.0\)"):
+    with pytest.raises(SettingError, match=r"holds runs with other terms: seconds \(60.0, now 5.0\)"):
         Results(tmp_path / "out").begin({**TERMS, "seconds": 5.0}, {})
 
 

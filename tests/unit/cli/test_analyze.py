@@ -28,7 +28,7 @@ def test_tables_are_printed_and_a_page_with_plots_is_written(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [("", "is empty"), (json.dumps({"kind": "other"}) + "\n", "line 1: no line of CheckMate")]
+    ("content", "said"), [("", "is empty"), (json.dumps({"kind": "other"}) + "\n", "line 1: not a line of CheckMate")]
 )
 def test_another_file_is_refused(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "some.jsonl"

@@ -82,7 +82,7 @@ def test_a_job_file_is_not_run_as_main_and_can_import_its_neighbours(write: Path
         ("1 / 0", "my_job_file.py:2: ZeroDivisionError: division by zero"),
         ("import no_such_module", "my_job_file.py:2: ModuleNotFoundError"),
         ("def (", "my_job_file.py:2: SyntaxError"),
-        ("job = Job('a b')", "Job: 'a b' is no name of a job"),
+        ("job = Job('a b')", "Job: 'a b' is not a valid job name"),
         ("raise SystemExit(3)", "my_job_file.py:2: SystemExit: 3"),
         ("def job(rows: int = 'x') -> Job: ...", "parameter 'rows' is int, its default is 'x'"),
         ("def job(names: list[str]) -> Job: ...", "parameter 'names' cannot be an option; use str, int, float or bool"),

@@ -65,11 +65,11 @@ def crossing(rows: Rows) -> tuple[Rows, Rows]:
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (lambda rows: rows, "it gives two things, the stream that goes back and what comes out"),
-        (lambda rows: (1, rows), "it gives two things"),
+        (lambda rows: rows, "it must return the stream that goes back and the output of the loop"),
+        (lambda rows: (1, rows), "it must return the stream that goes back"),
         (
             lambda rows: (rows.select("auction"), rows),
-            r"rows that go round the loop differ from those that enter it: one has the columns .*select\(\)",
+            r"rows that return to the loop have other columns than those that enter it: one has .*select\(\)",
         ),
         (
             lambda rows: (rows.with_columns(auction=col("auction") * 1.5), rows),
@@ -87,7 +87,7 @@ def crossing(rows: Rows) -> tuple[Rows, Rows]:
         ),
         (
             lambda rows: (rows.key_by("auction", "bidder", "price", "at", "note").aggregate(n=count()).at_end(), rows),
-            "rows that go round the loop differ",
+            "rows that return to the loop have other columns",
         ),
         (
             lambda rows: (rows.key_by("bidder").top(1, by="at").at_end(), rows),
@@ -113,7 +113,7 @@ def test_verbs_that_need_event_time_are_refused_after_a_loop() -> None:
 def test_a_step_that_does_not_use_its_rows_is_no_loop() -> None:
     job = Job("side")
     rows = bids(job)
-    with pytest.raises(GraphError, match="does not come from the stream that it is given, so this is no loop"):
+    with pytest.raises(GraphError, match="does not depend on the stream that it takes, so this is not a loop"):
         rows.iterate(lambda given: (more(rows), given))
     rows.iterate(lambda given: (more(given.union(more(rows))), given))
     others = rows.select(auction=col("auction"), other=col("bidder"))
@@ -121,5 +121,5 @@ def test_a_step_that_does_not_use_its_rows_is_no_loop() -> None:
 
 
 def test_an_error_in_a_loop_names_the_line_of_iterate() -> None:
-    with pytest.raises(GraphError, match=r"test_loops.py:\d+: iterate: rows that go round"):
+    with pytest.raises(GraphError, match=r"test_loops.py:\d+: iterate: rows that return to the loop"):
         bids().iterate(lambda rows: (rows.select("at"), rows))

@@ -54,9 +54,9 @@ def with_ctx(bid: Bid, ctx: Context) -> Named:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda: bids().parallelism(0), "0 is no number of tasks: it is at least 1"),
-        (lambda: bids().parallelism("two"), "'two' is no number of tasks"),  # type: ignore[arg-type]
-        (lambda: bids().rebalance().parallelism(2), "a rebalance is no work of a task's own"),
+        (lambda: bids().parallelism(0), "0 is not a number of tasks: it must be at least 1"),
+        (lambda: bids().parallelism("two"), "'two' is not a number of tasks"),  # type: ignore[arg-type]
+        (lambda: bids().rebalance().parallelism(2), "a rebalance has no tasks of its own"),
         (lambda: bids().aggregate(n=count()).parallelism(2), "all rows meet in one task here, not in 2"),
     ],
 )  # fmt: skip
@@ -185,27 +185,27 @@ def test_async_functions_have_a_concurrency_an_order_and_a_timeout() -> None:
         (lambda s: s.select(x=col("price").max()), "price.max() is an aggregate"),
         (lambda s: s.map(unannotated), "unannotated does not say what it returns: annotate"),
         (lambda s: s.map(lambda bid: bid), "does not say what it returns"),
-        (lambda s: s.map(gives_int), "gives_int returns int, which is no Record class"),
+        (lambda s: s.map(gives_int), "gives_int returns int, which is not a Record class"),
         (lambda s: s.map(words), "any number of rows: use flat_map, not map"),
         (lambda s: s.flat_map(label), "label returns Named: annotate Iterator[R], or give returns=R"),
         (lambda s: s.map(takes_missing), "Missing asks for column 'seller'; there are auction"),
         (lambda s: s.map(takes_other), "OtherPrice.price is string, the stream's column is decimal128(18, 2)"),
         (lambda s: s.map(takes_two), "it takes one row and, if it wants, `ctx`; it has 2 parameters"),
         (lambda s: s.map_batches(waits, returns=Named), "`async def` is for map, flat_map and filter"),
-        (lambda s: s.map(label, concurrency=5), "concurrency= is for `async def` functions, and label is none"),
+        (lambda s: s.map(label, concurrency=5), "concurrency= is for `async def` functions, and label is not one"),
         (lambda s: s.filter(col("price") > 1, ordered=False), "ordered= is for `async def` functions"),
-        (lambda s: s.map(waits, concurrency=0), "concurrency=0: it is a number of rows from 1 to 1,000"),
-        (lambda s: s.map(waits, timeout="0s"), "timeout='0s': a row needs some time"),
-        (lambda s: s.map(waits, timeout="soon"), "'soon' is no duration"),
-        (lambda s: s.map(waits, retries=1), "retries= is no option of it; there are concurrency, ordered, timeout"),
-        (lambda s: s.map_batches(lambda rows: rows, returns=int), "returns=<class 'int'>, which is no Record class"),
+        (lambda s: s.map(waits, concurrency=0), "concurrency=0: it must be a number of rows from 1 to 1,000"),
+        (lambda s: s.map(waits, timeout="0s"), "timeout='0s': it must be more than 0"),
+        (lambda s: s.map(waits, timeout="soon"), "'soon' is not a duration"),
+        (lambda s: s.map(waits, retries=1), "retries= is not an option of it; the options are concurrency"),
+        (lambda s: s.map_batches(lambda rows: rows, returns=int), "returns=<class 'int'>, which is not a Record class"),
         (lambda s: s.key_by(), "at least one column"),
         (lambda s: s.key_by("seller"), "no column 'seller'"),
-        (lambda s: s.union(s), "a stream and itself: every row would count twice"),
+        (lambda s: s.union(s), "a stream cannot be united with itself: every row would count twice"),
         (lambda s: s.union(s.select("at")), "one has the columns auction, bidder, price, at, note, the other at"),
         (lambda s: s.union(bids(Job("other"))), "the other stream belongs to job 'other', this one to 'test'"),
-        (lambda s: s.sink("nowhere"), "'nowhere' is no sink"),
-        (lambda s: s.named("two words"), "'two words' is no name"),
+        (lambda s: s.sink("nowhere"), "'nowhere' is not a sink"),
+        (lambda s: s.named("two words"), "'two words' is not a valid name"),
     ],
 )  # fmt: skip
 def test_impossible_verbs_are_refused_with_their_line(write: Callable[[Stream[Any]], Any], message: str) -> None:
@@ -219,7 +219,7 @@ def test_impossible_verbs_are_refused_with_their_line(write: Callable[[Stream[An
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda job: job.source(7), "source: 7 is no source"),
+        (lambda job: job.source(7), "source: 7 is not a source"),
         (lambda job: job.source(Rows(Bid), event_time="when"), "event_time: no column 'when'; there are auction"),
         (lambda job: job.source(Rows(Bid), event_time="note"), "'note' is string; declare it datetime"),
         (lambda job: job.source(Rows(Bid), event_time=("at", "at")), "the source has 1 ports"),
@@ -240,7 +240,7 @@ def test_event_time_follows_its_column() -> None:
 
 
 def test_a_job_name_that_is_no_path_component_is_refused() -> None:
-    with pytest.raises(GraphError, match="'a/b' is no name of a job"):
+    with pytest.raises(GraphError, match="'a/b' is not a valid job name"):
         Job("a/b")
 
 
@@ -316,7 +316,7 @@ def test_connectors_are_replaced_by_name() -> None:
     ("replacements", "message"),
     [
         ({"tnxs": Rows(Bid)}, "job 'swap' has no single source or sink 'tnxs'; it has txns, sink-alerts"),
-        ({"txns": Nowhere()}, "txns is a source, Nowhere is none"),
+        ({"txns": Nowhere()}, "txns is a source, but Nowhere is not"),
         ({"txns": Rows(Priced)}, "txns: column 'bidder' is int64 in the job, missing in its replacement"),
         ({"txns": Ports(Bid, Bid)}, "txns has 1 ports, Ports 2"),
     ],

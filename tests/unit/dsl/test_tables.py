@@ -120,7 +120,7 @@ def test_a_top_n_of_a_table_retracts_rows_that_leave_it() -> None:
     first, second = [node.work for node in job.graph().nodes if isinstance(node.work, AggregateTable | TopTable)]
     assert isinstance(first, AggregateTable)
     assert isinstance(second, TopTable)
-    assert (first.mode, first.moved_by, second.known_by) == ("deltas", ("bidder",), ("auction", "bidder"))
+    assert (first.mode, first.retract_when_changed, second.table_keys) == ("deltas", ("bidder",), ("auction", "bidder"))
     assert (tops.schema.names, best.keys) == (["auction", "bidder", "top"], ("bidder", "rank_number"))
     assert best.schema.names == ["auction", "bidder", "top", "rank_number"]
 
@@ -136,7 +136,7 @@ class Wrong(Record):
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda: bids().key_by("auction").top(0, by="at"), "top: 0 is no number of rows"),
+        (lambda: bids().key_by("auction").top(0, by="at"), "top: 0 is not a number of rows"),
         (lambda: bids().key_by("auction").top(2, by="at", into=Rankless), "Rankless needs a field 'rank_number'"),
         (lambda: bids().key_by("auction").top(2, by=[]), "by=[]: say in which order"),
         (lambda: bids().key_by("auction").top(2, by=col("price")), "by=Expr"),  # type: ignore[call-overload]
@@ -147,22 +147,22 @@ class Wrong(Record):
         (lambda: bids().window(tumbling("1s"), lateness="1s").top(1, by="at"), "and no lateness"),
         (lambda: highest().key_by("tip"), "no column 'tip' in this table; there are auction, top"),
         (lambda: highest().key_by(), "it needs at least one column"),
-        (lambda: highest().key_by("top").top(2, by="auction").changes(), "rows may leave this table"),
-        (lambda: highest().key_by("top").aggregate(n=count()).changes(), "rows may leave this table"),
+        (lambda: highest().key_by("top").top(2, by="auction").changes(), "rows of this table may be deleted"),
+        (lambda: highest().key_by("top").aggregate(n=count()).changes(), "rows of this table may be deleted"),
         (
             lambda: highest().key_by("top").top(2, by="auction").top(1, by="top", rank="place").changes(),
-            "rows may leave this table",
+            "rows of this table may be deleted",
         ),
         (
             lambda: highest().key_by("top").top(2, by="auction").sink(Nowhere(upserts=True)),
-            "rows may leave this table, and Nowhere only replaces them",
+            "rows of this table may be deleted, and Nowhere only replaces rows",
         ),
         (lambda: highest().changes(kind="top"), "there is a column 'top' already"),
         (lambda: highest().changes().key_by("top").top(2, by="auction"), "changes of the table at tests"),
         (lambda: highest().changes().filter(col("top") > 2).aggregate(n=count()), "would both count; write .key_by"),
         (lambda: highest().changes().window(tumbling("1s")), "write the window before"),
         (_joined_changes, "join the rows that the table is made of"),
-        (lambda: highest_price().top(1, by="top"), "rows of this table are known by 'auction'"),
+        (lambda: highest_price().top(1, by="top"), "'auction' is a key of this table, but not one of its columns"),
         (
             lambda: highest().aggregate(most=col("top").max()),
             "rows of a table change, and max cannot take a value back",

@@ -138,7 +138,7 @@ def test_impossible_operations_with_times_are_refused(expr: Expr, message: str) 
 
 def test_text_that_is_no_time_is_an_error_that_quotes_it_or_null() -> None:
     compiled = col("text").strptime("%Y-%m-%d").node.compile(ROWS.schema, "read")
-    with pytest.raises(UserCodeError, match=r"'read'.*'31/01/2026 12:00' is no time of the form '%Y-%m-%d', at row"):
+    with pytest.raises(UserCodeError, match=r"'read'.*'31/01/2026 12:00' is not a time of the form '%Y-%m-%d', at row"):
         compiled(ROWS)
     lenient = col("text").strptime("%Y-%m-%d", strict=False).node
     assert lenient.compile(ROWS.schema, "read")(ROWS).to_pylist() == [None, None]
@@ -223,7 +223,7 @@ def joined(timed: Stream[Any]) -> Stream[Any]:
         ),
         (lambda s: s.map(asked).with_event_time("at"), "whose answers come later; write it before"),
         (lambda s: s.rebalance().select("at").with_event_time("at"), "comes from the rebalance at"),
-        (lambda s: s.iterate(lambda r: (r, r.with_event_time("at"))), "it stands in the loop at"),
+        (lambda s: s.iterate(lambda r: (r, r.with_event_time("at"))), "it is in the loop at"),
     ],
 )  # fmt: skip
 def test_an_impossible_assignment_of_event_time_is_refused(write: Callable[[Stream[Any]], Any], message: str) -> None:

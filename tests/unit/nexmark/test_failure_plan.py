@@ -36,7 +36,7 @@ def test_any_is_drawn_from_the_seed_and_simultaneous_kills_have_different_tasks(
         ("5 any@1s", "the job has 4 tasks"),
         ("0 any@1s", "1 to 4 can fail"),
         ("any@soon", "soon"),
-        ("join", "is no kill"),
+        ("join", "is not a kill"),
     ],
 )
 def test_impossible_failures_are_refused(order: str, said: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from clonos_py.cli.main import invoke
 from clonos_py.model.errors import SettingError
 from clonos_py.nexmark import cell_runs
-from clonos_py.nexmark.cell_runs import Effort
+from clonos_py.nexmark.cell_runs import Workload
 from clonos_py.nexmark.matrix import MatrixCell, MatrixResults, cells
 from clonos_py.settings.definitions import Settings
 
@@ -42,13 +42,13 @@ def test_a_second_start_runs_only_what_is_missing_or_has_failed(
 ) -> None:
     assert matrix(tmp_path, "--queries", "q0") == 0
     ran: list[str] = []
-    honest = cell_runs.attempted
+    honest = cell_runs.run_cell
 
-    def watched(query: str, effort: Effort, settings: Settings) -> dict[str, Any]:
+    def watched(query: str, workload: Workload, settings: Settings) -> dict[str, Any]:
         ran.append(query)
-        return honest(query, effort, settings)
+        return honest(query, workload, settings)
 
-    monkeypatch.setattr(cell_runs, "attempted", watched)
+    monkeypatch.setattr(cell_runs, "run_cell", watched)
     MatrixResults(tmp_path, json.loads((tmp_path / "matrix.json").read_text())).keep(
         MatrixCell("q1", "1", "full", "exactly-once"), {"error": "ClusterError: it was late"}
     )
@@ -59,7 +59,7 @@ def test_a_second_start_runs_only_what_is_missing_or_has_failed(
 def test_a_run_that_fails_is_reported_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cell_runs, "attempted", lambda *_: {"error": "CapacityError: the in-flight log is full"})
+    monkeypatch.setattr(cell_runs, "run_cell", lambda *_: {"error": "CapacityError: the in-flight log is full"})
     assert matrix(tmp_path, "--queries", "q0,q1") == 1
     told = capsys.readouterr().out
     assert "2 of 2 runs failed" in told
@@ -71,8 +71,8 @@ def test_a_run_that_fails_is_reported_and_the_others_go_on(
         (["--queries", "q0,q0"], "different values with commas"),
         (["--queries", "q99"], "there is no Nexmark query 'q99'"),
         (["--queries", "q0", "--parallelism", "1,many"], "'many' is not a whole number"),
-        (["--queries", "q0", "--rate", "5k"], "leave --events away"),
-        (["--queries", "q0", "--mst"], "leave --rate and --events away"),
+        (["--queries", "q0", "--rate", "5k"], "omit --events"),
+        (["--queries", "q0", "--mst"], "omit --rate and --events"),
     ],
 )
 def test_impossible_options_are_refused_before_anything_runs(

@@ -201,7 +201,7 @@ def test_queries_have_the_right_answers_on_events_out_of_order(query: str) -> No
     ("wrong", "said"),
     [
         ({"bid_proportion": 0}, "bid_proportion is 0: Nexmark events need at least 1"),
-        ({"skew": 1.5}, "skew is 1.5: a chance to be hot"),
+        ({"skew": 1.5}, "skew is 1.5: it must be from 0 to 1"),
         ({"bid_bytes": 100_000}, "bid_bytes is 100000: at most 10000"),
         ({"rate_shape": "saw"}, "rate_shape is 'saw': choose one of square, sine"),
         ({"out_of_order_group": 7}, "out_of_order_group is 7: events are made in blocks of 50000"),

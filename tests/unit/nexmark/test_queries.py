@@ -16,7 +16,7 @@ from clonos_py.job.events import JobPolicy
 from clonos_py.model.errors import SettingError
 from clonos_py.nexmark import oracle
 from clonos_py.nexmark.jobs import CHAINS, QUERIES, build
-from clonos_py.nexmark.queries.q7 import not_outdone
+from clonos_py.nexmark.queries.q7 import highest_in_batch
 from clonos_py.nexmark.queries.q14 import count_c
 from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.plan.physical import plan
@@ -66,7 +66,7 @@ def test_query_12_counts_every_bid_once_in_some_window() -> None:
 
 def test_query_7_keeps_the_highest_bids_of_each_window_in_a_batch() -> None:
     columns = {"price": [5, 9, 9, 3, 7, 1], "date_time": [1, 2, 3, 10_000_000, 10_000_001, 35_000_000]}
-    kept = not_outdone(pa.RecordBatch.from_pydict(columns))
+    kept = highest_in_batch(pa.RecordBatch.from_pydict(columns))
     assert kept.to_pydict() == {"price": [9, 9, 7, 1], "date_time": [2, 3, 10_000_001, 35_000_000]}
 
 

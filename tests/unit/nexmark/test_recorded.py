@@ -149,7 +149,7 @@ def test_a_description_contains_all_options(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"events": 5, "evnet_rate": 3}, "there is no option 'evnet_rate': choose from events"),
-        ({"seed": 3}, "how many events"),
+        ({"seed": 3}, "the number of events is missing"),
         ({"events": "many"}, "an option of the events is wrong"),
     ],
 )

@@ -94,7 +94,7 @@ def test_a_report_is_plain_data_of_all_events() -> None:
     assert made["bytes"] == {"data": 9_000, "determinants": 90, "retained": 100}
     assert made["counts"] == {"join.late_rows": 3}
     assert made["restarts_without_log"] == [
-        "exactly-once lapsed, rows sent since checkpoint 1 may count twice: an orphan"
+        "exactly-once lost, rows sent since checkpoint 1 may count twice: an orphan"
     ]
     assert made["kills_missed"] == [{"task": "join[1]", "at_s": 60.0}]
     assert made["plan"]["shuffles"] == [{"from": "events", "to": "join", "by": ["id"], "columns": ["id"]}]

@@ -156,7 +156,7 @@ def test_a_lapse_of_exactly_once_is_shown_at_once_and_in_the_summary() -> None:
         (3_100_000, RestartedWithoutLog(checkpoint=1, reason="b[0] depends on a[0]")),
         (4_000_000, Finished()),
     )
-    line = "exactly-once lapsed, rows sent since checkpoint 1 may count twice: b[0] depends on a[0]"
+    line = "exactly-once lost, rows sent since checkpoint 1 may count twice: b[0] depends on a[0]"
     assert line in drawn(status)
     first, *rest = summary("hot", status)
     assert first.endswith("1 checkpoint, 1 recovery, 1 lapse of exactly-once")
@@ -268,7 +268,7 @@ def test_a_run_that_resumed_with_other_code_says_so_in_one_line() -> None:
 def test_checkpoints_of_a_killed_run_are_named_with_the_option_that_resumes_from_them() -> None:
     left = (0, CheckpointsLeft(folder="/tmp/clonos-checkpoints-x", checkpoint=7))
     line = (
-        "an earlier run was killed after checkpoint 7: to go on from there, run the job with "
+        "an earlier run was killed after checkpoint 7: to continue from there, run the job with "
         "--checkpoints /tmp/clonos-checkpoints-x"
     )
     assert line in watched(False, left, *STORY[:4], (5_000_000, Finished())).splitlines()[1]

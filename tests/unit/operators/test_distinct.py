@@ -113,9 +113,9 @@ def test_only_keys_are_kept_and_at_most_for_the_ttl() -> None:
     chunks: Any = distinct.snapshot().tables["rows"]
     assert [chunk.rows.schema.names for chunk in chunks] == [["key", "_group", "_passed"]]
     advance(distinct, ctx, 120)
-    assert distinct._known.living_rows == 1
+    assert distinct._known.live_row_count == 1
     advance(distinct, ctx, MAX_TIME)
-    assert distinct._known.living_rows == 0
+    assert distinct._known.live_row_count == 0
 
 
 def test_a_row_without_an_event_time_is_counted() -> None:

@@ -76,5 +76,5 @@ def test_a_replacement_reads_the_side_input_again_and_refuses_a_changed_one() ->
 
 def test_a_side_input_without_an_end_is_refused() -> None:
     operator = Enrich(Endless, Country.schema(), ["country"], ["code"], (("id", 0, "id"),), ROWS)
-    with pytest.raises(SourceError, match="this one has no end yet"):
+    with pytest.raises(SourceError, match="this one is unbounded"):
         opened(operator)

@@ -94,7 +94,7 @@ def test_versions_that_no_row_in_time_can_need_are_dropped(
     operator.on_rows(batch([(1, at, "v") for at in range(0, 100, 2)]), 1)
     operator.on_rows(batch([(2, at, "v") for at in range(88)] + [(3, 10, "v")]), 1)
     advance(operator, ctx, 90)
-    assert operator._versions.living_rows == kept
+    assert operator._versions.live_row_count == kept
 
 
 @given(histories, st.integers(0, 14), st.integers(1, 3), st.none() | st.integers(0, 40), st.booleans())

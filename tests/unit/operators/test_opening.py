@@ -115,7 +115,7 @@ def test_close_may_assign_attributes_of_open_and_has_no_key() -> None:
     reading = scoring(Reading("m.bin"))
     opened(reading)
     reading.on_rows(ROWS, 0)
-    with pytest.raises(UserCodeError, match=r"failed in close: .*state and timers belong to a key"):
+    with pytest.raises(UserCodeError, match=r"failed in close: .*state and timers need a current key"):
         reading.close()
 
 
@@ -130,12 +130,12 @@ class Asking(Scorer):
 
 @pytest.mark.parametrize("ask", [lambda c: c.time.now(), lambda c: c.random, lambda c: c.http, lambda c: c.call])
 def test_services_are_refused_in_open(ask: Callable[[Any], object]) -> None:
-    with pytest.raises(UserCodeError, match=r"failed in open: ctx\..* cannot be asked in open: a replacement opens"):
+    with pytest.raises(UserCodeError, match=r"failed in open: ctx\..* is not available in open: a replacement calls"):
         opened(scoring(Asking(ask)))
 
 
 def test_there_is_no_key_in_open() -> None:
-    with pytest.raises(UserCodeError, match=r"there is no ctx\.key in open: no row is at work"):
+    with pytest.raises(UserCodeError, match=r"there is no ctx\.key in open: no row is being processed"):
         opened(scoring(Asking(lambda ctx: ctx.key)))
 
 
@@ -161,9 +161,11 @@ class Setting(Scorer):
 
 
 def test_state_and_timers_need_a_key() -> None:
-    with pytest.raises(UserCodeError, match="state and timers belong to a key, and in __init__, open and close there"):
+    with pytest.raises(
+        UserCodeError, match="state and timers need a current key, and __init__, open and close have none"
+    ):
         Counting()
-    with pytest.raises(UserCodeError, match="state and timers belong to a key"):
+    with pytest.raises(UserCodeError, match="state and timers need a current key"):
         opened(scoring(Setting("m")))
 
 

@@ -103,7 +103,7 @@ def test_results_go_to_the_port_of_their_type() -> None:
     assert out.rows(1) == [{"text": "seen"}] * 2
     strict = operator(Both, Alert)
     opened(strict)
-    with pytest.raises(UserCodeError, match=r"Both gave Audit\(text='seen'\), which is none of its outputs: Alert"):
+    with pytest.raises(UserCodeError, match=r"Both gave Audit\(text='seen'\), which is not one of its outputs: Alert"):
         strict.on_rows(txns((1, 1, 0)), 0)
 
 

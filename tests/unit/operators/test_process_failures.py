@@ -161,7 +161,7 @@ def test_invalid_results_and_state_that_cannot_be_stored_fail_their_row() -> Non
     _, out = opened(sloppy)
     sloppy.on_rows(orders(*((1, cents, 0) for cents in range(5))), 0)
     assert texts(out) == ["0", "0"]
-    reasons = ["Sloppy.thing holds 'text'", "field 'text' is 2", "which is none of its outputs: Line"]
+    reasons = ["Sloppy.thing holds 'text'", "field 'text' is 2", "which is not one of its outputs: Line"]
     for row, reason in zip(out.rows(1), reasons, strict=True):
         assert reason in row["error"]
     assert sloppy.snapshot().tables["keys"] == []

@@ -42,7 +42,7 @@ def _state_is_compacted_and_heads_are_short() -> Iterator[None]:
 
 def top(mode: TableMode, n: int, kind: str | None = None, keys: tuple[str, ...] = ("group",)) -> TableTop:
     columns = kind_schema(RESULT, kind) if kind else weighted_schema(RESULT) if mode == "deltas" else RESULT
-    return TableTop(keys, n, BY_TOTAL, columns, mode, "rank", None, kind, known_by=("id",))
+    return TableTop(keys, n, BY_TOTAL, columns, mode, "rank", None, kind, table_keys=("id",))
 
 
 class Table:

@@ -54,7 +54,7 @@ def test_keyed_rows_are_those_of_each_snapshot(steps: list[tuple[list[int], list
             task.compact()
         if snapshot:
             standby.restore([task.snapshot({})], GROUPS)
-            assert standby.living_rows == task.living_rows
+            assert standby.live_row_count == task.live_row_count
             assert found(standby.find, standby.take, range(6)) == found(task.find, task.take, range(6))
 
 

@@ -93,7 +93,7 @@ def test_a_run_with_few_figures_has_a_page() -> None:
         bytes={"data": 0, "determinants": 0, "overhead": None, "per_second": []},
         checkpoints={"completed": 0, "aborted": 0, "median_ms": None, "max_ms": None, "all": []}, ending="unknown",
     )  # fmt: skip
-    assert "Nothing failed. The trace has no end: the run was killed, or goes on." in page(bare)
+    assert "Nothing failed. The trace has no end: the run was killed, or is still running." in page(bare)
     HTMLParser().feed(page(bare))
 
 

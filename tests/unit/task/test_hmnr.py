@@ -187,7 +187,7 @@ def test_a_decoded_state_has_the_encoded_values() -> None:
 )
 def test_a_damaged_state_is_refused(place: int, value: object) -> None:
     damaged = [*SAVED[:place], value, *SAVED[place + 1 :]]
-    with pytest.raises(CodecError, match="no state of a checkpoint protocol"):
+    with pytest.raises(CodecError, match="not the state of a checkpoint protocol"):
         Hmnr.decode(msgspec.msgpack.encode(damaged))
 
 

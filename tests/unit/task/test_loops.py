@@ -197,7 +197,7 @@ def test_after_its_end_a_head_takes_the_end_and_barriers_from_the_feedback_edge(
 
 
 def test_rows_from_the_feedback_edge_after_the_end_are_an_error() -> None:
-    with pytest.raises(UserCodeError, match=r"rows came back to head.0., the head of a loop that has ended"):
+    with pytest.raises(UserCodeError, match=r"rows returned to head.0., the head of a loop that has ended"):
         ended().offer(Deliver(BACK, data(0, 1)))
 
 

@@ -26,8 +26,8 @@ def adaptive() -> Outputs:
 
 
 def sizes(found: Outputs, wanted: int) -> list[int]:
-    """The size of frames after each change that a receiver's request causes."""
-    found.want(0, wanted)
+    """The size of frames after each change that follows from what a receiver wants."""
+    found.set_rows_wanted(0, wanted)
     changes = []
     while (change := found.resizing()) is not None:
         found.resize(change)

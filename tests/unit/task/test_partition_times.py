@@ -29,8 +29,8 @@ def test_finished_partitions_count_only_when_no_other_is_left() -> None:
 def test_the_extent_of_event_times_is_reported_again_when_it_has_grown_by_a_second() -> None:
     extents = TimeExtents()
     extents.add("bids", "at", 10 * SECOND, 20 * SECOND)
-    assert extents.told() == [EventTimesRead("bids", "at", 10 * SECOND, 20 * SECOND)]
+    assert extents.grown() == [EventTimesRead("bids", "at", 10 * SECOND, 20 * SECOND)]
     extents.add("bids", "at", 10 * SECOND, 20 * SECOND + 1)
-    assert extents.told() == []
+    assert extents.grown() == []
     extents.add("bids", "at", 9 * SECOND, 10 * SECOND)
-    assert extents.told() == [EventTimesRead("bids", "at", 9 * SECOND, 20 * SECOND + 1)]
+    assert extents.grown() == [EventTimesRead("bids", "at", 9 * SECOND, 20 * SECOND + 1)]

@@ -116,7 +116,9 @@ def test_positions_of_all_former_instances_are_restored() -> None:
 
 
 def test_a_partition_that_is_gone_since_the_checkpoint_is_an_error() -> None:
-    with pytest.raises(SourceError, match="the list of inputs has changed since the checkpoint, partition 3 is gone"):
+    with pytest.raises(
+        SourceError, match="the list of inputs has changed since the checkpoint, partition 3 no longer exists"
+    ):
         reader(3).restore([OperatorState(values={"positions": {0: 1, 3: 2}, "finished": []})], None)
 
 

@@ -11,7 +11,7 @@ from clonos_py.bench.checkmate import running
 from clonos_py.bench.checkmate.command import Forecast
 from clonos_py.bench.checkmate.jobs import VICTIMS, job_of
 from clonos_py.bench.checkmate.running import MissingRuns, RunTerms
-from clonos_py.checkmate.grid import CYCLE, CheckmateCell, Choice, Variant, cells
+from clonos_py.checkmate.grid import CYCLE, CheckmateCell, GridSelection, Variant, cells
 from clonos_py.checkmate.results import Results
 from clonos_py.cli.endings import ended
 from clonos_py.model.errors import SettingError, SpillError
@@ -30,21 +30,21 @@ def run(path: Path, *arguments: str) -> int:
     [
         (
             ["--queries", "q2"],
-            "there is no query 'q2' in CheckMate's evaluation: choose from q1, q3, q8, q12, reachability",
+            "there is no query 'q2' in CheckMate's evaluation: choose one of q1, q3, q8, q12, reachability",
         ),
         (["--protocols", "aligned,chandy"], "there is no protocol 'chandy'"),
-        (["--recoveries", "prayer"], "choose from causal, rollback, none"),
-        (["--parallelism", "1,two"], "parallelism 'two' is no whole number"),
+        (["--recoveries", "prayer"], "choose one of causal, rollback, none"),
+        (["--parallelism", "1,two"], "parallelism 'two' is not a whole number"),
         (["--skews", "0,1000"], "skew 1000 cannot be run: choose from 0 to 100"),
-        (["--queries", "q1,q1"], "'q1,q1' is no list"),
+        (["--queries", "q1,q1"], "'q1,q1' is not a list"),
         (["--runs", "0"], "0 is not in the range x>=1"),
-        (["--rate", "fast"], "'fast' is no number of events"),
-        (["--checkpoint-interval", "often"], "'often' is no duration"),
+        (["--rate", "fast"], "'fast' is not a number of events"),
+        (["--checkpoint-interval", "often"], "'often' is not a duration"),
         (["--spill", "regenerate"], "contradicts"),
         (["--machines", "2"], "--machines needs a simulated cluster: add --runtime sim, or leave it out"),
         (["--runtime", "local", "--rows-per-row", "10"], "--rows-per-row needs a simulated cluster"),
         (["--rate", "1k", "--unpaced", "1k"], "--rate and --unpaced contradict each other: leave one of them out"),
-        (["--unpaced", "many"], "'many' is no number of events"),
+        (["--unpaced", "many"], "'many' is not a number of events"),
         (["--runtime", "sim", "--processors", "0"], "0 is not in the range x>=1"),
     ],
 )
@@ -120,9 +120,9 @@ def test_the_maximum_rate_is_searched_once_and_a_share_of_it_is_offered(
 
     monkeypatch.setattr(running, "search_rate", search_rate)
     monkeypatch.setattr(running, "run_cell", run_cell)
-    choice = Choice(("q3",), ("aligned",), ("causal",), (1,), (0, 10), 1, ("hash",))
+    selection = GridSelection(("q3",), ("aligned",), ("causal",), (1,), (0, 10), 1, ("hash",))
     results = Results(tmp_path / "out")
-    work = MissingRuns(cells(choice, paced=False), terms(), results)
+    work = MissingRuns(cells(selection, paced=False), terms(), results)
     said = [work.perform(cell, print) for cell in work.cells]
     assert said[0] == "q3, aligned, causal, parallelism 1, 80% load, run 1: SpillError: the disk is full"
     assert offered == [800.0, 500.0, 800.0]
@@ -141,8 +141,8 @@ def test_a_search_that_fails_is_not_repeated_for_each_of_its_runs(
         raise SettingError("none was sustained")
 
     monkeypatch.setattr(running, "search_rate", search_rate)
-    choice = Choice(("q3",), ("aligned",), ("causal",), (1,), (0,), 3)
-    work = MissingRuns(cells(choice, paced=False), terms(), Results(tmp_path / "out"))
+    selection = GridSelection(("q3",), ("aligned",), ("causal",), (1,), (0,), 3)
+    work = MissingRuns(cells(selection, paced=False), terms(), Results(tmp_path / "out"))
     assert all("none was sustained" in work.perform(cell, print) for cell in work.cells)
     assert len(searched) == 1
     assert len(work.missing) == 3
@@ -182,8 +182,8 @@ def test_given_settings_hold_except_those_of_the_variant() -> None:
 
 
 def test_the_forecast_counts_the_runs_and_searches_that_are_left(tmp_path: Path) -> None:
-    choice = Choice(("q1",), ("aligned",), ("causal", "none"), (1,), (0,), 2)
-    work = MissingRuns(cells(choice, paced=False), terms(), Results(tmp_path / "out"))
+    selection = GridSelection(("q1",), ("aligned",), ("causal", "none"), (1,), (0,), 2)
+    work = MissingRuns(cells(selection, paced=False), terms(), Results(tmp_path / "out"))
     forecast = Forecast(work)
     first, *left = work.cells
     forecast.record(first, forecast.began + 385.0)  # a search of 8 trials and a run, as long as they are meant to take

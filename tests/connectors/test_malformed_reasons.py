@@ -13,9 +13,9 @@ import pytest
 
 from clonos_py import Money, Record
 from clonos_py.connectors import FileSource
-from clonos_py.connectors.complaints import of_csv, of_json
 from clonos_py.connectors.json_values import JsonValues
 from clonos_py.connectors.line_formats import CsvLines, JsonLines, TextLines
+from clonos_py.connectors.malformed_reasons import reason_in_csv, reason_in_json
 from clonos_py.model.errors import SourceError
 from tests.connectors.test_malformed import everything, opened, rows
 
@@ -49,14 +49,14 @@ NULL = "is missing or null, but not declared '| None'"
 
 def reason_of_json(line: bytes) -> str:
     with pytest.raises(ValueError, match=r".") as refused:
-        JsonLines(Order.schema()).parse_alone(line)
+        JsonLines(Order.schema()).parse_isolated(line)
     return str(refused.value)
 
 
 def reason_of_csv(record: bytes, columns: type[Record]) -> str:
     schema = columns.schema()
     with pytest.raises(ValueError, match=r".") as refused:
-        CsvLines(schema, schema.names, resynchronize=True).parse_alone(record + b"\n")
+        CsvLines(schema, schema.names, resynchronize=True).parse_isolated(record + b"\n")
     return str(refused.value)
 
 
@@ -91,9 +91,9 @@ def test_the_field_of_an_object_is_named(other: dict[str, Any], reason: str) -> 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b'{"id": 1', "it is no JSON: Expecting ',' delimiter at character 9"),
-        (b"{'id': 1}", "it is no JSON: Expecting property name enclosed in double quotes at character 2"),
-        (b"[1]", "it is no JSON object, which begins with '{'"),
+        (b'{"id": 1', "it is not JSON: Expecting ',' delimiter at character 9"),
+        (b"{'id': 1}", "it is not JSON: Expecting property name enclosed in double quotes at character 2"),
+        (b"[1]", "it is not a JSON object, which begins with '{'"),
         (b'{"id": 1, "id": 2}', "field 'id' is there twice"),
         (b'{"id": 1}', f"field 'price' {NULL}"),
         (b'{"x": 1, "x": 2, "id": 1}', f"field 'price' {NULL}"),
@@ -101,7 +101,7 @@ def test_the_field_of_an_object_is_named(other: dict[str, Any], reason: str) -> 
         (b'{"price": 1e400, "id": 1}', "field 'price' is 1e400, which does not fit into 64 bits"),
         (b'{"id": ' + b"9" * 5_000 + b"}", f"field 'id' is {'9' * 60}..., which does not fit into 64 bits"),
         (b'{"x": ' + b"9" * 5_000 + b', "id": 1}', f"field 'price' {NULL}"),
-        (json.dumps(GOOD).encode().replace(b'"n"', b'"\xff"'), "field 'name' is no UTF-8 text"),
+        (json.dumps(GOOD).encode().replace(b'"n"', b'"\xff"'), "field 'name' is not UTF-8 text"),
     ],
 )
 def test_a_line_that_is_no_object_is_described(line: bytes, reason: str) -> None:
@@ -114,7 +114,7 @@ def test_a_line_that_is_no_object_is_described(line: bytes, reason: str) -> None
         ("x,2.5,n,true,2026-01-31T09:30:00Z", "field 'id' is 'x', not a whole number (int)"),
         ("99999999999999999999,2.5,n,true,2026-01-31T09:30:00Z", "field 'id' is 99999999999999999999, which does not"),
         ("1,x,n,true,2026-01-31T09:30:00Z", "field 'price' is 'x', not a number (float)"),
-        ("1,2.5,\xff,true,2026-01-31T09:30:00Z", "field 'name' is no UTF-8 text"),
+        ("1,2.5,\xff,true,2026-01-31T09:30:00Z", "field 'name' is not UTF-8 text"),
         ("1,2.5,n,maybe,2026-01-31T09:30:00Z", "field 'paid' is 'maybe', not true or false (bool)"),
         ("1,2.5,n,true,yesterday", f"field 'at' is 'yesterday', {TIME}"),
         (",2.5,n,true,2026-01-31T09:30:00Z", f"field 'id' {NULL}"),
@@ -169,11 +169,11 @@ def test_the_reason_why_an_amount_of_money_is_malformed_is_named(price: str, rea
     for line in (f'{{"price": "{price}"}}\n', f'{{"price": {price}}}\n'):
         if line[10] == '"' or price[0] in "1":
             with pytest.raises(ValueError, match=rf"^field 'price' is '?{price}'?, {reason}$"):
-                JsonLines(schema).parse_alone(line.encode())
+                JsonLines(schema).parse_isolated(line.encode())
     with pytest.raises(ValueError, match=rf"^field 'price' is '{price}', {reason}$"):
-        CsvLines(schema, schema.names).parse_alone(f"{price},1,true\n".encode())
+        CsvLines(schema, schema.names).parse_isolated(f"{price},1,true\n".encode())
     for good in (b"1.230", b"0.00", b"100e-2", b"1234567890123456.10"):
-        assert CsvLines(schema, schema.names).parse_alone(good + b",1,true\n").num_rows == 1
+        assert CsvLines(schema, schema.names).parse_isolated(good + b",1,true\n").num_rows == 1
 
 
 @pytest.mark.parametrize(
@@ -198,17 +198,17 @@ def test_a_byte_order_mark_before_the_first_object_is_accepted(tmp_path: Path) -
     (read,) = everything(opened(FileSource(str(tmp_path / "in.jsonl"), Place, on_error="skip")))
     assert rows([read]) == [{"floor": 1}, {"floor": 2}]
     with pytest.raises(ValueError, match=r"^field 'floor' is 'x', not a whole number"):
-        JsonLines(Place.schema()).parse_alone(b'\xef\xbb\xbf{"floor": "x"}')
+        JsonLines(Place.schema()).parse_isolated(b'\xef\xbb\xbf{"floor": "x"}')
 
 
 def test_a_line_of_invalid_bytes_is_no_text() -> None:
-    with pytest.raises(ValueError, match=r"^it is no UTF-8 text$"):
-        TextLines(pa.schema([("line", pa.string())])).parse_alone(b"\xff\n")
+    with pytest.raises(ValueError, match=r"^it is not UTF-8 text$"):
+        TextLines(pa.schema([("line", pa.string())])).parse_isolated(b"\xff\n")
 
 
 def test_several_records_at_once_have_no_reason() -> None:
-    assert of_json(b'{"id": "x"}\n{"id": "y"}\n', Order.schema()) is None
-    assert of_csv(b"x,2.5\ny,2.5\n", Line.schema(), Line.schema().names) is None
+    assert reason_in_json(b'{"id": "x"}\n{"id": "y"}\n', Order.schema()) is None
+    assert reason_in_csv(b"x,2.5\ny,2.5\n", Line.schema(), Line.schema().names) is None
 
 
 @pytest.mark.parametrize("other", [{}, {"place": None}, {"tags": None}, {"place": {"floor": 1}}, {"tags": ["a"]}])
@@ -219,8 +219,8 @@ def test_nested_fields_that_may_be_null_may_be_absent(other: dict[str, Any]) -> 
 
 
 def test_a_valid_record_has_no_reason() -> None:
-    assert of_json(json.dumps(GOOD).encode(), Order.schema()) is None
-    assert of_csv(b"1,2.5,n,true,2026-01-31T09:30:00Z\n", Line.schema(), Line.schema().names) is None
+    assert reason_in_json(json.dumps(GOOD).encode(), Order.schema()) is None
+    assert reason_in_csv(b"1,2.5,n,true,2026-01-31T09:30:00Z\n", Line.schema(), Line.schema().names) is None
 
 
 def test_errors_of_files_and_of_messages_contain_the_reason(tmp_path: Path) -> None:

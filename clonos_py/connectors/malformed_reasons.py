@@ -21,7 +21,7 @@ import pyarrow as pa
 from clonos_py.connectors.written_times import as_text, as_written, is_written_otherwise, read_times, what_is_wanted
 
 MISSING = "is missing or null, but not declared '| None'"
-NO_TEXT = "no UTF-8 text"
+NO_TEXT = "not UTF-8 text"
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
 _FIELD_OF_CSV = re.compile(r'((?:"(?:[^"]|"")*")?[^,\r\n]*)(?:,|\r?\n?\Z)')
 _BOOLEANS = ("1", "true", "True", "TRUE", "0", "false", "False", "FALSE")
@@ -74,7 +74,7 @@ _WANTED = (
 )
 
 
-def of_json(line: bytes, schema: pa.Schema) -> str | None:
+def reason_in_json(line: bytes, schema: pa.Schema) -> str | None:
     """The reason why one line is malformed; None for several lines, and if nothing is found."""
     if b"\n" in line.rstrip():
         return None
@@ -86,9 +86,9 @@ def of_json(line: bytes, schema: pa.Schema) -> str | None:
     try:
         found = _decode(shallow)
     except json.JSONDecodeError as error:
-        return f"it is no JSON: {error.msg} at character {error.pos + 1}" if shallow is text else None
+        return f"it is not JSON: {error.msg} at character {error.pos + 1}" if shallow is text else None
     if not isinstance(found, _Object):
-        return "it is no JSON object, which begins with '{'"
+        return "it is not a JSON object, which begins with '{'"
     return _of_object(found, schema, "")
 
 
@@ -124,7 +124,7 @@ def _without_inner(text: str, depth_max: int) -> str:
     return "".join([*kept, text[at:]]) if kept else text
 
 
-def of_csv(record: bytes, schema: pa.Schema, names: Sequence[str]) -> str | None:
+def reason_in_csv(record: bytes, schema: pa.Schema, names: Sequence[str]) -> str | None:
     """The reason why one record is malformed; None for several records, and if nothing is found."""
     text = record.decode(errors="surrogateescape")
     records = csv.reader(io.StringIO(text, newline=""))
@@ -138,8 +138,8 @@ def of_csv(record: bytes, schema: pa.Schema, names: Sequence[str]) -> str | None
         return f"it has {len(values)} fields, but there are {len(names)} columns"
     by_name = dict(zip(names, values, strict=True))
     quoted = [name for name, raw in zip(names, _FIELD_OF_CSV.findall(text), strict=False) if raw == '""']
-    complaints = (_of_text(by_name[field.name], field, field.name in quoted) for field in schema)
-    return next((complaint for complaint in complaints if complaint), None)
+    reasons = (_of_text(by_name[field.name], field, field.name in quoted) for field in schema)
+    return next((reason for reason in reasons if reason), None)
 
 
 def _wanted(kind: pa.DataType) -> _Wanted | None:
@@ -150,8 +150,8 @@ def _of_object(found: _Object, fields: Iterable[pa.Field[Any]], path: str) -> st
     for field in fields:
         name = path + field.name
         twice = field.name in found.repeated
-        if complaint := f"field {name!r} is there twice" if twice else _of_value(found.get(field.name), field, name):
-            return complaint
+        if reason := f"field {name!r} is there twice" if twice else _of_value(found.get(field.name), field, name):
+            return reason
     return None
 
 
@@ -173,8 +173,8 @@ def _of_value(value: Any, field: pa.Field[Any], path: str) -> str | None:
     if pa.types.is_decimal(kind):
         return _of_decimal(value, value, kind, path)
     if pa.types.is_list(kind):
-        complaints = (_of_value(one, kind.value_field, f"{path}[{number}]") for number, one in enumerate(value))
-        return next((complaint for complaint in complaints if complaint), None)
+        reasons = (_of_value(one, kind.value_field, f"{path}[{number}]") for number, one in enumerate(value))
+        return next((reason for reason in reasons if reason), None)
     return _of_object(value, list(kind), f"{path}.") if pa.types.is_struct(kind) else None
 
 
