@@ -29,7 +29,7 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True)
-class Workload:
+class CellWorkload:
     """The workload of each run of a matrix. Without ``rate``, it runs as fast as possible, for ``seconds`` of steady
     state or over ``events`` events."""
 
@@ -82,7 +82,7 @@ def _guess(query: str, settings: Settings) -> float:
     return float(measure(query, 5, settings)["throughput"]["steady_events_per_s"]) * _FIRST_SHARE
 
 
-def run_cell(query: str, workload: Workload, settings: Settings) -> dict[str, Any]:
+def run_cell(query: str, workload: CellWorkload, settings: Settings) -> dict[str, Any]:
     """The result of a cell: ``events_per_s`` and its report, or the ``error`` that ended the run."""
     try:
         return _result(query, workload, with_failures(workload.failures, query, settings))
@@ -90,7 +90,7 @@ def run_cell(query: str, workload: Workload, settings: Settings) -> dict[str, An
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _result(query: str, workload: Workload, settings: Settings) -> dict[str, Any]:
+def _result(query: str, workload: CellWorkload, settings: Settings) -> dict[str, Any]:
     if workload.mode is Mode.SUSTAINED:
         found, run_report = search_throughput(query, ThroughputSearch(workload.seconds), settings)
         return {"events_per_s": found.low, "trials": [asdict(trial) for trial in found.trials], "report": run_report}

@@ -61,7 +61,7 @@ def test_an_interrupted_command_ends_at_once_together_with_its_ray(tmp_path: Pat
         took_s = time.monotonic() - sent
     finally:
         process.kill()
-    assert process.returncode == 130
+    assert process.returncode == 130, printed
     assert printed.splitlines()[-1] == "interrupted"
     until = time.monotonic() + GONE_S_MAX
     while (left := running() & started) and time.monotonic() < until:

@@ -103,7 +103,7 @@ def test_a_log_that_does_not_start_where_the_snapshot_ends_is_an_error() -> None
     log, _ = recorded(lambda g: g.record(Linger()))
     gate = Gate(LogWriter(0))
     gate.writer.resume(1, 5, 5)
-    with pytest.raises(ProtocolError, match="the snapshot ends at 5"):
+    with pytest.raises(ProtocolError, match="the log to replay continues at 0, not at 5"):
         gate.load(log)
 
 

@@ -47,7 +47,7 @@ def test_the_whole_evaluation_names_each_run_once() -> None:
 @pytest.mark.parametrize(
     ("selection", "said"),
     [
-        ({"queries": ["q2"]}, "there is no query 'q2' in CheckMate's evaluation: choose one of q1, q3"),
+        ({"queries": ["q2"]}, "there is no query 'q2' in CheckMate's evaluation: choose from q1, q3"),
         ({"protocols": ["chandy"]}, "there is no protocol 'chandy'"),
         ({"recoveries": ["prayer"]}, "there is no recovery 'prayer'"),
         ({"parallelisms": [0]}, "parallelism 0 cannot be run: choose from 1 to 128"),

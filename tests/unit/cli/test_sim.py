@@ -52,7 +52,7 @@ def test_a_failing_seed_is_printed_with_the_command_that_repeats_it(
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--faults", "kill,fire"], "there is no fault 'fire': choose of kill"),
+        (["--faults", "kill,fire"], "there is no fault 'fire': choose from kill"),
         (["--depth", "deep"], "'deep' is not a sharing depth"),
         (["--seeds", "0"], "0 is not in the range"),
         (["--protocol", "chandy"], "'chandy' is not one of 'aligned', "),

@@ -11,7 +11,7 @@ import pytest
 from clonos_py.cli.main import invoke
 from clonos_py.model.errors import SettingError
 from clonos_py.nexmark import cell_runs
-from clonos_py.nexmark.cell_runs import Workload
+from clonos_py.nexmark.cell_runs import CellWorkload
 from clonos_py.nexmark.matrix import MatrixCell, MatrixResults, cells
 from clonos_py.settings.definitions import Settings
 
@@ -44,7 +44,7 @@ def test_a_second_start_runs_only_what_is_missing_or_has_failed(
     ran: list[str] = []
     honest = cell_runs.run_cell
 
-    def watched(query: str, workload: Workload, settings: Settings) -> dict[str, Any]:
+    def watched(query: str, workload: CellWorkload, settings: Settings) -> dict[str, Any]:
         ran.append(query)
         return honest(query, workload, settings)
 

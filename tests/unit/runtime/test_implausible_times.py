@@ -25,7 +25,7 @@ def warned(earliest_us: int, latest_us: int) -> list[str]:
         (NOW_US // 1_000_000, "1970-01-01 00:29:32, before 1990: it is probably in seconds", "Epoch('s')"),
         (NOW_US * 1_000, "in the year 58,1", "Epoch('ns')"),
         (0, "1970-01-01 00:00:00, before 1990: usually its unit is another one", "Epoch('ms')"),
-        (NOW_US + 2 * DAY_US, "2026-03-03 00:00:00, more than a day ahead of the clock: mostly", "Epoch"),
+        (NOW_US + 2 * DAY_US, "2026-03-03 00:00:00, more than a day ahead of the clock: usually", "Epoch"),
         (-(2**63) + 1, "in the year -29", "Epoch"),
     ],
 )

@@ -30,10 +30,10 @@ def run(path: Path, *arguments: str) -> int:
     [
         (
             ["--queries", "q2"],
-            "there is no query 'q2' in CheckMate's evaluation: choose one of q1, q3, q8, q12, reachability",
+            "there is no query 'q2' in CheckMate's evaluation: choose from q1, q3, q8, q12, reachability",
         ),
         (["--protocols", "aligned,chandy"], "there is no protocol 'chandy'"),
-        (["--recoveries", "prayer"], "choose one of causal, rollback, none"),
+        (["--recoveries", "prayer"], "choose from causal, rollback, none"),
         (["--parallelism", "1,two"], "parallelism 'two' is not a whole number"),
         (["--skews", "0,1000"], "skew 1000 cannot be run: choose from 0 to 100"),
         (["--queries", "q1,q1"], "'q1,q1' is not a list"),
