@@ -83,7 +83,7 @@ def complaint(parse, value):
 for mark in (b"\\xef\\xbb\\xbf", b"\\xef", b"\\xbb", b"\\xbf", b"\\xef\\xbf", b"\\xbb\\xbf"):
     for null in (mark + b"null", mark + b" null", mark + b"\\t\\rnull "):
         for parse, value in ((JsonLines(schema).parse, null), (JsonValues(schema).parse, [null]), (posts.parse, null)):
-            assert "null is no JSON object" in complaint(parse, value), (value, complaint(parse, value))
+            assert "null is not a JSON object" in complaint(parse, value), (value, complaint(parse, value))
 """
 
 

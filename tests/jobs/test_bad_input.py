@@ -151,7 +151,7 @@ def test_an_error_is_one_line(text: str, expected: str, capsys: pytest.CaptureFi
         (["--checkpoint-interval", "5"], "'5' is not a duration: write a number and one of us, ms, s"),
         (["--guarantee", "at-most-once", "--sharing-depth", "1"], "at-most-once replays nothing"),
         (["--protocol", "uncoordinated", "--sharing-depth", "1"], "fit together by all determinants"),
-        (["--protocol", "chandy-lamport"], "none of aligned, unaligned, uncoordinated, communication-induced"),
+        (["--protocol", "chandy-lamport"], "is not one of aligned, unaligned, uncoordinated, communication-induced"),
         (["--address", "1.2.3.4:5"], "only the ray runtime joins a cluster"),
         (["--checkpoints", "xx://folder"], "is no checkpoint folder"),
     ],

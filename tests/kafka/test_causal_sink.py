@@ -325,7 +325,7 @@ def test_the_tests_find_a_zombie_that_is_not_refused(
     first.append(0, log(0), [piece(0, 1)])
     second, _ = claimed(topic, at, 2)
     second.append(0, log(1), [piece(1, 2)])
-    monkeypatch.setattr(KafkaCausalWriter, "_give_up", lambda self: None)
+    monkeypatch.setattr(KafkaCausalWriter, "_raise_replaced", lambda self: None)
     first.append(0, log(2), [piece(2, 99)])
     assert visible(client, topic, 3) == [1, 2, 99]
     first.close()
