@@ -19,7 +19,7 @@ from clonos_py.model.errors import SettingError
 from clonos_py.settings.definitions import Settings
 
 if TYPE_CHECKING:
-    from clonos_py.nexmark.cell_runs import Workload
+    from clonos_py.nexmark.cell_runs import CellWorkload
     from clonos_py.nexmark.matrix import MatrixCell
     from clonos_py.nexmark.sustained import RateTrial, Search
 
@@ -147,8 +147,8 @@ def _matrix(out: Path, **given: Any) -> int:
     return 1 if failed else 0
 
 
-def _workload(given: dict[str, Any]) -> Workload:
-    from clonos_py.nexmark.cell_runs import Mode, Workload
+def _workload(given: dict[str, Any]) -> CellWorkload:
+    from clonos_py.nexmark.cell_runs import CellWorkload, Mode
     from clonos_py.nexmark.failure_plan import read_plan
 
     if given["mst"] and (given["rate"] or given["events"]):
@@ -157,7 +157,7 @@ def _workload(given: dict[str, Any]) -> Workload:
         raise SettingError("--rate runs for --seconds: omit --events")
     mode = Mode.SUSTAINED if given["mst"] else Mode.RATE if given["rate"] else Mode.THROUGHPUT
     failures = () if given["failures"] is None else tuple(read_plan(given["failures"]))
-    return Workload(mode, given["seconds"], given["events"], given["rate"], failures)
+    return CellWorkload(mode, given["seconds"], given["events"], given["rate"], failures)
 
 
 def _possible(given: dict[str, Any]) -> tuple[list[tuple[MatrixCell, Settings]], dict[str, int]]:
@@ -184,7 +184,7 @@ def _possible(given: dict[str, Any]) -> tuple[list[tuple[MatrixCell, Settings]],
     return possible, contradictions
 
 
-def _common(given: dict[str, Any], workload: Workload) -> dict[str, Any]:
+def _common(given: dict[str, Any], workload: CellWorkload) -> dict[str, Any]:
     """The parameters that all runs of a matrix share."""
     shown = {key: value for key, value, _ in resolved({}, given).shown() if key in _SHARED_SETTINGS}
     return {**asdict(workload), "mode": workload.mode.value, "failures": list(workload.failures), **shown}

@@ -44,18 +44,18 @@ class HarshConnections:
         self._cut_off, self._watch = cut_off, watch
         self.disconnect, self.send_ack = inner.disconnect, inner.send_ack
 
-    def connect(self, instruction: Connect) -> None:
+    def connect(self, request: Connect) -> None:
         self._actions.after(
-            "network", (self._process.number, "connect", instruction.input), partial(self._establish, instruction)
+            "network", (self._process.number, "connect", request.input), partial(self._establish, request)
         )
 
-    def _establish(self, instruction: Connect) -> None:
+    def _establish(self, request: Connect) -> None:
         """Called when the subscription arrives: refuses it if the two processes are cut off from each other then."""
-        if self._cut_off(self._process.number, int(instruction.address)):
-            self._network.refuse(self._process, instruction, "cut off")
+        if self._cut_off(self._process.number, int(request.address)):
+            self._network.refuse(self._process, request, "cut off")
         else:
-            self._network.establish(self._process, instruction)
+            self._network.establish(self._process, request)
 
-    def send_frame(self, instruction: SendFrame) -> None:
-        self._watch.sent(self._process, instruction)
-        self._inner.send_frame(instruction)
+    def send_frame(self, request: SendFrame) -> None:
+        self._watch.sent(self._process, request)
+        self._inner.send_frame(request)
