@@ -17,6 +17,7 @@ from clonos_py.connectors import FileSink, FileSource, read_results
 from clonos_py.connectors.followed_files import LIST_INTERVAL_US, number_of
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Discovered, Read, Source, Wait
+from tests.visible_rows import visible_rows
 
 PATIENCE_S = 120.0
 
@@ -233,7 +234,7 @@ def test_a_job_follows_files_although_its_tasks_are_killed(tmp_path: Path) -> No
     with writing(tmp_path / "in", count):
         run = job.start(runtime="local", parallelism=2, kills=kills, checkpoints=str(tmp_path / "checkpoints"))
         until = time.monotonic() + PATIENCE_S
-        while (found := len(read_results(str(out)) if out.exists() else [])) < count + 50:
+        while (found := len(visible_rows(out))) < count + 50:
             assert time.monotonic() < until, found
             assert not run.wait(0.05)
     run.stop()

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 
 from clonos_py import Job, Record, col
-from clonos_py.connectors import FileSink, MemorySink, SocketDeadLetter, SocketSource, line_feed, read_results
+from clonos_py.connectors import FileSink, MemorySink, SocketDeadLetter, SocketSource, line_feed
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
 from clonos_py.runtime.check.samples import sampled
 from tests.line_servers import Counting, LineServer, free_port, line, serving
+from tests.visible_rows import visible_rows
 
 PATIENCE_S = 60.0
 
@@ -222,7 +223,7 @@ def test_impossible_settings_of_a_socket_source_are_refused() -> None:
 
 
 def visible(out: Path) -> list[int]:
-    return [row["id"] for row in read_results(str(out))] if out.exists() else []
+    return [row["id"] for row in visible_rows(out)]
 
 
 def awaited(condition: Callable[[], bool]) -> None:

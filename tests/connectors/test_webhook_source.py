@@ -22,7 +22,6 @@ from clonos_py.connectors import (
     Secret,
     WebhookDeadLetter,
     WebhookSource,
-    read_results,
     webhook_inbox,
     webhook_server,
     webhook_source,
@@ -33,6 +32,7 @@ from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
 from tests.line_servers import free_port
 from tests.posting import Clients
+from tests.visible_rows import visible_rows
 
 PATIENCE_S = 60.0
 
@@ -494,7 +494,7 @@ def posted(folder: Path, clients: int = 8, each: int = 60) -> tuple[Clients, lis
 
 
 def visible(out: Path) -> list[int]:
-    return sorted(row["id"] for row in read_results(str(out))) if out.exists() else []
+    return sorted(row["id"] for row in visible_rows(out))
 
 
 def test_answered_rows_are_visible_once_although_all_tasks_are_killed(tmp_path: Path) -> None:

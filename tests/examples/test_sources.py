@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import httpx
 
 from clonos_py import Job, Record
-from clonos_py.connectors import FileSink, FileSource, WebhookSource, read_results
+from clonos_py.connectors import FileSink, FileSource, WebhookSource
 from tests.line_servers import free_port
+from tests.visible_rows import visible_rows
 
 PATIENCE_S = 60.0
 
@@ -38,17 +38,13 @@ def test_readings_come_from_files_and_by_http(tmp_path: Path) -> None:
         assert time.monotonic() < until_s, status
         assert not run.wait(0.1)
     assert posted(port, [{"sensor": "d"}]) == 400
-    while len(seen(tmp_path / "readings")) < 3 or not seen(tmp_path / "malformed"):
+    while len(visible_rows(tmp_path / "readings")) < 3 or not visible_rows(tmp_path / "malformed"):
         assert time.monotonic() < until_s
         assert not run.wait(0.1)
     run.stop()
-    assert sorted(row["sensor"] for row in seen(tmp_path / "readings")) == ["a", "c", "d"]
-    (letter,) = seen(tmp_path / "malformed")
+    assert sorted(row["sensor"] for row in visible_rows(tmp_path / "readings")) == ["a", "c", "d"]
+    (letter,) = visible_rows(tmp_path / "malformed")
     assert (letter["line"], letter["offset"]) == (3, 21)
-
-
-def seen(folder: Path) -> list[dict[str, Any]]:
-    return read_results(str(folder)) if folder.exists() else []
 
 
 def posted(port: int, rows: list[dict[str, object]]) -> int:

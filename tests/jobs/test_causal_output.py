@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from clonos_py.connectors.files import read_results
 from tests.jobs import test_resuming as resuming
 from tests.jobs.test_resuming import Arguments
+from tests.visible_rows import visible_rows
 
 JOB = re.sub(r'(FileSink\(f"\{folder\}/out/(left|right|windows)")\)', r'\1, delivery="causal")', resuming.JOB)
 SELDOM = JOB.replace('checkpoint_interval="50ms"', 'checkpoint_interval="300ms"')
@@ -22,8 +22,7 @@ command = resuming.command
 
 
 def seen(folder: Path) -> list[dict[str, Any]]:
-    left = folder / "out" / "left"
-    return read_results(str(left)) if left.exists() else []
+    return visible_rows(folder / "out" / "left")
 
 
 def size_bytes(folder: Path) -> int:

@@ -10,11 +10,12 @@ import pytest
 
 from clonos_py import Job, Record, col
 from clonos_py.bench.fault_injector import FaultInjector, InjectedFault
-from clonos_py.connectors import FileSink, SocketSource, WebhookSource, read_results
+from clonos_py.connectors import FileSink, SocketSource, WebhookSource
 from clonos_py.dsl.runs import JobHandle
 from clonos_py.runtime.ray.cluster import Cluster
 from tests.line_servers import Counting, free_port, serving
 from tests.posting import Clients
+from tests.visible_rows import visible_rows
 
 pytestmark = pytest.mark.ray
 
@@ -29,7 +30,7 @@ class Item(Record):
 
 
 def ids(out: Path) -> list[int]:
-    return [row["id"] for row in read_results(str(out))] if out.exists() else []
+    return [row["id"] for row in visible_rows(out)]
 
 
 def awaited(run: JobHandle, condition: Callable[[], bool]) -> None:
