@@ -42,7 +42,6 @@ class JobThread(JobHandle):
         self._progress: Progress | None = None
         self._stop = StopSwitch()
         self._interrupt = threading.Event()
-        self._interrupted = False
         self._result: RunResult | None = None
         self._problem: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"job {name}", daemon=True)
@@ -97,6 +96,6 @@ class JobThread(JobHandle):
     def _on_event(self, at_us: int, event: Event) -> None:
         if isinstance(event, Progress):
             self._progress = event
-        if self._interrupt.is_set() and not self._interrupted:
-            self._interrupted = True
+        if self._interrupt.is_set():
+            self._interrupt.clear()  # the listener still gets the last events
             raise Interrupted

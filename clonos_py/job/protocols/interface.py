@@ -82,10 +82,11 @@ class JobCheckpointing(ABC):
 
     @abstractmethod
     def trigger(self, final: bool) -> None:
-        """Triggers a checkpoint; no other may be pending. ``final``: all tasks are at the end of their input."""
+        """Triggers a checkpoint; no other may be pending. ``final``: the job ends with it."""
 
     def trigger_stop(self) -> None:
-        """Triggers the checkpoint with which a stopped job ends, or what it still lacks; no other may be pending."""
+        """Triggers the checkpoint with which a stopped job ends, or requests the snapshots that it still lacks; no
+        other may be pending. Tasks may have more input."""
         self.trigger(final=True)
 
     def request(self, task: TaskId) -> bool:

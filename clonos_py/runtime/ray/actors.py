@@ -206,23 +206,22 @@ class CoordinatorActor:
 
     def stop(self) -> None:
         """Has the job take a last checkpoint and end."""
-        self._ready.wait()
-        assert self._loop is not None
-        self._loop.put(StopRequested())
+        self._put(StopRequested())
 
     def interrupt(self) -> None:
         """Stops the job without another checkpoint. The last one stays intact."""
-        self._ready.wait()
-        assert self._loop is not None
-        self._loop.put(Interrupt())
+        self._put(Interrupt())
 
     def give_way(self) -> None:
         """Stops the job like ``interrupt``, for another run that takes it over."""
-        self._ready.wait()
-        assert self._loop is not None
         self._gives_way = True
         self._fresh.set()
-        self._loop.put(Interrupt(EndJob("ClusterError", taken_over(self._spec.deployment.plan.job))))
+        self._put(Interrupt(EndJob("ClusterError", taken_over(self._spec.deployment.plan.job))))
+
+    def _put(self, event: StopRequested | Interrupt) -> None:
+        self._ready.wait()
+        assert self._loop is not None
+        self._loop.put(event)
 
     def _request_process(self, request: ProcessRequest) -> None:
         with self._lock:
