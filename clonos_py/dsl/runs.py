@@ -57,7 +57,7 @@ class JobHandle(Protocol):
         ``timeout_s``, the run is interrupted as by Ctrl-C: the last complete checkpoint stays intact.
 
         Returns whether the last checkpoint was taken, or the run had ended before. Raises the ClonosError that ended
-        the run."""
+        the run, and SettingError for a ``timeout_s`` that is not a number; the run goes on then."""
         ...
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from clonos_py.dsl.job import Job
 from clonos_py.dsl.runs import STOP_TIMEOUT_S, JobHandle
-from clonos_py.model.errors import Interrupted
+from clonos_py.model.errors import Interrupted, SettingError
 from clonos_py.observe.console import watch
 from clonos_py.observe.events import Event, Listener, Progress
 from clonos_py.runtime.launch import run_job
@@ -72,6 +72,7 @@ class JobThread(JobHandle):
         return None if self._result is None or self._result.stopped else self._result
 
     def wait(self, timeout_s: float | None = None) -> bool:
+        _check_seconds(timeout_s)
         self._thread.join(timeout_s)
         if self.running:
             return False
@@ -80,6 +81,7 @@ class JobThread(JobHandle):
         return True
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+        _check_seconds(timeout_s)
         self._stop.request()
         if not self.wait(timeout_s):
             self._interrupt.set()
@@ -99,3 +101,10 @@ class JobThread(JobHandle):
         if self._interrupt.is_set():
             self._interrupt.clear()  # the listener still gets the last events
             raise Interrupted
+
+
+def _check_seconds(timeout_s: object) -> None:
+    """Raises SettingError for a timeout that is not a number, or longer than a thread can wait."""
+    if timeout_s is None or (isinstance(timeout_s, int | float) and timeout_s <= threading.TIMEOUT_MAX):
+        return
+    raise SettingError(f"timeout_s is {timeout_s!r}: give a number of seconds, such as 60")

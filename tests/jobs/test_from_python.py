@@ -160,6 +160,18 @@ def test_a_stop_does_not_wait_longer_than_its_timeout(tmp_path: Path) -> None:
     assert handle.result is None
 
 
+@pytest.mark.parametrize("timeout_s", ["60s", float("inf"), float("nan")])
+def test_a_timeout_that_is_not_a_number_of_seconds_is_refused_and_the_run_goes_on(
+    timeout_s: Any, tmp_path: Path
+) -> None:
+    handle = endless(tmp_path / "out").start(runtime="local")
+    for method in (handle.wait, handle.stop):
+        with pytest.raises(SettingError, match=rf"^timeout_s is {timeout_s!r}: give a number of seconds"):
+            method(timeout_s)
+    assert handle.running
+    handle.stop()
+
+
 def test_a_run_that_has_ended_has_a_result_and_may_be_stopped() -> None:
     sink = MemorySink()
     handle = words(sink).start(runtime="local")
