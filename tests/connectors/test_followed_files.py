@@ -18,8 +18,7 @@ from clonos_py.connectors.followed_files import LIST_INTERVAL_US, number_of
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Discovered, Read, Source, Wait
 from tests.visible_rows import visible_rows
-
-PATIENCE_S = 120.0
+from tests.waiting import wait_while_running
 
 
 class Line(Record):
@@ -233,16 +232,11 @@ def test_a_job_follows_files_although_its_tasks_are_killed(tmp_path: Path) -> No
     kills = ["rows[0]@700ms", "rows[1]@1s", "rows[0]@1300ms"]
     with writing(tmp_path / "in", count):
         run = job.start(runtime="local", parallelism=2, kills=kills, checkpoints=str(tmp_path / "checkpoints"))
-        until = time.monotonic() + PATIENCE_S
-        while (found := len(visible_rows(out))) < count + 50:
-            assert time.monotonic() < until, found
-            assert not run.wait(0.05)
+        wait_while_running(run, lambda: len(visible_rows(out)) >= count + 50)
     run.stop()
     append(tmp_path / "in" / "0.jsonl", lines(count + 50))
     again = job.start(runtime="local", parallelism=2, checkpoints=str(tmp_path / "checkpoints"))
-    while len(read_results(str(out))) < count + 51:
-        assert time.monotonic() < until
-        assert not again.wait(0.05)
+    wait_while_running(again, lambda: len(visible_rows(out)) >= count + 51)
     again.stop()
     assert sorted(row["id"] for row in read_results(str(out))) == list(range(count + 51))
     assert json.dumps(again.counters)

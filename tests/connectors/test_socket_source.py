@@ -19,8 +19,7 @@ from clonos_py.model.operators import End, Read, Source, Wait
 from clonos_py.runtime.check.samples import sampled
 from tests.line_servers import Counting, LineServer, free_port, line, serving
 from tests.visible_rows import visible_rows
-
-PATIENCE_S = 60.0
+from tests.waiting import WAIT_S_MAX, attempts, wait_until
 
 
 class Item(Record):
@@ -35,7 +34,7 @@ def says(*pieces: bytes) -> Callable[[socket.socket, int], None]:
         if number < len(pieces):
             connection.sendall(pieces[number])
         if number >= len(pieces) - 1:
-            time.sleep(PATIENCE_S)
+            time.sleep(WAIT_S_MAX)
 
     return talk
 
@@ -64,9 +63,9 @@ class Polling:
         self.polls = 0
 
     def until(self, enough: Callable[[], bool]) -> None:
-        until_s = time.monotonic() + PATIENCE_S
-        while not enough():
-            assert time.monotonic() < until_s, self.rows()
+        for _ in attempts(self.rows, every_s=0):
+            if enough():
+                return
             self.woken.clear()
             self.polls += 1
             given = self.source.poll(time.monotonic_ns() // 1_000)
@@ -96,7 +95,7 @@ def test_lines_come_as_soon_as_they_are_complete_in_any_pieces() -> None:
         connection.sendall(line(1) + line(2)[:5])
         go_on.wait()
         connection.sendall(line(2)[5:] + line(3))
-        time.sleep(PATIENCE_S)
+        time.sleep(WAIT_S_MAX)
 
     with serving(talk) as server:
         polling = Polling(SocketSource("127.0.0.1", server.port, Item))
@@ -168,7 +167,7 @@ def test_a_server_faster_than_the_task_is_slowed_down(monkeypatch: pytest.Monkey
         for at in range(0, 40_000, 100):
             connection.sendall(b"".join(map(line, range(at, at + 100))))
             sent = at + 100
-        time.sleep(PATIENCE_S)
+        time.sleep(WAIT_S_MAX)
 
     with serving(talk) as server:
         polling = Polling(SocketSource("127.0.0.1", server.port, Item))
@@ -226,13 +225,6 @@ def visible(out: Path) -> list[int]:
     return [row["id"] for row in visible_rows(out)]
 
 
-def awaited(condition: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < until_s
-        time.sleep(0.02)
-
-
 def test_a_job_reads_no_line_twice_although_its_tasks_are_killed(tmp_path: Path) -> None:
     """All lines before the kill of the reading task are read again from the log; those in flight are lost, and they are
     neighbours."""
@@ -243,7 +235,7 @@ def test_a_job_reads_no_line_twice_although_its_tasks_are_killed(tmp_path: Path)
         items.rebalance().filter(col("id") >= 0).sink(FileSink(str(out), delivery="causal")).named("out")
         kills = ["lines[0]@1s", "out[1]@1500ms"]
         run = job.start(runtime="local", parallelism=2, kills=kills, checkpoints=str(tmp_path / "checkpoints"))
-        awaited(lambda: 1_999 in visible(out))
+        wait_until(lambda: 1_999 in visible(out))
         time.sleep(0.3)
         run.stop()
         found = sorted(visible(out))
@@ -257,7 +249,7 @@ def test_a_job_reads_no_line_twice_although_its_tasks_are_killed(tmp_path: Path)
         items = job.source(SocketSource("127.0.0.1", server.port, Item)).named("lines").parallelism(1)
         items.rebalance().filter(col("id") >= 0).sink(FileSink(str(out), delivery="causal")).named("out")
         run = job.start(runtime="local", parallelism=2, checkpoints=str(tmp_path / "checkpoints"))
-        awaited(lambda: 2_099 in visible(out))
+        wait_until(lambda: 2_099 in visible(out))
         run.stop()
     assert sorted(visible(out)) == [*found, *range(2_000, 2_100)]
 

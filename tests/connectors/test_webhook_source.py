@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,7 @@ from clonos_py.model.operators import End, Read, Source, Wait
 from tests.line_servers import free_port
 from tests.posting import Clients
 from tests.visible_rows import visible_rows
-
-PATIENCE_S = 60.0
+from tests.waiting import WAIT_S_MAX, wait_until, wait_while_running
 
 
 class Item(Record):
@@ -60,7 +59,7 @@ class Serving:
 
     def start(self) -> Serving:
         self._thread.start()
-        awaited(self._answers)
+        wait_until(self._answers)
         return self
 
     def _answers(self) -> bool:
@@ -79,13 +78,13 @@ class Serving:
 
     def post(self, content: Any, **headers: str) -> Future[httpx.Response]:
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
-        return self._pool.submit(httpx.post, self.url, content=body, headers=headers, timeout=PATIENCE_S)
+        return self._pool.submit(httpx.post, self.url, content=body, headers=headers, timeout=WAIT_S_MAX)
 
     def checkpoint(self) -> None:
         self.source.commit({0: self.reads[-1].stop})
 
     def read(self, rows: int) -> None:
-        awaited(lambda: len(self.rows()) >= rows)
+        wait_until(lambda: len(self.rows()) >= rows)
 
     def rows(self, port: int = 0) -> list[dict[str, Any]]:
         return [row for r in list(self.reads) if (batch := r.rows[port]) is not None for row in batch.to_pylist()]
@@ -96,13 +95,6 @@ class Serving:
             self._thread.join()
         self.source.close()
         self._pool.shutdown()
-
-
-def awaited(condition: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
 
 
 _opened: list[Serving] = []
@@ -196,7 +188,7 @@ def test_malformed_values_are_skipped_or_caught() -> None:
     answers = [catching.post([{"id": 1}, 5, {"id": "x"}])]
     catching.read(1)
     answers.append(catching.post(b"[junk"))
-    awaited(lambda: len(catching.rows(1)) == 3)
+    wait_until(lambda: len(catching.rows(1)) == 3)
     catching.checkpoint()
     assert [answer.result().json() for answer in answers] == [{"rows": 1, "malformed": 2}, {"rows": 0, "malformed": 1}]
     letters = [WebhookDeadLetter(**row) for row in catching.rows(1)]
@@ -238,7 +230,7 @@ def test_a_request_has_a_limited_number_of_malformed_values(
     if on_error == "fail":
         assert few.result().status_code == 400
         return
-    awaited(lambda: bool(served.reads))
+    wait_until(lambda: bool(served.reads))
     served.checkpoint()
     assert few.result().json() == {"rows": 0, "malformed": 10}
 
@@ -279,14 +271,14 @@ def test_no_request_waits_for_the_long_body_of_another(monkeypatch: pytest.Monke
     def slowly(parser: webhook_source.PostParser, body: bytes) -> Post | webhook_source.RefusedBody:
         if len(body) > 100:
             begun.set()
-            assert go_on.wait(PATIENCE_S)
+            assert go_on.wait(WAIT_S_MAX)
         return parse(parser, body)
 
     monkeypatch.setattr(webhook_source.PostParser, "parse", slowly)
     monkeypatch.setattr(webhook_source, "_AT_ONCE_BYTES", 100)
     served = serving()
     long = served.post([{"id": number} for number in range(100)])
-    assert begun.wait(PATIENCE_S)
+    assert begun.wait(WAIT_S_MAX)
     short = served.post({"id": 100})
     served.read(1)
     served.checkpoint()
@@ -319,7 +311,7 @@ def test_senders_are_asked_to_retry_under_back_pressure_and_during_a_recovery(
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
     assert isinstance(recovering.source.poll(0), Wait)
     first = recovering.post([{"id": 1}] * 30)
-    awaited(lambda: recovering.source.rows_waiting() == 30)
+    wait_until(lambda: recovering.source.rows_waiting() == 30)
     assert recovering.post({"id": 2}).result().status_code == 503, "nothing is polled, and there is no room"
     recovering.start()
     recovering.read(30)
@@ -469,8 +461,6 @@ def test_the_number_of_connections_is_limited(monkeypatch: pytest.MonkeyPatch) -
 
 KILLS = ("rows[0]@600ms", "rows[0]@1200ms", "out[0]@1800ms", "rows[0]@2400ms", "out[0]@2400ms", "out[1]@2400ms")
 """The last three together: all tasks, and so all logs, are gone."""
-VISIBLE_S = 5.0
-"""So long rows may take from the answer, which is sent when their checkpoint is complete, to the output."""
 
 
 def posted(folder: Path, clients: int = 8, each: int = 60) -> tuple[Clients, list[int]]:
@@ -482,14 +472,8 @@ def posted(folder: Path, clients: int = 8, each: int = 60) -> tuple[Clients, lis
     sending = Clients(f"http://127.0.0.1:{port}/", clients, each)
     run = job.start(runtime="local", parallelism=2, kills=list(KILLS), checkpoints=str(folder / "checkpoints"))
     with sending.sending():
-        until_s = time.monotonic() + PATIENCE_S
-        while not sending.done:
-            assert time.monotonic() < until_s, len(sending.taken)
-            assert not run.wait(0.05)
-    until_s = time.monotonic() + VISIBLE_S
-    while not set(sending.taken) <= set(visible(folder / "out")) and time.monotonic() < until_s:
-        assert not run.wait(0.05)
-    run.stop()
+        wait_while_running(run, lambda: sending.done, lambda: len(sending.taken))
+    assert run.stop(), "it commits all that was answered"
     return sending, visible(folder / "out")
 
 

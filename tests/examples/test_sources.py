@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import httpx
@@ -11,8 +10,7 @@ from clonos_py import Job, Record
 from clonos_py.connectors import FileSink, FileSource, WebhookSource
 from tests.line_servers import free_port
 from tests.visible_rows import visible_rows
-
-PATIENCE_S = 60.0
+from tests.waiting import wait_while_running
 
 
 class Reading(Record):
@@ -33,14 +31,10 @@ def test_readings_come_from_files_and_by_http(tmp_path: Path) -> None:
     port = free_port()
     (tmp_path / "old.csv").write_text("sensor,degrees\na,1.5\nb,warm\nc,3.5\n")
     run = readings(str(tmp_path), port).start(runtime="local", checkpoints=str(tmp_path / "checkpoints"))
-    until_s = time.monotonic() + PATIENCE_S
-    while (status := posted(port, [{"sensor": "d", "degrees": 4}])) != 200:
-        assert time.monotonic() < until_s, status
-        assert not run.wait(0.1)
+    wait_while_running(run, lambda: posted(port, [{"sensor": "d", "degrees": 4}]) == 200)
     assert posted(port, [{"sensor": "d"}]) == 400
-    while len(visible_rows(tmp_path / "readings")) < 3 or not visible_rows(tmp_path / "malformed"):
-        assert time.monotonic() < until_s
-        assert not run.wait(0.1)
+    folders = (tmp_path / "readings", tmp_path / "malformed")
+    wait_while_running(run, lambda: [len(visible_rows(folder)) for folder in folders] == [3, 1])
     run.stop()
     assert sorted(row["sensor"] for row in visible_rows(tmp_path / "readings")) == ["a", "c", "d"]
     (letter,) = visible_rows(tmp_path / "malformed")

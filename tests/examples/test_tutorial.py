@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.waiting import SOON_S
+
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
 BLOCK = re.compile(r"(?ms)(?:<!-- (?P<mark>\S+) -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$")
-SOON_S = 60.0
 
 
 class Step(NamedTuple):

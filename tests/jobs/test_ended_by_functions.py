@@ -15,8 +15,7 @@ from clonos_py import testing
 from clonos_py.cli.main import invoke
 from clonos_py.dsl.loading import load_job_file
 from tests.jobs.failing import FATAL, place, written
-
-SOON_S = 10.0
+from tests.waiting import SOON_S
 
 
 def command(file: Path, *more: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,9 @@ from clonos_py.model.record_codec import encode
 from clonos_py.plan.logical import ReadSource
 from clonos_py.runtime.from_python import JobThread
 from clonos_py.runtime.preview import _PreviewJob
+from tests.waiting import SOON_S, wait_until
 
 pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
-
-SOON_S = 20.0
 
 
 class Word(Record):
@@ -58,13 +57,6 @@ def endless(folder: Path, checkpoint_interval: str = "100ms") -> Job:
     return job
 
 
-def awaited(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + SOON_S
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
 # ---- run
 
 
@@ -97,18 +89,18 @@ def test_an_error_in_a_function_is_raised_with_the_record() -> None:
 def test_a_run_is_watched_stopped_and_resumed(tmp_path: Path) -> None:
     out, settings = tmp_path / "out", {"runtime": "local", "checkpoints": str(tmp_path / "checkpoints")}
     handle = endless(out).start(**settings)
-    awaited(lambda: handle.counters.get("numbers.rows_in", 0) > 50)
+    wait_until(lambda: handle.counters.get("numbers.rows_in", 0) > 50)
     assert handle.running
     assert repr(handle) == "<JobHandle 'endless': running>"
     assert not handle.wait(0.01)
-    awaited(lambda: any(out.rglob("*.jsonl")))
+    wait_until(lambda: any(out.rglob("*.jsonl")))
     handle.stop()
     assert not handle.running
     assert handle.result is None
     assert repr(handle) == "<JobHandle 'endless': ended>"
     seen = numbers(out)
     again = endless(out).start(**settings)
-    awaited(lambda: len(numbers(out)) > len(seen) + 20)
+    wait_until(lambda: len(numbers(out)) > len(seen) + 20)
     again.stop()
     found = numbers(out)
     assert len(found) == len(set(found)), "each number once, over both runs"
@@ -123,14 +115,14 @@ def test_a_stop_commits_all_rows_that_a_sink_has_received(tmp_path: Path) -> Non
     """No checkpoint is taken before: the interval is an hour."""
     out, settings = tmp_path / "out", {"runtime": "local", "checkpoints": str(tmp_path / "checkpoints")}
     handle = endless(out, checkpoint_interval="1h").start(**settings)
-    awaited(lambda: handle.counters.get("out.rows_out", 0) > 50)
+    wait_until(lambda: handle.counters.get("out.rows_out", 0) > 50)
     received = handle.counters["out.rows_out"]
     assert not list(out.glob("*.jsonl"))
     assert handle.stop()
     first = numbers(out)
     assert len(first) >= received
     again = endless(out, checkpoint_interval="1h").start(**settings)
-    awaited(lambda: again.counters.get("out.rows_out", 0) > len(first) + 50)
+    wait_until(lambda: again.counters.get("out.rows_out", 0) > len(first) + 50)
     assert again.stop()
     both = numbers(out)
     assert len(both) == len(set(both)) > len(first) + 50
@@ -154,7 +146,7 @@ def test_a_stop_does_not_wait_longer_than_its_timeout(tmp_path: Path) -> None:
     job = Job("slow")
     job.source(MemorySource(WORDS)).map(sleeps).sink(MemorySink()).named("out")
     handle = job.start(runtime="local")
-    awaited(asleep.exists)
+    wait_until(asleep.exists)
     assert handle.stop(timeout_s=0.1) is False
     assert not handle.running
     assert handle.result is None
@@ -184,7 +176,7 @@ def test_a_run_that_has_ended_has_a_result_and_may_be_stopped() -> None:
 
 def test_the_error_that_ended_a_run_is_raised_by_wait_and_stop() -> None:
     handle = words(MemorySink(), failing=True).start(runtime="local")
-    awaited(lambda: not handle.running)
+    wait_until(lambda: not handle.running)
     assert repr(handle) == "<JobHandle 'words': failed>"
     for ask in (handle.wait, handle.stop):
         with pytest.raises(UserCodeError, match="no such word"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from clonos_py.bench.kafka.cluster import cluster
 from clonos_py.connectors.kafka.fast_client import FastClient
 from clonos_py.connectors.kafka.port import Client, ClusterConnection
 from clonos_py.connectors.kafka.python_client import PythonClient
+from tests.waiting import wait_until
 
 CLIENTS: Mapping[str, type[FastClient] | type[PythonClient]] = {
     "confluent-kafka": FastClient,
@@ -38,10 +38,11 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def no_thread_is_left() -> Iterator[None]:
     """Processes that a job leaves would take processor time from all tests after it."""
     yield
-    deadline = time.monotonic() + 30
-    while left := [thread.name for thread in threading.enumerate() if thread.name in THREADS]:
-        assert time.monotonic() < deadline, f"threads of closed sources: {left}"
-        time.sleep(0.02)
+
+    def left() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name in THREADS]
+
+    wait_until(lambda: not left(), left)
 
 
 @pytest.fixture(params=list(CLIENTS))

@@ -27,9 +27,9 @@ from clonos_py.connectors.kafka.port import (
     TransactionalWriter,
 )
 from tests.kafka.conftest import CLIENTS
+from tests.waiting import wait_until
 
 ALL = Fields(keys=True, timestamps=True, headers=True)
-PATIENCE_S = 20.0
 QUIET_S = 0.7
 """No message for so long: there is none."""
 
@@ -47,10 +47,13 @@ def reading(client: Client, offsets: Mapping[TopicPartition, int], fields: Field
 def taken(reader: MessageReader, count: int) -> list[Messages]:
     """Reads so many messages, and asserts that there are no more."""
     found: list[Messages] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while sum(len(m.offsets) for m in found) < count:
-        assert time.monotonic() < deadline, found
-        found += reader.fetch(0.2)
+
+    def enough() -> bool:
+        if sum(len(m.offsets) for m in found) < count:
+            found.extend(reader.fetch(0.2))
+        return sum(len(m.offsets) for m in found) >= count
+
+    wait_until(enough, lambda: found, every_s=0)
     until = time.monotonic() + QUIET_S
     while time.monotonic() < until:
         assert not reader.fetch(0.1)
@@ -157,7 +160,7 @@ def test_an_id_with_an_open_transaction_is_claimed_soon(client: Client, topic: s
         before.close()
         return took
 
-    assert min(map(seconds, range(3))) < 0.45
+    assert any(seconds(number) < 0.45 for number in range(10)), "at least once on a busy machine"
 
 
 def test_a_claim_of_an_id_fences_the_earlier_writer(client: Client, topic: str) -> None:
@@ -240,9 +243,7 @@ def test_the_latest_offset_is_that_of_committed_messages(client: Client, topic: 
     writer.flush()
     assert admin.offsets([partition], Place.LATEST) == {partition: 1}
     writer.commit()
-    deadline = time.monotonic() + PATIENCE_S  # the marker is written soon after the answer
-    while admin.offsets([partition], Place.LATEST) != {partition: 3}:
-        assert time.monotonic() < deadline
+    wait_until(lambda: admin.offsets([partition], Place.LATEST) == {partition: 3})  # the marker comes after the answer
     writer.close()
     admin.close()
 
@@ -280,9 +281,7 @@ def test_topics_are_described(client: Client, topic: str) -> None:
     admin.create(topic, 3, {})
     for number in (5, 5, 4):
         admin.add_partitions(topic, number)
-    deadline = time.monotonic() + PATIENCE_S
-    while admin.topics([topic])[topic] != found[1]._replace(partitions=5):
-        assert time.monotonic() < deadline
+    wait_until(lambda: admin.topics([topic])[topic] == found[1]._replace(partitions=5))
     admin.create(f"{topic}-compacted", 1, {"cleanup.policy": "compact", "retention.ms": "-1"})
     settings = admin.settings(f"{topic}-compacted")
     assert (settings["cleanup.policy"], settings["retention.ms"]) == ("compact", "-1")

@@ -23,9 +23,9 @@ from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
 from clonos_py.task.reader import Reader, determinants_of
 from tests.kafka.test_port import complete, write
+from tests.waiting import attempts, wait_until
 
 kafka: Any = import_module("kafka")  # its published types are of an older version
-PATIENCE_S = 20.0
 
 
 class Line(Record):
@@ -70,9 +70,9 @@ def opened(source: KafkaSource, index: int = 0, parallelism: int = 1) -> Source:
 def polled(reader: Source, rows: int) -> list[Read]:
     """Polls for so many rows, and discovered partitions; or until the end (-1)."""
     found: list[Read] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while rows < 0 or sum(read.row_count for read in found) < rows:
-        assert time.monotonic() < deadline, found
+    for _ in attempts(lambda: found, every_s=0):
+        if 0 <= rows <= sum(read.row_count for read in found):
+            break
         match reader.poll(0):
             case Discovered(starts):
                 reader.discovered(starts)
@@ -105,23 +105,16 @@ def test_a_source_reports_how_many_messages_wait(client: Client, topic: str, at:
     reader = opened(KafkaSource(topic, Line, **at))
     reader.limit(2)
     taken = len(numbers(polled(reader, 3)))
-    awaited(lambda: reader.rows_waiting() == 12 - taken)
+    wait_until(lambda: reader.rows_waiting() == 12 - taken)
     rest = polled(reader, 12 - taken)
     assert reader.rows_waiting() == 0
     write(client, *lines(topic, range(12, 15)))
-    awaited(lambda: reader.rows_waiting() == 3)
+    wait_until(lambda: reader.rows_waiting() == 3)
     assert numbers(rest + polled(reader, 3))[-3:] == [12, 13, 14]
     bounded = opened(KafkaSource(topic, Line, stop={(topic, 0): 3, (topic, 1): 1}, **at))
     bounded.limit(1)
     first = numbers(polled(bounded, 1))
     assert bounded.rows_waiting() == 4 - len(first)
-
-
-def awaited(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_offsets_are_committed_to_a_group(client: Client, topic: str, at: dict[str, Any]) -> None:
@@ -138,9 +131,9 @@ def test_offsets_are_committed_to_a_group(client: Client, topic: str, at: dict[s
 
 def test_a_group_with_members_is_refused(client: Client, topic: str, at: dict[str, Any], bootstrap: str) -> None:
     member = kafka.KafkaConsumer(bootstrap_servers=bootstrap, group_id=f"{topic}.readers", metadata_max_age_ms=200)
-    awaited(lambda: bool(member.partitions_for_topic(topic)))  # a member without their metadata gets none
+    wait_until(lambda: bool(member.partitions_for_topic(topic)))  # a member without their metadata gets none
     member.subscribe([topic])
-    awaited(lambda: bool(member.poll(100)) or bool(member.assignment()))
+    wait_until(lambda: bool(member.poll(100)) or bool(member.assignment()))
     reader = opened(KafkaSource(topic, Line, group=f"{topic}.readers", **at))
     with pytest.raises(SourceError, match=f"cannot be committed to group '{topic}.readers': .*; name a group without"):
         reader.commit({0: 3})
@@ -383,14 +376,13 @@ def logging_reader(source: KafkaSource) -> Reader:
 
 def read_on(reader: Reader, rows: int) -> list[Read]:
     found: list[Read] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while len(numbers(found)) < rows:
-        assert time.monotonic() < deadline, found
+    for _ in attempts(lambda: found):
+        if len(numbers(found)) >= rows:
+            break
         for read in reader.poll(0) or []:
             assert isinstance(read, Read)
             reader.accept(read, 0)
             found.append(read)
-        time.sleep(0.01)
     return found
 
 

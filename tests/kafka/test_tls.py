@@ -27,8 +27,7 @@ from tests.kafka.conftest import CLIENTS
 from tests.kafka.test_jobs import results, run
 from tests.kafka.test_port import write
 from tests.kafka.words import Word
-
-SOON_S = 25.0
+from tests.waiting import SOON_S
 
 
 @dataclass(frozen=True)

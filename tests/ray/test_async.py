@@ -23,6 +23,7 @@ from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.services.http import IDEMPOTENCY_KEY
 from clonos_py.settings.resolution import resolve
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ray
 
@@ -84,9 +85,7 @@ class Killer:
     def _kill(self, task: str) -> None:
         places: list[ProcessPlace] = ray.get(ray.get_actor(NAME, namespace="clonos").processes.remote())
         pid = next(place.pid for place in places if str(place.task) == task and place.active)
-        until = time.monotonic() + 10
-        while len(self._pending) < PENDING and time.monotonic() < until:
-            time.sleep(0.005)
+        wait_until(lambda: len(self._pending) >= PENDING, every_s=0.005)
         self.pending_then.append(len(self._pending))
         os.kill(pid, signal.SIGKILL)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from clonos_py.runtime.ray.process_table import descendants, entries
+from tests.waiting import SOON_S, wait_until
 
 pytestmark = pytest.mark.ray
 
@@ -33,7 +34,6 @@ def job(out: str) -> Job:
     rows.map(slow).named("slow").sink(FileSink(out, format="csv")).named("out")
     return job
 """
-END_S_MAX, GONE_S_MAX = 5.0, 10.0
 
 
 def running() -> set[int]:
@@ -57,14 +57,11 @@ def test_an_interrupted_command_ends_at_once_together_with_its_ray(tmp_path: Pat
         assert len(started) >= 4, "a head, a raylet, a coordinator, a task"
         sent = time.monotonic()
         os.kill(process.pid, signal.SIGINT)
-        _, printed = process.communicate(timeout=30)
+        _, printed = process.communicate(timeout=120)
         took_s = time.monotonic() - sent
     finally:
         process.kill()
     assert process.returncode == 130, printed
     assert printed.splitlines()[-1] == "interrupted"
-    until = time.monotonic() + GONE_S_MAX
-    while (left := running() & started) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not left
-    assert took_s < END_S_MAX, "the interrupt takes a second on an idle machine"
+    wait_until(lambda: not running() & started)
+    assert took_s < SOON_S

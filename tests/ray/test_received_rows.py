@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,14 @@ import pytest
 from clonos_py import Job, Record, col
 from clonos_py.bench.fault_injector import FaultInjector, InjectedFault
 from clonos_py.connectors import FileSink, SocketSource, WebhookSource
-from clonos_py.dsl.runs import JobHandle
 from clonos_py.runtime.ray.cluster import Cluster
 from tests.line_servers import Counting, free_port, serving
 from tests.posting import Clients
 from tests.visible_rows import visible_rows
+from tests.waiting import wait_while_running
 
 pytestmark = pytest.mark.ray
 
-PATIENCE_S = 90.0
 PACE_S = 0.002
 ON_THE_WAY = 250
 """So many lines may be between the server and the log: what is sent in half a second."""
@@ -33,13 +31,6 @@ def ids(out: Path) -> list[int]:
     return [row["id"] for row in visible_rows(out)]
 
 
-def awaited(run: JobHandle, condition: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < until_s
-        assert not run.wait(0.05)
-
-
 def test_no_line_of_a_server_is_read_twice_and_no_logged_line_is_lost(cluster: Cluster, tmp_path: Path) -> None:
     """Killed in the middle, it loses the lines in flight to it, and these are neighbours. Killed when all sent lines
     are in the output, it loses none."""
@@ -50,16 +41,16 @@ def test_no_line_of_a_server_is_read_twice_and_no_logged_line_is_lost(cluster: C
         lines.rebalance().filter(col("id") >= 0).sink(FileSink(str(out), delivery="causal")).named("out")
         run = job.start(parallelism=2, checkpoints=str(tmp_path / "checkpoints"))
         injector = FaultInjector(job.name)
-        awaited(run, lambda: len(ids(out)) >= 500)
+        wait_while_running(run, lambda: len(ids(out)) >= 500)
         injector.inject(InjectedFault.TASK, ["lines[0]"])
-        awaited(run, lambda: 1_499 in ids(out))
+        wait_while_running(run, lambda: 1_499 in ids(out))
         time.sleep(0.5)
         middle = ids(out)
         assert server.connections == 2
         injector.inject(InjectedFault.TASK, ["lines[0]"])
-        awaited(run, lambda: server.connections == 3)
+        wait_while_running(run, lambda: server.connections == 3)
         counting.total = 2_000
-        awaited(run, lambda: 1_999 in ids(out))
+        wait_while_running(run, lambda: 1_999 in ids(out))
         time.sleep(0.5)
         run.stop()
     found = ids(out)
@@ -81,10 +72,10 @@ def test_answered_rows_are_visible_once_although_their_task_is_killed(cluster: C
     injector = FaultInjector(job.name)
     with sending.sending():
         for taken in (60, 120, 180):
-            awaited(run, lambda taken=taken: len(sending.taken) >= taken)  # type: ignore[misc]
+            wait_while_running(run, lambda taken=taken: len(sending.taken) >= taken)  # type: ignore[misc]
             injector.inject(InjectedFault.TASK, ["posts[0]"])
-        awaited(run, lambda: sending.done)
-    awaited(run, lambda: set(ids(out)) >= set(sending.taken))
+        wait_while_running(run, lambda: sending.done)
+    wait_while_running(run, lambda: set(ids(out)) >= set(sending.taken))
     run.stop()
     assert sorted(sending.taken) == sorted(ids(out)) == list(range(240))
     assert sending.again, "it was killed while rows were sent"

@@ -22,6 +22,7 @@ from clonos_py.runtime.ray.actor_registry import on_node
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
 from tests.jobs.failing import FATAL, place, written
+from tests.waiting import SOON_S, wait_until
 
 pytestmark = pytest.mark.ray
 
@@ -50,7 +51,7 @@ def test_a_function_that_ends_its_process_ends_the_job(
     with pytest.raises(UserCodeError, match=f"operator 'guilty' .*{re.escape(said)}") as caught:
         run_job(loaded(file), resolve(), lambda at_us, event: events.append(event))
     assert str(caught.value).endswith(f"; at {place(file, function, function)}")
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < SOON_S
     assert not [event for event in events if isinstance(event, StandbyActivated)]
 
 
@@ -73,8 +74,7 @@ def test_an_interrupt_while_a_function_sleeps_stops_the_job(cluster: Cluster, tm
     sent: list[float] = []
 
     def interrupt() -> None:
-        while not asleep.exists():
-            time.sleep(0.02)
+        wait_until(asleep.exists)
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -85,7 +85,7 @@ def test_an_interrupt_while_a_function_sleeps_stops_the_job(cluster: Cluster, tm
             run_job(loaded(file), resolve())
     finally:
         signal.signal(signal.SIGINT, before)
-    assert time.monotonic() - sent[0] < 5, "the interrupt takes a second on an idle machine"
+    assert time.monotonic() - sent[0] < SOON_S
 
 
 def test_crash_notes_can_be_read_from_another_node(cluster: Cluster, tmp_path: Path) -> None:

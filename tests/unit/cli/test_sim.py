@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 
 import pytest
 
@@ -15,6 +13,7 @@ from clonos_py.cli.main import invoke
 from clonos_py.runtime.ray.process_table import entries
 from clonos_py.runtime.sim import campaign
 from clonos_py.runtime.sim.scenario import ScenarioResult, run_scenario, run_seed
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -77,21 +76,14 @@ def test_a_campaign_that_is_killed_leaves_no_process(number: signal.Signals) -> 
     command = [sys.executable, "-m", "clonos_py.cli.main", "sim", "--seeds", "100000"]
     process = subprocess.Popen(command)
     try:
-        assert _comes_true(lambda: bool(_pool(process.pid)))
+        wait_until(lambda: bool(_pool(process.pid)))
         pool = _pool(process.pid)
         os.kill(process.pid, number)
         process.wait(30)
     finally:
         process.kill()
-    assert _comes_true(lambda: not pool & {process.pid for process, _ in entries()})
+    wait_until(lambda: not pool & {process.pid for process, _ in entries()})
 
 
 def _pool(parent: int) -> set[int]:
     return {process.pid for process, command in entries() if process.parent == parent and b"spawn_main" in command}
-
-
-def _comes_true(condition: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 30
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.05)
-    return condition()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.runtime.transport.events import Accepted, PeerConnected, TransportEvent
 from clonos_py.runtime.transport.tls import Tls
 from clonos_py.runtime.transport.wire import MAGIC, Limits, Preamble, WireKind, announce, preamble
+from tests.waiting import attempts
 
 SECRET = b"the job's secret"
 LOCALHOST = "127.0.0.1"
@@ -38,9 +38,9 @@ class Network:
         return endpoint
 
     def poll_until(self, done: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 10
-        while not done():
-            assert time.monotonic() < deadline, self.events
+        for _ in attempts(lambda: self.events, every_s=0):
+            if done():
+                break
             for endpoint in self.endpoints:
                 self.events[endpoint] += endpoint.poll(0.001)
 

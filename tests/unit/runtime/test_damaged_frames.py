@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from clonos_py.runtime.transport.outbound import Outbound
 from clonos_py.runtime.transport.wire import Preamble, WireKind, announce
 from tests.unit.runtime.network import LOCALHOST, SECRET
 from tests.unit.task.plans import DOWN, rows, three
+from tests.waiting import attempts
 
 CODEC = WireCodec()
 HELLO = Hello("small", ChannelId(1, 0, 0), Attempt(1, 1), Attempt(1, 1), 0)
@@ -87,9 +87,9 @@ class Receiver:
 
     def _until(self, done: object) -> None:
         assert callable(done)
-        deadline = time.monotonic() + 30
-        while not done():
-            assert time.monotonic() < deadline, self.seen
+        for _ in attempts(lambda: self.seen, every_s=0):
+            if done():
+                break
             self._turn()
 
     def _turn(self) -> None:

@@ -26,6 +26,7 @@ from clonos_py.runtime.transport.tls import TlsFiles
 from tests.unit.runtime.certificates import Authority
 from tests.unit.runtime.network import LOCALHOST, SECRET, garbage
 from tests.unit.task.plans import MIDDLE, three
+from tests.waiting import WAIT_S_MAX
 
 M = TypeVar("M")
 
@@ -60,7 +61,7 @@ class Victim:
 
     def _until(self, kind: type[M]) -> M:
         while True:
-            message = self._told.get(timeout=10)
+            message = self._told.get(timeout=WAIT_S_MAX)
             assert not isinstance(message, Failed), message
             if isinstance(message, kind):
                 return message
