@@ -16,6 +16,7 @@ from clonos_py.runtime.ray.disconnect import exit_now
 
 COMMANDS = {
     "run": ("clonos_py.cli.run", "Runs a job."),
+    "stop": ("clonos_py.cli.stop", "Stops a job on a cluster, with a last checkpoint."),
     "plan": ("clonos_py.cli.plan", "Shows what will run, as text, Mermaid or SVG."),
     "check": ("clonos_py.cli.check", "Finds code that a replay cannot repeat, before a failure does."),
     "config": ("clonos_py.cli.config", "Shows every setting and where its value came from."),
@@ -39,6 +40,7 @@ A job is a Python file:
 Start here:
     clonos run hello.py --runtime local     one process, starts in about a second
     clonos run hello.py --parallelism 4     Ray: a local one, or --address of a cluster
+    clonos stop hello                       takes a last checkpoint of a job on Ray and ends it
     clonos plan hello.py                    what will run
     clonos check hello.py                   is it replayable? names the line that is not
     clonos config hello.py                  every setting and where it came from

@@ -21,7 +21,9 @@ def run(ctx: click.Context, /, **parameters: Any) -> None:
     settings = resolved(job.settings, parameters)
     try:
         with watch(job.name) as listener:
-            run_job(job, settings, listener)
+            result = run_job(job, settings, listener)
+        if result.stopped:
+            click.echo(_how_to_go_on(ctx, settings), err=True)
     except KeyboardInterrupt:
         click.echo(_how_to_go_on(ctx, settings), err=True)
         raise click.Abort from None

@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,60 +14,16 @@ import pytest
 from clonos_py.connectors import read_results
 from clonos_py.runtime.ray.process_table import descendants
 from deploy.start_raylets import raylets
-from tests.waiting import SOON_S, attempts
+from tests.ray.numbers_command import await_checkpoint, started
+from tests.waiting import SOON_S
 
 pytestmark = pytest.mark.ray
 
-JOB = """
-from clonos_py import Job
-from clonos_py.bench.witnesses import PacedNumbers
-from clonos_py.connectors import FileSink
-
-def job(folder: str, total: int) -> Job:
-    job = Job("numbers")
-    job.source(PacedNumbers(total, 200)).rebalance().sink(FileSink(folder, format="jsonl"))
-    return job
-"""
-"""Ray's core needs a minute. The machine of the test may be slow."""
 LINE = re.compile(
     r"error: (Ray's head \(GCS\)|the raylet) at \S+:\d+( and the raylet at \S+)? is gone, and the job with it: "
     r"checkpoint \d+ is complete; to go on from it, run the job with --checkpoints (\S+) "
     r"\(the last checkpoint is intact\)\n"
 )
-
-
-@contextmanager
-def started(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """``clonos run``, with a temporary folder of its own."""
-    (folder / "job.py").write_text(JOB)
-    temp = folder / "t"
-    temp.mkdir(exist_ok=True)
-    command = [
-        str(Path(sys.executable).parent / "clonos"),
-        "run",
-        "job.py",
-        "--folder",
-        str(folder / "out"),
-        "--parallelism",
-        "2",
-    ]
-    command += options
-    environment = {**os.environ, "TMPDIR": str(temp), "RAY_TMPDIR": "/tmp"}
-    with subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def await_checkpoint(temp: Path, process: subprocess.Popen[str]) -> None:
-    """Waits until the second checkpoint is complete."""
-    for _ in attempts():
-        if len(list(temp.glob("clonos-checkpoints-*/numbers/line/manifests/*.manifest"))) >= 2:
-            break
-        assert process.poll() is None, process.communicate()
 
 
 def kill(program: str, pid: int) -> None:

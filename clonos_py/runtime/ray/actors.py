@@ -96,8 +96,9 @@ class CoordinatorActor:
         self._dismissed: list[int] = []
         self._gives_way = False
         self._fresh = threading.Event()
-        self._ended = False
+        self._ended = threading.Event()
         """The job has ended: calls of ``next_update`` wait no longer."""
+        self._end: EndJob | None = None
         self._ready = threading.Event()
         self._loop: JobLoop | None = None
         self._platform: RayPlatform | None = None
@@ -124,9 +125,10 @@ class CoordinatorActor:
         self._platform.adopt(start.processes)
         self._ready.set()
         try:
-            return self._loop.run(self._platform)
+            self._end = self._loop.run(self._platform)
+            return self._end
         finally:
-            self._ended = True
+            self._ended.set()
             self._fresh.set()
 
     def _machine(self, store: SnapshotStore) -> JobMachine:
@@ -186,7 +188,7 @@ class CoordinatorActor:
         """Returns what happened since the last call; waits a moment if nothing did."""
         self._fresh.wait(_UPDATE_WAIT_S_MAX)
         with self._lock:
-            if not self._ended:
+            if not self._ended.is_set():
                 self._fresh.clear()
             update = CoordinatorUpdate(self._news, self._requests, self._dismissed, self._gives_way)
             self._news, self._requests, self._dismissed = CoordinatorNews(), [], []
@@ -211,6 +213,12 @@ class CoordinatorActor:
     def interrupt(self) -> None:
         """Stops the job without another checkpoint. The last one stays intact."""
         self._put(Interrupt())
+
+    def end(self) -> EndJob | None:
+        """Waits a moment for the end of the job; returns how it ended, None if it goes on."""
+        if not self._ended.wait(_UPDATE_WAIT_S_MAX):
+            return None
+        return self._end or EndJob("Interrupted", "the run was interrupted")
 
     def give_way(self) -> None:
         """Stops the job like ``interrupt``, for another run that takes it over."""

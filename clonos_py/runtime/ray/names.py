@@ -21,14 +21,14 @@ _POLL_S = 0.05
 def claim(job: str, take_over: bool) -> None:
     """Makes sure that the name is free. ``take_over``: stops a run that has it. Raises ClusterError if it stays in
     use."""
-    holder = _holder(job)
-    if holder is None:
+    running = holder(job)
+    if running is None:
         return
     if not take_over:
         raise taken(job)
-    holder.give_way.remote()
+    running.give_way.remote()
     if not is_free(job):
-        import_ray().kill(holder)
+        import_ray().kill(running)
         if not is_free(job):
             raise ClusterError(f"the running job {job!r} does not end: see `ray list actors`, then try again")
 
@@ -46,7 +46,7 @@ def taken_over(job: str) -> str:
     return f"another run has taken the job {job!r} over"
 
 
-def _holder(job: str) -> Any | None:
+def holder(job: str) -> Any | None:
     """The coordinator that has the name, None if the name is free."""
     try:
         return import_ray().get_actor(job, namespace=NAMESPACE)
@@ -54,11 +54,17 @@ def _holder(job: str) -> Any | None:
         return None
 
 
+def running_jobs() -> list[str]:
+    """The names of all jobs that run on the cluster, sorted."""
+    actors = import_ray().util.list_named_actors(all_namespaces=True)
+    return sorted(actor["name"] for actor in actors if actor["namespace"] == NAMESPACE)
+
+
 def is_free(job: str) -> bool:
     """Waits until the name is free; False if it is not in time. A run that is taken over ends its coordinator itself
     after it has fetched the reason, and Ray releases the name of one that was killed."""
     deadline = time.monotonic() + _PATIENCE_S
-    while _holder(job) is not None:
+    while holder(job) is not None:
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL_S)

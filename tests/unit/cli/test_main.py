@@ -104,6 +104,10 @@ def test_the_traceback_is_shown_on_request(
         (["rum"], "error: No such command 'rum'. Did you mean 'run'? (see clonos --help)"),
         (["run", "--m", "3"], "error: No such option '--m'. Did you mean '--n'? (see clonos run --help)"),
         (["run", "--n", "x"], "error: Invalid value for '--n': 'x' is not a valid integer. (see clonos run --help)"),
+        (
+            ["stop", "job", "--timeout", "0s"],
+            "error: Invalid value for '--timeout': '0s' must be more than 0 (see clonos stop --help)",
+        ),
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_exit_code_2(

@@ -1,0 +1,62 @@
+"""Stops a run from another process, by the name of its job on the cluster."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from clonos_py.job.events import EndJob
+from clonos_py.model.errors import ClusterError, SettingError
+from clonos_py.runtime.ray.cluster import import_ray
+from clonos_py.runtime.ray.names import holder, running_jobs
+
+_REPLACED_WITHIN_S = 5.0
+"""The time that the driver gets to replace a coordinator that has died. After it, the run has ended."""
+_POLL_S = 0.1
+
+
+def coordinator_of(job: str) -> Any:
+    """The coordinator of the run that has the name. Raises SettingError if there is none."""
+    found = holder(job)
+    if found is None:
+        running = ", ".join(map(repr, running_jobs())) or "none"
+        raise SettingError(f"no job named {job!r} is running on this cluster; running: {running}")
+    return found
+
+
+def stop_run(job: str, coordinator: Any, timeout_s: float) -> EndJob | None:
+    """Has the run take a last checkpoint, commit it and end, and waits for its end. If the coordinator dies meanwhile,
+    its replacement is asked.
+
+    Returns how the run ended, None if it is gone without an answer. Raises ClusterError if it has not ended within
+    ``timeout_s`` seconds; it goes on to stop then.
+    """
+    until_s = time.monotonic() + timeout_s
+    while coordinator is not None:
+        coordinator.stop.remote()
+        try:
+            return _await_end(job, coordinator, until_s, timeout_s)
+        except import_ray().exceptions.RayActorError:
+            coordinator = _replacement(job)
+    return None
+
+
+def _await_end(job: str, coordinator: Any, until_s: float, timeout_s: float) -> EndJob:
+    ray = import_ray()
+    while True:
+        coming = coordinator.end.remote()
+        if not ray.wait([coming], timeout=max(0.0, until_s - time.monotonic()))[0]:
+            raise ClusterError(
+                f"the job {job!r} has not ended within {timeout_s:g} s: it goes on to stop, and Ctrl-C in its own "
+                "terminal ends it at once"
+            )
+        end: EndJob | None = ray.get(coming)
+        if end is not None:
+            return end
+
+
+def _replacement(job: str) -> Any | None:
+    until_s = time.monotonic() + _REPLACED_WITHIN_S
+    while (found := holder(job)) is None and time.monotonic() < until_s:
+        time.sleep(_POLL_S)
+    return found

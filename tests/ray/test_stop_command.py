@@ -1,0 +1,81 @@
+"""``clonos stop`` ends a job that another command runs on a cluster, with a last checkpoint."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from clonos_py.runtime.ray.process_table import descendants
+from deploy.start_raylets import Raylets, raylets
+from tests.ray.numbers_command import CLONOS, await_checkpoint, started
+from tests.visible_rows import visible_rows
+from tests.waiting import WAIT_S_MAX, wait_until
+
+pytestmark = pytest.mark.ray
+
+TOTAL = 100_000
+STOPPED = re.compile("^stopped after .* s; the next run with its checkpoints goes on from there$", re.M)
+
+
+def command(cluster: Raylets, job: str) -> list[str]:
+    return [CLONOS, "stop", job, "--address", cluster.address]
+
+
+def stop(cluster: Raylets, job: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(cluster, job), capture_output=True, text=True, check=False, timeout=WAIT_S_MAX)
+
+
+def coordinators(cluster: Raylets) -> list[int]:
+    return [pid for pid, name in descendants(cluster.head_pid) if name.startswith("ray::CoordinatorActor")]
+
+
+def wait_for_coordinator(cluster: Raylets) -> list[int]:
+    wait_until(lambda: coordinators(cluster))
+    return coordinators(cluster)
+
+
+def test_a_job_is_stopped_by_its_name_and_the_next_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then its coordinator is killed before it answers, and at last it runs to its end."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    checkpoints = tmp_path / "checkpoints"
+    with raylets(1) as cluster:
+        given = ["--total", str(TOTAL), "--checkpoints", str(checkpoints), "--address", cluster.address]
+        given += ["--unpaced", str(tmp_path / "unpaced")]
+        with started(tmp_path, *given, "--checkpoint-interval", "500ms") as process:
+            await_checkpoint(checkpoints, process)
+            before = len(visible_rows(tmp_path / "out"))
+            refused = stop(cluster, "nobody")
+            stopped = stop(cluster, "numbers")
+            _, told = process.communicate(timeout=WAIT_S_MAX)
+        assert (refused.returncode, refused.stdout.count("\n")) == (1, 0)
+        assert refused.stderr == "error: no job named 'nobody' is running on this cluster; running: 'numbers'\n"
+        assert stopped.returncode == 0, stopped.stderr
+        assert STOPPED.search(stopped.stdout), stopped.stdout
+        assert process.returncode == 0, told
+        assert told.splitlines()[-1].startswith("to continue from the last checkpoint: clonos run job.py "), told
+        found = len(visible_rows(tmp_path / "out"))
+        assert before < found < TOTAL
+
+        with started(tmp_path, *given, "--checkpoint-interval", "1h") as process:
+            (coordinator,) = wait_for_coordinator(cluster)
+            os.kill(coordinator, signal.SIGSTOP)
+            with subprocess.Popen(command(cluster, "numbers"), stdout=subprocess.PIPE, text=True) as stopping:
+                assert stopping.stdout is not None
+                assert stopping.stdout.readline().startswith("stopping 'numbers'")
+                os.kill(coordinator, signal.SIGKILL)
+                assert STOPPED.search(stopping.stdout.read())
+            process.wait(WAIT_S_MAX)
+        assert found <= len(visible_rows(tmp_path / "out")) < TOTAL
+
+        (tmp_path / "unpaced").touch()
+        with started(tmp_path, *given) as process:
+            _, told = process.communicate(timeout=WAIT_S_MAX)
+            assert process.returncode == 0, told
+        again = stop(cluster, "numbers")
+    assert again.stderr == "error: no job named 'numbers' is running on this cluster; running: none\n"
+    assert sorted(row["id"] for row in visible_rows(tmp_path / "out")) == list(range(TOTAL))
