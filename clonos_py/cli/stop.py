@@ -24,9 +24,9 @@ class _Duration(click.ParamType[int]):
 def stop(job: str, address: str | None, timeout: int) -> None:
     """The body of the command. ``timeout``: microseconds."""
     from clonos_py.runtime.ray.cluster import connected
-    from clonos_py.runtime.ray.stopping import coordinator_of, stop_run
+    from clonos_py.runtime.ray.stopping import address_here, coordinator_of, stop_run
 
-    with connected(address or "auto"):
+    with connected(address or address_here()):
         coordinator = coordinator_of(job)
         click.echo(f"stopping {job!r}: it takes a last checkpoint and commits it")
         began_s = time.monotonic()
@@ -53,7 +53,8 @@ command = click.Command(
     help="""Stops a job that runs on a cluster, with a last checkpoint that is committed.
 
     JOB is the name of the job, which is that of its Job(...). Rows that its sinks have received are visible then, and
-    the next run with the same --checkpoints goes on from there. Without --address, the Ray on this machine is meant.
+    the next run with the same --checkpoints goes on from there. Without
+    --address it is on the cluster in RAY_ADDRESS, or on the one that runs on this machine.
 
     \b
     Examples:
