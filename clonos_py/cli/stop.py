@@ -6,9 +6,12 @@ import time
 
 import click
 
-from clonos_py.cli.options import setting_options
+from clonos_py.cli.options import resolved, setting_options
+from clonos_py.dsl.runs import STOP_TIMEOUT_S
 from clonos_py.model.errors import ClusterError, SettingError
 from clonos_py.settings.kinds import DURATION
+
+_TIMEOUT = f"{STOP_TIMEOUT_S:g}s"
 
 
 class _Duration(click.ParamType[int]):
@@ -23,10 +26,10 @@ class _Duration(click.ParamType[int]):
 
 def stop(job: str, address: str | None, timeout: int) -> None:
     """The body of the command. ``timeout``: microseconds."""
-    from clonos_py.runtime.ray.cluster import connected
-    from clonos_py.runtime.ray.stopping import address_here, coordinator_of, stop_run
+    from clonos_py.runtime.ray.cluster import address_here, connected
+    from clonos_py.runtime.ray.stopping import coordinator_of, stop_run
 
-    with connected(address or address_here()):
+    with connected(resolved({}, {"address": address}).address or address_here()):
         coordinator = coordinator_of(job)
         click.echo(f"stopping {job!r}: it takes a last checkpoint and commits it")
         began_s = time.monotonic()
@@ -48,13 +51,15 @@ command = click.Command(
     params=[
         click.Argument(["job"]),
         *setting_options("address"),
-        click.Option(["--timeout"], type=_Duration(), default="60s", help="How long to wait.  [default: 60s]"),
+        click.Option(
+            ["--timeout"], type=_Duration(), default=_TIMEOUT, help=f"How long to wait.  [default: {_TIMEOUT}]"
+        ),
     ],
     help="""Stops a job that runs on a cluster, with a last checkpoint that is committed.
 
     JOB is the name of the job, which is that of its Job(...). Rows that its sinks have received are visible then, and
-    the next run with the same --checkpoints goes on from there. Without
-    --address it is on the cluster in RAY_ADDRESS, or on the one that runs on this machine.
+    the next run with the same --checkpoints goes on from there. Without an address the cluster is that of RAY_ADDRESS,
+    or the one that runs on this machine.
 
     \b
     Examples:

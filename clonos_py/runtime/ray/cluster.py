@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,8 +18,9 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from clonos_py.model.errors import ClusterError, ClusterLostError
+from clonos_py.model.errors import ClusterError, ClusterLostError, SettingError
 from clonos_py.runtime.ray.disconnect import await_disconnected, disconnect
+from clonos_py.runtime.ray.process_table import entries
 from clonos_py.runtime.transport.batches import ALLOCATOR_ENVIRONMENT
 
 WORKER_ENVIRONMENT: Mapping[str, str] = {
@@ -43,6 +45,8 @@ _RAY_ENVIRONMENT = {
 coordinator reports deaths itself, and one process for each task is intended."""
 
 
+_GCS_ADDRESS = re.compile(rb"\0--gcs-address=([^\0]+)")
+"""An argument of a raylet and of its workers."""
 _ANSWER_S_MAX = 5.0
 _DISCONNECT_S_MAX = 1.0
 """Without a head Ray takes seconds to end its connection."""
@@ -94,6 +98,22 @@ def connected(address: str | None) -> Iterator[Cluster]:
         raise
     finally:
         disconnect(ray, patience_s)
+
+
+def address_here() -> str:
+    """The address in RAY_ADDRESS, else "auto", by which Ray finds the cluster on this machine together with its token.
+
+    Raises SettingError unless exactly one runs here: Ray also keeps the address of the last one in a file, and would
+    try for a minute to reach one that was killed.
+    """
+    given = os.environ.get("RAY_ADDRESS")
+    if given:
+        return given
+    found = {match[1].decode() for _, command in entries() if (match := _GCS_ADDRESS.search(command))}
+    if len(found) != 1:
+        running = f"several run here: {', '.join(sorted(found))}" if found else "no Ray runs on this machine"
+        raise SettingError(f"{running}; name the cluster with --address")
+    return "auto"
 
 
 def machines() -> set[str]:

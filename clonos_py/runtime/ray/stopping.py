@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import time
 from typing import Any
 
@@ -11,28 +9,10 @@ from clonos_py.job.events import EndJob
 from clonos_py.model.errors import ClusterError, SettingError
 from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.names import holder, running_jobs
-from clonos_py.runtime.ray.process_table import entries
 
 _REPLACED_WITHIN_S = 5.0
 """The time that the driver gets to replace a coordinator that has died. After it, the run has ended."""
 _POLL_S = 0.1
-_GCS_ADDRESS = re.compile(rb"\0--gcs-address=([^\0]+)")
-"""An argument of a raylet and of its workers."""
-
-
-def address_here() -> str:
-    """The address in RAY_ADDRESS, else "auto", by which Ray finds the cluster on this machine together with its token.
-
-    Raises SettingError unless exactly one runs here: Ray also keeps the address of the last one in a file, and would
-    try for a minute to reach one that was killed."""
-    given = os.environ.get("RAY_ADDRESS")
-    if given:
-        return given
-    found = {match[1].decode() for _, command in entries() if (match := _GCS_ADDRESS.search(command))}
-    if len(found) != 1:
-        running = f"several run here: {', '.join(sorted(found))}" if found else "no Ray runs on this machine"
-        raise SettingError(f"{running}; name the cluster with --address")
-    return "auto"
 
 
 def coordinator_of(job: str) -> Any:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from clonos_py.cli.main import invoke
 from clonos_py.model.errors import SettingError
-from clonos_py.runtime.ray import stopping
+from clonos_py.runtime.ray import cluster
 from clonos_py.runtime.ray.process_table import ProcessEntry
 
 
@@ -20,24 +21,30 @@ def running(monkeypatch: pytest.MonkeyPatch, *commands: bytes) -> None:
     def entries() -> Iterator[tuple[ProcessEntry, bytes]]:
         yield from ((ProcessEntry(number, 1, 0), command) for number, command in enumerate(commands))
 
-    monkeypatch.setattr(stopping, "entries", entries)
+    monkeypatch.setattr(cluster, "entries", entries)
 
 
 def test_it_is_the_only_one_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     running(monkeypatch, b"bash\0", b"raylet\0--gcs-address=10.0.0.1:6379\0", b"worker\0--gcs-address=10.0.0.1:6379\0")
-    assert stopping.address_here() == "auto"
+    assert cluster.address_here() == "auto"
 
 
 def test_it_is_the_one_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     running(monkeypatch)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.9:6379")
-    assert stopping.address_here() == "10.0.0.9:6379"
+    assert cluster.address_here() == "10.0.0.9:6379"
 
 
 def test_none_and_several_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     running(monkeypatch, b"bash\0echo --gcs-address=10.0.0.1:1\0")
     with pytest.raises(SettingError, match=r"^no Ray runs on this machine; name the cluster with --address$"):
-        stopping.address_here()
+        cluster.address_here()
     running(monkeypatch, b"raylet\0--gcs-address=10.0.0.2:1\0", b"raylet\0--gcs-address=10.0.0.1:1\0")
     with pytest.raises(SettingError, match=r"^several run here: 10\.0\.0\.1:1, 10\.0\.0\.2:1; name the cluster with"):
-        stopping.address_here()
+        cluster.address_here()
+
+
+def test_the_address_may_be_a_setting(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CLONOS_ADDRESS", "127.0.0.1:1")
+    assert invoke(["stop", "job"]) == 1
+    assert capsys.readouterr().err.startswith("error: no Ray cluster answers at 127.0.0.1:1: ")
