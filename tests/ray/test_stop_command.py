@@ -22,21 +22,24 @@ TOTAL = 100_000
 STOPPED = re.compile("^stopped after .* s; the next run with its checkpoints goes on from there$", re.M)
 
 
-def command(cluster: Raylets, job: str) -> list[str]:
-    return [CLONOS, "stop", job, "--address", cluster.address]
+def command(cluster: Raylets, job: str, *options: str) -> list[str]:
+    return [CLONOS, "stop", job, "--address", cluster.address, *options]
 
 
-def stop(cluster: Raylets, job: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(cluster, job), capture_output=True, text=True, check=False, timeout=WAIT_S_MAX)
+def stop(cluster: Raylets, job: str, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(cluster, job, *options), capture_output=True, text=True, check=False, timeout=WAIT_S_MAX
+    )
 
 
 def coordinators(cluster: Raylets) -> list[int]:
     return [pid for pid, name in descendants(cluster.head_pid) if name.startswith("ray::CoordinatorActor")]
 
 
-def wait_for_coordinator(cluster: Raylets) -> list[int]:
+def wait_for_coordinator(cluster: Raylets) -> int:
     wait_until(lambda: coordinators(cluster))
-    return coordinators(cluster)
+    (found,) = coordinators(cluster)
+    return found
 
 
 def test_a_job_is_stopped_by_its_name_and_the_next_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,8 +65,11 @@ def test_a_job_is_stopped_by_its_name_and_the_next_run_goes_on(tmp_path: Path, m
         assert before < found < TOTAL
 
         with started(tmp_path, *given, "--checkpoint-interval", "1h") as process:
-            (coordinator,) = wait_for_coordinator(cluster)
+            coordinator = wait_for_coordinator(cluster)
             os.kill(coordinator, signal.SIGSTOP)
+            hung = stop(cluster, "numbers", "--timeout", "1s")
+            assert hung.returncode == 1
+            assert hung.stderr.startswith("error: the coordinator of 'numbers' has not answered within 1 s: try again")
             with subprocess.Popen(command(cluster, "numbers"), stdout=subprocess.PIPE, text=True) as stopping:
                 assert stopping.stdout is not None
                 assert stopping.stdout.readline().startswith("stopping 'numbers'")

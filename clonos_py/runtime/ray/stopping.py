@@ -29,30 +29,32 @@ def stop_run(job: str, coordinator: Any, timeout_s: float) -> EndJob | None:
     its replacement is asked.
 
     Returns how the run ended, None if it is gone without an answer. Raises ClusterError if it has not ended within
-    ``timeout_s`` seconds; it goes on to stop then.
+    ``timeout_s`` seconds. It goes on to stop then, unless the coordinator has not even taken the request: Ray drops the
+    calls of a process that ends.
     """
-    until_s = time.monotonic() + timeout_s
+    until_s, within = time.monotonic() + timeout_s, f"within {timeout_s:g} s"
+    unanswered = f"the coordinator of {job!r} has not answered {within}: try again"
+    unended = (
+        f"the job {job!r} has not ended {within}: it goes on to stop, and Ctrl-C in its own terminal ends it at once"
+    )
     while coordinator is not None:
-        coordinator.stop.remote()
         try:
-            return _await_end(job, coordinator, until_s, timeout_s)
+            _answer(coordinator.stop, until_s, unanswered)
+            while True:
+                end: EndJob | None = _answer(coordinator.end, until_s, unended)
+                if end is not None:
+                    return end
         except import_ray().exceptions.RayActorError:
             coordinator = _replacement(job)
     return None
 
 
-def _await_end(job: str, coordinator: Any, until_s: float, timeout_s: float) -> EndJob:
-    ray = import_ray()
-    while True:
-        coming = coordinator.end.remote()
-        if not ray.wait([coming], timeout=max(0.0, until_s - time.monotonic()))[0]:
-            raise ClusterError(
-                f"the job {job!r} has not ended within {timeout_s:g} s: it goes on to stop, and Ctrl-C in its own "
-                "terminal ends it at once"
-            )
-        end: EndJob | None = ray.get(coming)
-        if end is not None:
-            return end
+def _answer(method: Any, until_s: float, otherwise: str) -> Any:
+    """Calls a method of an actor. Raises ClusterError with the text if no answer comes in time."""
+    ray, coming = import_ray(), method.remote()
+    if not ray.wait([coming], timeout=max(0.0, until_s - time.monotonic()))[0]:
+        raise ClusterError(otherwise)
+    return ray.get(coming)
 
 
 def _replacement(job: str) -> Any | None:
