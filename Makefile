@@ -6,7 +6,9 @@ SHELL := /bin/bash
 
 UV := .tools/bin/uv
 UV_VERSION := 0.13.8
-RUN := PATH="$(CURDIR)/.venv/bin:$$PATH"
+# Processes of jobs and tests import the package thousands of times. An empty PYTHONDONTWRITEBYTECODE, which some
+# containers set, has the first import compile it for all others: else each one takes 0.3 s more.
+RUN := PATH="$(CURDIR)/.venv/bin:$$PATH" PYTHONDONTWRITEBYTECODE=
 READY := .venv/.ready
 TESTS := pytest -q $(if $(THOROUGH),,-m "not thorough")
 
