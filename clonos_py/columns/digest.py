@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,6 +27,8 @@ def digest(batch: pa.RecordBatch) -> int:
 
 def row_digests(batch: pa.RecordBatch) -> Words:
     """One 64-bit hash per row over all columns in their order; names do not count."""
+    import polars as pl
+
     columns = [_canonical(column) for column in batch.columns]
     frame = pl.DataFrame([pl.Series(str(i), pl.from_arrow(column)) for i, column in enumerate(columns)])
     return mix(frame.hash_rows(seed=1).to_numpy().copy())

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -127,6 +126,8 @@ def _equal_values(left: Any, right: Any) -> Bools:
 
 def _equal_nested(left: Any, right: Any) -> Bools:
     """Compares lists and structs with Polars, since Arrow does not compare them."""
+    import polars as pl
+
     equal: Any = pl.Series(pl.from_arrow(left)) == pl.Series(pl.from_arrow(right))
     found: Bools = equal.fill_null(False).to_numpy()
     return found

@@ -23,8 +23,6 @@ EPOCH_NUMBER = pa.decimal128(38, 9)
 _FRACTION = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 """The decimal places of a second that each unit has."""
 _SECOND_US = 1_000_000
-_FIRST, _LAST = (pa.scalar(moment.replace(tzinfo=UTC), MOMENT) for moment in (datetime.min, datetime.max))
-_FIRST_DATE, _LAST_DATE = pa.scalar(date.min, pa.date32()), pa.scalar(date.max, pa.date32())
 _ZONE = r"[Tt ].*([Zz]|[+-]\d\d(:?\d\d)?)$"
 _DURATION = (
     r"^(?P<sign>[+-]?)P(?:(?P<d>\d{1,9})D)?(?:T(?:(?P<h>\d{1,9})H)?(?:(?P<m>\d{1,9})M)?"
@@ -88,7 +86,7 @@ def to_plain_epoch(column: Any, unit: EpochUnit) -> Any:
 def date_from_iso(text: Any) -> Any:
     """Parses ISO 8601 dates as date32. Raises pa.ArrowInvalid for any other text, and outside the years 1 to 9999."""
     dates = text.cast(pa.date32())
-    if pc.any(pc.or_(pc.less(dates, _FIRST_DATE), pc.greater(dates, _LAST_DATE)), min_count=0).as_py():
+    if not _all_between(date.min, date.max, dates):
         raise pa.ArrowInvalid(f"one of {len(dates)} dates is outside of the years 1 to 9999")
     return dates
 
@@ -158,9 +156,15 @@ def extent(column: Column) -> tuple[int, int] | None:
 
 def _of_a_datetime(times: Any) -> Any:
     """The times. Raises pa.ArrowInvalid outside the range of datetime, as their text could not be read back."""
-    if pc.any(pc.or_(pc.less(times, _FIRST), pc.greater(times, _LAST)), min_count=0).as_py():
+    if not _all_between(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC), times):
         raise pa.ArrowInvalid(f"one of {len(times)} times is outside of the years 1 to 9999")
     return times
+
+
+def _all_between(first: date, last: date, times: Any) -> bool:
+    """Whether no value is outside of the range; null is not."""
+    outside = pc.or_(pc.less(times, pa.scalar(first, times.type)), pc.greater(times, pa.scalar(last, times.type)))
+    return not pc.any(outside, min_count=0).as_py()
 
 
 def _number(parts: Any, name: str) -> Any:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
-
-import polars as pl
 import pyarrow as pa
 
+from clonos_py.connectors.ndjson import encoded
 from clonos_py.connectors.row_files import check_columns
 from clonos_py.connectors.terminal import terminal
-from clonos_py.connectors.written_times import written_times
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.operators import Sink
 
@@ -33,9 +30,7 @@ class PrintSink(SinkDefinition):
 
 class _Printer(Sink):
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        text = io.BytesIO()
-        pl.DataFrame(pl.from_arrow(written_times(rows))).write_ndjson(text)
-        terminal().write(text.getvalue().decode())
+        terminal().write(bytes(encoded(rows)).decode())
         self.ctx.count("rows_out", rows.num_rows)
 
     def prepare(self, checkpoint: int) -> None:

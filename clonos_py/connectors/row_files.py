@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Protocol
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import xxhash
 
+from clonos_py.connectors.ndjson import encoded
 from clonos_py.connectors.written_times import written_schema, written_times
 from clonos_py.model.errors import GraphError, SinkError
 
@@ -117,9 +117,7 @@ def json_lines(rows: pa.Table | pa.RecordBatch) -> memoryview:
                 f"column {place!r} has a NaN or an infinity, which JSON cannot express: declare it '| None' to have "
                 "null there, or write csv or parquet"
             )
-    lines = io.BytesIO()  # through Polars a disk error would lose its errno
-    pl.DataFrame(pl.from_arrow(written_times(rows))).write_ndjson(lines)
-    return lines.getbuffer()
+    return encoded(rows)
 
 
 def _inexpressible(column: Any, field: pa.Field[Any], place: str) -> str | None:
@@ -224,7 +222,7 @@ def named_errors(path: str) -> Iterator[None]:
     """Turns errors of the operating system and of the encoders into SinkErrors."""
     try:
         yield
-    except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
+    except (OSError, pa.ArrowException) as error:
         code = getattr(error, "errno", None)
         if code in _FULL:
             raise SinkError(f"{path}: the disk is full; free space and resume from the last checkpoint") from error

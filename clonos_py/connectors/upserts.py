@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -114,6 +113,8 @@ class LatestRows:
         self.replace([_of_groups(rows, groups).select(self._schema.names) for rows in chunks])
 
     def _compact(self) -> None:
+        import polars as pl
+
         batches = [self._rows, *self._newer]
         table = pa.Table.from_batches([rows.select(self._schema.names) for rows in batches], schema=self._schema)
         keys = pl.DataFrame(pl.from_arrow(table.select(self._key))).with_row_index(_POSITION)
