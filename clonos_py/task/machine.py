@@ -84,6 +84,10 @@ from clonos_py.task.snapshotting import Snapshotting
 from clonos_py.task.states import TASK_STATES, TaskCause
 from clonos_py.task.throughput import READ_US, ReadSize, Throughput
 
+_GRANULARITY = "time_granularity_us"
+TASK_SETTINGS = frozenset({_GRANULARITY})
+"""The settings of a plan that a task reads."""
+
 
 class TaskMachine:
     """The task of one process, active or standby."""
@@ -103,7 +107,7 @@ class TaskMachine:
         self._gaps = plan.gaps
         self._writer = LogWriter(plan.tasks.index(task), keeps=plan.logged(task))
         keeper = ports if plan.sharing_depth != 0 else None
-        self._gate = Gate(self._writer, plan.settings.get("time_granularity_us", 0), keeper)
+        self._gate = Gate(self._writer, plan.settings.get(_GRANULARITY, 0), keeper)
         self._shared = TaskContext(task, vertex.parallelism, plan.groups(task), plan.key_groups, self._gate, ports)
         self._outputs = Outputs(plan, task)
         self._chain = Chain(plan, task, self._shared, self._outputs)

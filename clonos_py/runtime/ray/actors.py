@@ -23,6 +23,7 @@ from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator
 from clonos_py.runtime.event_publisher import CoordinatorNews
+from clonos_py.runtime.pandas_import import defer as defer_pandas
 from clonos_py.runtime.ray.actor_registry import ProcessRequest, RegisteredProcess
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.runtime.ray.job_loop import Interrupt, JobListeners, JobLoop
@@ -87,6 +88,7 @@ class CoordinatorActor:
     """The coordinator of a job. ``run`` lasts as long as the job."""
 
     def __init__(self, packed_spec: bytes, start: CoordinatorStart) -> None:
+        defer_pandas()
         self._spec: JobSpec = unpack(packed_spec)
         self._start = start
         self._inboxes: dict[int, InOrder[ToCoordinator]] = {}

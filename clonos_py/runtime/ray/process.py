@@ -48,7 +48,7 @@ from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.services.http import HttpClient
 from clonos_py.services.registry import ServiceRegistry
-from clonos_py.task.machine import TaskMachine
+from clonos_py.task.machine import TASK_SETTINGS, TaskMachine
 
 SWITCH_INTERVAL_S = 0.0005
 """The interpreter's thread switch interval. Measured: while the task runs pure Python, a link answers 136 times a
@@ -78,11 +78,12 @@ class Deployment:
 
 
 def of_vertex(deployment: Deployment, name: str) -> Deployment:
-    """The deployment for processes of one vertex. It leaves out the operators of other vertices, so that their code and
-    data are not sent, and their imports not loaded."""
+    """The deployment for processes of one vertex. It leaves out what they do not use, so that it is not sent and its
+    imports are not loaded: the operators of other vertices, and settings that are for other parts of the run."""
     plan = deployment.plan
     vertices = tuple(vertex if vertex.name == name else _bare(vertex) for vertex in plan.vertices)
-    return replace(deployment, plan=replace(plan, vertices=vertices))
+    settings = {key: value for key, value in plan.settings.items() if key in TASK_SETTINGS}
+    return replace(deployment, plan=replace(plan, vertices=vertices, settings=settings))
 
 
 def _bare(vertex: Vertex) -> Vertex:
