@@ -115,7 +115,7 @@ def awaited_text(event: CoordinatorAwaited) -> str:
 
 
 def deploying_text(event: Deploying) -> str:
-    up = f"starting processes: {event.up} of {event.processes} are up"
+    up = f"starting processes: {event.up} {'is' if event.up == 1 else 'are'} up"
     if not event.missing:
         return up
     others = event.missing - 1

@@ -87,7 +87,14 @@ class JobLoop:
         """Runs until the job has ended or is interrupted, and returns how it ended, or the ``end`` of the interrupt. On
         return all its processes are gone."""
         ports = PlatformPorts(
-            platform, self._known, self._store, self._checkpoints_kept, self._clock, self.put, self._report
+            platform,
+            self._known,
+            self._store,
+            self._checkpoints_kept,
+            self._clock,
+            self.put,
+            self._report,
+            deploys=self._roster is None,
         )
         executor = JobExecutor(self._machine, ports)
         if self._roster is None:
@@ -102,7 +109,7 @@ class JobLoop:
             elif event is None:
                 self._pass_time(executor, ports, platform)
             else:
-                self._react(event, executor)
+                self._react(event, executor, ports)
         ports.stop(_STOP_S_MAX)
         platform.close(_STOP_S_MAX if interrupt is None else 0.0)
         return ports.ended if interrupt is None else interrupt.end
@@ -134,10 +141,10 @@ class JobLoop:
         else:
             heapq.heappush(self._due, (now_us + _KILL_AGAIN_US, task))
 
-    def _react(self, event: ToCoordinator | JobEvent, executor: JobExecutor) -> None:
+    def _react(self, event: ToCoordinator | JobEvent, executor: JobExecutor, ports: PlatformPorts) -> None:
         process = getattr(event, "process", None)
         if isinstance(event, ProcessDied):
-            self._known.drop(event.process)
+            ports.gone(event.process)
         elif process in self._known.tasks:
             self._known.busy.seen(process, self._clock.now_us())
             if isinstance(event, Pong):

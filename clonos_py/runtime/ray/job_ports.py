@@ -15,8 +15,8 @@ from clonos_py.model.snapshots import Manifest
 from clonos_py.runtime.clock import SteadyClock
 from clonos_py.runtime.executors.job import complete
 from clonos_py.runtime.ray.known_processes import KnownProcesses
-from clonos_py.runtime.ray.restarts import Restarts
 from clonos_py.runtime.ray.serial_executor import SerialExecutor
+from clonos_py.runtime.ray.standby_starts import StandbyStarts
 
 _STORAGE_S_MAX = 60.0
 """If storage opens no generation within this time, it counts as not answering."""
@@ -56,8 +56,8 @@ class Platform(Protocol):
 
 
 class PlatformPorts:
-    """The coordinator's ports over a platform. A process that replaces a used standby is started when no recovery needs
-    the processors (``restarts.py``)."""
+    """The coordinator's ports over a platform. A standby is started when neither the deployment nor a recovery needs
+    the processors (``standby_starts.py``)."""
 
     def __init__(
         self,
@@ -68,13 +68,14 @@ class PlatformPorts:
         clock: SteadyClock,
         answer: Callable[[JobEvent], None],
         report: Callable[[CoordinatorEvent], None],
+        deploys: bool = False,
     ) -> None:
         """``answer`` takes the results of writing manifests, on the thread that writes them. ``report`` takes the
-        coordinator's events."""
+        coordinator's events. ``deploys``: the coordinator deploys the job, instead of taking it over."""
         self._platform, self._known, self._store = platform, known, store
         self._checkpoints_kept, self._clock = checkpoints_kept, clock
         self._answer, self._report = answer, report
-        self._restarts = Restarts()
+        self._standby_starts = StandbyStarts(deploys)
         self._writer = SerialExecutor("manifests")
         self.ended: EndJob | None = None
 
@@ -87,11 +88,11 @@ class PlatformPorts:
         self._known.tasks[request.process] = request.task
         if request.reuse is not None:
             self._known.drop(request.reuse)
-        self._start(self._restarts.on_start(request, self.now_us()))
+        self._start(self._standby_starts.on_start(request, self.now_us()))
 
     def send(self, number: int, message: ToProcess) -> None:
         if isinstance(message, Promote):
-            self._restarts.on_promoted(self._known.promoted(number))
+            self._standby_starts.on_promoted(self._known.promoted(number))
         self._platform.send(number, message)
 
     def dismiss(self, number: int) -> None:
@@ -100,16 +101,23 @@ class PlatformPorts:
 
     def kill(self, number: int) -> None:
         self._platform.kill(number)
+        self.gone(number)
+
+    def gone(self, number: int) -> None:
+        """A process has died or was killed."""
+        task = self._known.tasks.get(number)
         self._known.drop(number)
+        if task is not None:
+            self._start(self._standby_starts.on_gone(task))
 
     @property
     def due_us(self) -> int | None:
         """When ``start_due`` is to be called; None while no process waits to be started."""
-        return self._restarts.due_us
+        return self._standby_starts.due_us
 
     def start_due(self) -> None:
         """Starts the processes that have waited long enough, even if a recovery goes on."""
-        self._start(self._restarts.on_time(self.now_us()))
+        self._start(self._standby_starts.on_time(self.now_us()))
 
     def _start(self, requests: Sequence[StartProcess]) -> None:
         for request in requests:
@@ -141,7 +149,7 @@ class PlatformPorts:
 
     def report(self, event: CoordinatorEvent) -> None:
         self._report(event)
-        self._start(self._restarts.on_event(event))
+        self._start(self._standby_starts.on_event(event))
 
     def end(self, end: EndJob) -> None:
         self.ended = end

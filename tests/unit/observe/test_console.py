@@ -111,7 +111,7 @@ def test_the_live_view_shows_which_processes_start_before_the_job_runs() -> None
     starting = (0, Preparing(doing="starting Ray"))
     assert "starting Ray" in drawn(told(starting))
     some = (1, Deploying(up=3, processes=6, missing=3, awaited=JOIN))
-    up = "starting processes: 3 of 6 are up"
+    up = "starting processes: 3 are up"
     assert f"{up}, none yet for join[0] and 2 more tasks" in drawn(told(starting, some))
     assert f"{up}\n" in drawn(told((1, Deploying(up=3, processes=6, missing=0, awaited=None)))).replace(" \n", "\n")
     assert up not in drawn(told(some, (2, Deployed(tasks=3, standbys=3))))
