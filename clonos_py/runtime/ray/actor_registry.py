@@ -1,17 +1,20 @@
 """The actors of a job's processes, owned by the driver: they outlive their coordinator and end with the run.
 
 Ray ends an actor together with its creator. So the coordinator only requests processes. The driver creates them: a run
-ends with its driver in any case.
+ends with its driver in any case. A new process takes a second or more until it can do anything, and so does a new
+coordinator. So the driver opens as many actors as the job has tasks before there are requests (``open_ahead``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import itertools
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.ray.cluster import Cluster, import_ray
-from clonos_py.runtime.ray.process_actor import ProcessActor, concurrency
+from clonos_py.runtime.ray.process_actor import ProcessActor, ProcessStart, concurrency
 
 
 class ProcessRequest(NamedTuple):
@@ -53,22 +56,38 @@ class ActorRegistry:
         self._shared = standbys_per_process > 1
         self._processes: dict[int, tuple[TaskId, int]] = {}
         self._host_processes: dict[int, _HostProcess] = {}
+        self._ahead: defaultdict[str, list[_HostProcess]] = defaultdict(list)
+        """By node: actors without a process."""
+
+    def open_ahead(self, count: int, nodes: Sequence[str]) -> None:
+        """Opens actors for the next requests, spread over the nodes as processes will be (``placement.py``)."""
+        for number in range(count):
+            node = nodes[number % len(nodes)]
+            self._ahead[node].append(self._open(node))
+
+    def close_ahead(self) -> None:
+        """Kills the actors that were opened ahead and that no request needed."""
+        for host_process in itertools.chain.from_iterable(self._ahead.values()):
+            self._ray.kill(host_process.actor)
+        self._ahead.clear()
 
     def create(self, request: ProcessRequest, coordinator: Any, term: int) -> Any:
         """Starts a new process and returns its actor."""
-        host_process = self._host_processes.get(request.host_process) or self._open(request, coordinator, term)
+        host_process = self._host_processes.get(request.host_process)
+        if host_process is None:
+            ahead = self._ahead[request.node]
+            host_process = ahead.pop(0) if ahead else self._open(request.node)
+            self._host_processes[request.host_process] = host_process
         self._processes[request.number] = request.task, request.host_process
-        host_process.actor.start_process.remote(
-            self._packed[request.task.vertex], request.number, request.task, request.reuse
+        start = ProcessStart(
+            request.number, request.task, request.host_process if self._shared else 0, request.reuse, coordinator, term
         )
+        host_process.actor.start_process.remote(self._packed[request.task.vertex], start)
         return host_process.actor
 
-    def _open(self, request: ProcessRequest, coordinator: Any, term: int) -> _HostProcess:
-        options = {"scheduling_strategy": on_node(request.node), **self._options}
-        reported_number = request.host_process if self._shared else 0
-        actor = self._class.options(**options).remote(reported_number, coordinator, term)
-        host_process = self._host_processes[request.host_process] = _HostProcess(actor, actor.__ray_ready__.remote())
-        return host_process
+    def _open(self, node: str) -> _HostProcess:
+        actor = self._class.options(scheduling_strategy=on_node(node), **self._options).remote()
+        return _HostProcess(actor, actor.__ray_ready__.remote())
 
     def processes(self) -> dict[int, RegisteredProcess]:
         """All processes by number."""
@@ -96,10 +115,12 @@ class ActorRegistry:
     def end_without_ray(self) -> list[Any]:
         """Calls all actors to end themselves: calls between processes need neither head nor raylet. Returns references
         to wait for; the calls never return."""
-        return [host_process.actor.die.remote() for host_process in self._host_processes.values()]
+        ahead = itertools.chain.from_iterable(self._ahead.values())
+        return [host_process.actor.die.remote() for host_process in (*self._host_processes.values(), *ahead)]
 
     def close(self) -> None:
         """Kills all actors that are left."""
+        self.close_ahead()
         for host_process in self._host_processes.values():
             self._ray.kill(host_process.actor)
         self._processes.clear()

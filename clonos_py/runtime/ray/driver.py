@@ -67,6 +67,8 @@ class Driver:
         try:
             for self._term in itertools.count():
                 coordinator = self._start_coordinator()
+                if self._term == 0:
+                    self._open_ahead()
                 try:
                     self._await_start(coordinator)
                     with self._stop.connected(coordinator.stop.remote):
@@ -101,6 +103,11 @@ class Driver:
             return actor.remote(self._packed_spec, start)
         except ValueError as error:
             raise taken(self._job) from error
+
+    def _open_ahead(self) -> None:
+        """Opens the actors of the job's tasks while the coordinator starts."""
+        nodes = [node["NodeID"] for node in self._ray.nodes() if node["Alive"]]
+        self._actors.open_ahead(len(self._spec.deployment.plan.tasks), nodes)
 
     def _check_restart(self, problem: Exception) -> None:
         """Called when the coordinator was lost. Raises ClusterError if another would not help."""
@@ -164,6 +171,7 @@ class Driver:
         for at_us, event in update.news.events:
             if isinstance(event, Deployed):
                 self._deployed_us = at_us
+                self._actors.close_ahead()
             if isinstance(event, Deployed | CoordinatorReplaced):
                 self._failed_starts = 0
         self._publisher.publish(update.news, self._now_us())

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Collection
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from clonos_py.connectors.terminal import CarriedLines, print_on
 from clonos_py.model import messages
@@ -24,6 +24,7 @@ from clonos_py.model.messages import Promote, ToCoordinator, ToProcess
 from clonos_py.runtime.crash_notes import write_notes_to
 from clonos_py.runtime.held_folders import hold
 from clonos_py.runtime.leftovers import clear_scratch
+from clonos_py.runtime.pandas_import import defer as defer_pandas
 from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.ordering import InOrder
 from clonos_py.runtime.ray.process import Deployment, ProcessRuntime, tune_interpreter
@@ -43,6 +44,18 @@ _RECOVERY_S = 5.0
 def concurrency(standbys_per_process: int) -> int:
     """The number of calls that an actor must be able to serve at once."""
     return _PROCESS_THREADS + _THREADS_PER_FURTHER_PROCESS * (standbys_per_process - 1)
+
+
+class ProcessStart(NamedTuple):
+    """A process that is to start. ``host_process``: the number that it reports in ``Started``; 0 if it will share its
+    host process with no other. ``reuse``: the process that it replaces. Its coordinator is that of ``term``."""
+
+    number: int
+    task: TaskId
+    host_process: int
+    reuse: int | None
+    coordinator: Any
+    term: int
 
 
 class HostedProcess:
@@ -66,37 +79,46 @@ class HostedProcess:
 
 class ProcessActor:
     """The actor of a host process. ``start_process`` builds processes, not the constructor, so that creating the actor
-    fails only if its node fails."""
+    fails only if its node fails, and can be done before it is known for which task."""
 
-    def __init__(self, host_process: int, coordinator: Any, term: int) -> None:
-        """``host_process``: the number that processes report in ``Started``; 0 if there will be only one process."""
-        self._host_process, self._coordinator, self._term = host_process, coordinator, term
+    def __init__(self) -> None:
+        self._coordinator: Any = None
+        self._term = -1
+        self._deployments: dict[str, Deployment] = {}
+        """By vertex. Standbys of several vertices may be here."""
+        self._unpacking = threading.Lock()
         self._changed = threading.Condition()
         self._hosted: dict[int, HostedProcess] = {}
         self._task = -1
         """The number of the process that was promoted; -1 if none was."""
+        defer_pandas()
         tune_interpreter()
         print_on(CarriedLines(self._carry))
 
     # ---- the driver
 
-    def start_process(self, packed: bytes, number: int, task: TaskId, reuse: int | None = None) -> None:
-        """Starts a process, which runs until it gets a message to stop. ``reuse``: the process that it replaces."""
+    def start_process(self, packed: bytes, start: ProcessStart) -> None:
+        """Starts a process, which runs until it gets a message to stop. ``packed``: the deployment of its vertex."""
+        start = ProcessStart(*start)
         with self._changed:
-            hosted = self._hosted.setdefault(number, HostedProcess(number))
-            before = self._hosted[reuse].process if reuse in self._hosted else None
+            if start.term > self._term:
+                self._coordinator, self._term = start.coordinator, start.term
+                self._changed.notify_all()
+            hosted = self._hosted.setdefault(start.number, HostedProcess(start.number))
+            before = self._hosted[start.reuse].process if start.reuse in self._hosted else None
             first = len(self._hosted) == 1
-        run = partial(self._run, hosted, packed, TaskId(*task), first, before)
-        threading.Thread(target=run, name=f"process {number}", daemon=True).start()
+        run = partial(self._run, hosted, packed, start, first, before)
+        threading.Thread(target=run, name=f"process {start.number}", daemon=True).start()
 
     def _run(
-        self, hosted: HostedProcess, packed: bytes, task: TaskId, first: bool, before: ProcessRuntime | None
+        self, hosted: HostedProcess, packed: bytes, start: ProcessStart, first: bool, before: ProcessRuntime | None
     ) -> None:
+        task = TaskId(*start.task)
         self._introduce(hosted)
         if before is not None and not before.end(_END_S_MAX):
             self.die()  # functions and writes cannot be interrupted, and must not run twice at once
         try:
-            deployment: Deployment = unpack(packed)
+            deployment = self._deployment(task.vertex, packed)
             if first:
                 self._scratch = hold(deployment.scratch)  # until this process ends
                 write_notes_to(deployment.scratch)
@@ -108,7 +130,7 @@ class ProcessActor:
                 task,
                 *_place(),
                 partial(self._send_to_coordinator, hosted),
-                self._host_process,
+                start.host_process,
             )
         except BaseException as problem:  # noqa: BLE001 - a user's operator may raise anything when it is made
             self._send_to_coordinator(hosted, messages.failed(hosted.number, task, problem))
@@ -120,6 +142,13 @@ class ProcessActor:
         self._change(hosted, None, ended=True)
         time.sleep(_RECOVERY_S)
         gc.collect()
+
+    def _deployment(self, vertex: str, packed: bytes) -> Deployment:
+        """The deployment of a vertex, unpickled once."""
+        with self._unpacking:
+            if vertex not in self._deployments:
+                self._deployments[vertex] = unpack(packed)
+            return self._deployments[vertex]
 
     def _change(self, hosted: HostedProcess, process: ProcessRuntime | None, ended: bool = False) -> None:
         with self._changed:
