@@ -184,7 +184,7 @@ def soak(
         if lose_node is not None:
             faults = itertools.chain(itertools.islice(faults, 4), [(InjectedFault.NODE, target.tasks)], faults)
         schedule = FaultSchedule(injector, itertools.islice(faults, most), random_, target.begin)
-        settings = {**_SETTINGS, "standbys_per_process": random_.choice((1, 1, 3)), "address": address}
+        settings = {**_SETTINGS, "standbys_per_process": random_.choice((1, 3, 8)), "address": address}
         try:
             run_job(target.job, resolve(command_line=settings), schedule)
             rolled_back = any(isinstance(event, RolledBack) for event in schedule.events)

@@ -129,7 +129,7 @@ def _consistent(settings: Settings) -> Settings:
         _refuse(settings, "take_over", "checkpoints", "without a checkpoint folder there is nothing to continue from")
     if settings.take_over and settings.fresh:
         _refuse(settings, "take_over", "fresh", "one continues from the last checkpoint, the other starts over")
-    if settings.standbys_per_process > 1 and settings.standbys == 0:
+    if "standbys_per_process" in given and settings.standbys_per_process > 1 and settings.standbys == 0:
         _refuse(settings, "standbys_per_process", "standbys", "there are no standbys that could share a process")
     for absent, present in itertools.permutations(("tls_certificate", "tls_key", "tls_ca"), 2):
         if getattr(settings, present) is not None and getattr(settings, absent) is None:
