@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING
 
 import click
 
-from clonos_py.dsl.job import Job
-from clonos_py.dsl.loading import JobFile, Parameter, load_job_file
 from clonos_py.model.errors import GraphError
 from clonos_py.settings.definitions import DEFINITIONS
+
+if TYPE_CHECKING:  # without a file, a command answers before these are imported
+    from clonos_py.dsl.job import Job
+    from clonos_py.dsl.loading import JobFile, Parameter
 
 FILE_HELP = "FILE is a Python file with one job, or FILE:NAME where it has several."
 _RESERVED = frozenset({*DEFINITIONS, "file", "format", "help", "kill", "live", "rename", "rows"})
@@ -29,14 +32,17 @@ class JobCommand(click.Command):
         ctx.meta[_ARGUMENTS] = tuple(args)
         name = self._file_among(ctx, args)
         if name is not None:
+            from clonos_py.dsl.loading import load_job_file
+
             ctx.obj = load_job_file(name)
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
-        if not isinstance(ctx.obj, JobFile):
+        jobs: JobFile | None = ctx.obj
+        if jobs is None:
             return params
-        return [*params, *(_option(spec, ctx.obj) for spec in ctx.obj.parameters.values())]
+        return [*params, *(_option(spec, jobs) for spec in jobs.parameters.values())]
 
     def _file_among(self, ctx: click.Context, args: list[str]) -> str | None:
         """The job file that the command line names, even if it has options of the job; None if it names none."""

@@ -7,11 +7,11 @@ import importlib
 import signal
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 
 import click
 
 from clonos_py.cli.endings import INTERRUPTED, ended
+from clonos_py.runtime.pandas_import import defer as defer_pandas
 from clonos_py.runtime.ray.disconnect import exit_now
 
 COMMANDS = {
@@ -79,13 +79,14 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version("clonos-py"), prog_name="clonos")
+@click.version_option(package_name="clonos-py", prog_name="clonos")
 def clonos() -> None:
     """The root command. Its help text is ``HELP``."""
 
 
 def main() -> None:
     """The console script. SIGTERM is handled as an interrupt: the job stops in an orderly way."""
+    defer_pandas()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = invoke(sys.argv[1:])
     if code == INTERRUPTED:

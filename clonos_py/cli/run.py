@@ -8,13 +8,13 @@ import click
 
 from clonos_py.cli.job_command import FILE_HELP, JobCommand, again, job_of
 from clonos_py.cli.options import resolved, setting_options
-from clonos_py.observe.console import watch
 from clonos_py.settings.definitions import Settings
 
 
 @click.pass_context
 def run(ctx: click.Context, /, **parameters: Any) -> None:
     """The body of the command: loads the job, resolves settings, runs the job and shows the live view."""
+    from clonos_py.observe.console import watch
     from clonos_py.runtime.launch import run_job
 
     job = job_of(ctx)

@@ -9,10 +9,10 @@ import pytest
 
 DEFERRED = """
 import sys
-import pyarrow as pa
 from clonos_py.runtime.pandas_import import defer
 defer()
 defer()
+import pyarrow as pa
 pa.array([1, 2]), pa.scalar("text"), pa.array([1.5]).to_pylist()
 assert "pandas" not in sys.modules
 """
@@ -34,8 +34,11 @@ except ModuleNotFoundError as error:
 
 
 @pytest.mark.parametrize("use", USES)
-def test_pandas_works_as_ever_once_it_is_used(use: str) -> None:
-    ended = subprocess.run([sys.executable, "-c", DEFERRED + USES[use]], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("before", ["", "import pyarrow\n"])
+def test_pandas_works_as_ever_once_it_is_used(use: str, before: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", before + DEFERRED + USES[use]], capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, ended.stderr
 
 
