@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from clonos_py.job.claims import Claims
 from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.ids import TaskId
@@ -49,50 +51,43 @@ class JobPolicy:
 # ---- driver to coordinator
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessDied:
+class ProcessDied(msgspec.Struct, frozen=True):
     """The platform reports that a process has ended."""
 
     process: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class AtWork:
+class AtWork(msgspec.Struct, frozen=True):
     """The platform reports that a process that does not answer uses its processor, for example in native code that lets
     no other thread run. It has not failed."""
 
     process: int
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestWritten:
+class ManifestWritten(msgspec.Struct, frozen=True):
     checkpoint: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointsRetired:
+class CheckpointsRetired(msgspec.Struct, frozen=True):
     """Checkpoints that are not retained have been deleted, or could not be because of ``problem``."""
 
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestFailed:
+class ManifestFailed(msgspec.Struct, frozen=True):
     checkpoint: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class EndedByFunction:
+class EndedByFunction(msgspec.Struct, frozen=True):
     """A function of the user has ended its process. Another process would end in the same way, so the job ends."""
 
     message: str
     traceback: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StopRequested:
+class StopRequested(msgspec.Struct, frozen=True):
     """The job takes a last checkpoint, commits it and ends. A later run continues from there."""
 
 
@@ -104,8 +99,7 @@ JobEvent = (
 # ---- coordinator to driver
 
 
-@dataclass(frozen=True, slots=True)
-class StartProcess:
+class StartProcess(msgspec.Struct, frozen=True):
     """Start a standby of ``task``; it answers with Started. ``shares``: no failed task waits for it, so it may share a
     host process with standbys of other tasks. ``reuse``: end this process and start the new one in its host process,
     which stays (E9). If that is impossible, report the new process as failed."""
@@ -116,47 +110,40 @@ class StartProcess:
     reuse: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DismissProcess:
+class DismissProcess(msgspec.Struct, frozen=True):
     """Stop a standby whose host process has become another task's. No other process in that host process stops."""
 
     process: int
 
 
-@dataclass(frozen=True, slots=True)
-class KillProcess:
+class KillProcess(msgspec.Struct, frozen=True):
     """Kill a process that hangs, with all processes in its host process. Its messages are ignored from now on."""
 
     process: int
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     process: int
     message: ToProcess
 
 
-@dataclass(frozen=True, slots=True)
-class WriteManifest:
+class WriteManifest(msgspec.Struct, frozen=True):
     manifest: Manifest
 
 
-@dataclass(frozen=True, slots=True)
-class OpenGeneration:
+class OpenGeneration(msgspec.Struct, frozen=True):
     """A rollback begins ``generation``: storage must refuse the manifests of earlier generations (D11)."""
 
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReportEvent:
+class ReportEvent(msgspec.Struct, frozen=True):
     """Pass this event to the listener."""
 
     event: CoordinatorEvent
 
 
-@dataclass(frozen=True, slots=True)
-class EndJob:
+class EndJob(msgspec.Struct, frozen=True):
     """The job has ended. ``error`` (a type of model.errors) and ``message`` say why it failed; None: it finished."""
 
     error: str | None = None

@@ -7,7 +7,8 @@ process holds determinants (a task without receivers has no holders), only this 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+import msgspec
 
 from clonos_py.channel.frames import FrameHeader
 from clonos_py.link.instructions import Instruction, SendToCoordinator
@@ -63,7 +64,7 @@ class CatchingUp:
     def observed(self, event: Observed, replaying: bool) -> Observed:
         """Drops a latency marker that a predecessor had also received: its age would include the failure."""
         if event.marker_us and (replaying if event.input < 0 else not self.is_new(event.input, event.seq)):
-            return replace(event, marker_us=0)
+            return msgspec.structs.replace(event, marker_us=0)
         return event
 
     @property

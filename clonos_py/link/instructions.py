@@ -7,7 +7,6 @@ attempt and the sequence number of the frame that it needs next. The first frame
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -74,16 +73,14 @@ def decode_hello(data: bytes) -> Hello:
 # ---- driver to link (besides the control messages of model.messages and the task's events)
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribed:
+class Subscribed(msgspec.Struct, frozen=True):
     """A receiver's subscription has arrived on ``connection``."""
 
     connection: int
     hello: Hello
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(msgspec.Struct, frozen=True):
     """The connection requested with ``Connect`` is open."""
 
     input: int
@@ -91,8 +88,7 @@ class Connected:
     hello: Hello
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(msgspec.Struct, frozen=True):
     """A frame from an upstream task has arrived. Its rows are decoded and its checksum is verified."""
 
     connection: int
@@ -100,16 +96,14 @@ class Arrived:
     frame: Frame
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
+class Acknowledged(msgspec.Struct, frozen=True):
     """The receiver at the other end has sent an acknowledgement."""
 
     connection: int
     acknowledgement: Acknowledgement
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(msgspec.Struct, frozen=True):
     """A connection broke, or the one requested with ``hello`` could not be opened (then ``connection`` is -1)."""
 
     connection: int
@@ -122,71 +116,62 @@ LoadedFrames = Mapping[int, Sequence[FrameRun]]
 """Stored frames of the restart point, by output channel, in order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """The state requested with ``Load`` is loaded."""
 
     restore: Restore
     operators: Mapping[str, Sequence[OperatorState]]
-    frames: LoadedFrames = field(default_factory=dict)
+    frames: LoadedFrames = msgspec.field(default_factory=dict)
     logs: Sequence[LogSegment] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LoadFailed:
+class LoadFailed(msgspec.Struct, frozen=True):
     """The state requested with ``Load`` cannot be read."""
 
     restore: Restore
     problem: ClonosError
 
 
-@dataclass(frozen=True, slots=True)
-class Persisted:
+class Persisted(msgspec.Struct, frozen=True):
     """A snapshot is durable."""
 
     handle: TaskHandle
     persist_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class PersistFailed:
+class PersistFailed(msgspec.Struct, frozen=True):
     checkpoint: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class CommitDone:
+class CommitDone(msgspec.Struct, frozen=True):
     """All results named by ``Commit`` are visible."""
 
     checkpoint: int
 
 
-@dataclass(frozen=True, slots=True)
-class OutputClaimed:
+class OutputClaimed(msgspec.Struct, frozen=True):
     """This attempt has taken over the output of causal sink ``number``. ``published``: what the output holds."""
 
     number: int
     published: PublishedOutput
 
 
-@dataclass(frozen=True, slots=True)
-class OutputWritten:
+class OutputWritten(msgspec.Struct, frozen=True):
     """``pieces`` more pieces of causal sink ``number`` are visible."""
 
     number: int
     pieces: int
 
 
-@dataclass(frozen=True, slots=True)
-class FramesWritten:
+class FramesWritten(msgspec.Struct, frozen=True):
     """Bodies of output ``output`` can be read back: (sequence number, place)."""
 
     output: int
     places: Sequence[tuple[int, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class FramesNotWritten:
+class FramesNotWritten(msgspec.Struct, frozen=True):
     """These frames could not be stored because of ``reason``."""
 
     output: int
@@ -194,8 +179,7 @@ class FramesNotWritten:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class FramesRead:
+class FramesRead(msgspec.Struct, frozen=True):
     """Bodies of output ``output`` have been read back: (sequence number, body). ``checkpoint``: see ReadFrames."""
 
     output: int
@@ -203,8 +187,7 @@ class FramesRead:
     checkpoint: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class FramesNotRead:
+class FramesNotRead(msgspec.Struct, frozen=True):
     """Stored frames cannot be read back."""
 
     problem: ClonosError
@@ -233,8 +216,7 @@ LinkEvent = (
 # ---- link to driver
 
 
-@dataclass(frozen=True, slots=True)
-class Connect:
+class Connect(msgspec.Struct, frozen=True):
     """Subscribe to the upstream task at ``address``; any older connection of this input has been closed."""
 
     input: int
@@ -242,15 +224,13 @@ class Connect:
     hello: Hello
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnect:
+class Disconnect(msgspec.Struct, frozen=True):
     """Close the connection for good. Nothing of it that was not read yet may be delivered any more."""
 
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class SendFrame:
+class SendFrame(msgspec.Struct, frozen=True):
     """Send a frame. ``body``: the encoded rows; None without rows."""
 
     connection: int
@@ -258,54 +238,47 @@ class SendFrame:
     body: Any
 
 
-@dataclass(frozen=True, slots=True)
-class SendAck:
+class SendAck(msgspec.Struct, frozen=True):
     """Send an acknowledgement; the sender at the other end gets it as ``Acknowledged``."""
 
     connection: int
     acknowledgement: Acknowledgement
 
 
-@dataclass(frozen=True, slots=True)
-class SendToCoordinator:
+class SendToCoordinator(msgspec.Struct, frozen=True):
     """Send a message to the coordinator."""
 
     message: ToCoordinator
 
 
-@dataclass(frozen=True, slots=True)
-class SendToTask:
+class SendToTask(msgspec.Struct, frozen=True):
     """Pass an event to the task of this process."""
 
     item: ToTask
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(msgspec.Struct, frozen=True):
     """Read this state from storage. ``ahead``: the process is a standby, and no failed task waits for it."""
 
     restore: Restore
     ahead: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Persist:
+class Persist(msgspec.Struct, frozen=True):
     """Make this snapshot durable."""
 
     snapshot: TaskSnapshot
     attempt: Attempt
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True):
     """Have each sink commit the results that ``committables`` names, oldest first."""
 
     checkpoint: int
     committables: Mapping[str, Sequence[bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimOutput:
+class ClaimOutput(msgspec.Struct, frozen=True):
     """Take over the output of causal sink ``name`` as ``attempt``, restarting from ``checkpoint``."""
 
     number: int
@@ -316,8 +289,7 @@ class ClaimOutput:
     lineage: str
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOutput:
+class WriteOutput(msgspec.Struct, frozen=True):
     """Have the causal sink ``name`` write ``log``, then ``pieces``, which were cut in ``epoch``."""
 
     number: int
@@ -327,16 +299,14 @@ class WriteOutput:
     pieces: Sequence[OutputSegment]
 
 
-@dataclass(frozen=True, slots=True)
-class SettleOutput:
+class SettleOutput(msgspec.Struct, frozen=True):
     """Have the causal sink ``name`` make durable what it has written."""
 
     number: int
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class WriteFrames:
+class WriteFrames(msgspec.Struct, frozen=True):
     """Store these bodies of output ``output``, in this order, so that they can be read back until the process ends:
     (sequence number, body)."""
 
@@ -344,8 +314,7 @@ class WriteFrames:
     bodies: Sequence[tuple[int, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadFrames:
+class ReadFrames(msgspec.Struct, frozen=True):
     """Read these bodies back soon: (sequence number, place). They will be sent next, or stored with the snapshot of
     ``checkpoint``."""
 
@@ -354,15 +323,13 @@ class ReadFrames:
     checkpoint: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class FreeFrames:
+class FreeFrames(msgspec.Struct, frozen=True):
     """Free these places; their contents are not needed any more."""
 
     places: Sequence[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Shutdown:
+class Shutdown(msgspec.Struct, frozen=True):
     """End the process; it is not needed any more."""
 
     reason: str

@@ -5,22 +5,20 @@ An event holds no time; the time is passed beside it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from clonos_py.model.ids import Attempt, TaskId
 
 # ---- the job
 
 
-@dataclass(frozen=True, slots=True)
-class CodeChanged:
+class CodeChanged(msgspec.Struct, frozen=True):
     """The run resumes from a checkpoint that was written by other code."""
 
     checkpoint: int
 
 
-@dataclass(frozen=True, slots=True)
-class Deploying:
+class Deploying(msgspec.Struct, frozen=True):
     """A process has started. ``up`` of ``processes`` are running, standbys included. ``missing`` tasks have no process
     yet, of which ``awaited`` is the first."""
 
@@ -30,24 +28,21 @@ class Deploying:
     awaited: TaskId | None
 
 
-@dataclass(frozen=True, slots=True)
-class Deployed:
+class Deployed(msgspec.Struct, frozen=True):
     """Every task runs. ``tasks`` and ``standbys``: how many the plan has."""
 
     tasks: int
     standbys: int
 
 
-@dataclass(frozen=True, slots=True)
-class RolledBack:
+class RolledBack(msgspec.Struct, frozen=True):
     """The whole job went back to a checkpoint."""
 
     checkpoint: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RestartedWithoutLog:
+class RestartedWithoutLog(msgspec.Struct, frozen=True):
     """Determinants that a task depends on were lost, and the job prefers availability: output since ``checkpoint`` may
     take effect again (at-least-once)."""
 
@@ -55,21 +50,18 @@ class RestartedWithoutLog:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorReplaced:
+class CoordinatorReplaced(msgspec.Struct, frozen=True):
     """The coordinator was lost, and another has replaced it. Tasks continued meanwhile. Events of that time, and events
     that the lost coordinator had not reported, may be missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionHangs:
+class FunctionHangs(msgspec.Struct, frozen=True):
     """A user's function has been processing one row for the function timeout. The job waits for it."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True):
     """Every source has ended and every sink has committed; or the user ``stopped`` or interrupted the run."""
 
     stopped: bool = False
@@ -78,8 +70,7 @@ class Finished:
 # ---- checkpoints
 
 
-@dataclass(frozen=True, slots=True)
-class WentBack:
+class WentBack(msgspec.Struct, frozen=True):
     """After a failure, ``tasks`` tasks went back to the recovery line, since nothing is logged (E9). ``invalid``
     snapshots were ahead of the line, of ``durable`` that have been taken in all."""
 
@@ -88,22 +79,19 @@ class WentBack:
     durable: int
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotDurable:
+class SnapshotDurable(msgspec.Struct, frozen=True):
     """A task has taken a snapshot alone, and it is durable. It counts once a manifest names it."""
 
     task: TaskId
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointTriggered:
+class CheckpointTriggered(msgspec.Struct, frozen=True):
     """The coordinator has triggered this checkpoint at the sources."""
 
     checkpoint: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointCompleted:
+class CheckpointCompleted(msgspec.Struct, frozen=True):
     """The manifest is written. ``bytes``: written for this checkpoint. ``duration_ms``: since it was triggered.
     ``snapshots``: the number of new snapshots, of which ``forced`` were taken because of frames (E10). ``durable_ms``:
     the mean time from a trigger until its snapshots were durable, without the manifest, over ``durable`` triggers. A
@@ -119,23 +107,20 @@ class CheckpointCompleted:
     durable_ms: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointAborted:
+class CheckpointAborted(msgspec.Struct, frozen=True):
     """The pending checkpoint was aborted."""
 
     checkpoint: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionFailed:
+class DeletionFailed(msgspec.Struct, frozen=True):
     """Checkpoints that are not retained cannot be deleted. This is tried again with every checkpoint."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SpillFailed:
+class SpillFailed(msgspec.Struct, frozen=True):
     """Retained frames of ``task`` cannot be written to disk. They stay in memory and a checkpoint is requested. Until
     the disk works again, checkpoints limit the speed of the job, since only they free memory; it stops when the reserve
     is used up."""
@@ -147,8 +132,7 @@ class SpillFailed:
 # ---- failures and recoveries
 
 
-@dataclass(frozen=True, slots=True)
-class TaskLost:
+class TaskLost(msgspec.Struct, frozen=True):
     """The coordinator found that the process of ``task`` has failed. ``attempt``: the lost one; None if it was lost
     while there was no coordinator."""
 
@@ -157,16 +141,14 @@ class TaskLost:
     attempt: Attempt | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StandbyLost:
+class StandbyLost(msgspec.Struct, frozen=True):
     """A standby of ``task`` has failed or was removed."""
 
     task: TaskId
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StandbyUnready:
+class StandbyUnready(msgspec.Struct, frozen=True):
     """A standby of ``task`` could not load a checkpoint's state. It tries again with the next one, or when it is
     promoted."""
 
@@ -175,39 +157,34 @@ class StandbyUnready:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StandbyPromoted:
+class StandbyPromoted(msgspec.Struct, frozen=True):
     """A standby is promoted to this attempt of ``task``. It has no log yet."""
 
     task: TaskId
     attempt: Attempt
 
 
-@dataclass(frozen=True, slots=True)
-class StandbyActivated:
+class StandbyActivated(msgspec.Struct, frozen=True):
     """A standby has taken over the task as this attempt. It was sent the log to replay."""
 
     task: TaskId
     attempt: Attempt
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(msgspec.Struct, frozen=True):
     """The replacement has replayed all of its predecessor's determinants."""
 
     task: TaskId
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class FirstNewEffect:
+class FirstNewEffect(msgspec.Struct, frozen=True):
     """The replacement sent a frame, or wrote a row, that was not sent before the failure."""
 
     task: TaskId
 
 
-@dataclass(frozen=True, slots=True)
-class Restarted:
+class Restarted(msgspec.Struct, frozen=True):
     """The last of the ``tasks`` tasks that restarted after a failure has had its first effect: a frame sent, or a row
     written. This comes after the replay (``FirstNewEffect``). In a rollback the effect may be one that was rolled
     back."""

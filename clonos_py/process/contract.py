@@ -7,7 +7,7 @@ table (``link/states.py``, ``task/states.py``), and the same limits.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
@@ -107,8 +107,7 @@ class TaskProgress(msgspec.Struct):
 # ---- link to task
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreState:
+class RestoreState(msgspec.Struct, frozen=True):
     """Replace all state. ``operators`` holds, by operator, one snapshot, or several at a new parallelism. ``ahead``:
     the process is a standby, and no failed task waits for it."""
 
@@ -118,8 +117,7 @@ class RestoreState:
     ahead: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(msgspec.Struct, frozen=True):
     """Become the task: replay ``log``, then run. ``aborted`` checkpoints are void; those that the log does not contain
     are processed as control calls after it. ``numbering``: see OperatorContext."""
 
@@ -131,16 +129,14 @@ class Begin:
     """(output, frame): start in the middle of the log, at the point where that frame is still to be cut."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(msgspec.Struct, frozen=True):
     """The next frame of an input channel."""
 
     input: int
     frame: Frame
 
 
-@dataclass(frozen=True, slots=True)
-class Renumber:
+class Renumber(msgspec.Struct, frozen=True):
     """The sender of an input has restarted without determinants and renumbers its frames. Frames of the old numbering
     that were not taken are void. ``next_seq`` is -1 until it is received. ``ended``: the channel had already ended at
     the sender's restart point."""
@@ -150,50 +146,42 @@ class Renumber:
     ended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TriggerCall:
+class TriggerCall(msgspec.Struct, frozen=True):
     checkpoint: int
 
 
-@dataclass(frozen=True, slots=True)
-class AbortCall:
+class AbortCall(msgspec.Struct, frozen=True):
     checkpoint: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeCall:
+class ProbeCall(msgspec.Struct, frozen=True):
     """Report the progress of the task's loop, in ``LoopCounts`` with this number."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class LoopEndCall:
+class LoopEndCall(msgspec.Struct, frozen=True):
     """The loop of which the task is a head holds no rows: it ends as if its feedback input had ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceArrival:
+class SourceArrival(msgspec.Struct, frozen=True):
     """The task's source has new data: poll it at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class MayProduce:
+class MayProduce(msgspec.Struct, frozen=True):
     """Back-pressure: False when receivers have enough. A replaying task is not held back."""
 
     allowed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RowsWanted:
+class RowsWanted(msgspec.Struct, frozen=True):
     """How many rows of an output its receiver processes in the longest time that rows should wait in the channel."""
 
     output: int
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class Regenerate:
+class Regenerate(msgspec.Struct, frozen=True):
     """Make the frames [start, stop) of ``output`` again from ``log``, the task's own log since the last completed
     checkpoint; for now only those below ``below``. This replaces the request of any earlier ``run``."""
 
@@ -205,8 +193,7 @@ class Regenerate:
     log: Sequence[LogSegment]
 
 
-@dataclass(frozen=True, slots=True)
-class RegenerateBelow:
+class RegenerateBelow(msgspec.Struct, frozen=True):
     """There is memory for regenerated frames of this output with numbers below ``below``."""
 
     output: int
@@ -234,8 +221,7 @@ ToTask = (
 # ---- task to link
 
 
-@dataclass(frozen=True, slots=True)
-class Produced:
+class Produced(msgspec.Struct, frozen=True):
     """Determinants and the frames that depend on them. Both are in one event, determinants first (Clonos, 4.3)."""
 
     log: LogSegment | None
@@ -245,8 +231,7 @@ class Produced:
     """(number of the causal sink, rows as a frame), in the order cut."""
 
 
-@dataclass(frozen=True, slots=True)
-class FramesTaken:
+class FramesTaken(msgspec.Struct, frozen=True):
     """The task has taken all frames of ``input`` below ``next_seq``. ``restarts``: how often its numbering had
     restarted. ``rows_wanted``: see RowsWanted; 0 if it does not matter or is not known yet."""
 
@@ -256,8 +241,7 @@ class FramesTaken:
     rows_wanted: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotTaken:
+class SnapshotTaken(msgspec.Struct, frozen=True):
     """A snapshot was taken. ``persist`` is False if a replay passes a barrier that its predecessor had passed."""
 
     snapshot: TaskSnapshot
@@ -265,16 +249,14 @@ class SnapshotTaken:
     persist: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StateChanged:
+class StateChanged(msgspec.Struct, frozen=True):
     """The task has changed its state."""
 
     state: TaskState
     rows_replayed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(msgspec.Struct, frozen=True):
     """Metrics, without effect on the computation: rows and events of a step, and the latency marker that reached a sink
     with frame ``seq`` of ``input`` (-1: from the task's own source)."""
 
@@ -287,7 +269,7 @@ class Observed:
     """The watermark of the task's input when ``events`` came."""
     replayed: bool = False
     """Whether a predecessor had processed these events, too."""
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = msgspec.field(default_factory=dict)
     """The current values of all counters of the task's operators; empty if none has changed."""
     rows_waiting: int | None = None
     """Of a source: see ``Source.rows_waiting``."""
@@ -295,8 +277,7 @@ class Observed:
     """Of a source: the event times that it has read, or that operators behind it have assigned."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoopCounts:
+class LoopCounts(msgspec.Struct, frozen=True):
     """The answer to probe ``number``. ``passive``: the streams that enter the loop at this task have ended, and the
     task is processing no rows. ``epoch``: the task's current epoch. ``cut`` and ``taken``: by output and by input
     channel, the number of the next frame."""
@@ -308,16 +289,14 @@ class LoopCounts:
     taken: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(msgspec.Struct, frozen=True):
     """The task continues from the last landmark in its log: its outputs are at ``next_seqs``. Frames that its
     predecessor cut before are made again only on request."""
 
     next_seqs: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Regenerated:
+class Regenerated(msgspec.Struct, frozen=True):
     """Frames that ``run`` has made again, in order."""
 
     output: int

@@ -7,8 +7,9 @@ snapshot covers only output that is visible and durable by then.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
+
+import msgspec
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.link.instructions import (
@@ -80,7 +81,7 @@ class StorageExecutor:
         started_us = self._now_us()
         event = self.snapshots.persist(request)
         took_ms = (self._now_us() - started_us) / 1_000
-        return replace(event, persist_ms=took_ms) if isinstance(event, Persisted) else event
+        return msgspec.structs.replace(event, persist_ms=took_ms) if isinstance(event, Persisted) else event
 
     def _commit(self, committables: Mapping[str, Sequence[bytes]]) -> None:
         for name, named in committables.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 
 from clonos_py.model.coordinator_events import CoordinatorEvent
 
@@ -12,5 +11,5 @@ _WORD_BEGINS = re.compile(r"(?<!^)(?=[A-Z])")
 
 def words(event: CoordinatorEvent) -> str:
     """An event as text, such as ``standby promoted join[0], attempt 1.2``: its name, its task, and its other fields."""
-    details = [f"{field.name} {getattr(event, field.name)}" for field in fields(event)]
+    details = [f"{name} {getattr(event, name)}" for name in event.__struct_fields__]
     return ", ".join([_WORD_BEGINS.sub(" ", type(event).__name__).lower(), *details]).replace(", task ", " ", 1)

@@ -72,7 +72,7 @@ def test_the_task_gets_whole_stamps() -> None:
     items: list[object] = []
     for seq, data_ in enumerate(travelled(FIRST, FIRST, LATER)):
         event = arrived(seq)
-        items += handed(link.handle(replace(event, header=with_stamp(event, data_))))
+        items += handed(link.handle(msgspec.structs.replace(event, header=with_stamp(event, data_))))
     found = [item.frame.stamp for item in items if isinstance(item, Deliver)]
     assert found == [stamp.encode() for stamp in (FIRST, FIRST, LATER)]
 
@@ -88,4 +88,4 @@ def test_frames_of_another_protocol_have_no_stamp() -> None:
 def test_a_stamp_that_cannot_be_read_is_an_error() -> None:
     link, event = running(), arrived(0)
     with pytest.raises(CodecError, match="are no stamp"):
-        link.handle(replace(event, header=with_stamp(event, b"\x01\xff")))
+        link.handle(msgspec.structs.replace(event, header=with_stamp(event, b"\x01\xff")))
