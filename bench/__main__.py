@@ -25,6 +25,7 @@ from clonos_py.bench import (
     soak,
     speed,
     stamps,
+    start,
     state,
 )
 from clonos_py.bench.checkmate import command as checkmate
@@ -41,6 +42,7 @@ _SCRIPTS = (
     recovery.command,
     sinks.command,
     stamps.command,
+    start.command,
 )
 _BY_NAME = (
     checkmate.command,

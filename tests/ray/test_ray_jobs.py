@@ -84,25 +84,31 @@ def test_only_dead_standbys_and_hung_tasks_are_replaced(cluster: Cluster, tmp_pa
     eighth) before it hung; when it wakes up it has no role any more."""
     events: list[Event] = []
     times_us: dict[type[Event], int] = {}
-    hung: list[int] = []
+    hung: list[tuple[int, int]] = []
 
-    def harm(at_us: int, event: Event) -> None:
+    def harm(standbys: int) -> None:
+        by_role = {(place.task, place.active): place.pid for place in places("counting", standbys)}
+        os.kill(by_role[TaskId("count", 0), False], signal.SIGKILL)
+        audit = by_role[TaskId("audit", 1), True]
+        os.kill(audit, signal.SIGSTOP)
+        hung.append((audit, times_us[Progress]))
+
+    def hear(at_us: int, event: Event) -> None:
         events.append(event)
-        times_us.setdefault(type(event), at_us)
+        if not hung or isinstance(event, Detected):
+            times_us[type(event)] = at_us
         if isinstance(event, Deployed):
-            by_role = {(place.task, place.active): place.pid for place in places("counting", standbys=event.standbys)}
-            os.kill(by_role[TaskId("count", 0), False], signal.SIGKILL)
-            hung.append(by_role[TaskId("audit", 1), True])
-            os.kill(hung[0], signal.SIGSTOP)
+            threading.Thread(target=harm, args=[event.standbys]).start()
         if isinstance(event, StandbyActivated):
-            os.kill(hung[0], signal.SIGCONT)
+            os.kill(hung[0][0], signal.SIGCONT)
 
-    run(counting(str(tmp_path), 12_000, 2_000), resolve(command_line={"checkpoint_interval": "1s"}), harm)
+    given = {"checkpoint_interval": "1s", "standbys_per_process": 1}
+    run(counting(str(tmp_path), 24_000, 2_000), resolve(command_line=given), hear)
     activated = [event.task for event in events if isinstance(event, StandbyActivated)]
     assert activated == [TaskId("audit", 1)]
-    assert times_us[Detected] - times_us[Deployed] >= 1_500_000
+    assert times_us[Detected] - hung[0][1] >= 1_500_000
     assert of(events, RolledBack) == []
-    assert_exactly_once(tmp_path, 12_000)
+    assert_exactly_once(tmp_path, 24_000)
 
 
 def test_another_coordinator_takes_over_the_running_tasks_when_one_is_killed(cluster: Cluster, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class Platform(Protocol):
         ...
 
     def close(self, patience_s: float) -> None:
-        """Ends all processes that are left. Those that are stopping get ``patience_s`` for it."""
+        """Ends all processes that are left. Those of tasks, which may be stopping, get ``patience_s`` for it."""
         ...
 
 

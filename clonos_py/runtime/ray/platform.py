@@ -57,6 +57,8 @@ class RayPlatform:
         self._actors: dict[int, Any] = {}
         self._watched: dict[int, Any] = {}
         """A call that ends with the host process. This and ``_actors`` are by host process."""
+        self._of_tasks: set[int] = set()
+        """Host processes in which a task runs or has run."""
         self.places: dict[int, tuple[int, str]] = {}
         """The process id and the node of each process."""
         self._handles: dict[int, ProcessHandle] = {}
@@ -120,6 +122,7 @@ class RayPlatform:
                 )
             for host_process, actor in host_processes.items():
                 actor.adopt.remote(self._me, self._term, self._in_host_process(host_process))
+                self._of_tasks.add(host_process)
                 self._watch(host_process, actor)
             for number, process in sorted(processes.items()):
                 if not process.up:
@@ -157,6 +160,7 @@ class RayPlatform:
                 self._sent[number] += 1
             if isinstance(message, Promote):
                 self._placement.promoted(number)
+                self._of_tasks.add(self._host_processes.get(number, -1))
 
     # ---- processes go
 
@@ -208,7 +212,7 @@ class RayPlatform:
             return self._remote_cpu.cpu_us(number, *self.places[number]) if number in self.places else None
 
     def close(self, patience_s: float) -> None:
-        watched = [self._watched[host_process] for host_process in list(self._actors)]
+        watched = [self._watched[host_process] for host_process in list(self._actors) if host_process in self._of_tasks]
         if watched:
             self._ray.wait(watched, num_returns=len(watched), timeout=patience_s)
         for number in list(self._host_processes):
