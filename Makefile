@@ -12,7 +12,7 @@ RUN := PATH="$(CURDIR)/.venv/bin:$$PATH" PYTHONDONTWRITEBYTECODE=
 READY := .venv/.ready
 TESTS := pytest -q $(if $(THOROUGH),,-m "not thorough")
 
-.PHONY: help setup demo check format lint types mypy pyright imports unit test bench dist docs fix clean
+.PHONY: help setup demo check format lint types mypy pyright imports unit test stalls bench dist docs fix clean
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ unit: $(READY)
 test: check ## everything: check, simulated faults, real servers, Spark, examples, real kills; more with THOROUGH=1
 	$(RUN) $(TESTS) -n auto --dist worksteal tests --ignore=tests/unit --ignore=tests/ray
 	$(RUN) $(TESTS) tests/ray
+
+stalls: $(READY) ## the tests again, while all their processes stand still for four seconds again and again (root)
+	$(RUN) python deploy/stalls.py $(MAKE) test
 
 bench: $(READY) ## prints throughput, overhead and recovery figures of this machine
 	$(RUN) python -m clonos_py.bench
