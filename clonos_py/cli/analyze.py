@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from clonos_py.model.errors import SettingError
-from clonos_py.observe.trace import read_header
 
 REPORT, FIGURES = "report.html", "figures.json"
 _SMALL_BYTES = 32 << 20
@@ -42,6 +41,7 @@ def _evaluation(path: Path, out: Path | None) -> None:
 
 def _run(trace: Path, out: Path | None, master: str | None) -> None:
     """Analyzes a trace. Checks the folders before it starts Spark."""
+    from clonos_py.observe.trace import read_header
     from clonos_py.spark.session import named_errors, session, shown
 
     read_header(trace)

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-import pyarrow as pa
+if TYPE_CHECKING:  # clonos stop needs only the time
+    import pyarrow as pa
 
-from clonos_py.dsl.callsite import CallSite
-from clonos_py.dsl.outputs import OutputPort
-from clonos_py.model.plan import PhysicalPlan
+    from clonos_py.dsl.callsite import CallSite
+    from clonos_py.dsl.outputs import OutputPort
+    from clonos_py.model.plan import PhysicalPlan
 
 _RUNNER = "clonos_py.runtime.from_python"
 

@@ -18,6 +18,13 @@ from clonos_py.services.registry import ServiceRegistry
 Deliver = Callable[[Answered], None]
 
 
+def http_client() -> HttpClient:
+    """An HTTP client. It is imported here, since most processes need none, and loading takes a tenth of a second."""
+    from clonos_py.connectors.http import HttpxClient
+
+    return HttpxClient()
+
+
 class Callers:
     """``start`` and ``close`` are called by one thread; answers are delivered by others."""
 

@@ -27,7 +27,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from clonos_py.connectors.http import HttpxClient
 from clonos_py.connectors.memory import MemoryPartition, MemorySink, MemorySource
 from clonos_py.connectors.partitions import PartitionRead, PartitionReader
 from clonos_py.dsl.job import Job
@@ -37,6 +36,7 @@ from clonos_py.model.operators import Source
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.record import DeadLetter, Record
 from clonos_py.plan.physical import plan
+from clonos_py.runtime.callers import http_client
 from clonos_py.runtime.run_settings import raise_for
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.services.definition import ServiceDefinition
@@ -113,7 +113,7 @@ def _run_once(
         replaced[name] = GivenSource(rows, job.record_of(name))
     given = job.with_connectors(replaced, source_parallelism=1)
     physical = _as_given(plan(given, resolve(job.settings), parallelism=parallelism))
-    registry = ServiceRegistry(services, HttpxClient)
+    registry = ServiceRegistry(services, http_client)
     try:
         outcome = simulate_plan(
             physical, seed, kills, client=registry.client, actions_expected=actions_expected, linger_us=0

@@ -20,7 +20,6 @@ import msgspec
 import pyarrow as pa
 
 from clonos_py.columns.views import concat
-from clonos_py.connectors.http import HttpxClient
 from clonos_py.dsl.loading import load_job_file
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import ClonosError, ServiceError, UserCodeError
@@ -30,6 +29,7 @@ from clonos_py.model.times import MAX_TIME
 from clonos_py.operators.failures import shortened
 from clonos_py.plan.factories import operator_plan
 from clonos_py.plan.logical import CallPerRow, LogicalGraph, Node, ReadSource, RunProcess, Spread, Unite, WriteSink
+from clonos_py.runtime.callers import http_client
 from clonos_py.runtime.check.call_monitor import CallMonitor, expose_numpy
 from clonos_py.runtime.check.context import NOT_CALLED, CheckedContext
 from clonos_py.runtime.check.findings import Finding
@@ -110,7 +110,7 @@ class _Trials:
         self._before = {trial.name: trial for trial in spec.before.operators} if spec.before else {}
         self._rows: dict[int, list[pa.RecordBatch]] = {}
         self._made_up: set[int] = set()
-        self._registry = ServiceRegistry({}, HttpxClient)
+        self._registry = ServiceRegistry({}, http_client)
         self._client_of: Callable[[str], Any] = self._registry.client if spec.live else _refused
 
     def run(self, graph: LogicalGraph) -> CheckTrial:

@@ -15,13 +15,12 @@ from typing import Any
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.connectors.http import HttpxClient
 from clonos_py.job.events import EndJob
 from clonos_py.model.calls import Answered, ServiceCall
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
-from clonos_py.runtime.callers import Callers
+from clonos_py.runtime.callers import Callers, http_client
 from clonos_py.runtime.checkpoint_place import checkpoint_place
 from clonos_py.runtime.clock import time_of_day_us
 from clonos_py.runtime.crash_notes import watched
@@ -47,7 +46,7 @@ class LocalPorts:
 
     def __init__(self, store: SnapshotStore, task: TaskId) -> None:
         self._store, self._task = store, task
-        self._services = ServiceRegistry({}, HttpxClient)
+        self._services = ServiceRegistry({}, http_client)
 
     def now_us(self) -> int:
         return time_of_day_us()
@@ -123,7 +122,7 @@ def _shelf(stack: ExitStack) -> Callable[[int], FileShelf]:
 
 def _calls(clock: RealTime, stack: ExitStack) -> Callable[[ServiceCall, Callable[[Answered], None]], None]:
     """A function that starts the calls of asynchronous functions, in threads."""
-    callers = Callers(HttpxClient)
+    callers = Callers(http_client)
     stack.callback(callers.close)
     return lambda call, deliver: callers.start(call, lambda answered: clock.post(partial(deliver, answered)))
 

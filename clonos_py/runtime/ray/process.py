@@ -28,7 +28,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import FunctionHangNoticed, Started, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.process.contract import ChannelLimits, SourceArrival, ToTask
-from clonos_py.runtime.callers import Callers
+from clonos_py.runtime.callers import Callers, http_client
 from clonos_py.runtime.clock import SteadyClock, time_of_day_us
 from clonos_py.runtime.executors.link import LinkExecutor, LinkPorts
 from clonos_py.runtime.executors.spill import SpillExecutor
@@ -46,7 +46,6 @@ from clonos_py.runtime.ray.wire_codec import WireCodec
 from clonos_py.runtime.spill import FileShelf
 from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.runtime.transport.tls import TlsFiles
-from clonos_py.services.http import HttpClient
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.task.machine import TASK_SETTINGS, TaskMachine
 
@@ -138,7 +137,7 @@ class ProcessRuntime:
         ClonosError if an operator or a file for TLS cannot be opened."""
         plan, clock = deployment.plan, deployment.clock.here()
         self._done = threading.Event()
-        self._services = ServiceRegistry({}, _http_client)
+        self._services = ServiceRegistry({}, http_client)
         ports = LivePorts(self._services, deployment.open_store, task, number)
         self._machine = TaskMachine(plan, task, ports, deployment.linger_us, deployment.limits)
         self._scratch = hold(deployment.scratch)
@@ -162,7 +161,7 @@ class ProcessRuntime:
             ),
             channels,
         )
-        self._callers = Callers(_http_client)
+        self._callers = Callers(http_client)
         self._background = Background(f"background of {task}")
         task_ports = TaskPorts(self._link.put_step, self._start_call, self._background, clock.now_us)
         self._task = TaskLoop(TaskExecutor(self._machine, task_ports), self._raised, self._close_services, clock.now_us)
@@ -260,14 +259,6 @@ class ProcessRuntime:
         self._spill.stop()
         self._task.stop()
         self._done.set()
-
-
-def _http_client() -> HttpClient:
-    """Imports the HTTP client only when it is needed: most processes need none, and loading takes a fifth of a
-    second."""
-    from clonos_py.connectors.http import HttpxClient
-
-    return HttpxClient()
 
 
 def tune_interpreter() -> None:

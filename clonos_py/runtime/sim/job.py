@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from clonos_py.connectors.http import HttpxClient
 from clonos_py.model.coordinator_events import CheckpointCompleted, CoordinatorEvent, Finished
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import Interrupted, SettingError
@@ -10,6 +9,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
 from clonos_py.process.contract import Observed
+from clonos_py.runtime.callers import http_client
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.crash_notes import watched
 from clonos_py.runtime.event_publisher import CoordinatorNews, EventPublisher
@@ -46,7 +46,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
     def observe(time_us: int, task: TaskId, observed: Observed) -> None:
         counters.setdefault(task, Counters()).observe(observed, time_us)
 
-    services = ServiceRegistry({}, HttpxClient)
+    services = ServiceRegistry({}, http_client)
     with watched():
         outcome = simulate_plan(
             plan,
