@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,10 +36,11 @@ KEYS = 50
 
 
 class Numbers(Source):
-    """``total`` rows in reads of ``read_rows``, at most ``rate`` rows a second; every instance has one partition."""
+    """``total`` rows in reads of ``read_rows``, at most ``rate`` rows a second until the file ``unpaced`` exists; every
+    instance has one partition."""
 
-    def __init__(self, total: int, rate: float, read_rows: int = 100) -> None:
-        self._total, self._rate, self._read_rows = total, rate, read_rows
+    def __init__(self, total: int, rate: float, unpaced: str, read_rows: int = 100) -> None:
+        self._total, self._rate, self._unpaced, self._read_rows = total, rate, Path(unpaced), read_rows
         self._position = 0
         self._started_us: int | None = None
 
@@ -58,7 +60,7 @@ class Numbers(Source):
         if self._started_us is None:
             self._started_us = now - int(self._position / self._rate * 1e6)
         due_us = self._started_us + int(self._position / self._rate * 1e6)
-        if due_us > now:
+        if due_us > now and not self._unpaced.exists():
             return Wait(due_us)
         return self.reread(self._index, self._position, min(self._position + self._read_rows, self._total))
 
@@ -104,9 +106,10 @@ def _constant(value: float, rows: pa.RecordBatch) -> Any:
 def counting(
     folder: str, total: int = 3_000, rate: float = 3_000.0, standbys: int = 1, sharing_depth: int = -1
 ) -> PhysicalPlan:
-    """``total`` rows per source task. Digests go to ``folder``/near (before the last shuffle, in the count's own task),
-    ``folder``/far (after it) and ``folder``/rows (deterministic columns only)."""
-    sources = SourcePlan("numbers", partial(Numbers, total, rate), (NUMBER,), EventTime((None,)))
+    """``total`` rows per source task, which come at once when the file ``folder``/unpaced exists. Digests go to
+    ``folder``/near (before the last shuffle, in the count's own task), ``folder``/far (after it) and ``folder``/rows
+    (deterministic columns only)."""
+    sources = SourcePlan("numbers", partial(Numbers, total, rate, f"{folder}/unpaced"), (NUMBER,), EventTime((None,)))
     near = OperatorPlan("near", "sink", partial(DigestSink(f"{folder}/near").create, COUNTED), (), sink=True)
     far = OperatorPlan("far", "sink", partial(DigestSink(f"{folder}/far").create, COUNTED), (), sink=True)
     kept = OperatorPlan("rows", "sink", partial(DigestSink(f"{folder}/rows").create, NUMBER), (), sink=True)

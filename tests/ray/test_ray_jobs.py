@@ -19,6 +19,7 @@ from clonos_py.model.coordinator_events import (
     CoordinatorReplaced,
     Deployed,
     Finished,
+    FirstNewEffect,
     Replayed,
     RolledBack,
     StandbyActivated,
@@ -39,13 +40,17 @@ E = TypeVar("E", bound=Event)
 
 
 def heard(folder: Path, kills: list[str], total: int, rate: float) -> list[Event]:
+    """The events of a run. When all replacements have had an effect, and a checkpoint is complete, the rows that are
+    left come at once."""
     events: list[Event] = []
+
+    def hear(at_us: int, event: Event) -> None:
+        events.append(event)
+        if isinstance(event, CheckpointCompleted) and len(of(events, FirstNewEffect)) == len(kills):
+            (folder / "unpaced").touch()
+
     plan = counting(str(folder), total, rate)
-    run(
-        plan,
-        resolve(command_line={"kills": kills, "checkpoint_interval": "1s"}),
-        lambda at_us, event: events.append(event),
-    )
+    run(plan, resolve(command_line={"kills": kills, "checkpoint_interval": "1s"}), hear)
     return events
 
 
@@ -101,6 +106,8 @@ def test_only_dead_standbys_and_hung_tasks_are_replaced(cluster: Cluster, tmp_pa
             threading.Thread(target=harm, args=[event.standbys]).start()
         if isinstance(event, StandbyActivated):
             os.kill(hung[0][0], signal.SIGCONT)
+        if isinstance(event, FirstNewEffect):
+            (tmp_path / "unpaced").touch()
 
     given = {"checkpoint_interval": "1s", "standbys_per_process": 1}
     run(counting(str(tmp_path), 24_000, 2_000), resolve(command_line=given), hear)
@@ -130,6 +137,8 @@ def test_another_coordinator_takes_over_the_running_tasks_when_one_is_killed(clu
                 )
             pids.append(ray.get(coordinator().pid.remote()))
             os.kill(pids[-1], signal.SIGKILL)
+        if isinstance(event, CheckpointCompleted) and replaced == 2 and of(events, FirstNewEffect):
+            (tmp_path / "unpaced").touch()
 
     run(counting(str(tmp_path), 24_000, 2_000), resolve(command_line={"checkpoint_interval": "1s"}), harm)
     assert len(set(pids)) == len(of(events, CoordinatorReplaced)) == 2
@@ -160,6 +169,8 @@ def test_a_coordinator_that_stood_still_replaces_no_process(cluster: Cluster, tm
             stopped.append(ray.get(coordinator.pid.remote()))
             os.kill(stopped[0], signal.SIGSTOP)
             threading.Timer(5.0, wake).start()
+        if woken_after and len(of(events, CheckpointCompleted)) >= woken_after[0] + 2:
+            (tmp_path / "unpaced").touch()
 
     run(counting(str(tmp_path), 24_000, 2_000), resolve(command_line={"checkpoint_interval": "1s"}), harm)
     harmed = (TaskFailed, StandbyActivated, CoordinatorReplaced, RolledBack)
