@@ -1,11 +1,16 @@
-"""Where jobs run in tests: in a folder of their own, or on a disk that is really full or read-only."""
+"""Where jobs run in tests: in a folder of their own, or on a disk that is really full or read-only; and how often
+simulated ones take checkpoints."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from clonos_py.job.events import JobPolicy
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.runtime.sim.run import SimulatedRun, simulate_plan
 from tests.disks import small_disk
 
 __all__ = ["small_disk"]
@@ -16,3 +21,15 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The working folder of a user who has not asked for tracebacks."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CLONOS_DEBUG", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def frequent_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs of ``testing.run`` last for some milliseconds: with the intervals that the simulator draws, most of them
+    end before a checkpoint is complete, and no replacement would restore any state."""
+
+    def simulated(plan: PhysicalPlan, seed: int, *given: Any, **named: Any) -> SimulatedRun:
+        policy = JobPolicy(checkpoint_interval_us=(4_000, 1_000, 2_000)[seed % 3])
+        return simulate_plan(plan, seed, *given, **{"policy": policy, **named})
+
+    monkeypatch.setattr("clonos_py.testing.jobs.simulate_plan", simulated)

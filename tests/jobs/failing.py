@@ -153,8 +153,13 @@ FAILURES = [
         "interrupts",
     ),
     ("rows.map(returns_nothing).sink(out)", '{"key":0,"value":0,"at":0}', "returns_nothing", "returns_nothing"),
-    ("rows.key_by('key').process(Timed).sink(out)", '{"key":0}', "ticked", "ticked"),
-    ("rows.key_by('key').process(Totals).sink(out)", '{"key":1,"value":7,"at":7000000}', "checked", "checked"),
+    ("rows.key_by('key').process(Timed).named('timed').sink(out)", '{"key":0}', "ticked", "ticked"),
+    (
+        "rows.key_by('key').process(Totals).named('totals').sink(out)",
+        '{"key":1,"value":7,"at":7000000}',
+        "checked",
+        "checked",
+    ),
     ("rows.select(x=col('value') // (col('value') - 7)).sink(out)  # LINE verb", "'value': 7", "verb", ""),
 ]
 """What is written, the record that the error shows, the line that it ends with, and the function."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import subprocess
-import sys
-import time
+from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
+
+from tests.jobs.in_process import Ended, run, run_until
 
 KEPT = ("checkpoints", "out")
 SCRIPT = "job.py"
 RECORDS = """
 from __future__ import annotations
+import os
 import time
 from clonos_py import *
 from clonos_py.connectors import *
@@ -25,26 +26,31 @@ class Row(Record):
 class Total(Record):
     id: int
     total: int
+
+def take_time() -> None:
+    if os.path.exists("slow"):
+        time.sleep(0.0005)
 """
-"""How a job begins that reads the files and writes to the folder ``out``."""
+"""How a job begins that reads the files and writes to the folder ``out``. It is slow until it is stopped."""
 
 
-def command(*more: str) -> list[str]:
-    return [sys.executable, "-m", "clonos_py.cli.main", "run", SCRIPT, "--checkpoints", "checkpoints", *more]
+def some_results() -> bool:
+    return len(list(Path("out").glob("*.jsonl"))) >= 2
 
 
-def stopped_half_way(folder: Path, job: str, files: int, rows: int, keys: int) -> Path:
-    """Writes the input, runs the job until some results are visible, and saves its files. Returns ``folder``."""
+def stopped_half_way(
+    folder: Path, job: str, files: int, rows: int, keys: int, enough: Callable[[], bool] = some_results
+) -> Path:
+    """Writes the input, runs the job until ``enough`` holds in its folder, and saves its files. Returns ``folder``."""
     (folder / SCRIPT).write_text(job)
     (folder / "in").mkdir()
     for file in range(files):
         content = [{"id": number, "key": number % keys} for number in range(file, rows, files)]
         (folder / "in" / f"{file}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in content))
-    with subprocess.Popen(command(), cwd=folder, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and len(list(folder.glob("out/*.jsonl"))) < 2:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-    assert process.returncode == 130
+    (folder / "slow").touch()
+    with chdir(folder):
+        run_until(enough, folder / SCRIPT, checkpoints="checkpoints")
+    (folder / "slow").unlink()
     for kept in KEPT:
         shutil.copytree(folder / kept, folder / "saved" / kept)
     return folder
@@ -57,5 +63,5 @@ def put_back() -> None:
         shutil.copytree(f"saved/{kept}", kept)
 
 
-def go_on(*more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*more), capture_output=True, text=True, check=False)
+def go_on(*more: str) -> Ended:
+    return run(Path(SCRIPT).resolve(), "--checkpoints", "checkpoints", "--checkpoint-interval", "500ms", *more)

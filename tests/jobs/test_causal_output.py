@@ -7,15 +7,19 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from clonos_py.model.coordinator_events import RolledBack
+from clonos_py.observe.events import Event, TaskFailed
+from tests.jobs import in_process
 from tests.jobs import test_resuming as resuming
 from tests.jobs.test_resuming import Arguments
 from tests.visible_rows import visible_rows
 
 JOB = re.sub(r'(FileSink\(f"\{folder\}/out/(left|right|windows)")\)', r'\1, delivery="causal")', resuming.JOB)
-SELDOM = JOB.replace('checkpoint_interval="50ms"', 'checkpoint_interval="300ms"')
+SELDOM = JOB.replace('checkpoint_interval="20ms"', 'checkpoint_interval="100ms"')
 
 command = resuming.command
 """A fixture."""
@@ -31,7 +35,7 @@ def size_bytes(folder: Path) -> int:
 
 def killed_after(command: list[str], more_bytes: int, folder: Path) -> None:
     enough = size_bytes(folder) + more_bytes
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+    with resuming.slow(folder), subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None and size_bytes(folder) < enough:
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
@@ -41,8 +45,8 @@ def killed_after(command: list[str], more_bytes: int, folder: Path) -> None:
 def test_visible_rows_stay_however_often_the_whole_job_is_killed(command: Arguments, tmp_path: Path) -> None:
     (tmp_path / "resumed.py").write_text(SELDOM)
     before: list[dict[str, Any]] = []
-    for _ in range(4):
-        killed_after(command("--parallelism", "2"), 8_000, tmp_path)
+    for _ in range(2):
+        killed_after(command("--parallelism", "2"), 1_500, tmp_path)
         before = unchanged(before, tmp_path)
     resuming.finished(command("--parallelism", "2"))
     unchanged(before, tmp_path)
@@ -59,8 +63,8 @@ def unchanged(before: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]
 
 
 def test_tasks_of_another_parallelism_cannot_resume_with_visible_rows(command: Arguments, tmp_path: Path) -> None:
-    (tmp_path / "resumed.py").write_text(SELDOM.replace("300ms", "1h"))
-    killed_after(command("--parallelism", "2"), 8_000, tmp_path)
+    (tmp_path / "resumed.py").write_text(SELDOM.replace("100ms", "1h"))
+    killed_after(command("--parallelism", "2"), 1_500, tmp_path)
     message = resuming.refused(command("--parallelism", "3"))
     assert "which only tasks of the operators and the parallelism that wrote them can repeat: resume with" in message
     resuming.finished(command("--parallelism", "2"))
@@ -68,21 +72,41 @@ def test_tasks_of_another_parallelism_cannot_resume_with_visible_rows(command: A
 
 
 def test_killed_tasks_do_not_change_the_output(command: Arguments, tmp_path: Path) -> None:
+    """The job is slow until all of them are dead."""
     (tmp_path / "resumed.py").write_text(JOB)
-    kills = ("--kill", "left[0]@100ms", "--kill", "right[0]@150ms", "--kill", "left[0]@300ms")
-    told = resuming.finished(command(*kills))
-    assert "rolled back" not in told
+    kills = ("left[0]@100ms", "right[0]@150ms", "left[0]@300ms")
+    events: list[Event] = []
+
+    def all_dead(event: Event) -> bool:
+        events.append(event)
+        return sum(isinstance(event, TaskFailed) for event in events) == len(kills)
+
+    slow_until(all_dead, tmp_path, kills=kills)
+    assert not any(isinstance(event, RolledBack) for event in events)
     resuming.check(tmp_path)
 
 
 def test_the_output_can_be_read_while_the_job_runs(command: Arguments, tmp_path: Path) -> None:
     """No checkpoint is complete before the end."""
-    (tmp_path / "resumed.py").write_text(SELDOM.replace("300ms", "1h"))
-    with subprocess.Popen(command(), stderr=subprocess.DEVNULL) as process:
-        lengths = set()
-        while process.poll() is None:
-            lengths.add(len(seen(tmp_path)))
-            time.sleep(0.05)
-    assert process.returncode == 0
+    (tmp_path / "resumed.py").write_text(SELDOM.replace("100ms", "1h"))
+    lengths = set[int]()
+
+    def some_lengths(event: Event) -> bool:
+        lengths.add(len(seen(tmp_path)))
+        return len(lengths) > 5
+
+    slow_until(some_lengths, tmp_path)
     assert len(lengths) > 5
     resuming.check(tmp_path)
+
+
+def slow_until(enough: Callable[[Event], bool], folder: Path, **settings: Any) -> None:
+    """Runs the job, slowly until the condition is true, which is asked at every event."""
+    pace = folder / "pace"
+    pace.touch()
+
+    def listener(at_us: int, event: Event) -> None:
+        if pace.exists() and enough(event):
+            pace.unlink()
+
+    in_process.run_heard(listener, folder / "resumed.py", {"folder": str(folder)}, **settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +11,9 @@ from clonos_py.connectors.files import read_results
 from clonos_py.model.errors import SettingError
 from clonos_py.settings.resolution import resolve
 from tests.jobs.half_way import RECORDS, SCRIPT, go_on, put_back, stopped_half_way
+from tests.jobs.in_process import Ended
 
-FILES, ROWS, KEYS = 15, 3_000, 5
+FILES, ROWS, KEYS = 16, 600, 5
 
 JOB = (
     RECORDS
@@ -27,16 +27,16 @@ class Sum(Process[Row, Total]):
         return Total(row.id, self.total)
 
 def slow(row: Row) -> Row:
-    time.sleep(0.0005)
+    take_time()
     return row
 
-job = Job("changed", checkpoint_interval="50ms", runtime="local")
+job = Job("changed", checkpoint_interval="20ms", runtime="local")
 rows = job.source(FileSource("in", format="jsonl", schema=Row)).named("rows").map(slow)
 rows.key_by("key").process(Sum).named("sums").sink(FileSink("out")).named("out")
 """
 )
 
-Change = Callable[..., "subprocess.CompletedProcess[str]"]
+Change = Callable[..., Ended]
 
 
 def rows_out() -> list[dict[str, int]]:
@@ -55,7 +55,7 @@ def changed(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> Change:
     monkeypatch.chdir(stopped)
     put_back()
 
-    def run(*more: str, **changes: tuple[str, str]) -> subprocess.CompletedProcess[str]:
+    def run(*more: str, **changes: tuple[str, str]) -> Ended:
         text = JOB
         for old, new in changes.values():
             assert old in text
@@ -66,14 +66,14 @@ def changed(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> Change:
     return run
 
 
-def went_on(done: subprocess.CompletedProcess[str]) -> None:
+def went_on(done: Ended) -> None:
     """Every row is visible once, and no key has lost rows."""
     assert done.returncode == 0, done.stderr
     assert sorted(row["id"] for row in rows_out()) == list(range(ROWS))
     assert max(row["total"] for row in rows_out()) == ROWS // KEYS
 
 
-def refused(done: subprocess.CompletedProcess[str]) -> str:
+def refused(done: Ended) -> str:
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -20,6 +21,8 @@ import numpy as np
 
 from clonos_py import AsyncContext, Context, Job, Process, Record, service, state
 from clonos_py.connectors import BlackholeSink, MemorySource
+from clonos_py.model.connectors import Delivery, SinkDefinition
+from clonos_py.model.operators import Sink
 
 
 class Row(Record):
@@ -110,6 +113,18 @@ async def patient(row: Row, ctx: AsyncContext) -> Out:
     return Out(f"{ctx.time.now()} {await ctx.call(weather)}")
 
 
+class Broken(Sink):
+    def on_rows(self, rows, side):
+        raise ValueError("no such table")
+
+
+class Visible(SinkDefinition):
+    delivery = Delivery("idempotent")
+
+    def create(self, schema):
+        return Broken()
+
+
 def job() -> Job:
     job = Job("suspects")
     rows = job.source(MemorySource([Row(i, f"name {i}") for i in range(20)]))
@@ -118,6 +133,7 @@ def job() -> Job:
     rows.flat_map(first_time()).named("first_time").sink(BlackholeSink()).named("to-first_time")
     rows.map(remembered).named("remembered").sink(BlackholeSink()).named("to-remembered")
     rows.key_by("id").process(Remembers).named("remembers").sink(BlackholeSink()).named("to-remembers")
+    rows.sink(Visible()).named("visible")
     return job
 """
 
@@ -175,15 +191,20 @@ def test_functions_that_use_ctx_are_not_reported_and_the_exit_code_is_1_for_othe
     assert told[0] == 1
 
 
-@pytest.mark.parametrize("example", ["fraud", "quotes"])
-def test_nothing_is_found_in_the_examples(example: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["check", str(ROOT / "examples" / f"{example}.py"), "--rows", "50"]) == 0
+def test_a_sink_whose_rows_are_visible_at_once_is_tried_on_request(told: tuple[int, str]) -> None:
+    assert "operator 'visible' failed: ValueError: no such table" in told[1]
+
+
+def test_nothing_is_found_in_an_example(capfd: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["check", str(ROOT / "examples" / "fraud.py"), "--rows", "50"]) == 0
     assert "nothing found" in capfd.readouterr().out
 
 
-def test_rows_whose_service_did_not_answer_are_reported(capfd: pytest.CaptureFixture[str]) -> None:
+def test_rows_whose_service_did_not_answer_are_no_finding_and_reported(capfd: pytest.CaptureFixture[str]) -> None:
     assert invoke(["check", str(ROOT / "examples" / "quotes.py"), "--rows", "10"]) == 0
-    assert "failed on 10 of 10 rows, first with: " in capfd.readouterr().out
+    printed = capfd.readouterr().out
+    assert "nothing found" in printed
+    assert "failed on 10 of 10 rows, first with: " in printed
 
 
 FAILING = """
@@ -221,12 +242,19 @@ def share(row: Row) -> Row:
     return Row(row.id, math.nan if row.id == 3 else 1.0)
 
 
-def job(case: str) -> Job:
+def job(cases: str) -> Job:
     job = Job("failing")
-    rows = job.source(MemorySource([] if case == "made-up" else [Row(i) for i in range(6)], schema=Row)).named("in")
+    for case in cases.split("+"):
+        add(job, case)
+    return job
+
+
+def add(job: Job, case: str) -> None:
+    given = MemorySource([] if case == "made-up" else [Row(i) for i in range(6)], schema=Row)
+    rows = job.source(given).named(f"in-{case}")
     match case:
         case "raises" | "made-up":
-            rows.map(half).named("half").sink(BlackholeSink())
+            rows.map(half).named(f"half-{case}").sink(BlackholeSink()).named(f"to-{case}")
         case "caught":
             good, bad = rows.map(half).named("half").catch()
             good.sink(BlackholeSink()).named("good")
@@ -240,37 +268,43 @@ def job(case: str) -> Job:
             rows.sink(BlackholeSink()).named("a")
         case delivery:
             rows.sink(Database(delivery)).named("database")
-    return job
 """
+FAILURES = {
+    "raises": r"operator 'half-raises' failed on 3 of 6 rows, first with: .*ZeroDivision.*catch\(\)",
+    "nan": r"operator 'file' failed: .*column 'share' has a NaN or an infinity",
+    "malformed": r"source 'rows' cannot be read: .*rows\.jsonl, line 1 .*malformed record",
+    "transactional": r"operator 'database' failed: ValueError: no such table",
+}
+NOTES = {
+    "caught": [r"operator 'half' failed on 3 of 6 rows, first with: .*ZeroDivisionError"],
+    "made-up": [r"source 'in-made-up' gave no rows", r"operator 'half-made-up' failed on \d+ of 200 rows"],
+    "fine": [],
+    "idempotent": [r"sink 'database' makes its rows visible, so it is tried only with --live"],
+}
 
 
-@pytest.mark.parametrize(
-    ("case", "code", "told"),
-    [
-        (
-            "raises",
-            1,
-            r"case\.py:\d+: operator 'half' failed on 3 of 6 rows, first with: .*ZeroDivision.*catch\(\)",
-        ),
-        ("caught", 0, r"note: operator 'half' failed on 3 of 6 rows, first with: .*ZeroDivisionError"),
-        ("made-up", 0, r"note: source 'in' gave no rows.*note: operator 'half' failed on \d+ of 200 rows"),
-        ("nan", 1, r"case\.py:\d+: operator 'file' failed: .*column 'share' has a NaN or an infinity"),
-        ("fine", 0, r"2 operators|1 operator"),
-        ("malformed", 1, r"case\.py:\d+: source 'rows' cannot be read: .*rows\.jsonl, line 1 .*malformed record"),
-        ("transactional", 1, r"case\.py:\d+: operator 'database' failed: ValueError: no such table"),
-        ("idempotent", 0, r"note: sink 'database' makes its rows visible, so it is tried only with --live"),
-        ("idempotent --live", 1, r"operator 'database' failed: ValueError: no such table"),
-    ],
-)
-def test_errors_that_would_end_the_job_are_reported_with_an_exit_code(
-    case: str, code: int, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / f"{re.sub('[^a-z]', '_', case)}_case.py"  # a module of its own
-    file.write_text(f"FOLDER = {str(tmp_path)!r}\n{FAILING}")
-    (tmp_path / "rows.jsonl").write_text("{\n")
-    name, *live = case.split()
-    assert invoke(["check", str(file), "--case", name, *live]) == code
-    out = capfd.readouterr().out
-    assert re.search(told, out, re.DOTALL), out
-    assert not (tmp_path / "out").exists()
-    assert (tmp_path / "written").exists() == (name == "transactional" or bool(live))
+def checked(folder: Path, capfd: pytest.CaptureFixture[str], cases: str) -> tuple[int, list[str]]:
+    """The exit code and the lines of the report, for a job with all these cases: a check starts two processes."""
+    file = folder / f"{re.sub('[^a-z]', '_', cases)}_case.py"  # a module of its own
+    file.write_text(f"FOLDER = {str(folder)!r}\n{FAILING}")
+    (folder / "rows.jsonl").write_text("{\n")
+    code = invoke(["check", str(file), "--cases", cases])
+    assert not (folder / "out").exists()
+    return code, capfd.readouterr().out.splitlines()
+
+
+def test_errors_that_would_end_the_job_are_findings(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, lines = checked(tmp_path, capfd, "+".join(FAILURES))
+    assert code == 1
+    for told in FAILURES.values():
+        assert any(re.search(rf"case\.py:\d+: {told}", line) for line in lines if not line.startswith("note:")), lines
+    assert (tmp_path / "written").exists()
+
+
+def test_what_would_not_end_the_job_is_a_note_and_no_finding(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, lines = checked(tmp_path, capfd, "+".join(NOTES))
+    assert code == 0
+    for told in itertools.chain.from_iterable(NOTES.values()):
+        assert any(re.match(f"note: {told}", line) for line in lines), lines
+    assert sum(line.startswith("note:") for line in lines) == sum(map(len, NOTES.values())), "and there are no others"
+    assert not (tmp_path / "written").exists()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
 from clonos_py.connectors import read_results
 from clonos_py.model.protocols import ALIGNED, ALONE, UNALIGNED
+from tests.jobs import in_process
+from tests.jobs.in_process import Ended
 
-ROWS = 4_000
+ROWS = 600
 
 JOB = """
 from __future__ import annotations
@@ -28,7 +29,7 @@ def fickle(row: Row) -> Row:
     time.sleep(0.0005)
     return Row(row.id, random.randrange(1_000_000))
 
-job = Job("fickle", runtime="local", parallelism=2, checkpoint_interval="200ms", checkpoint_calls="independent")
+job = Job("fickle", runtime="local", parallelism=2, checkpoint_interval="100ms", checkpoint_calls="independent")
 rows = job.source(FileSource("in.jsonl", format="jsonl", schema=Row)).named("rows")
 rows = rows.rebalance().map(fickle).named("fickle")
 rows.rebalance().filter(col("key") >= 0).named("large").sink(FileSink("left")).named("left")
@@ -36,12 +37,12 @@ rows.rebalance().filter(col("key") >= 0).named("small").sink(FileSink("right")).
 """
 
 
-def run(folder: Path, protocol: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, protocol: str) -> Ended:
     (folder / "job.py").write_text(JOB)
     (folder / "in.jsonl").write_text("".join(f'{{"id": {number}, "key": 0}}\n' for number in range(ROWS)))
-    command = [sys.executable, "-m", "clonos_py.cli.main", "run", "job.py", "--checkpoints", "checkpoints"]
-    settings = ["--protocol", protocol, "--kill", "fickle[0]@0.9s"]
-    return subprocess.run([*command, *settings], cwd=folder, check=False, capture_output=True, text=True, timeout=100)
+    settings = ["--protocol", protocol, "--kill", "fickle[0]@0.15s"]
+    with chdir(folder):
+        return in_process.run(folder / "job.py", "--checkpoints", "checkpoints", *settings)
 
 
 @pytest.mark.parametrize("protocol", [ALIGNED, UNALIGNED])

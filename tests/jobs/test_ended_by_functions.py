@@ -22,10 +22,9 @@ def command(file: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "clonos_py.cli.main", *more, str(file)]
 
 
-@pytest.mark.parametrize("runtime", ["local", "sim"])
-@pytest.mark.parametrize(("function", "said"), FATAL)
+@pytest.mark.parametrize(("function", "said", "runtime"), [*((*fatal, "local") for fatal in FATAL), (*FATAL[0], "sim")])
 def test_a_function_that_ends_the_process_is_named_in_one_line(
-    runtime: str, function: str, said: str, tmp_path: Path
+    function: str, said: str, runtime: str, tmp_path: Path
 ) -> None:
     file = written(tmp_path, "fatal", f"rows.map({function}).named('guilty').sink(out)")
     done = subprocess.run(
@@ -37,7 +36,7 @@ def test_a_function_that_ends_the_process_is_named_in_one_line(
     assert f"; at {place(file, function, function)} (the last checkpoint is intact)" in line
 
 
-@pytest.mark.parametrize(("function", "said"), FATAL)
+@pytest.mark.parametrize(("function", "said"), FATAL[1:2])
 def test_a_check_names_a_function_that_ends_the_process(
     function: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

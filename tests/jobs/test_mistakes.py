@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +30,7 @@ def results() -> list[str]:
     return sorted(row for part in Path("out").glob("*.csv") for row in part.read_text().splitlines()[1:])
 
 
-@pytest.mark.parametrize("mistake", named([*WRITTEN, *READ, *WORKED]))
+@pytest.mark.parametrize("mistake", named([*WRITTEN, *READ, *WORKED, *EXITS]))
 def test_a_mistake_is_reported_in_one_line_with_its_place(mistake: Mistake, capsys: pytest.CaptureFixture[str]) -> None:
     name = f"mistaken_{next(numbers)}"
     for file, content in mistake.files.items():
@@ -48,18 +46,6 @@ def test_a_mistake_is_reported_in_one_line_with_its_place(mistake: Mistake, caps
     assert mistake.told.replace("job.py", f"{name}.py") in line
     assert mistake.place is None or f"{name}.py:{mistake.place}" in line
     assert "raceback" not in line
-
-
-@pytest.mark.parametrize("mistake", named(EXITS))
-def test_a_function_that_ends_the_process_is_reported_in_one_line_with_its_place(mistake: Mistake) -> None:
-    Path("job.py").write_text(mistake.source)
-    command = [sys.executable, "-m", "clonos_py.cli.main", "run", "job.py"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode != 0
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: ")
-    assert mistake.told in line
-    assert f"job.py:{mistake.place}" in line
 
 
 @pytest.mark.parametrize("mistake", named([mistake for mistake in WORKED if mistake.repaired is not None]))

@@ -67,7 +67,7 @@ def scored(events: Stream[Event]) -> Stream[Scored]:
     return events.key_by("key").process(Scorer(3)).named("scorer")
 
 
-def ran(body: Any, seeds: int = 20, **options: Any) -> list[Any]:
+def ran(body: Any, seeds: int = 6, **options: Any) -> list[Any]:
     job = Job("opening")
     body(started(job)).sink(MemorySink()).named("out")
     return testing.run(job, {"in": IN_FOURS}, kills=2, seeds=seeds, parallelism=2, **options)["out"]

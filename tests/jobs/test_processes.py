@@ -22,7 +22,7 @@ from clonos_py import (
     testing,
 )
 from clonos_py.connectors import MemorySink
-from tests.jobs.rows import BY_KEY, EVENTS, IN_FOURS, SECOND, Event, both_parallelisms, ran, started, values
+from tests.jobs.rows import BY_KEY, EVENTS, IN_FOURS, SECOND, SEEDS, Event, both_parallelisms, ran, started, values
 
 
 class Numbered(Record):
@@ -72,7 +72,7 @@ def test_a_process_in_order_with_timers_and_split_results_equals_plain_python(pa
     numbered, flushed = started(job).key_by("key").process(Bursts, in_order=True).split(Numbered, Flushed)
     numbered.sink(MemorySink()).named("numbered")
     flushed.sink(MemorySink()).named("flushed")
-    out = testing.run(job, {"in": IN_FOURS}, kills=2, seeds=6, parallelism=parallelism)
+    out = testing.run(job, {"in": IN_FOURS}, kills=2, seeds=SEEDS, parallelism=parallelism)
     assert values(out["numbered"]) == Counter((e.id, n) for burst in bursts() for n, e in enumerate(burst, 1))
     assert values(out["flushed"]) == Counter(
         (burst[-1].at + 5 * SECOND, len(burst) * 10 + len({e.id % 5 for e in burst})) for burst in bursts()
@@ -125,7 +125,7 @@ class Alarms(Process[Event, Alarm]):
 
 @both_parallelisms
 def test_timers_in_processing_time_lose_and_double_no_row(parallelism: int) -> None:
-    for seed in range(6):
+    for seed in range(SEEDS):
         job = Job("semantics")
         started(job).key_by("key").process(Alarms).sink(MemorySink()).named("out")
         out = testing.run(job, {"in": IN_FOURS}, kills=2, first_seed=seed, parallelism=parallelism)["out"]
@@ -157,7 +157,7 @@ def test_rows_and_timers_that_fail_in_a_process_are_caught_once_each(parallelism
     numbered.sink(MemorySink()).named("numbered")
     flushed.sink(MemorySink()).named("flushed")
     failed.sink(MemorySink()).named("failed")
-    out = testing.run(job, {"in": IN_FOURS}, kills=2, seeds=6, parallelism=parallelism)
+    out = testing.run(job, {"in": IN_FOURS}, kills=2, seeds=SEEDS, parallelism=parallelism)
     told, over, lonely = Counter[Any](), Counter[Any](), Counter[Any]()
     open_bursts: dict[str, list[Event]] = defaultdict(list)
     for burst in bursts(left_out=lambda event: event.id % 10 == 3):

@@ -16,7 +16,7 @@ from clonos_py.reachability.query import final_paths, reachability
 from clonos_py.reachability.source import CommandSource
 from clonos_py.testing import run
 
-COMMANDS = Reachability(2_000, nodes=3_000, disorder=4_000)
+COMMANDS = Reachability(700, nodes=1_000, disorder=1_400)
 SOURCE = CommandSource(COMMANDS, partitions=4)
 RUNS = [*((protocol, 2) for protocol in PROTOCOLS), ("uncoordinated", 1)]
 
@@ -27,22 +27,18 @@ def wanted() -> Counter[bytes]:
     return Counter({row["path"]: row["weight"] for row in paths})
 
 
-@pytest.mark.parametrize(
-    ("protocol", "parallelism"), [*((protocol, 2) for protocol in PROTOCOLS), ("uncoordinated", 1)]
-)
+@pytest.mark.parametrize(("protocol", "parallelism"), RUNS)
 def test_the_paths_equal_those_of_a_direct_computation(protocol: str, parallelism: int) -> None:
     job = final_paths(SOURCE, MemorySink("paths"), protocol=protocol)
-    found = run(job, {}, kills=2, seeds=2, parallelism=parallelism)["paths"]
-    assert len(found) == len(wanted()) > 300
+    found = run(job, {}, kills=2, parallelism=parallelism)["paths"]
+    assert len(found) == len(wanted()) > 100
     assert {row.path: row.weight for row in found} == wanted()
 
 
-@pytest.mark.parametrize(
-    ("protocol", "parallelism"), [*((protocol, 2) for protocol in PROTOCOLS), ("uncoordinated", 1)]
-)
+@pytest.mark.parametrize(("protocol", "parallelism"), [("aligned", 2), ("uncoordinated", 1)])
 def test_the_paths_are_the_same_with_rollback_recovery(protocol: str, parallelism: int) -> None:
     job = final_paths(SOURCE, MemorySink("paths"), protocol=protocol, guarantee="exactly-once", sharing_depth=0)
-    found = run(job, {}, kills=2, seeds=2, parallelism=parallelism)["paths"]
+    found = run(job, {}, kills=2, parallelism=parallelism)["paths"]
     assert {row.path: row.weight for row in found} == wanted()
 
 

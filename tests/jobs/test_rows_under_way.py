@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,9 +14,10 @@ from clonos_py.checkpoint.manifest import is_delta
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.connectors.files import read_results
 from clonos_py.model.snapshots import TaskHandle
-from tests.jobs.half_way import RECORDS, SCRIPT, go_on, put_back, stopped_half_way
+from tests.jobs.half_way import RECORDS, SCRIPT, go_on, put_back, some_results, stopped_half_way
+from tests.jobs.in_process import Ended
 
-FILES, ROWS, KEYS = 4, 2_000, 5
+FILES, ROWS, KEYS = 4, 600, 5
 
 JOB = (
     RECORDS
@@ -25,11 +25,11 @@ JOB = (
 class Sum(Process[Row, Total]):
     total: int = state(0)
     def on_row(self, row: Row, ctx: Context) -> Total:
-        time.sleep(0.0005)
+        take_time()
         self.total += 1
         return Total(row.id, self.total)
 
-job = Job("under_way", checkpoint_interval="50ms", runtime="local", protocol="unaligned", parallelism=2)
+job = Job("under_way", checkpoint_interval="20ms", runtime="local", protocol="unaligned", parallelism=2)
 rows = job.source(FileSource("in", format="jsonl", schema=Row)).named("rows").rebalance()
 rows.key_by("key").process(Sum).named("sums").sink(FileSink("out")).named("out")
 """
@@ -38,34 +38,34 @@ rows.key_by("key").process(Sum).named("sums").sink(FileSink("out")).named("out")
 UNALIGNED = 'protocol="unaligned"'
 
 
-def rows_under_way(folder: Path) -> int:
-    latest = CheckpointStore(str(folder / "checkpoints"), "under_way").latest()
-    tasks = latest.tasks if latest else []
-    return sum(stored.rows for task in tasks for frames in task.frames.values() for stored in frames)
+def newest() -> Sequence[TaskHandle]:
+    latest = CheckpointStore("checkpoints", "under_way").latest()
+    return latest.tasks if latest else []
+
+
+def rows_under_way() -> int:
+    return sum(stored.rows for task in newest() for frames in task.frames.values() for stored in frames)
 
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job whose newest checkpoint contains rows in flight."""
-    return stop(tmp_path_factory.mktemp("stopped"), JOB)
+
+    def enough() -> bool:
+        return some_results() and rows_under_way() > 0
+
+    return stopped_half_way(tmp_path_factory.mktemp("stopped"), JOB, FILES, ROWS, KEYS, enough)
 
 
 @pytest.fixture(scope="module")
 def stopped_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with logs and snapshots that tasks have taken alone. Where the sources had read everything when the
-    newest snapshots were taken, there are no rows in flight: then another job is stopped."""
-    for _ in range(10):
-        folder = stop(tmp_path_factory.mktemp("alone"), JOB.replace(UNALIGNED, 'protocol="uncoordinated"'))
-        latest = CheckpointStore(str(folder / "checkpoints"), "under_way").latest()
-        if latest is not None and any(task.logs is not None for task in latest.tasks):
-            return folder
-    raise AssertionError("no snapshot holds a log")
+    """The same with logs and snapshots that tasks have taken alone."""
 
+    def enough() -> bool:
+        return some_results() and rows_under_way() > 0 and any(task.logs is not None for task in newest())
 
-def stop(folder: Path, job: str) -> Path:
-    stopped_half_way(folder, job, FILES, ROWS, KEYS)
-    assert rows_under_way(folder) > 0
-    return folder
+    job = JOB.replace(UNALIGNED, 'protocol="uncoordinated"')
+    return stopped_half_way(tmp_path_factory.mktemp("alone"), job, FILES, ROWS, KEYS, enough)
 
 
 @pytest.fixture
@@ -83,18 +83,12 @@ def alone(stopped_alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("unaligned")
 def test_the_same_job_resumes() -> None:
     complete(go_on())
-    assert rows_under_way(Path()) == 0, "the last checkpoint has no rows in flight"
+    assert rows_under_way() == 0, "the last checkpoint has no rows in flight"
 
 
 @pytest.mark.usefixtures("unaligned")
 def test_a_job_with_aligned_barriers_resumes() -> None:
     complete(go_on("--protocol", "aligned"))
-
-
-def newest() -> Sequence[TaskHandle]:
-    latest = CheckpointStore("checkpoints", "under_way").latest()
-    assert latest is not None
-    return latest.tasks
 
 
 def a_stored_frame() -> Location:
@@ -135,7 +129,7 @@ def refused_until_put_back(location: Location) -> None:
     complete(go_on())
 
 
-def complete(done: subprocess.CompletedProcess[str]) -> None:
+def complete(done: Ended) -> None:
     """Every row is visible once, and no key has lost rows."""
     assert done.returncode == 0, done.stderr
     written = read_results("out")
@@ -167,21 +161,21 @@ def test_after_the_loss_of_the_whole_job_tasks_resume_from_their_own_snapshots()
     complete(go_on("--parallelism", "1"))  # it had ended: no rows are in flight
 
 
+UNFIT = {
+    ("--parallelism", "1"): "other operators or another parallelism",
+    ("--protocol", "aligned"): "protocol aligned",
+    ("--protocol", "communication-induced"): "protocol communication-induced",
+    ("--guarantee", "exactly-once", "--sharing-depth", "0"): "sharing_depth 0",
+}
+
+
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (("--parallelism", "1"), "other operators or another parallelism"),
-        (("--protocol", "aligned"), "protocol aligned"),
-        (("--protocol", "communication-induced"), "protocol communication-induced"),
-        (("--guarantee", "exactly-once", "--sharing-depth", "0"), "sharing_depth 0"),
-    ],
-)
-def test_options_that_do_not_fit_the_checkpoint_are_refused_and_it_stays(options: tuple[str, ...], named: str) -> None:
-    done = go_on(*options)
-    (line,) = done.stderr.splitlines()
-    assert done.returncode == 1
-    assert f"was taken with protocol uncoordinated, and this run has {named}" in line
+def test_options_that_do_not_fit_the_checkpoint_are_refused_and_it_stays() -> None:
+    for options, named in UNFIT.items():
+        done = go_on(*options)
+        (line,) = done.stderr.splitlines()
+        assert done.returncode == 1, options
+        assert f"was taken with protocol uncoordinated, and this run has {named}" in line
     complete(go_on())
 
 

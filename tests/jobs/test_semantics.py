@@ -22,6 +22,7 @@ from tests.jobs.rows import (
     IN_FOURS,
     KEYS,
     SECOND,
+    SEEDS,
     Body,
     Event,
     Pair,
@@ -160,7 +161,7 @@ def test_failed_rows_are_caught_once_each(parallelism: int) -> None:
     good, failed = started(job).map(fails_for_some).named("picky").catch()
     good.rebalance().sink(MemorySink()).named("good")
     failed.sink(MemorySink()).named("failed")
-    out = testing.run(job, {"in": IN_FOURS}, kills=2, seeds=6, parallelism=parallelism)
+    out = testing.run(job, {"in": IN_FOURS}, kills=2, seeds=SEEDS, parallelism=parallelism)
     assert values(out["good"]) == values([Pair(e.key, e.value) for e in EVENTS if e.id % 10 not in (3, 4)])
     assert sorted(json.loads(letter.record)["id"] for letter in out["failed"]) == [
         event.id for event in EVENTS if event.id % 10 in (3, 4)

@@ -45,7 +45,7 @@ def windows() -> Job:
 
 @both_parallelisms
 def test_a_row_behind_its_watermark_is_late(parallelism: int) -> None:
-    out = testing.run(windows(), {"sales": SALES}, kills=2, seeds=10, parallelism=parallelism)
+    out = testing.run(windows(), {"sales": SALES}, kills=2, seeds=4, parallelism=parallelism)
     assert values(out["windows"]) == values([Window("a", at("10s"), 2), *REST])
     assert out["late"] == [SALES[2]]
 
@@ -66,7 +66,7 @@ def totals(upserts: bool) -> Job:
 
 @pytest.mark.parametrize("upserts", [False, True])
 def test_each_change_of_a_table_is_returned(upserts: bool) -> None:
-    out = testing.run(totals(upserts), {"sales": SALES}, kills=1, seeds=10)
+    out = testing.run(totals(upserts), {"sales": SALES}, kills=1, seeds=4)
     assert out["totals"] == [Total("a", 2), Total("a", 5), Total("a", 15), Total("b", 1)]
     together = testing.run(totals(upserts), {"sales": [SALES[0], SALES[1:]]})
     assert together["totals"] == [Total("a", 2), Total("a", 15), Total("b", 1)]
@@ -77,7 +77,7 @@ def test_changes_of_a_table_that_loses_rows_have_their_kind() -> None:
     sales = job.source(MemorySource([], schema=Sale)).named("sales")
     counts = sales.key_by("product").aggregate(n=count()).named("counts")
     counts.key_by("n").aggregate(products=count()).sink(UpsertMemorySink("n")).named("frequencies")
-    out = testing.run(job, {"sales": SALES}, kills=1, seeds=10)
+    out = testing.run(job, {"sales": SALES}, kills=1, seeds=4)
     assert [(row._change, row.n, row.products) for row in out["frequencies"]] == [
         ("insert", 1, 1), ("delete", 1, 1), ("insert", 2, 1), ("delete", 2, 1), ("insert", 3, 1), ("insert", 1, 1),
     ]  # fmt: skip

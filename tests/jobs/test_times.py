@@ -31,6 +31,7 @@ from clonos_py.task.partition_times import PartitionTimes
 from tests.jobs.rows import SECOND
 from tests.jobs.test_idle_sources import Counted, InHalves
 
+SEEDS = 4
 START = datetime(2026, 1, 31, tzinfo=UTC)
 
 
@@ -68,7 +69,7 @@ def test_text_becomes_event_time_after_the_source(parallelism: int) -> None:
     windows = timed(lines, "2s").key_by("id").window(tumbling("10s")).aggregate(Window, rows=count())
     windows.sink(MemorySink()).named("windows")
     given = [line(1, second) for second in SECONDS]
-    out = testing.run(job, {"lines": given}, kills=2, seeds=20, parallelism=parallelism)
+    out = testing.run(job, {"lines": given}, kills=2, seeds=SEEDS, parallelism=parallelism)
     assert out["windows"] == [
         Window(moment(0), 4), Window(moment(10), 2), Window(moment(30), 1), Window(moment(40), 1)
     ]  # fmt: skip
@@ -76,7 +77,7 @@ def test_text_becomes_event_time_after_the_source(parallelism: int) -> None:
 
 def skewed() -> list[Line]:
     """Dealt to three partitions, each an hour behind the one before."""
-    return [line(n % 3, 7_200 - 3_600 * (n % 3) + n // 3) for n in range(90)]
+    return [line(n % 3, 7_200 - 3_600 * (n % 3) + n // 3 * 2) for n in range(45)]
 
 
 def in_hours(job: Job, lines: Stream[Line]) -> None:
@@ -93,8 +94,8 @@ def rows_counted(parallelism: int, kills: int, seeds: int) -> Counter[datetime]:
 
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_no_row_is_late_because_another_partition_is_ahead(parallelism: int) -> None:
-    expected = Counter({moment(3_600 * hour + 10 * step): 10 for hour in range(3) for step in range(3)})
-    assert rows_counted(parallelism, kills=2, seeds=20) == expected
+    expected = Counter({moment(3_600 * hour + 10 * step): 5 for hour in range(3) for step in range(3)})
+    assert rows_counted(parallelism, kills=2, seeds=SEEDS) == expected
 
 
 def test_rows_would_be_late_if_the_partition_ahead_decided(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,13 +103,13 @@ def test_rows_would_be_late_if_the_partition_ahead_decided(monkeypatch: pytest.M
         return max(self.all.values(), default=-(2**63))
 
     monkeypatch.setattr(PartitionTimes, "watermark", foremost)
-    assert rows_counted(1, kills=0, seeds=1).total() < 90
+    assert rows_counted(1, kills=0, seeds=1).total() < 45
 
 
 def some_late() -> list[Line]:
     """Dealt to two partitions in turn. Of four rows the last one is late, by the rows that both partitions gave
     before."""
-    return [line(1, 8 * (n // 4) + (0, 6, 7, 3)[n % 4]) for n in range(200)]
+    return [line(1, 8 * (n // 4) + (0, 6, 7, 3)[n % 4]) for n in range(100)]
 
 
 def test_the_same_rows_are_late_whenever_tasks_are_killed() -> None:
@@ -117,8 +118,8 @@ def test_the_same_rows_are_late_whenever_tasks_are_killed() -> None:
     lines = job.source(MemorySource(some_late(), partitions=2, batch_rows=1)).named("lines")
     windows = timed(lines).key_by("id").window(tumbling("1s")).aggregate(Window, rows=count())
     windows.sink(MemorySink()).named("windows")
-    out = testing.run(job, {}, kills=2, seeds=20)
-    assert sum(window.rows for window in out["windows"]) == 150
+    out = testing.run(job, {}, kills=2, seeds=SEEDS)
+    assert sum(window.rows for window in out["windows"]) == 75
 
 
 @pytest.mark.parametrize("kills", [0, 2])
@@ -139,7 +140,7 @@ def test_unions_and_rebalances_get_event_time_at_their_sources() -> None:
     united = first.map(with_time).union(second.map(with_time)).rebalance().with_event_time("at")
     united.window(tumbling("10s")).aggregate(Window, rows=count()).sink(MemorySink()).named("windows")
     given = {"first": [line(1, s) for s in range(0, 40, 2)], "second": [line(2, s) for s in range(3_600, 3_640)]}
-    out = testing.run(job, given, kills=2, seeds=20, parallelism=2)
+    out = testing.run(job, given, kills=2, seeds=SEEDS, parallelism=2)
     assert {window.window_start: window.rows for window in out["windows"]} == {
         moment(hour + 10 * step): rows for hour, rows in ((0, 5), (3_600, 10)) for step in range(4)
     }
@@ -224,7 +225,7 @@ def test_joins_windows_and_timers_accept_datetimes() -> None:
     )
     top = bids.key_by("at").top(1, by=col("price").desc()).named("by-time")
     top.at_end().sink(MemorySink()).named("top")
-    out = testing.run(job, {"auctions": AUCTIONS, "bids": BIDS}, kills=2, seeds=10, parallelism=2)
+    out = testing.run(job, {"auctions": AUCTIONS, "bids": BIDS}, kills=2, seeds=SEEDS, parallelism=2)
 
     after = [Bid(bid.auction, bid.at + timedelta(seconds=1), bid.price) for bid in BIDS]
     pairs = [(a, b) for a, b in itertools.product(AUCTIONS, after) if a.id == b.auction]

@@ -45,7 +45,7 @@ class Through(Process[Witnessed, Witnessed]):
 
 @both_parallelisms
 def test_two_paths_give_the_same_answers_for_every_row(parallelism: int) -> None:
-    for seed in range(10):
+    for seed in range(4):
         job = Job("semantics")
         rows = started(job).map(witnessed)
         rows.sink(MemorySink()).named("left")

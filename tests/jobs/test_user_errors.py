@@ -38,15 +38,17 @@ def test_an_error_shows_the_record_and_the_last_line_of_user_code(
     assert not INTERNAL.search(line)
 
 
-@pytest.mark.parametrize(("verbs", "record", "marked", "function"), FAILURES, ids=PARAMETERS)
-def test_a_check_shows_the_record_and_the_last_line_of_user_code(
-    verbs: str, record: str, marked: str, function: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    file = failing(verbs)
+def test_a_check_shows_the_records_and_the_last_lines_of_user_code(capfd: pytest.CaptureFixture[str]) -> None:
+    """One check of a job with all of them: each check starts two processes."""
+    sinks = (f".sink(out).named('out-{number}')" for number in range(len(FAILURES)))
+    file = failing(
+        "\n".join(verbs.replace(".sink(out)", sink) for (verbs, *_), sink in zip(FAILURES, sinks, strict=True))
+    )
     invoke(["check", str(file)])
-    printed = capfd.readouterr().out
-    assert record in printed
-    assert f"; at {place(file, marked, function)}" in printed
+    printed = [line for line in capfd.readouterr().out.splitlines() if ": operator '" in line]
+    for verbs, record, marked, function in FAILURES:
+        told = f"; at {place(file, marked, function)}"
+        assert any(record in line and told in line for line in printed), verbs
 
 
 def test_a_test_shows_the_last_line_of_user_code() -> None:

@@ -18,6 +18,7 @@ from tests.jobs.rows import (
     IN_FOURS,
     KEYS,
     SECOND,
+    SEEDS,
     Event,
     Total,
     both_parallelisms,
@@ -88,7 +89,7 @@ def test_windows_in_event_time_equal_plain_python(window: Any, expected: list[To
     ids=["tumbling", "hopping", "session"],
 )
 def test_windows_in_processing_time_contain_every_row(window: Any, times: int, parallelism: int) -> None:
-    for seed in range(6):
+    for seed in range(SEEDS):
         job = Job("semantics")
         windowed = started(job).key_by("key").window(window).aggregate(rows=count())
         windowed.select("key", "rows").sink(MemorySink()).named("out")
@@ -147,7 +148,7 @@ def test_a_table_emits_its_results_at_the_end(parallelism: int) -> None:
 
 @both_parallelisms
 def test_the_changes_of_a_table_lead_to_its_results(parallelism: int) -> None:
-    for seed in range(4):
+    for seed in range(SEEDS):
         job = Job("semantics")
         table = started(job).key_by("key").aggregate(Latest, rows=count(), sum=col("value").sum())
         table.changes().sink(MemorySink()).named("out")
@@ -160,7 +161,7 @@ def test_the_changes_of_a_table_lead_to_its_results(parallelism: int) -> None:
 def test_every_row_is_in_its_window_or_late(parallelism: int) -> None:
     """How late a row is depends on when watermarks came, so no two runs need to agree; no run may lose or double."""
     late_rows = 0
-    for seed in range(8):
+    for seed in range(SEEDS):
         job = Job("semantics")
         keyed = started(job, out_of_order="0s").key_by("key")
         on_time, late = keyed.window(tumbling("500ms"), lateness="250ms").aggregate(rows=count()).with_late()
