@@ -1,4 +1,4 @@
-"""Starts real Kafka clusters on this machine: one node or three, with or without passwords or TLS."""
+"""Starts real Kafka clusters on this machine: one node or three, with or without proxies, passwords or TLS."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 from clonos_py.bench.kafka import jars
@@ -22,10 +23,10 @@ _COMMON = """
 process.roles=broker,controller
 node.id={node}
 controller.quorum.voters={voters}
-listeners={listener}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners={listener}://{advertised}
-inter.broker.listener.name={listener}
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL
+listeners={listeners},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners={advertised}
+inter.broker.listener.name={first}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,{protocols}
 controller.listener.names=CONTROLLER
 log.dirs={folder}/logs
 auto.create.topics.enable=false
@@ -49,22 +50,45 @@ listener.name.sasl_plaintext.plain.sasl.jaas.config=\\
   username="{admin}" password="{password}" {users};
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:{admin};User:ANONYMOUS
+ssl.principal.mapping.rules=RULE:^.*$/{admin}/
 """
+
+
+class Listener(Enum):
+    """A way for clients to reach a broker."""
+
+    PLAINTEXT = "PLAINTEXT"
+    PROXIED = "PROXIED"
+    """Plain text through a proxy in front of the broker."""
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SSL = "SSL"
+
+    @property
+    def protocol(self) -> str:
+        return "PLAINTEXT" if self is Listener.PROXIED else self.value
 
 
 @dataclass
 class BrokerNode:
-    """One broker, which is also a controller. ``proxy``: the proxy whose address the broker advertises, if any."""
+    """One broker, which is also a controller. ``ports``: by listener; the brokers use the first one among each other.
+    ``proxy``: the proxy whose address the broker advertises on the listener PROXIED."""
 
     folder: Path
-    port: int
+    ports: Mapping[Listener, int]
     proxy: CuttingProxy | None
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
     def address(self) -> str:
-        """The address for clients: that of the proxy, if there is one."""
-        return f"127.0.0.1:{self.port}" if self.proxy is None else self.proxy.address
+        """The address for clients, on the first listener."""
+        return self.at(next(iter(self.ports)))
+
+    def at(self, listener: Listener) -> str:
+        """The address for clients on this listener."""
+        if listener is Listener.PROXIED:
+            assert self.proxy is not None
+            return self.proxy.address
+        return f"127.0.0.1:{self.ports[listener]}"
 
     @property
     def settings(self) -> Path:
@@ -92,7 +116,8 @@ class BrokerNode:
             assert self._process is not None
             assert self._process.poll() is None, f"the broker ended: see {self.folder / 'broker.log'}"
             try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                for port in self.ports.values():
+                    socket.create_connection(("127.0.0.1", port), 1).close()
                 return
             except OSError:
                 time.sleep(0.1)
@@ -121,7 +146,7 @@ class BrokerNode:
 
 @dataclass
 class BrokerCluster:
-    """A running cluster. ``bootstrap``: the value of Kafka's ``bootstrap.servers`` for clients."""
+    """A running cluster. ``bootstrap``: Kafka's ``bootstrap.servers`` for clients on the first listener."""
 
     nodes: Sequence[BrokerNode]
 
@@ -129,28 +154,42 @@ class BrokerCluster:
     def bootstrap(self) -> str:
         return ",".join(node.address for node in self.nodes)
 
+    def at(self, listener: Listener) -> str:
+        """``bootstrap.servers`` for clients on this listener."""
+        return ",".join(node.at(listener) for node in self.nodes)
+
 
 @contextmanager
 def cluster(
     folder: Path,
     nodes: int = 1,
+    listeners: Sequence[Listener] = (Listener.PLAINTEXT,),
     users: Mapping[str, str] | None = None,
-    with_proxies: bool = False,
-    with_tls: bool = False,
     **settings: object,
 ) -> Iterator[BrokerCluster]:
     """Runs brokers within the block. With three nodes each topic has three replicas, two of which must be in sync.
 
-    ``users``: names and passwords. Users may do only what ACLs allow. The user ``admin`` must be among them and may do
-    everything. ``with_proxies``: clients and other brokers connect through a proxy in front of each broker.
-    ``with_tls``: brokers use TLS with clients and with each other; ``settings`` must name the certificates.
-    ``settings``: further settings of the brokers, with underscores instead of dots.
+    ``listeners``: the ways to reach them; brokers use the first among each other. For SASL there must be users, for SSL
+    ``settings`` must name the certificates. ``users``: names and passwords. Users may do only what ACLs allow. The user
+    ``admin`` must be among them and may do everything, and so may clients on the other listeners. ``settings``: further
+    settings of the brokers, with underscores instead of dots.
     """
     with ExitStack() as stack:
-        ports = free_ports(2 * nodes)
-        proxies = [stack.enter_context(proxied(port)) if with_proxies else None for port in ports[:nodes]]
-        listener = "SSL" if with_tls else "PLAINTEXT" if users is None else "SASL_PLAINTEXT"
-        made = _formatted(folder, ports, proxies, listener, users, settings)
+        ports = free_ports((len(listeners) + 1) * nodes)
+        controllers = ports[:nodes]
+        of_nodes = [
+            dict(zip(listeners, ports[start : start + len(listeners)], strict=True))
+            for start in range(nodes, len(ports), len(listeners))
+        ]
+        proxies = [
+            stack.enter_context(proxied(of_node[Listener.PROXIED])) if Listener.PROXIED in of_node else None
+            for of_node in of_nodes
+        ]
+        made = [
+            BrokerNode(folder / f"node-{number + 1}", of_node, proxy)
+            for number, (of_node, proxy) in enumerate(zip(of_nodes, proxies, strict=True))
+        ]
+        _format(made, controllers, users, settings)
         for node in made:
             stack.callback(node.kill)
             node.start()
@@ -159,32 +198,27 @@ def cluster(
         yield BrokerCluster(made)
 
 
-def _formatted(
-    folder: Path,
-    ports: Sequence[int],
-    proxies: Sequence[CuttingProxy | None],
-    listener: str,
+def _format(
+    nodes: Sequence[BrokerNode],
+    controllers: Sequence[int],
     users: Mapping[str, str] | None,
     settings: Mapping[str, object],
-) -> list[BrokerNode]:
-    """Writes the settings of all nodes and formats their storage. ``ports``: first of brokers, then of controllers."""
-    nodes = len(proxies)
-    voters = ",".join(f"{number + 1}@127.0.0.1:{ports[nodes + number]}" for number in range(nodes))
-    made = []
-    for number in range(nodes):
-        own = folder / f"node-{number + 1}"
-        own.mkdir(parents=True)
-        node = BrokerNode(own, ports[number], proxies[number])
+) -> None:
+    """Writes the settings of all nodes and formats their storage. ``controllers``: the ports of the controllers."""
+    voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(controllers, 1))
+    for number, (node, controller) in enumerate(zip(nodes, controllers, strict=True), 1):
+        node.folder.mkdir(parents=True)
         text = _COMMON.format(
-            node=number + 1,
+            node=number,
             voters=voters,
-            listener=listener,
-            port=node.port,
-            controller=ports[nodes + number],
-            advertised=node.address,
-            folder=own,
-            replicas=min(nodes, 3),
-            in_sync=min(nodes, 2),
+            listeners=",".join(f"{listener.name}://127.0.0.1:{port}" for listener, port in node.ports.items()),
+            advertised=",".join(f"{listener.name}://{node.at(listener)}" for listener in node.ports),
+            first=next(iter(node.ports)).name,
+            protocols=",".join(f"{listener.name}:{listener.protocol}" for listener in node.ports),
+            controller=controller,
+            folder=node.folder,
+            replicas=min(len(nodes), 3),
+            in_sync=min(len(nodes), 2),
         )
         if users is not None:
             known = " ".join(f'user_{name}="{password}"' for name, password in users.items())
@@ -193,8 +227,6 @@ def _formatted(
         text += "".join(f"{name.replace('_', '.')}={value}\n" for name, value in given.items())
         node.settings.write_text(text)
         node.format()
-        made.append(node)
-    return made
 
 
 def _command(main: str, *arguments: str) -> list[str]:

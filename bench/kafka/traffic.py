@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clonos_py import Job
-from clonos_py.bench.kafka.cluster import BrokerCluster, cluster
+from clonos_py.bench.kafka.cluster import BrokerCluster, Listener, cluster
 from clonos_py.bench.kafka.topics import PARTITIONS, create_topics
 from clonos_py.connectors.kafka.clients import ClusterAddress
 from clonos_py.connectors.kafka.port import Client, Fields, KafkaFailure, Message, TopicPartition
@@ -166,7 +166,7 @@ def traffic(
     """Runs a separate cluster behind proxies within the block, with a producer of ``messages`` and a watcher of each
     output topic. ``grow``: see ``Producer``."""
     with ExitStack() as outer:
-        brokers = outer.enter_context(cluster(folder, nodes, with_proxies=True))
+        brokers = outer.enter_context(cluster(folder, nodes, [Listener.PROXIED]))
         create_topics(brokers.bootstrap, *inputs, *outputs)
         watchers = [Watcher(brokers.bootstrap, topic) for topic in outputs]
         running = outer.enter_context(ExitStack())

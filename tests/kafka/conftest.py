@@ -1,4 +1,5 @@
-"""One broker for all tests of a process: it takes seconds to start. KAFKA_BOOTSTRAP names another cluster."""
+"""One broker for all tests of a process, with a listener of each kind: it takes seconds to start. KAFKA_BOOTSTRAP names
+another cluster for the tests of the listener without proxy, passwords and TLS."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from clonos_py.bench.kafka.cluster import cluster
+from clonos_py.bench.kafka.cluster import ADMIN, BrokerCluster, Listener, cluster
+from clonos_py.connectors.kafka import fast_client, python_client
 from clonos_py.connectors.kafka.fast_client import FastClient
 from clonos_py.connectors.kafka.port import Client, ClusterConnection
 from clonos_py.connectors.kafka.python_client import PythonClient
+from tests.kafka.certificates import Parties, issued
 from tests.waiting import wait_until
 
 CLIENTS: Mapping[str, type[FastClient] | type[PythonClient]] = {
@@ -24,14 +27,30 @@ THREADS = ("kafka read ahead", "kafka topics")
 _numbers = itertools.count(1)
 
 
+USERS = {ADMIN: "word-of-admin", "hot": "word-of-hot"}
+"""Names and passwords on the listener that asks for them."""
+
+
 @pytest.fixture(scope="session")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def parties(tmp_path_factory: pytest.TempPathFactory) -> Parties:
+    return issued(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="session")
+def broker(parties: Parties, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
+    with cluster(
+        tmp_path_factory.mktemp("kafka"), listeners=list(Listener), users=USERS, **parties.settings_of_broker
+    ) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
     given = os.environ.get("KAFKA_BOOTSTRAP")
     if given:
-        yield given
-        return
-    with cluster(tmp_path_factory.mktemp("kafka")) as found:
-        yield found.bootstrap
+        return given
+    broker: BrokerCluster = request.getfixturevalue("broker")
+    return broker.bootstrap
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +62,13 @@ def no_thread_is_left() -> Iterator[None]:
         return [thread.name for thread in threading.enumerate() if thread.name in THREADS]
 
     wait_until(lambda: not left(), left)
+
+
+@pytest.fixture
+def soon_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests without an answer: clients wait for less than ten seconds."""
+    for module in (fast_client, python_client):
+        monkeypatch.setattr(module, "ANSWER_S", 4.0)
 
 
 @pytest.fixture(params=list(CLIENTS))

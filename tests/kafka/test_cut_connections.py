@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from clonos_py.bench.kafka.cluster import BrokerCluster, cluster
+from clonos_py.bench.kafka.cluster import BrokerCluster, Listener
 from clonos_py.bench.kafka.proxy import CuttingProxy
 from clonos_py.connectors.kafka.port import Client, ClusterConnection
 from tests.kafka.conftest import CLIENTS
@@ -16,20 +15,14 @@ from tests.kafka.test_transactional_sink import prepared
 from tests.kafka.test_transactional_sink import sink as transactional
 
 
-@pytest.fixture(scope="module")
-def behind_a_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
-    with cluster(tmp_path_factory.mktemp("proxied"), with_proxies=True) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def bootstrap(behind_a_proxy: BrokerCluster) -> str:
-    return behind_a_proxy.bootstrap
+@pytest.fixture
+def bootstrap(broker: BrokerCluster) -> str:
+    return broker.at(Listener.PROXIED)
 
 
 @pytest.fixture
-def proxy(behind_a_proxy: BrokerCluster) -> CuttingProxy:
-    (node,) = behind_a_proxy.nodes
+def proxy(broker: BrokerCluster) -> CuttingProxy:
+    (node,) = broker.nodes
     assert node.proxy is not None
     return node.proxy
 
@@ -70,8 +63,8 @@ def test_connections_that_are_cut_again_and_again_lose_and_double_no_row(
     client: Client, topic: str, at: dict[str, Any], proxy: CuttingProxy
 ) -> None:
     writer, _ = claimed(topic, at, 1)
-    for seq in range(10):
+    for seq in range(5):
         proxy.cut()
         writer.append(0, log(seq), [piece(seq, seq)])
     writer.close()
-    assert visible(client, topic, 10) == list(range(10))
+    assert visible(client, topic, 5) == list(range(5))

@@ -20,7 +20,7 @@ from clonos_py.settings.resolution import resolve
 from tests.kafka.test_port import reading, taken, write
 from tests.kafka.words import Counted, Total, Word
 
-ROWS = 4_000
+ROWS = 2_000
 
 
 def job(topic: str, at: dict[str, Any], delivery: Literal["causal", "transactional"]) -> Job:
@@ -96,7 +96,10 @@ def test_every_row_is_written_once_although_tasks_die(
     assert any(p.vertices[0].rows_waiting is not None for p in events if isinstance(p, Progress)), "lag is reported"
 
 
-@pytest.mark.parametrize(("delivery", "parallelism"), [("causal", 2), ("transactional", 1), ("transactional", 3)])
+@pytest.mark.parametrize(
+    ("delivery", "parallelism"),
+    [("causal", 2), ("transactional", 3), pytest.param("transactional", 1, marks=pytest.mark.thorough)],
+)
 def test_every_row_is_written_once_although_the_job_is_interrupted(
     client: Client,
     words: str,

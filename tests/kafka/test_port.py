@@ -30,7 +30,7 @@ from tests.kafka.conftest import CLIENTS
 from tests.waiting import wait_until
 
 ALL = Fields(keys=True, timestamps=True, headers=True)
-QUIET_S = 0.7
+QUIET_S = 0.3
 """No message for so long: there is none."""
 
 
@@ -56,7 +56,7 @@ def taken(reader: MessageReader, count: int) -> list[Messages]:
     wait_until(enough, lambda: found, every_s=0)
     until = time.monotonic() + QUIET_S
     while time.monotonic() < until:
-        assert not reader.fetch(0.1)
+        assert not reader.fetch(QUIET_S / 3)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,13 +19,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from clonos_py.bench.kafka.cluster import ADMIN, cluster
+from clonos_py.bench.kafka.cluster import ADMIN, BrokerCluster, Listener
 from clonos_py.connectors import KafkaSecurity, KafkaSink, KafkaSource, Secret
 from clonos_py.connectors.kafka.port import Client, ClusterConnection, Message, Security
 from clonos_py.model.errors import ClonosError, SinkError, SourceError
 from clonos_py.model.ids import Attempt
 from tests.connectors.contexts import opened
-from tests.kafka.conftest import CLIENTS
+from tests.kafka.conftest import CLIENTS, USERS
 from tests.kafka.test_causal_sink import SHAPE, Line, piece, visible
 from tests.kafka.test_port import write
 from tests.kafka.test_source import closing_readers, numbers, polled
@@ -34,7 +34,6 @@ from tests.waiting import SOON_S, wait_until
 
 __all__ = ["closing_readers"]
 
-USERS = {ADMIN: "word-of-admin", "hot": "word-of-hot"}
 ANY_ACL = cast("Any", AclBindingFilter)(
     ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
 )
@@ -52,10 +51,9 @@ RIGHTS: Mapping[str, tuple[str, str, str]] = {
 """What a user needs: resource, name, operation."""
 
 
-@pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with cluster(tmp_path_factory.mktemp("secured"), users=USERS) as made:
-        yield made.bootstrap
+@pytest.fixture
+def bootstrap(broker: BrokerCluster) -> str:
+    return broker.at(Listener.SASL_PLAINTEXT)
 
 
 @pytest.fixture(params=list(CLIENTS))
@@ -157,6 +155,7 @@ def test_a_topic_without_read_permission_is_named(
     said_in_one_line(raised.value, topic)
 
 
+@pytest.mark.usefixtures("soon_given_up")
 def test_a_wrong_password_is_reported_at_once(topic: str, at: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "password").write_text("word-that-is-wrong\n")
     security = KafkaSecurity("SASL_PLAINTEXT", "PLAIN", "hot", Secret(file=str(tmp_path / "password")))

@@ -197,6 +197,7 @@ def test_reading_continues_after_a_replay(client: Client, topic: str, at: dict[s
     assert numbers([*replayed, *rest]) == list(range(1_000))
 
 
+@pytest.mark.usefixtures("soon_given_up")
 def test_planning_does_not_connect_to_a_cluster() -> None:
     job = Job("planned")
     job.source(KafkaSource("t", Line, bootstrap="127.0.0.1:1", stop="latest")).sink(PrintSink())
@@ -386,6 +387,7 @@ def read_on(reader: Reader, rows: int) -> list[Read]:
     return found
 
 
+@pytest.mark.usefixtures("soon_given_up")
 def test_missing_topics_partitions_and_brokers_are_named(topic: str, at: dict[str, Any]) -> None:
     with pytest.raises(SourceError, match=f"Kafka topic '{topic}-missing' does not exist"):
         _ = KafkaSource([topic, f"{topic}-missing"], Line, **at).layout
