@@ -102,7 +102,9 @@ def test_impossible_arguments_are_refused_in_one_line(
     assert told.count("\n") == 1
 
 
+@pytest.mark.thorough
 def test_events_are_generated_in_a_new_session(tmp_path: Path) -> None:
+    """The other tests share a session, which begins and ends in the same way."""
     made = ["nexmark", "generate", "--events", "1k", "--partitions", "1", "--out", str(tmp_path / "events")]
     subprocess.run([sys.executable, "-m", "clonos_py.cli.main", *made], check=True, timeout=300)
     assert pq.read_table(tmp_path / "events" / "bid").num_rows == 920
@@ -115,9 +117,9 @@ def test_data_is_generated_by_the_python_that_started_spark(spark: SparkSession)
 
 def test_the_synthetic_source_gives_the_rows_of_the_workload(spark: SparkSession) -> None:
     register(spark)
-    read = spark.read.format("synthetic").options(rows=120_000, workload="reachability", keys=50, partitions=3)
+    read = spark.read.format("synthetic").options(rows=40_000, workload="reachability", keys=50, partitions=3)
     found = read.load().toArrow()
-    made = Synthetic(rows=120_000, workload="reachability", keys=50, partitions=3)
+    made = Synthetic(rows=40_000, workload="reachability", keys=50, partitions=3)
     reader = SyntheticReader(made)
     wanted = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     assert found.to_pylist() == [row for batch in wanted for row in batch.to_pylist()]
