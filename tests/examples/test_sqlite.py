@@ -126,7 +126,7 @@ def test_each_row_is_in_the_database_once_under_any_failures(tmp_path: Path) -> 
 
 def simulated(database: Path, seed: int, kills: int, actions: int | None) -> Any:
     rows = [Order(**(order | {"price": Decimal(order["price"])})) for order in ORDERS]
-    job = sqlite_sink.job(database=str(database)).with_connectors({"orders": MemorySource(rows, 2, batch_rows=4)})
+    job = sqlite_sink.job(database=str(database)).with_connectors({"orders": MemorySource(rows, 2, batch_rows=2)})
     small = in_small_pieces(plan(job, resolve({}), parallelism=2))
     outcome = simulate_plan(small, seed, kills, actions_expected=actions, linger_us=0)
     assert outcome.problems == []

@@ -20,7 +20,7 @@ from clonos_py.services.keys import origin_of
 from clonos_py.task.calls import Calls
 from tests.sim.async_jobs import simulate
 
-SEEDS = int(os.environ.get("CLONOS_TEST_ASYNC_SEEDS", "60"))
+SEEDS = int(os.environ.get("CLONOS_TEST_ASYNC_SEEDS", "12"))
 CHUNKS = 3
 
 
@@ -115,7 +115,12 @@ BUGS: list[Patch] = [
 ]
 
 
-RARE: dict[Patch, int] = {idempotency_keys_name_the_event_at_work: 380}
+RARE: dict[Patch, int] = {
+    pending_rows_are_not_in_the_snapshot: 38,
+    a_restored_row_forgets_what_it_was_told: 3,
+    idempotency_keys_name_the_event_at_work: 353,
+    each_attempt_counts_as_a_renumbering: 15,
+}
 """Where the search begins: few seeds notice, and going through all from the first on takes half a minute."""
 
 

@@ -13,7 +13,7 @@ from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
 from tests.sim.courses import Course, crash
 
-SEEDS = 15
+SEEDS = 5
 KINDS = {"transactional": (), "causal": ("left", "right"), "both": ("left",)}
 
 

@@ -10,6 +10,7 @@ from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.sim.generator import MIXED, Range
 from clonos_py.runtime.sim.scenario import run_seed
+from tests.chunks import chunks
 
 WENT_BACK = "its state does not fit"
 
@@ -19,13 +20,13 @@ def every_other(self: CoordinatedCheckpoints, lost: Collection[TaskId]) -> set[T
     return set(self._context.plan.tasks[::2]) if lost else set()
 
 
-@pytest.mark.parametrize("start", range(0, 120, 20))
+@pytest.mark.parametrize("seeds", chunks(120, 20, always=40))
 def test_no_row_is_lost_or_doubled_when_condemned_survivors_go_back(
-    start: int, monkeypatch: pytest.MonkeyPatch
+    seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CoordinatedCheckpoints, "condemned", every_other)
     went_back = 0
-    for seed in range(start, start + 20):
+    for seed in seeds:
         verdict = run_seed(seed, Range(sharing_depth=-1, protocol=MIXED))
         assert not verdict.problems, (seed, verdict.problems, verdict.story)
         assert not verdict.rollbacks

@@ -17,7 +17,7 @@ from clonos_py.runtime.sim.witness import WitnessJob, disagreements
 from tests.sim.worlds import INTERVAL_US, E, KillBehind, KillTogether, L, N, R, Run, run
 
 AVAILABLE = JobPolicy(checkpoint_interval_us=INTERVAL_US, availability=True)
-SEEDS = range(5)
+SEEDS = range(3)
 
 
 def kill(seed: int, depth: int, *tasks: TaskId, policy: JobPolicy | None = None) -> Run:

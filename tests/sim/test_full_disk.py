@@ -25,7 +25,7 @@ from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreemen
 from clonos_py.runtime.spill import FileShelf, SpilledAt
 from clonos_py.runtime.world.world import World, WorldSettings
 
-SEEDS = int(os.environ.get("SIMULATED_SEEDS", "1000")) // 200
+SEEDS = int(os.environ.get("SIMULATED_SEEDS", "400")) // 200
 JOBS = {
     "unaligned": WitnessJob(total=600, protocol=UNALIGNED),
     "unaligned, rolled back": WitnessJob(total=600, protocol=UNALIGNED, sharing_depth=0, rollback=True),

@@ -18,7 +18,8 @@ from clonos_py.runtime.sim.steps import StepKind
 from tests.chunks import chunks
 from tests.sim.planted import logs
 
-SIZE = 100
+SIZE = 50
+"""Nine in ten of the planted bugs show in the first 50 seeds of their range; the others are planted with their seed."""
 
 
 def told(verdict: ScenarioResult) -> str:
@@ -27,7 +28,7 @@ def told(verdict: ScenarioResult) -> str:
     return f"{'; '.join(verdict.problems)}; again: {again}\n  {story}"
 
 
-@pytest.mark.parametrize("seeds", chunks(500, SIZE, always=500))
+@pytest.mark.parametrize("seeds", chunks(500, SIZE, always=100))
 def test_no_schedule_of_failures_breaks_a_rule(seeds: range) -> None:
     done: Counter[FaultKind] = Counter()
     for seed in seeds:
@@ -39,7 +40,7 @@ def test_no_schedule_of_failures_breaks_a_rule(seeds: range) -> None:
     assert done.total() > SIZE, "too little happened: the test proves little"
 
 
-@pytest.mark.parametrize("seeds", chunks(200, SIZE, always=100))
+@pytest.mark.parametrize("seeds", chunks(200, SIZE, always=SIZE))
 def test_no_schedule_of_failures_breaks_a_rule_under_any_protocol_and_recovery(seeds: range) -> None:
     """The only jobs with other protocols that promise no more than at-least-once."""
     for seed in seeds:
@@ -48,26 +49,28 @@ def test_no_schedule_of_failures_breaks_a_rule_under_any_protocol_and_recovery(s
 
 
 KINDS = [(recovery, cycles) for recovery in RECOVERIES for cycles in (False, True)]
-EACH = 160 // len(KINDS)
-"""Seeds of a protocol, shared among the kinds of its jobs."""
+EACH, ALWAYS = 40, 10
+"""Seeds of a protocol for each kind of its jobs."""
 
 
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=[f"{r} with{'' if c else 'out'} loops" for r, c in KINDS])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_no_schedule_of_failures_breaks_a_rule_under(protocol: str, kind: int) -> None:
+@pytest.mark.parametrize(
+    "seeds", [range(ALWAYS), pytest.param(range(ALWAYS, EACH), marks=pytest.mark.thorough)], ids=lambda seeds: seeds[0]
+)
+def test_no_schedule_of_failures_breaks_a_rule_under(protocol: str, kind: int, seeds: range) -> None:
     """Tasks that take snapshots alone go back one by one; under barriers all go back together."""
     recovery, cycles = KINDS[kind]
-    seeds = range(kind * EACH, (kind + 1) * EACH)
     together = recovery == ROLLBACK and protocol not in ALONE
     again = f"--protocol {protocol} --recovery {recovery}{' --cycles' * cycles}"
     rollbacks = faults = 0
-    for seed in seeds:
+    for seed in (kind * EACH + seed for seed in seeds):
         verdict = run_seed(seed, Range(protocol=protocol, cycles=cycles, recovery=recovery))
         assert not verdict.problems, f"{told(verdict)} {again}"
         if protocol in ALONE or verdict.scenario.topology.sharing_depth < 0:
             assert not verdict.rollbacks, f"{told(verdict)} {again}"
         rollbacks, faults = rollbacks + verdict.rollbacks, faults + verdict.faults.total()
-    assert (rollbacks if together else faults) > EACH / 2, "too little happened: the test proves little"
+    assert (rollbacks if together else faults) > len(seeds) / 2, "too little happened: the test proves little"
 
 
 @pytest.mark.parametrize("protocol", [*PROTOCOLS, MIXED])
@@ -104,7 +107,9 @@ def test_every_kind_of_failure_happens() -> None:
     done: Counter[FaultKind] = Counter()
     for seed in range(120):
         done += run_seed(seed).faults
-    assert not set(FaultKind) - {kind for kind, count in done.items() if count}
+        if all(done[kind] for kind in FaultKind):
+            return
+    pytest.fail(f"of {', '.join(map(str, FaultKind))} there were only {done}")
 
 
 def test_every_kind_of_job_is_generated() -> None:
@@ -149,7 +154,7 @@ def test_every_kind_of_condition_is_generated() -> None:
 def test_some_coordinators_are_lost_after_a_task_has_restarted_without_log() -> None:
     range_ = Range(("kill", "coordinator"), sharing_depth=1, tasks_max=10)
     chosen = [s for s in (generate(seed, range_) for seed in range(150)) if s.faults[1:2] and s.conditions.availability]
-    stories = ["\n".join(run_scenario(s).story) for s in chosen if s.faults[1].kind is FaultKind.COORDINATOR]
+    stories = ("\n".join(run_scenario(s).story) for s in chosen if s.faults[1].kind is FaultKind.COORDINATOR)
     assert any(0 <= story.find("restarted without log") < story.find("the coordinator is lost") for story in stories)
 
 

@@ -16,7 +16,7 @@ from clonos_py.settings.definitions import Settings
 from clonos_py.settings.resolution import resolve
 from tests.sim.worlds import E, KillTogether, L, N, R, Run, run
 
-SEEDS = range(30)
+SEEDS = range(8)
 
 
 def witnessed(seed: int, settings: Settings) -> tuple[WitnessLedger, list[type[CoordinatorEvent]], int]:
@@ -58,7 +58,7 @@ def test_at_least_once_no_record_is_lost_and_some_are_processed_twice(
     given: dict[str, object], victims: list[TaskId]
 ) -> None:
     chosen, twice = settings(**given), 0
-    for seed in range(6):
+    for seed in range(2):
         job = WitnessJob(sharing_depth=chosen.sharing_depth)
         made = run(seed, job, KillTogether(victims, times=2), policy(chosen))
         assert made.kills
@@ -72,7 +72,7 @@ def test_at_least_once_no_record_is_lost_and_some_are_processed_twice(
 @pytest.mark.parametrize("victims", VICTIMS)
 def test_with_rollback_recovery_every_record_takes_effect_once_and_nothing_is_logged(victims: list[TaskId]) -> None:
     chosen = settings(guarantee="exactly-once", sharing_depth=0)
-    for seed in range(6):
+    for seed in range(3):
         job = WitnessJob(sharing_depth=chosen.sharing_depth, rollback=chosen.rollback)
         made = run(seed, job, KillTogether(victims, times=2), policy(chosen))
         assert made.kills == 2 * len(victims)

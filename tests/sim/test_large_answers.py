@@ -14,7 +14,7 @@ from clonos_py.runtime.sim.run import SimulatedPorts, SimulatedRun, simulate_pla
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from tests.sim.test_two_witnesses import told
 
-SEEDS = 40
+SEEDS, SEEDS_MAX = 12, 200
 JOB = WitnessJob(total=100)
 
 
@@ -68,7 +68,7 @@ def test_the_simulator_finds_answers_that_are_filed_under_too_low_an_epoch(
     monkeypatch.setattr(
         SimulatedPorts, "keep", lambda self, epoch, content: keep(self, max(0, epoch - epochs), content)
     )
-    for seed in range(5 * SEEDS):
+    for seed in range(SEEDS_MAX):
         if any("it was reclaimed while a log still referred to it" in p for p in simulated(seed).problems):
             return
     pytest.fail("it was not noticed")

@@ -28,8 +28,10 @@ from clonos_py.task.regeneration import _Run
 from clonos_py.task.snapshotting import Snapshotting
 from tests.sim.test_two_witnesses import told
 
-SEEDS = int(os.environ.get("SIMULATED_SEEDS", "1000")) // 40
+SEEDS = int(os.environ.get("SIMULATED_SEEDS", "320")) // 40
 BUG_SEEDS_MAX = 2_000
+FOUND_BY = {"what_was_made_for_an_earlier_receiver_is_sent_to_the_next": 8}
+"""The seed that finds a bug first, where it is not one of the first of all."""
 REGENERATING = WitnessJob(regenerates=True)
 LIMITS = {policy: ChannelLimits(policy=policy, spill_bytes=1_000) for policy in Spill}
 
@@ -48,7 +50,7 @@ def test_witnesses_agree_under_any_failures_while_frames_are_on_disk(policy: Spi
 
 
 def test_witnesses_agree_under_any_failures_while_sources_regenerate_their_frames() -> None:
-    for seed in range(3 * SEEDS):
+    for seed in range(2 * SEEDS):
         outcome = simulate(seed, REGENERATING, kills=6, limits=LIMITS[Spill.REGENERATE])
         assert not outcome.problems, told(outcome)
 
@@ -175,11 +177,11 @@ def test_the_simulator_finds_of_frames_on_disk(plant: Plant, monkeypatch: pytest
 )
 def test_the_simulator_finds_of_regenerated_frames(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    _find(REGENERATING, LIMITS[Spill.REGENERATE])
+    _find(REGENERATING, LIMITS[Spill.REGENERATE], FOUND_BY.get(plant.__name__.strip("_"), 0))
 
 
-def _find(job: WitnessJob, limits: ChannelLimits) -> None:
-    for seed in range(BUG_SEEDS_MAX):
+def _find(job: WitnessJob, limits: ChannelLimits, first: int = 0) -> None:
+    for seed in (first, *range(BUG_SEEDS_MAX)):
         try:
             outcome = simulate(seed, job, kills=6, limits=limits)
         except (AttributeError, NameError):

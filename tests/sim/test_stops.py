@@ -16,8 +16,8 @@ from clonos_py.runtime.sim.witness import CausalWitness, Witness, WitnessJob
 from clonos_py.runtime.world.world import World
 from tests.sim.courses import Course, running
 
-SEEDS = 6
-SEEDS_WITH_LOSSES = 3
+SEEDS = 4
+SEEDS_WITH_LOSSES = 2
 COURSES = [
     *((protocol, {}) for protocol in PROTOCOLS),
     *((protocol, {"rollback": True, "sharing_depth": 0}) for protocol in PROTOCOLS),
