@@ -179,9 +179,9 @@ def _short_texts(key: int, count: int, low: int, high: int, special: str) -> lis
     """Texts of letters, of which one in 13 is replaced by ``special``. Blanks at the ends are stripped."""
     lengths = lengths_between(words(splitmix64(key + 100), count), low, high)
     total = int(lengths.sum())
-    marks = (below(words(splitmix64(key + 200), total), 13) == 0).tolist()
-    plain = "".join(map(str, letters(splitmix64(key), lengths)))
-    text = "".join(special if marked else letter for letter, marked in zip(plain, marks, strict=True))
+    marks = below(words(splitmix64(key + 200), total), 13) == 0
+    plain = np.frombuffer(letters(splitmix64(key), lengths).buffers()[2], np.uint8)  # type: ignore[call-overload]
+    text = np.where(marks, np.uint8(ord(special)), plain).tobytes().decode()
     ends = np.cumsum(lengths).tolist()
     return [text[end - length : end].strip() for end, length in zip(ends, lengths.tolist(), strict=True)]
 
