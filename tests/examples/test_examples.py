@@ -128,7 +128,7 @@ def test_fraud_is_found_under_any_failures() -> None:
         return fraud.Txn(account, cents, at(offset))
 
     txns = [txn(1, 50, "0s"), txn(2, 60_000, "5s"), txn(1, 90_000, "30s"), txn(2, 99, "1m"), txn(2, 70_000, "130s")]
-    out = testing.run(fraud.job, {"txns": txns}, kills=2, seeds=5)
+    out = testing.run(fraud.job, {"txns": txns}, kills=2, seeds=20)
     assert out["alerts"] == [fraud.Alert(1, 90_000)]
 
 
@@ -143,7 +143,7 @@ def test_orders_are_settled_or_overdue_under_any_failures() -> None:
     payments = [
         payment(2, 20, "30s"), payment(1, 10, "14m"), payment(3, 5, "16m"), payment(4, 40, "18m"), payment(5, 9, "41m")
     ]  # fmt: skip
-    out = testing.run(orders_and_payments.job, {"orders": orders, "payments": payments}, kills=2, seeds=5)
+    out = testing.run(orders_and_payments.job, {"orders": orders, "payments": payments}, kills=2, seeds=20)
     assert out["paid"] == [orders_and_payments.Paid(2, "ada", 0), orders_and_payments.Paid(1, "ada", at("14m"))]
     missing = {row.order: row.missing for row in out["unpaid"]}
     assert missing == {3: Decimal(25), 4: Decimal(40), 5: Decimal(41)}
@@ -164,7 +164,7 @@ def test_hot_auctions_are_counted_in_windows() -> None:
         return hot_auctions.Bid(auction, price, at(offset))
 
     bids = [bid(1, 150, "1s"), bid(1, 50, "2s"), bid(1, 101, "9s"), bid(2, 500, "3s"), bid(1, 200, "12s")]
-    out = testing.run(hot_auctions.job(), {"source-kafka": bids}, kills=1, seeds=2)
+    out = testing.run(hot_auctions.job(), {"source-kafka": bids}, kills=1, seeds=5)
     windows = sorted((hot.auction, hot.window_end, hot.bids) for hot in out["sink-kafka"])
     assert windows == [(1, at("10s"), 2), (1, at("20s"), 1), (2, at("10s"), 1)]
 
