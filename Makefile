@@ -53,8 +53,7 @@ unit: $(READY)
 	$(RUN) $(TESTS) -n auto tests/unit
 
 test: check ## everything: check, simulated faults, real servers, Spark, examples, real kills; more with THOROUGH=1
-	$(RUN) $(TESTS) -n auto --dist worksteal tests --ignore=tests/unit --ignore=tests/ray
-	$(RUN) $(TESTS) tests/ray
+	$(RUN) $(TESTS) -n auto tests --ignore=tests/unit
 
 stalls: $(READY) ## the tests again, while all their processes stand still for four seconds again and again (root)
 	$(RUN) python deploy/stalls.py $(MAKE) test

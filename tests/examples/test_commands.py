@@ -1,4 +1,4 @@
-"""Each command that the documents show is parsed, with its options; a test in ``tests/ray`` runs them."""
+"""Each command that the documents show is parsed, with its options; a test in ``tests/clusters`` runs them."""
 
 from __future__ import annotations
 
