@@ -41,6 +41,7 @@ def test_a_query_has_the_same_answer_when_its_only_task_is_killed(cluster: Clust
     assert_as_in_one_process(find(DigestCase("q7", 1, Runtime.RAY, killed=True)), "q7")
 
 
+@pytest.mark.thorough
 def test_a_query_has_the_same_answer_without_a_kill(cluster: Cluster) -> None:
     assert_as_in_one_process(find(DigestCase("q5", 2, Runtime.RAY)), "q5")
 

@@ -41,7 +41,13 @@ def test_an_error_has_its_place_and_its_whole_traceback(cluster: Cluster, tmp_pa
     assert caught.value.traceback.rstrip().endswith("ValueError: 7 is too much")
 
 
-@pytest.mark.parametrize(("function", "said"), [("leaves", "SystemExit: 3"), *FATAL])
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        *FATAL[:2],
+        *(pytest.param(*other, marks=pytest.mark.thorough) for other in (("leaves", "SystemExit: 3"), *FATAL[2:])),
+    ],
+)
 def test_a_function_that_ends_its_process_ends_the_job(
     cluster: Cluster, tmp_path: Path, function: str, said: str
 ) -> None:

@@ -1,4 +1,8 @@
-"""The eight jobs of ``tests/user_jobs.py`` on real actors: one gets a SIGKILL, and every row is that of the oracle."""
+"""Jobs of ``tests/user_jobs.py`` on real actors: one gets a SIGKILL, and every row is that of the oracle.
+
+All eight run in one process, with the same kills. Here are those that differ on Ray: they send a model, a client, or a
+sink of their own to other processes.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,29 @@ from pathlib import Path
 import pytest
 
 from clonos_py.runtime.ray.cluster import Cluster
-from tests.user_jobs import USER_JOBS, best_sellers
+from tests.user_jobs import (
+    USER_JOBS,
+    best_sellers,
+    enrichment_over_http,
+    features_by_polars,
+    scores_of_a_model,
+    upserts_into_sqlite,
+)
 
 pytestmark = pytest.mark.ray
 
 
-@pytest.mark.parametrize("user_job", [job for job in USER_JOBS if job is not best_sellers])
+ALWAYS = (enrichment_over_http, scores_of_a_model, upserts_into_sqlite, features_by_polars)
+
+
+@pytest.mark.parametrize(
+    "user_job",
+    [
+        pytest.param(job, marks=[pytest.mark.thorough] * (job not in ALWAYS))
+        for job in USER_JOBS
+        if job is not best_sellers
+    ],
+)
 def test_every_row_is_right_although_a_task_is_killed(
     cluster: Cluster, user_job: Callable[[str, Path], None], tmp_path: Path
 ) -> None:
