@@ -7,6 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
+from clonos_py.runtime.sim import scenario
 from clonos_py.runtime.sim.scenario import run_seed
 from tests.sim.planted import (
     bounds,
@@ -36,6 +37,8 @@ BUGS: dict[str, Bug] = {
     **loops.BUGS,
     **bounds.BUGS,
 }
+ACTIONS_MAX = 30_000
+"""More than any of these jobs takes without a bug; some bugs let it never end."""
 SEEDS_MAX = 2_000
 """Most bugs are found by the first seeds; those that need one failure at one moment of another take some hundred."""
 
@@ -153,6 +156,7 @@ FOUND_BY = {
 def problems(name: str, seed: int) -> list[str]:
     """The problems that the simulator reports in a run of this seed with the bug."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scenario, "ACTIONS_MAX", ACTIONS_MAX)
         BUGS[name].plant(patch)
         return list(run_seed(seed, BUGS[name].range).problems)
 
