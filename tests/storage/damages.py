@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 JOB = "checkpoints/written"
 KINDS = {
     "generation": (f"{JOB}/generations/????????", 2),
@@ -193,14 +195,24 @@ FOLDER_DAMAGES: tuple[Callable[[Path], None], ...] = (
     folder_is_a_fifo,
     folder_is_a_file,
 )
+NEWEST = tuple(damage for damage in DAMAGES if damage not in (flip_early, flip_late))
+"""Damages to the newest file of a kind for every run: a checksum finds a bit at any place."""
+OLDER: tuple[Damage, ...] = (flip_middle, cut_in_half, removed, swapped, older, a_fifo)
+"""The same to others: a run rarely reads them."""
 CASES = [
-    (kind, number, damage)
+    pytest.param(kind, number, damage, marks=[pytest.mark.thorough] * (damage not in (OLDER if number else NEWEST)))
     for kind, (_, amount) in KINDS.items()
     for number in range(amount)
     for damage in DAMAGES
     if damage is not swapped or kind not in ALONE
 ]
-ONE_FILE = tuple(damage for damage in DAMAGES if damage not in (swapped, older))
+_LIKE_OTHERS: tuple[Damage, ...] = (flip_early, flip_late, flip_last, empty, cut_by_a_byte, a_link_to_nothing)
+"""Found in the same way as another damage: by the checksum, or since nothing can be read."""
+ONE_FILE = [
+    pytest.param(damage, marks=[pytest.mark.thorough] * (damage in _LIKE_OTHERS))
+    for damage in DAMAGES
+    if damage not in (swapped, older)
+]
 """What can happen to a file that has no others of its kind."""
 NOTHING_LEFT = (empty, zeros, removed, a_fifo, a_link_to_nothing, a_folder)
 """Damages after which there is nothing of a file."""
