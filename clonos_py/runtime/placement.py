@@ -2,7 +2,8 @@
 
 A process is placed on the node with the fewest processes of its task, if possible one with none. A *host process*
 is a process of the operating system. Several standbys, up to the setting, share one until one of them is promoted: then
-the host process belongs to that task and takes no further standbys.
+the host process belongs to that task and takes no further standbys. The loss of a node must not turn several of them
+into tasks of one process, so those whose tasks run on the same other node do not share.
 """
 
 from __future__ import annotations
@@ -59,14 +60,21 @@ class Placement:
         return seat
 
     def _open_hosts(self, task: TaskId, nodes: Sequence[str]) -> Iterator[Seat]:
-        """Host processes with room for a standby of ``task``. Two standbys of a task in one would be lost together."""
+        """Host processes with room for a standby of ``task``. Two standbys of a task in one would be lost together, and
+        two whose tasks run on one other node would be promoted together when it is lost."""
         tasks_of: dict[Seat, list[TaskId]] = {}
         for placed in self._placed.values():
             tasks_of.setdefault(placed.seat, []).append(placed.task)
         for seat, tasks in tasks_of.items():
             has_room = len(tasks) < self._standbys_per_host and seat.host_process not in self._closed
             if has_room and task not in tasks and seat.node in nodes:
-                yield seat
+                elsewhere = self._nodes_elsewhere(task, seat.node)
+                if all(elsewhere.isdisjoint(self._nodes_elsewhere(other, seat.node)) for other in tasks):
+                    yield seat
+
+    def _nodes_elsewhere(self, task: TaskId, node: str) -> set[str]:
+        """The other nodes that have a process of the task."""
+        return {placed.seat.node for placed in self._placed.values() if placed.task == task} - {node}
 
     def put(self, number: int, task: TaskId, seat: Seat) -> None:
         """Records where a process really is."""

@@ -32,6 +32,28 @@ def test_a_removed_process_does_not_count() -> None:
     assert placement.place(4, JOIN, ["b", "a"]).node == "a"
 
 
+def test_standbys_share_a_host_unless_the_loss_of_a_node_would_promote_both() -> None:
+    placement = Placement(standbys_per_host=8)
+    tasks = [TaskId("map", index) for index in range(4)]
+    for number, task in enumerate(tasks):
+        placement.place(number, task, ["a", "b"])
+    seats = [placement.place(10 + number, task, ["a", "b"], shares=True) for number, task in enumerate(tasks)]
+    assert [seat.node for seat in seats] == ["b", "a", "b", "a"]
+    assert len({seat.host_process for seat in seats}) == 4
+    three = Placement(standbys_per_host=8)
+    for number, (task, node) in enumerate(zip(tasks, "abab", strict=True)):
+        three.place(number, task, [node])
+    shared = [three.place(10 + number, task, ["c"], shares=True).host_process for number, task in enumerate(tasks)]
+    assert shared == [10, 10, 12, 12]
+
+
+def test_on_a_single_node_all_standbys_share_a_host() -> None:
+    placement = Placement(standbys_per_host=8)
+    for number in range(6):
+        placement.place(number, TaskId("map", number), ["a"])
+    assert {placement.place(10 + n, TaskId("map", n), ["a"], shares=True).host_process for n in range(6)} == {10}
+
+
 def test_a_single_node_gets_all_processes() -> None:
     placement = Placement()
     assert {placement.place(number, JOIN, ["a"]).node for number in range(3)} == {"a"}
@@ -100,7 +122,7 @@ def test_two_standbys_of_one_task_never_share_a_host() -> None:
 
 
 def test_a_standby_shares_no_host_on_the_node_of_its_task() -> None:
-    for nodes, host_processes in ((["a", "b"], 2), (["a", "b", "c"], 3)):
+    for nodes, host_processes in ((["a", "b"], 6), (["a", "b", "c"], 3), (["a", "b", "c", "d"], 2)):
         seats = deployed(nodes, tasks=6, standbys=1, standbys_per_host=6)
         for task in {task for task, _ in seats.values()}:
             assert len({seat.node for other, seat in seats.values() if other == task}) == 2
