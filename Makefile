@@ -53,7 +53,8 @@ unit: $(READY)
 	$(RUN) $(TESTS) -n auto tests/unit
 
 test: check ## everything: check, simulated faults, real servers, Spark, examples, real kills; more with THOROUGH=1
-	$(RUN) $(TESTS) -n auto tests --ignore=tests/unit
+	$(RUN) $(TESTS) -n auto tests --ignore=tests/unit --ignore=tests/ray --ignore=tests/clusters
+	$(RUN) $(TESTS) tests/ray tests/clusters
 
 stalls: $(READY) ## the tests again, while all their processes stand still for four seconds again and again (root)
 	$(RUN) python deploy/stalls.py $(MAKE) test

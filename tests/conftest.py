@@ -14,12 +14,12 @@ settings.register_profile("busy", suppress_health_check=[HealthCheck.too_slow], 
 settings.load_profile("busy")
 # Times on a crowded machine do not describe the code.
 
-_TOGETHER = ("tests/ray/", "tests/spark/", "tests/kafka/")
+_TOGETHER = ("tests/spark/", "tests/kafka/")
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Each test by itself, but those on one Ray in one process, those with Spark, and those with Kafka: they share a
-    Ray, a session or a broker, which take seconds to start. These three start first, since each takes minutes."""
+    """Each test by itself, but those with Spark in one process, and those with Kafka: they share a session, or a
+    broker, that takes seconds to start. They start first, since each takes minutes."""
 
     def _split_scope(self, nodeid: str) -> str:
         return next((folder for folder in _TOGETHER if nodeid.startswith(folder)), nodeid)
