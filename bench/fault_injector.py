@@ -75,7 +75,7 @@ _TO_TASKS = frozenset(_DRAWN) - {
     InjectedFault.CLOCK,
     *OF_BROKERS,
 }
-_START_S_MAX = 10.0
+_START_S_MAX = 60.0
 """How long a fault waits for its victim to start."""
 _MOMENT_S = 0.06
 """How long after a kill the failure has been detected and the recovery has begun."""
