@@ -87,6 +87,10 @@ class Placement:
         if number in self._placed:
             self._closed.add(self._placed[number].seat.host_process)
 
+    def belongs_to_a_task(self, host_process: int) -> bool:
+        """Whether the host process takes no standbys, since a task runs or has run there."""
+        return host_process in self._closed
+
     def take_place(self, number: int, task: TaskId, before: int) -> Seat | None:
         """A process begins in the seat of the process ``before``, which leaves. None if ``before`` has no seat."""
         if (placed := self._placed.get(before)) is None:

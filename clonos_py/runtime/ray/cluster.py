@@ -118,8 +118,12 @@ def address_here() -> str:
 
 def machines() -> set[str]:
     """The host names of the machines that take part in a job: those of the cluster's nodes, and this one."""
-    ray = import_ray()
-    return {socket.gethostname(), *(node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"])}
+    return {socket.gethostname(), *(node["NodeManagerHostname"] for node in _alive(import_ray()))}
+
+
+def node_ids() -> list[str]:
+    """The ids of the cluster's nodes."""
+    return [node["NodeID"] for node in _alive(import_ray())]
 
 
 def import_ray() -> ModuleType:
@@ -189,7 +193,11 @@ def _answers_like_ray(connection: socket.socket) -> bool:
 
 
 def _prepared(ray: ModuleType) -> bool:
-    return all(PREPARED_RESOURCE in node["Resources"] for node in ray.nodes() if node["Alive"])
+    return all(PREPARED_RESOURCE in node["Resources"] for node in _alive(ray))
+
+
+def _alive(ray: ModuleType) -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 @contextmanager

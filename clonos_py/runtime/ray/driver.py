@@ -22,7 +22,7 @@ from clonos_py.runtime.ray.actors import (
     CoordinatorUpdate,
     JobSpec,
 )
-from clonos_py.runtime.ray.cluster import import_ray
+from clonos_py.runtime.ray.cluster import import_ray, node_ids
 from clonos_py.runtime.ray.names import NAMESPACE, is_free, taken, taken_over
 from clonos_py.runtime.ray.outage import Outage
 from clonos_py.runtime.ray.shipping import pack
@@ -106,8 +106,7 @@ class Driver:
 
     def _open_ahead(self) -> None:
         """Opens the actors of the job's tasks while the coordinator starts."""
-        nodes = [node["NodeID"] for node in self._ray.nodes() if node["Alive"]]
-        self._actors.open_ahead(len(self._spec.deployment.plan.tasks), nodes)
+        self._actors.open_ahead(len(self._spec.deployment.plan.tasks), node_ids())
 
     def _check_restart(self, problem: Exception) -> None:
         """Called when the coordinator was lost. Raises ClusterError if another would not help."""

@@ -21,7 +21,7 @@ from clonos_py.model.messages import Promote, StatusReport, Stop, ToProcess
 from clonos_py.runtime import crash_notes
 from clonos_py.runtime.placement import Placement, Seat
 from clonos_py.runtime.ray.actor_registry import ProcessRequest, RegisteredProcess, on_node
-from clonos_py.runtime.ray.cluster import import_ray
+from clonos_py.runtime.ray.cluster import import_ray, node_ids
 from clonos_py.runtime.ray.process_handle import ProcessHandle
 from clonos_py.runtime.ray.process_table import cpu_us
 from clonos_py.runtime.ray.remote_cpu import RemoteCpuTimes
@@ -57,8 +57,6 @@ class RayPlatform:
         self._actors: dict[int, Any] = {}
         self._watched: dict[int, Any] = {}
         """A call that ends with the host process. This and ``_actors`` are by host process."""
-        self._of_tasks: set[int] = set()
-        """Host processes in which a task runs or has run."""
         self.places: dict[int, tuple[int, str]] = {}
         """The process id and the node of each process."""
         self._handles: dict[int, ProcessHandle] = {}
@@ -73,7 +71,7 @@ class RayPlatform:
         if request.reuse is not None:
             self._begin_in_place(request.process, request.task, request.reuse)
             return
-        nodes = [node["NodeID"] for node in self._ray.nodes() if node["Alive"]]
+        nodes = node_ids()
         with self._lock:
             seat = self._placement.place(request.process, request.task, nodes, request.shares)
             self._await(request.process, request.task, seat)
@@ -122,7 +120,6 @@ class RayPlatform:
                 )
             for host_process, actor in host_processes.items():
                 actor.adopt.remote(self._me, self._term, self._in_host_process(host_process))
-                self._of_tasks.add(host_process)
                 self._watch(host_process, actor)
             for number, process in sorted(processes.items()):
                 if not process.up:
@@ -160,7 +157,6 @@ class RayPlatform:
                 self._sent[number] += 1
             if isinstance(message, Promote):
                 self._placement.promoted(number)
-                self._of_tasks.add(self._host_processes.get(number, -1))
 
     # ---- processes go
 
@@ -212,7 +208,7 @@ class RayPlatform:
             return self._remote_cpu.cpu_us(number, *self.places[number]) if number in self.places else None
 
     def close(self, patience_s: float) -> None:
-        watched = [self._watched[host_process] for host_process in list(self._actors) if host_process in self._of_tasks]
+        watched = [self._watched[host] for host in list(self._actors) if self._placement.belongs_to_a_task(host)]
         if watched:
             self._ray.wait(watched, num_returns=len(watched), timeout=patience_s)
         for number in list(self._host_processes):
