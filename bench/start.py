@@ -47,7 +47,7 @@ _PARTS = {
     "end": "end of the run",
     "exit": "end of the interpreter",
 }
-"""By stamp: the part that it ends."""
+"""By event: the part that it ends."""
 _KINDS = {
     b"ray::CoordinatorActor": "coordinator",
     b"ray::ProcessActor": "task or standbys",
@@ -65,10 +65,10 @@ _LIBRARIES_SHOWN = 6
 _END_S_MAX = 120.0
 
 
-class Stamp(NamedTuple):
-    """The end of a part. ``cpu_s``: the processor time of the command's process so far."""
+class PartEnd(NamedTuple):
+    """The end of a part, named by its event. ``cpu_s``: the processor time of the command's process so far."""
 
-    part: str
+    event: str
     at_s: float
     cpu_s: float
 
@@ -94,10 +94,10 @@ class Start(NamedTuple):
 
 def started(job: Path, folder: Path, settings: Mapping[str, object]) -> Start:
     """Runs the job, and measures its start. Raises ClickException if it fails."""
-    stamps = folder / "stamps"
-    stamps.unlink(missing_ok=True)
+    parts = folder / "parts"
+    parts.unlink(missing_ok=True)
     given = [f"{key}={value}" for key, value in settings.items()]
-    command = [sys.executable, "-m", "clonos_py.bench.start_command", str(stamps), str(job), *given]
+    command = [sys.executable, "-m", "clonos_py.bench.start_command", str(parts), str(job), *given]
     began_s = time.time()
     environment = {**os.environ, "RAY_AUTH_MODE": "token"} if "address" in settings else None
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
@@ -110,20 +110,20 @@ def started(job: Path, folder: Path, settings: Mapping[str, object]) -> Start:
         ended_s = time.time()
         if code != 0:
             raise click.ClickException(f"the run has failed: {process.stderr.read().decode()}")
-    found = [Stamp(*json.loads(line)) for line in stamps.read_text().splitlines()]
+    found = [PartEnd(*json.loads(line)) for line in parts.read_text().splitlines()]
     return Start(_parts(found, began_s, first_s, ended_s), costs, first_s - began_s)
 
 
 def _parts(
-    stamps: Sequence[Stamp], began_s: float, first_s: float, ended_s: float
+    ends: Sequence[PartEnd], began_s: float, first_s: float, ended_s: float
 ) -> Mapping[str, tuple[float, float]]:
-    before = max((stamp for stamp in stamps if stamp.at_s <= first_s), key=lambda stamp: stamp.at_s)
-    last = stamps[-1]
-    marks = [*stamps, Stamp("first result", first_s, before.cpu_s), Stamp("exit", ended_s, last.cpu_s)]
+    before = max((end for end in ends if end.at_s <= first_s), key=lambda end: end.at_s)
+    last = ends[-1]
+    marks = [*ends, PartEnd("first result", first_s, before.cpu_s), PartEnd("exit", ended_s, last.cpu_s)]
     parts: defaultdict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
     at_s, cpu_s = began_s, 0.0
-    for mark in sorted(marks, key=lambda stamp: stamp.at_s):
-        name = next(part for stamp, part in _PARTS.items() if mark.part.startswith(stamp))
+    for mark in sorted(marks, key=lambda end: end.at_s):
+        name = next(part for event, part in _PARTS.items() if mark.event.startswith(event))
         parts[name] = parts[name][0] + mark.at_s - at_s, parts[name][1] + mark.cpu_s - cpu_s
         at_s, cpu_s = mark.at_s, mark.cpu_s
     return parts
@@ -151,9 +151,9 @@ def _memory(pid: int) -> tuple[int, int] | None:
 def imported(module: str) -> Mapping[str, float]:
     """Seconds that importing a module takes, by library; the largest first."""
     command = [sys.executable, "-X", "importtime", "-c", f"import {module}"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    timed = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     found: Counter[str] = Counter()
-    for microseconds, name in _IMPORT.findall(told):
+    for microseconds, name in _IMPORT.findall(timed):
         found[name.partition(".")[0]] += int(microseconds)
     return {library: microseconds / 1e6 for library, microseconds in found.most_common()}
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import click
 
 from clonos_py.cli.endings import INTERRUPTED, ended
-from clonos_py.runtime.pandas_import import defer as defer_pandas
+from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray.disconnect import exit_now
 
 COMMANDS = {

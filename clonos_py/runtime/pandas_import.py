@@ -17,7 +17,7 @@ from typing import Any
 _PANDAS, _PYARROW = "pandas", "pyarrow"
 
 
-def defer() -> None:
+def defer_pandas() -> None:
     """Makes pyarrow work as if pandas were not installed, until pandas is imported or a conversion to it is called.
     Does nothing if pandas is already imported. pyarrow itself is not imported here."""
     if _PANDAS in sys.modules or any(isinstance(finder, _Finder) for finder in sys.meta_path):

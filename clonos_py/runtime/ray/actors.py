@@ -23,7 +23,7 @@ from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator
 from clonos_py.runtime.event_publisher import CoordinatorNews
-from clonos_py.runtime.pandas_import import defer as defer_pandas
+from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray.actor_registry import ProcessRequest, RegisteredProcess
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.runtime.ray.job_loop import Interrupt, JobListeners, JobLoop

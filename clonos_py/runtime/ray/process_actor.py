@@ -24,7 +24,7 @@ from clonos_py.model.messages import Promote, ToCoordinator, ToProcess
 from clonos_py.runtime.crash_notes import write_notes_to
 from clonos_py.runtime.held_folders import hold
 from clonos_py.runtime.leftovers import clear_scratch
-from clonos_py.runtime.pandas_import import defer as defer_pandas
+from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.ordering import InOrder
 from clonos_py.runtime.ray.process import Deployment, ProcessRuntime, tune_interpreter

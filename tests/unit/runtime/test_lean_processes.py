@@ -35,11 +35,11 @@ ROOM_MODULES_MAX = 225
 PROCESS = """
 import json, sys
 from queue import SimpleQueue
-from clonos_py.runtime.pandas_import import defer
+from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray import process_actor
 from clonos_py.runtime.ray.shipping import unpack
 
-defer()
+defer_pandas()
 messages = SimpleQueue()
 with open(sys.argv[1], "rb") as file:
     deployment = unpack(file.read())
