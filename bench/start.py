@@ -23,6 +23,7 @@ from typing import NamedTuple
 import click
 
 from clonos_py.cli.tables import show
+from clonos_py.nexmark.jobs import QUERIES
 from clonos_py.runtime.ray.process_table import entries
 
 _JOB = """
@@ -109,7 +110,8 @@ def started(job: Path, folder: Path, settings: Mapping[str, object]) -> Start:
         code = process.wait(_END_S_MAX)
         ended_s = time.time()
         if code != 0:
-            raise click.ClickException(f"the run has failed: {process.stderr.read().decode()}")
+            *_, reason = process.stderr.read().decode().strip().splitlines() or [f"exit code {code}"]
+            raise click.ClickException(f"the run has failed: {reason}")
     found = [PartEnd(*json.loads(line)) for line in parts.read_text().splitlines()]
     return Start(_parts(found, began_s, first_s, ended_s), costs, first_s - began_s)
 
@@ -233,7 +235,9 @@ command = click.Command(
     "start",
     callback=run,
     params=[
-        click.Option(["--query"], default="q8", show_default=True, help="The query that starts."),
+        click.Option(
+            ["--query"], type=click.Choice(QUERIES), default="q8", show_default=True, help="The query that starts."
+        ),
         click.Option(["--parallelism"], type=click.IntRange(1), default=2, show_default=True),
         click.Option(["--events"], type=click.IntRange(1), default=200_000, show_default=True),
         click.Option(["--repeat"], type=click.IntRange(1), default=3, show_default=True, help="Starts of each kind."),

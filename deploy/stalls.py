@@ -22,6 +22,7 @@ _MOUNTS = Path("/proc/mounts")
 _STALL_S = 4.0
 _BETWEEN_S = (3.0, 20.0)
 _EMPTY_S_MAX = 10.0
+_INTERRUPTED = 130
 
 
 class StallsError(Exception):
@@ -80,6 +81,9 @@ def main() -> int:
     except StallsError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return _INTERRUPTED
 
 
 if __name__ == "__main__":
