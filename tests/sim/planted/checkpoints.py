@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -112,7 +112,8 @@ def state_is_captured_when_it_is_stored(patch: pytest.MonkeyPatch) -> None:
         def captured(work: StorageWork) -> Iterable[io.LinkEvent]:
             if isinstance(work, io.Persist):
                 now = {**work.snapshot.operators, **process.machine._chain.snapshot()}
-                work = replace(work, snapshot=replace(work.snapshot, operators=now))
+                snapshot = dataclasses.replace(work.snapshot, operators=now)
+                work = msgspec.structs.replace(work, snapshot=snapshot)
             return carry_out(work)
 
         patch.setattr(process.storage, "carry_out", captured)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from clonos_py.channel.inflight import InFlightLog, RetainedFrame
 from clonos_py.job import restarts_without_log
