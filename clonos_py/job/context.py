@@ -69,7 +69,7 @@ class CoordinatorContext:
         self.out.append(StartProcess(process.number, task, process.shares, reuse))
 
     def dismiss(self, process: TaskProcess) -> None:
-        """Stops a standby that has not failed."""
+        """Stops a process that has not failed; others in its host process go on."""
         self.fleet.remove(process.number)
         self.out.append(DismissProcess(process.number))
 

@@ -111,7 +111,7 @@ class StartProcess(msgspec.Struct, frozen=True):
 
 
 class DismissProcess(msgspec.Struct, frozen=True):
-    """Stop a standby whose host process has become another task's. No other process in that host process stops."""
+    """Stop a process whose host process is another task's. No other process in that host process stops."""
 
     process: int
 

@@ -104,6 +104,14 @@ class Fleet:
         host_processes = self._task_host_processes()
         return [p for p in self.standbys(task) if p.host_process not in host_processes]
 
+    def tasks_that_share(self) -> list[TaskProcess]:
+        """The active processes that share a host process with another task, without the last one there."""
+        of_host: dict[int, list[TaskProcess]] = {}
+        for process in self.with_role(Role.ACTIVE):
+            if process.host_process:
+                of_host.setdefault(process.host_process, []).append(process)
+        return [process for processes in of_host.values() for process in processes[:-1]]
+
     def _task_host_processes(self) -> set[int]:
         return {p.host_process for p in self.with_role(Role.PROMOTED, Role.ACTIVE) if p.host_process}
 

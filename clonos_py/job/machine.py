@@ -35,7 +35,7 @@ from clonos_py.job.events import (
     ProcessDied,
     StopRequested,
 )
-from clonos_py.job.fleet import Role
+from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.job.heartbeat import Heartbeat
 from clonos_py.job.loops import LoopEnds
 from clonos_py.job.protocols.interface import Adopted, Late
@@ -282,6 +282,16 @@ class JobMachine:
     def _on_prepared(self, message: messages.Prepared) -> None:
         self._fleet.processes[message.process].prepared = message.checkpoint
         self._rounds.dismiss_co_located()
+        self._separate_tasks()
+
+    def _separate_tasks(self) -> None:
+        """Has the standby of a task that shares its host process take over. The task has just been snapshotted, so that
+        there is little to replay."""
+        if self._takes_checkpoints and not self._stopping:
+            leaves = self._rounds.process_to_leave()
+            if leaves is not None:
+                self._context.dismiss(leaves)
+                self._lose(leaves, "it shares its process with another task: its standby takes over")
 
     def _on_not_prepared(self, message: messages.NotPrepared) -> None:
         """A standby could not load its checkpoint. It is not replaced, since another process would read the same
@@ -300,8 +310,12 @@ class JobMachine:
             self._rounds.replace_standby(process.task)
             self._advance(self._rounds.advance)
             return
+        self._lose(process, event.reason)
+
+    def _lose(self, process: TaskProcess, reason: str) -> None:
+        """The process of a task is no longer part of the job: a round begins."""
         self._loops.reset()
-        self._rounds.fail(process, event.reason)
+        self._rounds.fail(process, reason)
         if self.state is JobState.RUNNING:
             self._enter(JobCause.TASK_FAILED)
         if not self._protocol.settling:

@@ -7,7 +7,9 @@ The first deployment is a round, too: all tasks count as failed and there are no
 
 Standbys may share a host process. When one of them is promoted, the others are replaced by standbys elsewhere. They
 leave once their replacements have loaded as new a checkpoint; until then they may be needed. A standby that is needed
-for its own task is promoted where it is, since starting a process elsewhere would take too long.
+for its own task is promoted where it is, since starting a process elsewhere would take too long. Two tasks then share a
+host process. One of them moves as soon as it has a standby elsewhere with the state of the last checkpoint: its process
+is dismissed, and the standby takes over as after a failure.
 """
 
 from __future__ import annotations
@@ -300,6 +302,19 @@ class Rounds:
             if len(others) >= self._wanted(standby.task):
                 context.dismiss(standby)
                 context.report(StandbyLost(standby.task, "its process has become another task's"))
+
+    def process_to_leave(self) -> TaskProcess | None:
+        """A process whose task another task disturbs, and fails with, as they share a host process; its standby
+        elsewhere can take over at once. None if there is none, or where a replacement repeats rows, loses some or makes
+        others go back, so that the move would cost more than it gains."""
+        context = self._context
+        if not self.over or self._replaying or context.plan.rollback or not context.policy.deduplicate:
+            return None
+        for process in context.fleet.tasks_that_share():
+            epoch = self._protocol.epoch(process.task)
+            if any(p.address and p.prepared == epoch for p in context.fleet.separate_standbys(process.task)):
+                return process
+        return None
 
     def replace_standby(self, task: TaskId) -> None:
         """A standby has failed: starts another if one is lacking."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from itertools import combinations
+from weakref import WeakKeyDictionary
 
 import pytest
 
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.fleet import TaskProcess
 from clonos_py.model.coordinator_events import CoordinatorReplaced, StandbyLost, TaskLost
+from clonos_py.model.ids import TaskId
+from clonos_py.model.protocols import ALIGNED, UNCOORDINATED
 from clonos_py.runtime.sim.generator import generate
 from clonos_py.runtime.sim.scenario import run_seed
 from clonos_py.runtime.sim.witness import WitnessJob
@@ -69,6 +74,56 @@ def test_no_task_dies_because_standbys_leave_its_host_process() -> None:
     for found in runs:
         assert found.happened.count(TaskLost) == found.harmed
         assert StandbyLost in found.happened or not found.harmed
+
+
+class Together:
+    """Kills two tasks at once whose standbys share a host process, and watches whether two tasks share one."""
+
+    def __init__(self) -> None:
+        self.watched: WeakKeyDictionary[World, list[bool]] = WeakKeyDictionary()
+
+    def point(self, world: World, process: LocalProcess) -> bool:
+        if process.number != min(world.processes):
+            return False  # once per moment is enough
+        if world in self.watched:
+            self.watched[world].append(len(_hosts_of_tasks(world)) < len(world.plan.tasks))
+            return False
+        return calm(world, process) and any(self._pairs(world))
+
+    def kill(self, world: World, process: LocalProcess) -> None:
+        self.watched[world] = []
+        for task in next(self._pairs(world)):
+            for other in [*world.processes.values()]:
+                if other.task == task and not points.standing_by(world, other):
+                    world.kill(other.number)
+
+    def _pairs(self, world: World) -> Iterator[tuple[TaskId, TaskId]]:
+        standbys = [other for other in world.processes.values() if points.standing_by(world, other)]
+        for one, other in combinations(standbys, 2):
+            if one.task != other.task and _host(world, one) == _host(world, other):
+                yield one.task, other.task
+
+
+def _host(world: World, process: LocalProcess) -> int:
+    return world.coordination.host_process(process.number)
+
+
+def _hosts_of_tasks(world: World) -> set[int]:
+    """Failed tasks count as if each had a host process."""
+    owners = [other for other in world.processes.values() if not points.standing_by(world, other)]
+    lacking = set(world.plan.tasks).difference(owner.task for owner in owners)
+    return {_host(world, owner) for owner in owners} | {-number for number in range(1, 1 + len(lacking))}
+
+
+@pytest.mark.parametrize("protocol", [ALIGNED, UNCOORDINATED])
+def test_tasks_that_were_promoted_into_one_host_process_move_apart(protocol: str) -> None:
+    watch = Together()
+    runs = harmed(watch.point, watch.kill, times=2, job=WitnessJob(total=600, protocol=protocol))
+    moved = sum(any("it shares its process" in line for line in found.story) for found in runs)
+    assert moved > 0
+    assert any(True in seen and not any(seen[len(seen) * 3 // 4 :]) for seen in watch.watched.values())
+    for found in runs:
+        assert found.happened.count(TaskLost) <= 3 * found.harmed, "two are killed, and one of them moves"
 
 
 def test_the_simulator_finds_a_dismissal_that_kills_the_whole_host_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,24 @@ from clonos_py.job.events import (
     KillProcess,
     ManifestWritten,
     ProcessDied,
+    ReportEvent,
     StartProcess,
+    StopRequested,
 )
 from clonos_py.job.states import JobState
-from clonos_py.model.coordinator_events import StandbyLost
+from clonos_py.model.coordinator_events import StandbyLost, TaskLost
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.messages import Prepare, Prepared, Promote, Replay, Sever, Started, StatusReport
+from clonos_py.model.messages import (
+    Prepare,
+    Prepared,
+    Promote,
+    Replay,
+    Running,
+    Sever,
+    Started,
+    StatusReport,
+    TriggerCheckpoint,
+)
 from clonos_py.model.plan import PhysicalPlan
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, happened, of, receivers, sent
 
@@ -154,6 +166,53 @@ def test_two_standbys_promoted_in_one_round_stay_in_their_host() -> None:
     instructions = stage.answer(severs)
     assert receivers(instructions, Replay) == {5, 6}
     assert [i.process for i in of(replaced(stage, instructions), DismissProcess)] == [4]
+
+
+def sharing(policy: JobPolicy | None = None, plan: PhysicalPlan | None = None) -> Stage:
+    """The job is at checkpoint 1, MIDDLE (5) and SINK (6) run in one host, and all standbys are up elsewhere."""
+    stage = deployed(policy=policy or JobPolicy(checkpoint_interval_us=SECOND_US), plan=plan)
+    stage.say(ProcessDied(2, "killed"))
+    severs = sent(stage.say(ProcessDied(3, "killed")), Sever)
+    replaced(stage, stage.answer(severs))
+    stage.say(Running(5, round=3, rows_replayed=0))
+    stage.say(Running(6, round=3, rows_replayed=0))
+    return stage
+
+
+def at_checkpoint(stage: Stage) -> list[JobInstruction]:
+    """All standbys load a checkpoint that has just been completed; the instructions after that."""
+    stage.wait(SECOND_US)
+    (number,) = {message.checkpoint for _, message in sent(stage.told, TriggerCheckpoint)}
+    stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=number)
+    written = stage.say(ManifestWritten(number))
+    since = len(stage.told)
+    for process, _ in sent(written, Prepare):
+        stage.say(Prepared(process, number))
+    return stage.told[since:]
+
+
+def test_two_tasks_in_one_host_move_apart_once_a_standby_elsewhere_has_the_last_checkpoint() -> None:
+    stage = sharing()
+    instructions = at_checkpoint(stage)
+    assert [i.process for i in of(instructions, DismissProcess)] == [5], "one of the two moves"
+    assert of(instructions, KillProcess) == [], "to kill it would end the other task, too"
+    (lost,) = [i.event for i in of(instructions, ReportEvent) if isinstance(i.event, TaskLost)]
+    assert lost.task == MIDDLE
+    ((promoted, _),) = sent(instructions, Promote)
+    assert stage.machine.owners[MIDDLE] == promoted
+    assert receivers(instructions, Sever) == {stage.process(SOURCE), 6}
+
+
+def test_tasks_stay_in_one_host_where_a_move_would_repeat_or_lose_rows_or_the_job_ends() -> None:
+    interval = JobPolicy(checkpoint_interval_us=SECOND_US)
+    for policy in (replace(interval, deduplicate=False), replace(interval, deduplicate=False, replay=False)):
+        assert of(at_checkpoint(sharing(policy)), DismissProcess) == []
+    stopping = sharing()
+    stopping.wait(SECOND_US)
+    stopping.say(StopRequested())
+    stopping.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
+    for process, _ in sent(stopping.say(ManifestWritten(1)), Prepare):
+        assert of(stopping.say(Prepared(process, 1)), DismissProcess) == []
 
 
 def test_two_failed_tasks_get_replacements_in_different_hosts_if_possible() -> None:
