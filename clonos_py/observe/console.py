@@ -2,7 +2,7 @@
 
 All output goes to standard error, since standard output is for the job's own output. On a terminal, a table of rates,
 lag, checkpoints and recoveries is drawn four times a second. If standard error is no terminal, only warnings are
-written before the end.
+written before the end, and what a start that takes long waits for.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 
@@ -21,6 +21,7 @@ from rich.text import Text
 
 from clonos_py.model.coordinator_events import FunctionHangs
 from clonos_py.observe.events import Event, ImplausibleEventTimes, Listener, Progress, VertexProgress
+from clonos_py.observe.start_reports import reported
 from clonos_py.observe.status import (
     RunStatus,
     awaited_text,
@@ -46,11 +47,16 @@ def watch(job: str, console: Console | None = None) -> Iterator[Listener]:
     console = console or Console(stderr=True)
     status, began = RunStatus(), time.monotonic()
     try:
-        with _live(job, status, console, began) if console.is_terminal else nullcontext():
+        write = partial(_write, console)
+        with _live(job, status, console, began) if console.is_terminal else reported(job, status, write):
             yield partial(_listen, status, console)
     finally:
         for line in summary(job, status) if status.finished else _left(status):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            _write(console, line)
+
+
+def _write(console: Console, line: str) -> None:
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _listen(status: RunStatus, console: Console, at_us: int, event: Event) -> None:
@@ -58,7 +64,7 @@ def _listen(status: RunStatus, console: Console, at_us: int, event: Event) -> No
     want to stop a job with wrong event times."""
     status.on(at_us, event)
     if isinstance(event, FunctionHangs | ImplausibleEventTimes):
-        console.print(f"warning: {event.reason}", highlight=False, markup=False, soft_wrap=True)
+        _write(console, f"warning: {event.reason}")
 
 
 def _live(job: str, status: RunStatus, console: Console, began: float) -> Live:

@@ -143,6 +143,8 @@ class RunStatus:
     """0 until the job is deployed; ``deployment`` describes the progress of deployment."""
     standbys: int = 0
     deployment: str = "deploying"
+    prepares: bool = False
+    """Whether the run has to start or join a platform before its tasks run."""
     progress: Progress | None = None
     rows_in: dict[str, RateMeter] = field(default_factory=dict)
     rows_out: dict[str, RateMeter] = field(default_factory=dict)
@@ -167,6 +169,13 @@ class RunStatus:
     code_changed: CodeChanged | None = None
     finished: Finished | None = None
 
+    @property
+    def waits_for(self) -> tuple[str | None, str]:
+        """What the run waits for before its tasks run, None if for nothing; and what is seen meanwhile."""
+        if self.awaited is not None:
+            return "starting the coordinator", self.awaited.seen
+        return (self.deployment if self.prepares and not (self.tasks or self.finished) else None), ""
+
     def on(self, at_us: int, event: Event) -> None:
         self.at_us = max(self.at_us, at_us)
         match event:
@@ -174,9 +183,9 @@ class RunStatus:
                 self.code_changed = event
                 self.news.append(f"the code has changed since checkpoint {event.checkpoint}")
             case Preparing(doing=doing):
-                self.deployment = doing
+                self.deployment, self.prepares = doing, True
             case Deploying():
-                self.deployment = deploying_text(event)
+                self.deployment, self.awaited = deploying_text(event), None
             case Deployed(tasks=tasks, standbys=standbys):
                 self.tasks, self.standbys, self.awaited = tasks, standbys, None
             case Progress():

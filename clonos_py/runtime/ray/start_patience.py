@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_FIRST_REPORT_US = 5_000_000
+_FIRST_REPORT_US = 2_000_000
 _REPORTS_US = 10_000_000
 _LIMIT_FACTOR = 10
 """The wait ends after this many start timeouts even with signs: workers that crash again and again also give signs."""

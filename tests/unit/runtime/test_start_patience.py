@@ -60,14 +60,14 @@ def test_a_worker_that_appears_or_disappears_is_a_sign_of_progress() -> None:
     assert patience.has_expired
 
 
-def test_the_wait_is_reported_after_five_seconds_and_then_every_ten() -> None:
+def test_the_wait_is_reported_after_two_seconds_and_then_every_ten() -> None:
     patience = StartPatience(TIMEOUT_US, 0)
     reported = []
     for second in range(1, 31):
         patience.update(Signs([]), second * SECOND_US)
         if patience.reports():
             reported.append(second)
-    assert reported == [5, 15, 25]
+    assert reported == [2, 12, 22]
 
 
 def test_only_children_of_the_raylet_of_the_node_are_starting_workers() -> None:
