@@ -291,7 +291,7 @@ class JobMachine:
             leaves = self._rounds.process_to_leave()
             if leaves is not None:
                 self._context.dismiss(leaves)
-                self._lose(leaves, "it shares its process with another task: its standby takes over")
+                self._lose(leaves, "its process has another task", planned=True)
 
     def _on_not_prepared(self, message: messages.NotPrepared) -> None:
         """A standby could not load its checkpoint. It is not replaced, since another process would read the same
@@ -312,10 +312,10 @@ class JobMachine:
             return
         self._lose(process, event.reason)
 
-    def _lose(self, process: TaskProcess, reason: str) -> None:
+    def _lose(self, process: TaskProcess, reason: str, planned: bool = False) -> None:
         """The process of a task is no longer part of the job: a round begins."""
         self._loops.reset()
-        self._rounds.fail(process, reason)
+        self._rounds.fail(process, reason, planned)
         if self.state is JobState.RUNNING:
             self._enter(JobCause.TASK_FAILED)
         if not self._protocol.settling:

@@ -110,13 +110,14 @@ class Rounds:
         self.dismiss_co_located()
         self._refill_standbys(set(context.plan.tasks).difference(failed))
 
-    def fail(self, process: TaskProcess, reason: str) -> None:
-        """The process of a task has failed: begins a new round for it and for the tasks whose round had not ended."""
+    def fail(self, process: TaskProcess, reason: str, planned: bool = False) -> None:
+        """The process of a task has failed, or has to leave (``planned``): begins a new round for it and for the tasks
+        whose round had not ended."""
         task = process.task
         if not self.deploying:
             self._ever_failed.add(task)
             self._effective[task] = False
-            self._context.report(TaskLost(task, reason, process.attempt))
+            self._context.report(TaskLost(task, reason, process.attempt, planned))
         self._restart(self._round.failed | {task})
 
     def _restart(self, failed: set[TaskId]) -> None:

@@ -134,11 +134,12 @@ class SpillFailed(msgspec.Struct, frozen=True):
 
 class TaskLost(msgspec.Struct, frozen=True):
     """The coordinator found that the process of ``task`` has failed. ``attempt``: the lost one; None if it was lost
-    while there was no coordinator."""
+    while there was no coordinator. ``planned``: it has not failed, but the task moves to another process."""
 
     task: TaskId
     reason: str
     attempt: Attempt | None = None
+    planned: bool = False
 
 
 class StandbyLost(msgspec.Struct, frozen=True):

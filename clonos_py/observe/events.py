@@ -91,6 +91,8 @@ class TaskFailed:
     how: str
     frames_at_stake: int = 0
     """The frames that it had sent since its restart point (or received, if it has no outputs), by its last counters."""
+    planned: bool = False
+    """It has not failed: the task moves to another process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ class Recovery:
     task: TaskId
     how: str
     failed_at_us: int
+    planned: bool = False
     detected_ms: float | None = None
     activated_ms: float | None = None
     replayed_ms: float | None = None
@@ -87,7 +88,9 @@ class Recovery:
             ("latency normal", self.recovered_ms),
         )
         steps_text = ", ".join(f"{step} after {ms:,.0f} ms" for step, ms in steps if ms is not None)
-        return f"{self.task} failed ({self.how})" + (f": {steps_text}" if steps_text else "")
+        return f"{self.task} {'moved' if self.planned else 'failed'} ({self.how})" + (
+            f": {steps_text}" if steps_text else ""
+        )
 
 
 def unready_text(event: StandbyUnready) -> str:
@@ -231,8 +234,8 @@ class RunStatus:
                 self.news.append(untraced_text(at_us, event))
             case KillMissed():
                 self.kills_missed.append(event)
-            case TaskFailed(task=task, how=how):
-                self.recoveries.append(Recovery(task, how, at_us))
+            case TaskFailed(task=task, how=how, planned=planned):
+                self.recoveries.append(Recovery(task, how, at_us, planned))
             case Detected() | StandbyActivated() | Replayed() | FirstNewEffect() | Recovered():
                 self._recovery(at_us, event.task).on(at_us, event)
             case Restarted(tasks):

@@ -155,8 +155,8 @@ class EventPublisher:
         if done is not None:
             self._kills.remove(done)
 
-    def _failure(self, task: TaskId, how: str) -> TaskFailed:
-        return TaskFailed(task=task, how=how, frames_at_stake=self._frames_at_stake().get(task, 0))
+    def _failure(self, task: TaskId, how: str, planned: bool = False) -> TaskFailed:
+        return TaskFailed(task=task, how=how, frames_at_stake=self._frames_at_stake().get(task, 0), planned=planned)
 
     def _frames_at_stake(self) -> Mapping[TaskId, int]:
         """The frames at stake of each task, from the newest counters of a process in its role."""
@@ -238,8 +238,9 @@ class EventPublisher:
 
     def _publish_loss(self, at_us: int, lost: TaskLost) -> None:
         """Publishes the loss of a task. If ``--kill`` ordered the failure, it was published before."""
-        if not self._crashed[lost.task]:
-            self._listener(at_us, self._failure(lost.task, lost.reason))
-        self._crashed[lost.task] = max(0, self._crashed[lost.task] - 1)
+        if lost.planned or not self._crashed[lost.task]:
+            self._listener(at_us, self._failure(lost.task, lost.reason, lost.planned))
+        else:
+            self._crashed[lost.task] -= 1
         self._normality.failed(lost.task)
         self._listener(at_us, Detected(lost.task))

@@ -197,7 +197,7 @@ def test_two_tasks_in_one_host_move_apart_once_a_standby_elsewhere_has_the_last_
     assert [i.process for i in of(instructions, DismissProcess)] == [5], "one of the two moves"
     assert of(instructions, KillProcess) == [], "to kill it would end the other task, too"
     (lost,) = [i.event for i in of(instructions, ReportEvent) if isinstance(i.event, TaskLost)]
-    assert lost.task == MIDDLE
+    assert (lost.task, lost.planned) == (MIDDLE, True)
     ((promoted, _),) = sent(instructions, Promote)
     assert stage.machine.owners[MIDDLE] == promoted
     assert receivers(instructions, Sever) == {stage.process(SOURCE), 6}

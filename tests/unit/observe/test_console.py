@@ -124,6 +124,11 @@ def test_a_recovery_is_timed_from_its_failure_and_counts_the_replayed_rows() -> 
     assert (recovery.recovered_ms, recovery.rows_replayed, recovery.attempt) == (1_000, 123_456, Attempt(1, 1))
 
 
+def test_a_task_that_moves_to_another_process_has_not_failed() -> None:
+    moved = TaskFailed(task=JOIN, how="its process has another task", planned=True)
+    assert "join[0] moved (its process has another task)" in drawn(told(STORY[0], (1, moved)))
+
+
 def test_two_failures_of_one_task_are_two_recoveries() -> None:
     again = (4_000_000, TaskFailed(task=JOIN, how="SIGKILL"))
     status = told(*STORY, again, (4_030_000, Detected(task=JOIN)))

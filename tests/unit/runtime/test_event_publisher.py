@@ -62,6 +62,22 @@ def test_two_failures_on_order_of_one_task_between_two_looks_are_two_failures() 
     assert [event.task for _, event in received if isinstance(event, TaskFailed)] == [MIDDLE, MIDDLE]
 
 
+def test_a_task_that_moves_has_not_failed_even_where_it_was_ordered_to() -> None:
+    received: list[tuple[int, Event]] = []
+    moves = TaskLost(MIDDLE, reason="its process has another task", planned=True)
+    events = [(BEGAN_US, event) for event in (moves, TaskLost(MIDDLE, reason="killed"))]
+    publish(
+        EventPublisher(three(), BEGAN_US, listening(received)),
+        received,
+        CoordinatorNews(crashes=[(BEGAN_US, MIDDLE)], events=events),
+    )
+    found = [event for _, event in received if isinstance(event, TaskFailed)]
+    assert [(event.how, event.planned) for event in found] == [
+        ("killed by --kill", False),
+        ("its process has another task", True),
+    ]
+
+
 def test_a_kill_that_never_came_is_told_at_the_end() -> None:
     received: list[tuple[int, Event]] = []
     publisher = EventPublisher(
