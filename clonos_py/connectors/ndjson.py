@@ -1,24 +1,52 @@
-"""Encodes rows as lines of JSON."""
+"""Encodes rows as lines of JSON.
+
+Polars encodes. A few rows of plain types are encoded by msgspec, to the same bytes: ten rows of four columns take 40 us
+instead of 550 us, and a process that only writes a few at once does not import Polars, which takes 0.1 s.
+"""
 
 from __future__ import annotations
 
 import io
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from clonos_py.connectors.written_times import written_times
 
+_FEW = 256
+"""Up to as many rows msgspec takes less time than Polars."""
+_PLAIN = frozenset([pa.int64(), pa.int32(), pa.string(), pa.bool_(), pa.null()])
+_FLOAT_MIN, _FLOAT_MAX = 1e-4, 1e15
+"""Between these the two write the same text for a float; beyond, exponents differ (``1e17`` and ``1e+17``)."""
+_ENCODER = msgspec.json.Encoder()
 
-def encoded(rows: pa.Table | pa.RecordBatch) -> memoryview:
-    """One line for each row; NaN and infinities become null. Raises pa.ArrowInvalid for rows that JSON cannot express.
 
-    Polars is imported on first use: most processes write no JSON.
-    """
+def encoded(rows: pa.Table | pa.RecordBatch) -> bytes | memoryview:
+    """One line for each row; NaN and infinities become null. Raises pa.ArrowInvalid for rows that JSON cannot
+    express."""
+    written = written_times(rows)
+    if 0 < written.num_rows <= _FEW and _is_plain(written):
+        return _ENCODER.encode_lines(written.to_pylist())
     import polars as pl
 
     lines = io.BytesIO()  # through Polars a disk error would lose its errno
     try:
-        pl.DataFrame(pl.from_arrow(written_times(rows))).write_ndjson(lines)
+        pl.DataFrame(pl.from_arrow(written)).write_ndjson(lines)
     except pl.exceptions.PolarsError as error:
         raise pa.ArrowInvalid(str(error)) from error
     return lines.getbuffer()
+
+
+def _is_plain(rows: pa.Table) -> bool:
+    """Whether msgspec writes the same bytes for the rows."""
+    names = rows.column_names
+    return all(names) and len(set(names)) == len(names) > 0 and all(map(_has_plain_values, rows.columns))
+
+
+def _has_plain_values(column: pa.ChunkedArray[Any]) -> bool:
+    return all(map(_has_plain_text, column.to_pylist())) if column.type == pa.float64() else column.type in _PLAIN
+
+
+def _has_plain_text(number: float | None) -> bool:
+    return not number or _FLOAT_MIN <= abs(number) < _FLOAT_MAX
