@@ -232,7 +232,7 @@ class JobMachine:
         if not self._takeover.complete:
             return
         self._heartbeat.start()
-        self._drained = self._takeover.settle(self._rounds)
+        self._drained, self._committed = self._takeover.settle(self._rounds), self._takeover.committed
         self._context.report(CoordinatorReplaced())
         self._enter(JobCause.NOT_DEPLOYED if self._rounds.deploying else JobCause.DEPLOYED)
         if self._rounds.over:

@@ -100,6 +100,11 @@ class Takeover:
             if process.address is not None:
                 self._protocol.prepare(process)
 
+    @property
+    def committed(self) -> dict[int, int]:
+        """By process: the newest epoch whose results it has committed. It may have told only the lost coordinator."""
+        return {number: answer.committed for number, answer in self._answers.items()}
+
     def failures(self) -> list[messages.Failed]:
         """Failures that processes could not report, since there was no coordinator."""
         return [a.failure for _, a in sorted(self._answers.items()) if a.failure is not None]

@@ -473,6 +473,7 @@ class LinkMachine:
         return [io.SendToTask(task.LoopEndCall())]
 
     def _on_commit_done(self, event: io.CommitDone) -> list[io.Instruction]:
+        self._status.committed = event.checkpoint
         return [io.SendToCoordinator(control.Committed(self.process, event.checkpoint))]
 
     # ---- the rest

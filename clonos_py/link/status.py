@@ -15,13 +15,15 @@ from clonos_py.process.contract import TaskState
 
 
 class TaskStatus:
-    """Holds the highest checkpoint number and the failure; the rest is read from the other parts of the link."""
+    """Holds the highest checkpoint number, the newest committed epoch and the failure; the rest is read from the other
+    parts of the link."""
 
     def __init__(
         self, process: int, inputs: Sequence[InputChannel], outputs: Sequence[OutputChannel], restoring: Restoring
     ) -> None:
         self._process, self._inputs, self._outputs, self._restoring = process, inputs, outputs, restoring
         self._checkpoint = 0
+        self.committed = 0
         self.failure: Failed | None = None
 
     def note_checkpoint(self, checkpoint: int) -> None:
@@ -51,6 +53,7 @@ class TaskStatus:
             begun=log is not None,
             replaying=log is not None and bool(log.log) and state in (*BEFORE_BEGIN, TaskState.REPLAYING),
             drained=state is TaskState.FINISHED,
+            committed=self.committed,
             round=round_,
             checkpoint=self._checkpoint,
             peers=list(self._peers()),

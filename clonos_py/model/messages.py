@@ -333,6 +333,8 @@ class StatusReport(msgspec.Struct, frozen=True, tag=True):
     replaying: bool = False
     """Whether it still replays its log."""
     drained: bool = False
+    committed: int = 0
+    """The newest epoch whose results it has committed."""
     round: int = 0
     """The last recovery round that it took part in."""
     checkpoint: int = 0

@@ -17,7 +17,7 @@ from clonos_py.job.events import (
     WriteManifest,
 )
 from clonos_py.model.coordinator_events import CheckpointCompleted, RolledBack
-from clonos_py.model.ids import TaskId
+from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import (
     Committed,
     Complete,
@@ -28,6 +28,8 @@ from clonos_py.model.messages import (
     RequestCheckpoint,
     Sever,
     Snapshotted,
+    Started,
+    StatusReport,
     Suspect,
     TriggerCheckpoint,
 )
@@ -227,6 +229,25 @@ def test_the_job_ends_when_all_last_snapshots_are_in_a_manifest_and_sinks_have_c
     assert of(adopt(stage, written(snapshots(stage, finished=True, sink=sink))), EndJob) == []
     assert of(stage.say(Committed(stage.process(SINK), sink)), EndJob) == []
     assert of(adopt(stage, written(snapshots(stage, finished=True, **epochs))), EndJob) == [EndJob()]
+
+
+def test_a_new_coordinator_knows_what_a_sink_had_committed_before() -> None:
+    """The sink is at the end of its input, and its last snapshot counts: it takes no other, and commits no more."""
+    stage = deployed()
+    snapshots(stage, source=1, middle=2)
+    ended = written(snapshots(stage, finished=True, sink=3))
+    roster = dict(enumerate(TASKS, 1))
+    stage = Stage(uncoordinated(), POLICY, ended, generation=2, roster=roster)
+    for number, task in roster.items():
+        stage.say(Started(number, f"host:{number}"))
+        committed = 3 if task == SINK else 0
+        stage.say(StatusReport(number, Attempt(1, 1), begun=True, drained=True, committed=committed))
+    calls = {roster[number]: call.checkpoint for number, call in sent(stage.told, TriggerCheckpoint)}
+    assert set(calls) == {SOURCE, MIDDLE}
+    for number in (1, 2):
+        last = handle(roster[number], calls[roster[number]], finished=True)
+        stage.say(Snapshotted(number, last))
+    assert of(adopt(stage, written(stage.wait(GATHERED_US + 1))), EndJob) == [EndJob()]
 
 
 def test_snapshots_of_some_tasks_do_not_hide_that_two_cannot_reach_each_other() -> None:

@@ -96,6 +96,13 @@ def test_a_failure_is_reported_again_to_the_next_coordinator() -> None:
     assert [status(link).failure] == failed
 
 
+def test_a_task_reports_what_it_has_committed() -> None:
+    """The lost coordinator may be the only one it had told."""
+    link = running()
+    link.handle(io.CommitDone(7))
+    assert status(link).committed == 7
+
+
 def test_a_checkpoint_requested_from_a_lost_coordinator_is_requested_again() -> None:
     link = LinkMachine(PLAN, MIDDLE, 5, PassThrough(), ChannelLimits(budget_bytes=100, reserve=10))
     (connect,) = [i for i in link.handle(promote()) if isinstance(i, io.Connect)]
