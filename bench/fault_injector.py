@@ -190,7 +190,7 @@ class FaultInjector:
         try:
             time.sleep(self.random.uniform(*_STANDSTILL_S))
         finally:
-            _wake(pid)
+            wake(pid)
         self.standstills.append(Standstill(stopped_s, time.monotonic()))
 
     def await_process(self, task: str, active: bool = True, old_pids: Sequence[int] = ()) -> list[int]:
@@ -208,12 +208,13 @@ class FaultInjector:
     def _stop_task(self, task: str) -> None:
         (pid,) = self.pids((task,))
         os.kill(pid, signal.SIGSTOP)
-        waker = threading.Timer(SLEEP_S, _wake, [pid])
+        waker = threading.Timer(SLEEP_S, wake, [pid])
         waker.daemon = True
         waker.start()
 
 
-def _wake(pid: int) -> None:
+def wake(pid: int) -> None:
+    """Continues a stopped process, unless the coordinator has killed it as hung."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
 

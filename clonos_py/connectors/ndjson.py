@@ -22,12 +22,12 @@ _FLOAT_MIN, _FLOAT_MAX = 1e-4, 1e15
 _ENCODER = msgspec.json.Encoder()
 
 
-def encoded(rows: pa.Table | pa.RecordBatch) -> bytes | memoryview:
+def encoded(rows: pa.Table | pa.RecordBatch) -> memoryview:
     """One line for each row; NaN and infinities become null. Raises pa.ArrowInvalid for rows that JSON cannot
     express."""
     written = written_times(rows)
     if 0 < written.num_rows <= _FEW and _is_plain(written):
-        return _ENCODER.encode_lines(written.to_pylist())
+        return memoryview(_ENCODER.encode_lines(written.to_pylist()))
     import polars as pl
 
     lines = io.BytesIO()  # through Polars a disk error would lose its errno

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from clonos_py.bench.fault_injector import FaultInjector
+from clonos_py.bench.fault_injector import FaultInjector, wake
 from clonos_py.bench.kafka.command import latency
 from clonos_py.bench.kafka.new_users import DELIVERIES, JournaledDelivery, new_users
 from clonos_py.bench.kafka.traffic import LIBRARIES, JobOverTopics, Library, Watcher, in_background
@@ -96,7 +96,7 @@ def test_each_row_is_visible_once_although_every_task_returns_as_a_zombie(cluste
                     while task not in replaced and not over.wait(0.05):
                         pass
                 finally:
-                    os.kill(pid, signal.SIGCONT)
+                    wake(pid)
 
         with pytest.raises(KeyboardInterrupt):
             carried_out(made, tmp_path / "checkpoints", heard=heard, beside=stop_all)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pytest
 import ray
 
+from clonos_py.bench.fault_injector import wake
 from clonos_py.connectors.digests import read_digest
 from clonos_py.model.coordinator_events import (
     CheckpointCompleted,
@@ -105,7 +106,7 @@ def test_only_dead_standbys_and_hung_tasks_are_replaced(cluster: Cluster, tmp_pa
         if isinstance(event, Deployed):
             threading.Thread(target=harm, args=[event.standbys]).start()
         if isinstance(event, StandbyActivated):
-            os.kill(hung[0][0], signal.SIGCONT)
+            wake(hung[0][0])
         if isinstance(event, FirstNewEffect):
             (tmp_path / "unpaced").touch()
 
@@ -158,9 +159,9 @@ def test_a_coordinator_that_stood_still_replaces_no_process(cluster: Cluster, tm
     stopped: list[int] = []
     woken_after: list[int] = []
 
-    def wake() -> None:
+    def wake_up() -> None:
         woken_after.append(len(of(events, CheckpointCompleted)))
-        os.kill(stopped[0], signal.SIGCONT)
+        wake(stopped[0])
 
     def harm(at_us: int, event: Event) -> None:
         events.append(event)
@@ -168,7 +169,7 @@ def test_a_coordinator_that_stood_still_replaces_no_process(cluster: Cluster, tm
             coordinator: Any = ray.get_actor("counting", namespace="clonos")
             stopped.append(ray.get(coordinator.pid.remote()))
             os.kill(stopped[0], signal.SIGSTOP)
-            threading.Timer(5.0, wake).start()
+            threading.Timer(5.0, wake_up).start()
         if woken_after and len(of(events, CheckpointCompleted)) >= woken_after[0] + 2:
             (tmp_path / "unpaced").touch()
 

@@ -65,7 +65,7 @@ def test_two_failures_on_order_of_one_task_between_two_looks_are_two_failures() 
 def test_a_task_that_moves_has_not_failed_even_where_it_was_ordered_to() -> None:
     received: list[tuple[int, Event]] = []
     moves = TaskLost(MIDDLE, reason="its process has another task", planned=True)
-    events = [(BEGAN_US, event) for event in (moves, TaskLost(MIDDLE, reason="killed"))]
+    events: list[tuple[int, CoordinatorEvent]] = [(BEGAN_US, moves), (BEGAN_US, TaskLost(MIDDLE, reason="killed"))]
     publish(
         EventPublisher(three(), BEGAN_US, listening(received)),
         received,
