@@ -24,6 +24,9 @@ def main(parts: str, file: str, *settings: str) -> None:
         end_part("interpreter")
         _run(file, dict(setting.split("=", 1) for setting in settings), end_part)
         end_part("end")
+    from clonos_py.runtime.ray.disconnect import exit_now
+
+    exit_now(0)
 
 
 def _run(file: str, settings: dict[str, str], end_part: EndPart) -> None:
@@ -31,7 +34,9 @@ def _run(file: str, settings: dict[str, str], end_part: EndPart) -> None:
 
     defer_pandas()
     from clonos_py.cli import main, run  # noqa: F401 - what the command imports
+    from clonos_py.runtime.ray.disconnect import process_ends
 
+    process_ends()
     end_part("command line")
     from clonos_py.dsl.loading import load_job_file
     from clonos_py.settings.resolution import resolve_here

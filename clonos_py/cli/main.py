@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import click
 
-from clonos_py.cli.endings import INTERRUPTED, ended
+from clonos_py.cli.endings import ended
 from clonos_py.runtime.pandas_import import defer_pandas
-from clonos_py.runtime.ray.disconnect import exit_now
+from clonos_py.runtime.ray.disconnect import exit_now, process_ends
 
 COMMANDS = {
     "run": ("clonos_py.cli.run", "Runs a job."),
@@ -88,10 +88,10 @@ def main() -> None:
     """The console script. SIGTERM is handled as an interrupt: the job stops in an orderly way."""
     defer_pandas()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    process_ends()
     code = invoke(sys.argv[1:])
-    if code == INTERRUPTED:
-        sys.stdout.flush()
-        exit_now(code)
+    sys.stdout.flush()
+    exit_now(code)
     sys.exit(code)
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from clonos_py.bench.kafka.cluster import cluster as kafka
+from clonos_py.runtime.ray.process_table import entries
 from tests.examples.commands import checkout, run, shown
 from tests.examples.documents import ROOT
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ray
 
@@ -25,9 +27,15 @@ SHOWN_BROKER = "localhost:9092"
 def test_the_first_commands_run_as_printed(tmp_path: Path) -> None:
     lines = shown("clonos", tuple(ROOT / name for name in QUICK))
     assert len(lines) >= 4
-    folder = checkout(tmp_path)
+    folder, before = checkout(tmp_path), rays()
     for line in lines:
         run(line, folder)
+    wait_until(lambda: rays() <= before)
+
+
+def rays() -> set[int]:
+    """The processes of every Ray on this machine, without those of ended ones that are only still listed."""
+    return {process.pid for process, command in entries() if b"ray::" in command or b"/ray/" in command}
 
 
 @pytest.mark.thorough

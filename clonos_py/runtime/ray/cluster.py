@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from clonos_py.model.errors import ClusterError, ClusterLostError, SettingError
-from clonos_py.runtime.ray.disconnect import await_disconnected, disconnect
+from clonos_py.runtime.ray.disconnect import await_disconnected, disconnect, patience_with_local_ray
 from clonos_py.runtime.ray.process_table import entries
 from clonos_py.runtime.transport.batches import ALLOCATOR_ENVIRONMENT
 
@@ -87,7 +87,7 @@ def connected(address: str | None) -> Iterator[Cluster]:
         _start(ray)
     else:
         _join(ray, address)
-    patience_s: float | None = None
+    patience_s = None if address is not None else patience_with_local_ray()
     try:
         yield Cluster(_prepared(ray))
     except ClusterLostError:

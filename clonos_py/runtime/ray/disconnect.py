@@ -1,4 +1,5 @@
-"""Ends the connection to Ray. Ray sometimes takes seconds for that; an interrupted run does not wait for it."""
+"""Ends the connection to Ray. Ray takes a second or more for that. A command that ends anyway does not wait for it: it
+kills its local Ray, whose processes nobody needs any more. Nor does an interrupted run."""
 
 from __future__ import annotations
 
@@ -14,6 +15,22 @@ from clonos_py.runtime.ray.process_table import descendants
 _THREAD = "disconnecting from Ray"
 _LOCAL_RAY = ("raylet", "gcs_server")
 """The programs that ``ray.init`` starts for a local Ray."""
+
+
+class _Process:
+    """What the process does after a run."""
+
+    ends = False
+
+
+def process_ends() -> None:
+    """Announces that this process ends after its command, with ``exit_now``."""
+    _Process.ends = True
+
+
+def patience_with_local_ray() -> float | None:
+    """How long to wait for the end of a local Ray at the end of a run."""
+    return 0.0 if _Process.ends else None
 
 
 def disconnect(ray: ModuleType, patience_s: float | None) -> None:
