@@ -124,7 +124,11 @@ class LinkMachine:
         self._last.add(type(event))
         if self.state is TaskState.FAILED and isinstance(event, task.FromTask):
             return []
-        return handler(self, event)
+        incomplete = self.store.incomplete
+        instructions = handler(self, event)
+        if self.store.incomplete is not incomplete:
+            instructions = [*instructions, *self._outflow.logs_arrived()]
+        return instructions
 
     def fail(self, problem: BaseException) -> list[io.Instruction]:
         """The task or the link has raised an error: reports it to the coordinator, which decides what to do."""
@@ -303,6 +307,9 @@ class LinkMachine:
         header = event.header
         if header.kind is FrameKind.LOG_ONLY:
             return self._open(channel, header)
+        if header.kind is FrameKind.LOGS_ARRIVED:
+            self._held_logs.take(channel.index, header)
+            return []
         frame = channel.receive(header, event.frame)
         self._status.note_checkpoint(header.checkpoint)
         self._catching_up.received(channel.index, header)

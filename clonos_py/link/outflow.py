@@ -82,6 +82,14 @@ class Outflow:
         header = output.subscribe(event.connection, event.hello.receiver, event.hello.next_seq, self._store)
         return [self._send(event.connection, header, None, 0), *self.pump(output), *self.check_pressure()]
 
+    def logs_arrived(self) -> list[io.Instruction]:
+        """Logs that the process lacked have arrived: tells the receivers to whom this may be news."""
+        return [
+            self._send(output.connection, header, None, 0)
+            for output in self._outputs
+            if output.connection is not None and (header := output.logs_arrived(self._store)) is not None
+        ]
+
     def produced(self, event: task.Produced) -> list[io.Instruction]:
         """Retains the frames that the task cut, and sends what may be sent."""
         for index, frame in event.frames:

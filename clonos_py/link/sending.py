@@ -81,6 +81,8 @@ class OutputChannel:
         self.log.retain = self.retain
         self._position = self._marks_carried = 0
         self._held: dict[int, Reach] = {}
+        self._incomplete: frozenset[int] = frozenset()
+        """The logs that the last frame on this connection called incomplete."""
         self._expected: dict[int, int] = {}
         self._first_new = next_seq
         self._rows_wanted = self._frame_rows = 0
@@ -144,10 +146,26 @@ class OutputChannel:
         self._position = self._marks_carried = 0
         self._held = {}
         self._stamps = SentStamps(self._stamped) if self._stamped else None
-        delta = self._delta(store)
         sent_before = max(self.log.sent_before, self._first_new)
-        kind, incomplete = FrameKind.LOG_ONLY, store.incomplete
-        return FrameHeader(next_seq, kind, 0, 0, False, 0, 0, 0, 0, self._marks(store), delta, sent_before, incomplete)
+        return self._logs(FrameKind.LOG_ONLY, next_seq, store, sent_before)
+
+    def logs_arrived(self, store: CausalStore) -> FrameHeader | None:
+        """The frame that tells the receiver that logs are complete now which the last frame called incomplete; None if
+        there are none. Without it, a receiver that gets no further frame would wait for them for ever."""
+        arrived = self._incomplete.difference(store.incomplete)
+        if self.connection is None or arrived.isdisjoint(self._shared_logs):
+            return None
+        return self._logs(FrameKind.LOGS_ARRIVED, 0, store)
+
+    def _logs(self, kind: FrameKind, seq: int, store: CausalStore, sent_before: int = 0) -> FrameHeader:
+        delta, incomplete = self._delta(store), self._note_incomplete(store)
+        return FrameHeader(seq, kind, 0, 0, False, 0, 0, 0, 0, self._marks(store), delta, sent_before, incomplete)
+
+    def _note_incomplete(self, store: CausalStore) -> tuple[int, ...]:
+        """The logs that a frame calls incomplete; notes them as those of the last frame."""
+        if store.incomplete or self._incomplete:
+            self._incomplete = frozenset(store.incomplete)
+        return store.incomplete
 
     def acknowledged(self, next_seq: int, held: Iterable[Reach], rows_wanted: int = 0) -> bool:
         """Takes an acknowledgement: the receiver has taken all frames below ``next_seq``, and ``held`` are the upstream
@@ -211,7 +229,7 @@ class OutputChannel:
                 entry.checksum,
                 self._marks(store),
                 self._delta(store),
-                incomplete=store.incomplete,
+                incomplete=self._note_incomplete(store),
                 stamp=self._stamps.write(frame.stamp) if self._stamps is not None else b"",
             )
             body = entry.body

@@ -427,8 +427,8 @@ class TaskMachine:
                     self._follow_inputs()
                 elif not self._ended:  # an END also returns to the loop head, which has ended
                     self._finish()
-            case FrameKind.LOG_ONLY:
-                raise ProtocolError("a log-only frame is for the link, not for the task")
+            case FrameKind.LOG_ONLY | FrameKind.LOGS_ARRIVED:
+                raise ProtocolError("a frame without a number is for the link, not for the task")
         return row_count
 
     @property

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
+from clonos_py.runtime.sim.generator import Range
+from clonos_py.runtime.sim.scenario import run_seed
 from tests.sim.planted.found_by import BUGS, FOUND_BY, SEEDS_MAX, problems
+
+
+@cache
+def of_the_engine(seed: int, range_: Range) -> list[str]:
+    """What a seed finds without a planted bug."""
+    return run_seed(seed, range_).problems
 
 
 @pytest.mark.parametrize("name", BUGS)
@@ -13,6 +23,7 @@ def test_the_simulator_finds(name: str) -> None:
         if found := problems(name, seed):
             not_planted = found[0].startswith(("AttributeError", "NameError", "TypeError"))
             assert not not_planted, f"the patched code has changed: {found[0]}"
+            assert not of_the_engine(seed, BUGS[name].range), "the engine fails without the planted bug, too"
             return
     pytest.fail(f"{SEEDS_MAX} seeds did not find it")
 

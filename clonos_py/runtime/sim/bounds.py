@@ -82,6 +82,7 @@ class Bounds:
                 key = process.number, channel.index
                 if header.kind is FrameKind.LOG_ONLY:
                     self._opened_at[key] = header.seq
+                if not header.kind.numbered:
                     return
                 waiting = header.seq + 1 - self._opened_at[key]
                 if waiting > self._window:

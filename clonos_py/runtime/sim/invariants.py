@@ -234,7 +234,7 @@ class InvariantChecker:
 
     def sent(self, process: LocalProcess, instruction: io.SendFrame) -> None:
         """``process`` sends a frame: records its dependencies."""
-        if instruction.header.kind is not FrameKind.LOG_ONLY:
+        if instruction.header.kind.numbered:
             output = next(o for o in process.link.outputs if o.connection == instruction.connection)
             extent = self._cut[process.task].get((output.index, instruction.header.seq), {})
             self._in_transit[instruction.connection, instruction.header.seq] = process.task, extent
@@ -253,6 +253,7 @@ class InvariantChecker:
                 raise Violation(f"{task} is sent the log of {sent}, which it may not depend on")
         if header.kind is FrameKind.LOG_ONLY:
             self._opened(known, process, channel.index, header.seq)
+        if not header.kind.numbered:
             return
         expected = known.next_seq[channel.index]
         exempt = expected is None and self._owner.get(task) != process.number

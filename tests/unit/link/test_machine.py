@@ -303,6 +303,36 @@ def test_frames_that_the_receiver_has_are_rebuilt_but_not_sent_again() -> None:
     assert control.NewEffect(5) in told(instructions)
 
 
+def test_receivers_learn_that_logs_have_arrived_which_were_incomplete() -> None:
+    """A finished or idle task sends them no other frame: they could never store a snapshot, since they count as not
+    knowing what their state depends on."""
+    link = standby()
+    (connect,) = of(link.handle(promote(SECOND)), io.Connect)
+    link.handle(io.Connected(0, FROM_UP, connect.hello))
+    (opened,) = of(link.handle(subscribe(sender=SECOND)), io.SendFrame)
+    assert (opened.header.kind, opened.header.incomplete) == (FrameKind.LOG_ONLY, (0, 1))
+    (upstream,) = of(link.handle(opening(delta=(UP_LOG,))), io.SendFrame)
+    assert (upstream.header.kind, upstream.header.incomplete) == (FrameKind.LOGS_ARRIVED, (1,))
+    assert upstream.header.delta == [UP_LOG]
+    (own,) = of(link.handle(control.Replay(1, [OWN_LOG], [], [])), io.SendFrame)
+    assert (own.header.incomplete, own.header.delta) == ((), [OWN_LOG])
+    assert of(link.handle(task.StateChanged(TaskState.RUNNING)), io.SendFrame) == []
+
+
+def test_logs_that_arrive_late_complete_those_of_a_receiver() -> None:
+    link = standby()
+    (connect,) = of(link.handle(promote(SECOND)), io.Connect)
+    link.handle(io.Connected(0, FROM_UP, connect.hello))
+    lacking = opening()
+    link.handle(replace(lacking, header=replace(lacking.header, incomplete=(0,))))
+    link.handle(control.Replay(1, [], [], []))
+    assert link.store.incomplete == (0,)
+    kind = FrameKind.LOGS_ARRIVED
+    late = replace(lacking, header=replace(lacking.header, kind=kind, delta=[UP_LOG]))
+    assert handed(link.handle(late)) == []
+    assert (link.store.incomplete, link.store.of(0)) == ((), [UP_LOG])
+
+
 def test_after_a_rollback_the_first_frame_is_reported_as_a_new_effect() -> None:
     link = connected(Attempt(2, 1))
     link.handle(control.Replay(1, [], [], []))
