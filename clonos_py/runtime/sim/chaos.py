@@ -35,6 +35,8 @@ class FaultKind(Enum):
     """Kills a running task while others recover."""
     KILL_NEIGHBOURS = "kill neighbours"
     """Kills two or three consecutive tasks at once."""
+    KILL_DESCENDANTS = "kill descendants"
+    """Kills a task and all tasks downstream of it at once, whatever they have at stake."""
     KILL_STANDBY = "kill standby"
     SLOW = "slow"
     """All actions of one kind are slow for a while."""
@@ -154,6 +156,16 @@ class Chaos:
             self._kill(world, victim)
         return True
 
+    def _inject_descendants(self, world: HarshWorld, random_: random.Random) -> bool:
+        active = {p.task: p for p in _active(world)}
+        starts = [p for t, p in active.items() if len(active.keys() & world.plan.hops[t]) == len(world.plan.hops[t])]
+        if not starts:
+            return False
+        start = random_.choice(starts)
+        for victim in [start, *(p for t, p in active.items() if t in world.plan.hops[start.task] and p is not start)]:
+            self._kill(world, victim)
+        return True
+
     def _inject_standby(self, world: HarshWorld, random_: random.Random) -> bool:
         standbys = [p for p in _processes(world) if p.link.state is TaskState.STANDBY]
         if standbys:
@@ -262,6 +274,7 @@ class Chaos:
         FaultKind.KILL_RECOVERING: _inject_recovering,
         FaultKind.KILL_MEANWHILE: _inject_meanwhile,
         FaultKind.KILL_NEIGHBOURS: _inject_neighbours,
+        FaultKind.KILL_DESCENDANTS: _inject_descendants,
         FaultKind.KILL_STANDBY: _inject_standby,
         FaultKind.SLOW: _inject_slow,
         FaultKind.HOLD_BACK: _inject_hold_back,

@@ -56,6 +56,10 @@ FAULTS: Mapping[str, tuple[FaultKind, ...]] = {
 stops independently of the others."""
 _STOPS = 0.15
 """The share of runs in which the user stops the job once."""
+_DESCENDANTS = 0.1
+"""The share of runs in which a task fails together with all tasks downstream of it."""
+_UNEVEN_ENDS = 0.25
+"""The share of jobs with several sources in which one of them ends long after the others."""
 _FOLLOWING = (FaultKind.KILL_AGAIN, FaultKind.KILL_RECOVERING, FaultKind.KILL_MEANWHILE)
 
 _AFTER_LOSSES = (FaultKind.KILL, FaultKind.KILL_AGAIN, FaultKind.KILL_MEANWHILE, FaultKind.KILL_NEIGHBOURS)
@@ -161,6 +165,9 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     if topology.rollback and protocol in ALONE:
         faults += _faults(random.Random(f"more of {seed}"), range_)  # the recovery line is tested by several rollbacks
         topology, conditions = _with_lines(random.Random(f"lines of {seed}"), topology, conditions)
+    if "kill" in range_.faults:
+        faults = _with_descendants(random.Random(f"descendants of {seed}"), faults)
+    topology = _with_uneven_ends(random.Random(f"ends of {seed}"), topology)
     if "stop" in range_.faults:
         faults = _with_stop(random.Random(f"stop of {seed}"), faults)
     return Scenario(seed, topology, conditions, faults)
@@ -331,6 +338,28 @@ def _faults(random_: random.Random, range_: Range) -> tuple[Fault, ...]:
         after = random_.randrange(60 if follows else 200)
         faults.append(Fault(kind, faults[-1].at if follows else at, after, random_.getrandbits(32)))
     return tuple(faults)
+
+
+def _with_descendants(random_: random.Random, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    """In some runs, one of the faults kills a task with all tasks downstream of it instead."""
+    if not faults or random_.random() >= _DESCENDANTS:
+        return faults
+    position = random_.randrange(len(faults))
+    fault = replace(faults[position], kind=FaultKind.KILL_DESCENDANTS)
+    return (*faults[:position], fault, *faults[position + 1 :])
+
+
+def _with_uneven_ends(random_: random.Random, topology: Topology) -> Topology:
+    """In some runs, one of several sources ends long after the others: tasks that have finished fail, too."""
+    sources = [number for number, node in enumerate(topology.nodes) if node.volume]
+    if len(sources) < 2 or random_.random() >= _UNEVEN_ENDS:
+        return topology
+    last = random_.choice(sources)
+    nodes = tuple(
+        replace(node, volume=node.volume and replace(node.volume, rows=4 if number != last else 4 * node.volume.rows))
+        for number, node in enumerate(topology.nodes)
+    )
+    return replace(topology, nodes=nodes)
 
 
 def _with_stop(random_: random.Random, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
