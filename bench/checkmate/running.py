@@ -27,7 +27,7 @@ _UNPACED_EVENTS = {CYCLE: 200_000}
 _UNPACED_EVENTS_NEXMARK = 3_000_000
 _FIRST_SHARE = 0.8
 _PRECISION, _LAG_MS = 0.05, 500.0
-_STANDBYS = {"standbys": 1, "standbys_per_process": 8}
+_STANDBYS = {"standbys": 1}
 _PACKAGES = ("clonos-py", "ray", "pyarrow", "numpy")
 
 

@@ -112,7 +112,7 @@ class Settings:
     )
     standbys: int = _setting(count(), 1, "How many standbys wait for each task to fail.")
     standbys_per_process: int = _setting(
-        count(1), 1, "How many standbys of different tasks may share a process until one of them is needed."
+        count(1), 8, "How many standbys of different tasks may share a process until one of them is needed."
     )
     runtime: Runtime = _setting(choice(Runtime), "ray", "Where tasks run: Ray actors, this process, or the simulator.")
     address: str | None = _setting(TEXT, None, "The Ray cluster to join; without one a local Ray is started.")
