@@ -17,17 +17,21 @@ from clonos_py.model.times import MIN_TIME
 class FrameKind(IntEnum):
     """DATA may have no rows, only a watermark. Two kinds have no sequence number, since they carry only logs (D6).
     LOG_ONLY opens every connection. LOGS_ARRIVED says that the sender now has logs that it lacked when it sent its last
-    frame, and that it may not have a next frame for long."""
+    frame, and that it may not have a next frame for long.
+
+    LAST_BARRIER is a BARRIER with which the job ends, unless its checkpoint is aborted.
+    """
 
     DATA = 0
     BARRIER = 1
     END = 2
     LOG_ONLY = 3
     LOGS_ARRIVED = 4
+    LAST_BARRIER = 5
 
     @property
     def numbered(self) -> bool:
-        return self < FrameKind.LOG_ONLY
+        return self not in (FrameKind.LOG_ONLY, FrameKind.LOGS_ARRIVED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -390,7 +390,7 @@ class LinkMachine:
 
     def _on_trigger(self, message: control.TriggerCheckpoint) -> list[io.Instruction]:
         self._status.note_checkpoint(message.checkpoint)
-        return [io.SendToTask(task.TriggerCall(message.checkpoint))]
+        return [io.SendToTask(task.TriggerCall(message.checkpoint, message.last))]
 
     def _on_abort(self, message: control.AbortCheckpoint) -> list[io.Instruction]:
         self._status.note_checkpoint(message.checkpoint)
@@ -531,7 +531,7 @@ class LinkMachine:
         """Reports the status, and repeats requests that may have been lost with the former coordinator."""
         incarnations = self.store.incarnations
         report = self._status.report(self.state, self.attempt, self._round, self._replay, incarnations)
-        return [io.SendToCoordinator(report), *self._outflow.repeat_requests()]
+        return [io.SendToCoordinator(report), *self._outflow.repeat_requests(), io.SendToTask(task.GoOn())]
 
     def _on_stop(self, message: control.Stop) -> list[io.Instruction]:
         return [io.Shutdown(message.reason)]

@@ -117,9 +117,11 @@ class Sever(msgspec.Struct, frozen=True, tag=True):
 
 
 class TriggerCheckpoint(msgspec.Struct, frozen=True, tag=True):
-    """To the tasks that begin a checkpoint (the sources, with aligned barriers): take a snapshot for it."""
+    """To the tasks that begin a checkpoint (the sources, with aligned barriers): take a snapshot for it. ``last``: the
+    job ends with it, so tasks stand still behind their snapshots."""
 
     checkpoint: int
+    last: bool = False
 
 
 class AbortCheckpoint(msgspec.Struct, frozen=True, tag=True):

@@ -147,7 +147,14 @@ class Renumber(msgspec.Struct, frozen=True):
 
 
 class TriggerCall(msgspec.Struct, frozen=True):
+    """Take a snapshot for this checkpoint. ``last``: and then stand still."""
+
     checkpoint: int
+    last: bool = False
+
+
+class GoOn(msgspec.Struct, frozen=True):
+    """Do not stand still any more: a new coordinator has not been told that the job is to stop."""
 
 
 class AbortCall(msgspec.Struct, frozen=True):
@@ -206,6 +213,7 @@ ToTask = (
     | Deliver
     | Renumber
     | TriggerCall
+    | GoOn
     | AbortCall
     | ProbeCall
     | LoopEndCall

@@ -59,10 +59,10 @@ class Snapshotting:
             self._reader.ended = progress.ended >= 0 if progress else False
 
     def take(
-        self, checkpoint: int, forced: bool, other_events: int, ended: bool, persist: bool
+        self, checkpoint: int, forced: bool, last: bool, other_events: int, ended: bool, persist: bool
     ) -> tuple[Produced, SnapshotTaken]:
         """Takes a snapshot. In the old epoch: flushes pending rows, collects state, sends barriers. Then begins the new
-        epoch, with a new seed."""
+        epoch, with a new seed. ``last``: the job is to end with this checkpoint."""
         self._outputs.flush()
         committables = {name: [named] for name, named in self._chain.prepare(checkpoint).items()}
         operators = self._chain.snapshot()
@@ -71,7 +71,7 @@ class Snapshotting:
             if self._reader.commits:
                 committables[self._reader.name] = [self._reader.prepared()]
         if self._checkpointing.barriers:
-            self._outputs.close_with(FrameKind.BARRIER, checkpoint)
+            self._outputs.close_with(FrameKind.LAST_BARRIER if last else FrameKind.BARRIER, checkpoint)
         rest = self._writer.open_epoch(checkpoint)
         produced = self._outputs.take(rest)
         self._outputs.epoch = checkpoint

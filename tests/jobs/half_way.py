@@ -46,18 +46,23 @@ def stopped_half_way(
     folder: Path, job: str, files: int, rows: int, keys: int, enough: Callable[[], bool] = some_results
 ) -> Path:
     """Writes the input, runs the job until ``enough`` holds in its folder, and saves its files. Returns ``folder``."""
-    (folder / SCRIPT).write_text(job)
-    (folder / "in").mkdir()
-    for file in range(files):
-        content = [{"id": number, "key": number % keys} for number in range(file, rows, files)]
-        (folder / "in" / f"{file}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in content))
-    (folder / "slow").touch()
+    write(folder, job, files, rows, keys)
     with chdir(folder):
         run_until(enough, folder / SCRIPT, checkpoints="checkpoints")
     (folder / "slow").unlink()
     for kept in KEPT:
         shutil.copytree(folder / kept, folder / "saved" / kept)
     return folder
+
+
+def write(folder: Path, job: str, files: int, rows: int, keys: int) -> None:
+    """Writes the job and its input, and makes it slow."""
+    (folder / SCRIPT).write_text(job)
+    (folder / "in").mkdir()
+    for file in range(files):
+        content = [{"id": number, "key": number % keys} for number in range(file, rows, files)]
+        (folder / "in" / f"{file}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in content))
+    (folder / "slow").touch()
 
 
 def put_back() -> None:

@@ -15,6 +15,7 @@ from clonos_py.dsl.loading import load_job_file
 from clonos_py.observe.events import Event, Listener
 from clonos_py.runtime import user_code
 from clonos_py.runtime.launch import run_job
+from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.settings.resolution import resolve
 
 
@@ -33,11 +34,17 @@ def run(script: Path, *more: str) -> Ended:
     return Ended(code, said.getvalue())
 
 
-def run_heard(listener: Listener, script: Path, values: dict[str, Any] | None = None, **settings: Any) -> None:
+def run_heard(
+    listener: Listener,
+    script: Path,
+    values: dict[str, Any] | None = None,
+    stop: StopSwitch | None = None,
+    **settings: Any,
+) -> None:
     """Runs the job of the script. ``values``: of its parameters."""
     with loaded_once(script):
         job = load_job_file(str(script)).job(values)
-        run_job(job, resolve(job.settings, command_line=settings), listener)
+        run_job(job, resolve(job.settings, command_line=settings), listener, stop)
 
 
 def run_until(enough: Callable[[], Any], script: Path, values: dict[str, Any] | None = None, **settings: Any) -> None:

@@ -11,9 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from clonos_py.model.coordinator_events import RolledBack
+import pytest
+
+from clonos_py.model.coordinator_events import CheckpointCompleted, RolledBack
 from clonos_py.observe.events import Event, TaskFailed
-from tests.jobs import in_process
+from clonos_py.runtime.stop_switch import StopSwitch
+from tests.jobs import half_way, in_process
 from tests.jobs import test_resuming as resuming
 from tests.jobs.test_resuming import Arguments
 from tests.visible_rows import visible_rows
@@ -69,6 +72,43 @@ def test_tasks_of_another_parallelism_cannot_resume_with_visible_rows(command: A
     assert "which only tasks of the operators and the parallelism that wrote them can repeat: resume with" in message
     resuming.finished(command("--parallelism", "2"))
     resuming.check(tmp_path)
+
+
+STOPPED = (
+    half_way.RECORDS
+    + """
+def slow(row: Row) -> Row:
+    take_time()
+    return row
+
+job = Job("stopped", checkpoint_interval="20ms", runtime="local", parallelism=2)
+rows = job.source(FileSource("in", format="jsonl", schema=Row)).named("rows").map(slow).rebalance()
+rows.sink(FileSink("out", delivery="causal")).named("out")
+"""
+)
+
+
+def test_after_a_stop_a_job_goes_on_at_another_parallelism(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No row behind the last checkpoint is visible, though there is more input."""
+    monkeypatch.chdir(tmp_path)
+    stop, completed = StopSwitch(), 0
+
+    def stop_soon(at_us: int, event: Event) -> None:
+        nonlocal completed
+        completed += isinstance(event, CheckpointCompleted)
+        if completed >= 3:
+            stop.request()
+
+    half_way.write(tmp_path, STOPPED, files=16, rows=600, keys=5)
+    in_process.run_heard(stop_soon, tmp_path / half_way.SCRIPT, stop=stop, checkpoints="checkpoints")
+    shown = visible_rows(tmp_path / "out")
+    assert 0 < len(shown) < 600
+    (tmp_path / "slow").unlink()
+    done = half_way.go_on("--parallelism", "3")
+    assert done.returncode == 0, done.stderr
+    rows = visible_rows(tmp_path / "out")
+    assert sorted(row["id"] for row in rows) == list(range(600))
+    assert [row for row in shown if row not in rows] == []
 
 
 def test_killed_tasks_do_not_change_the_output(command: Arguments, tmp_path: Path) -> None:

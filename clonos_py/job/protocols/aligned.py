@@ -107,7 +107,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
         self._pending = Pending(self._last, context.now_us, context.clock_us, final)
         context.report(CheckpointTriggered(self._last))
         for process in self.called():
-            context.send(process, messages.TriggerCheckpoint(self._last))
+            context.send(process, messages.TriggerCheckpoint(self._last, final))
 
     def called(self) -> list[TaskProcess]:
         """The processes that are sent the trigger: those with a source."""

@@ -57,7 +57,7 @@ def test_a_checkpoint_triggered_before_the_request_is_not_the_last() -> None:
     stage.wait(SECOND_US)
     assert sent(stage.say(StopRequested()), TriggerCheckpoint) == []
     stage.snapshot(*ALL, checkpoint=1)
-    assert [m for _, m in sent(stage.say(ManifestWritten(1)), TriggerCheckpoint)] == [TriggerCheckpoint(2)]
+    assert [m for _, m in sent(stage.say(ManifestWritten(1)), TriggerCheckpoint)] == [TriggerCheckpoint(2, last=True)]
     assert of(stage.commit(1), EndJob) == []
     assert ended(stage, 2) == [STOPPED]
 

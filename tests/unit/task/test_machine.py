@@ -28,6 +28,7 @@ from clonos_py.process.contract import (
     Begin,
     Deliver,
     FramesTaken,
+    GoOn,
     MayProduce,
     Observed,
     Produced,
@@ -343,6 +344,42 @@ def test_a_trigger_is_executed_once_and_logged() -> None:
     run.go()
     assert run.log.count(Trigger(1)) == 1
     assert [snapped.snapshot.checkpoint for snapped in run.of(SnapshotTaken)] == [1]
+
+
+@pytest.mark.parametrize("goes_on", [AbortCall(1), GoOn()])
+def test_behind_the_last_snapshot_a_source_reads_nothing_until_it_is_told_to_go_on(goes_on: AbortCall | GoOn) -> None:
+    run = Run(three(), UP).offer(TriggerCall(1, last=True))
+    assert run.go() == MAX_TIME
+    assert [frame.kind for frame in run.frames] == [FrameKind.LAST_BARRIER]
+    run.offer(goes_on).go()
+    assert len(run.frames) > 1
+
+
+def test_an_aborted_last_checkpoint_holds_up_nobody_whose_source_hears_of_it_late() -> None:
+    run = Run(three(), UP).offer(AbortCall(1), TriggerCall(1, last=True))
+    run.go()
+    assert FrameKind.DATA in [frame.kind for frame in run.frames]
+
+
+def test_behind_the_last_barrier_a_task_takes_nothing_and_fires_no_timer() -> None:
+    last = replace(barrier(1, 1), kind=FrameKind.LAST_BARRIER)
+    run = Run(three()).offer(Deliver(0, data(0, 1)), Deliver(0, last), Deliver(0, data(2, 2)))
+    assert run.go() == MAX_TIME, "what lingers does not matter any more"
+    assert [snapped.snapshot.checkpoint for snapped in run.of(SnapshotTaken)] == [1]
+    assert [taken.next_seq for taken in run.of(FramesTaken)] == [1, 2]
+    assert [frame.kind for frame in run.frames][-1] is FrameKind.LAST_BARRIER
+    run.offer(AbortCall(1)).go()
+    assert run.of(FramesTaken)[-1].next_seq == 3
+
+
+def test_a_replay_up_to_an_aborted_last_barrier_goes_on_behind_it() -> None:
+    last = replace(barrier(1, 1), kind=FrameKind.LAST_BARRIER)
+    frames = (Deliver(0, data(0, 1)), Deliver(0, last), Deliver(0, data(2, 2)))
+    before = Run(three()).offer(*frames)
+    before.go()
+    after = Run(three(), log=before.segments, aborted=[1]).offer(*frames)
+    after.go()
+    assert after.of(FramesTaken)[-1].next_seq == 3
 
 
 def test_a_finished_task_takes_part_in_checkpoints() -> None:

@@ -1,0 +1,50 @@
+"""A task stands still behind the snapshot with which its job ends (``clonos stop``).
+
+Without that, sources would read on until the checkpoint is complete. A causal sink would show these rows at once,
+though the next run begins at the checkpoint: it would have to replay them, and could do so only with the same
+parallelism.
+
+If the checkpoint is aborted the task goes on, and so it does under a new coordinator, which takes another last
+checkpoint if the user's request to stop is repeated. To stand still is no event of the log: it only takes time.
+"""
+
+from __future__ import annotations
+
+from clonos_py.process.contract import AbortCall, TriggerCall
+
+
+class Standstill:
+    """Knows which checkpoint ends the job. ``possible``: False in a loop, whose head must take what returns to it
+    before the other tasks of the loop can take their snapshots."""
+
+    def __init__(self, possible: bool) -> None:
+        self._possible = possible
+        self._last = 0
+        """The newest checkpoint that was announced as the last; 0 if none was."""
+        self._aborted = 0
+        """The newest checkpoint that was aborted."""
+        self.now = False
+        """Whether the task stands still."""
+
+    def called(self, call: TriggerCall | AbortCall) -> None:
+        if isinstance(call, TriggerCall):
+            if call.last:
+                self.announce(call.checkpoint)
+            return
+        self._aborted = max(self._aborted, call.checkpoint)
+        if self._last <= self._aborted:
+            self.end()
+
+    def announce(self, checkpoint: int) -> None:
+        """The job ends with this checkpoint, as the coordinator or a barrier says."""
+        if checkpoint > self._aborted:
+            self._last = checkpoint
+
+    def taken(self, checkpoint: int) -> bool:
+        """The task takes the snapshot of a checkpoint. Returns whether it is the last."""
+        last = checkpoint == self._last
+        self.now = last and self._possible
+        return last
+
+    def end(self) -> None:
+        self._last, self.now = 0, False
