@@ -30,6 +30,7 @@ from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
+from tests.ray.killing import killed
 from tests.waiting import SOON_S
 
 pytestmark = pytest.mark.ray
@@ -70,7 +71,7 @@ def carried_out(
 def test_each_row_is_seen_once_though_every_task_is_killed(library: Library, cluster: Cluster, tmp_path: Path) -> None:
     with answer_server() as server, kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, library) as made:
         events = carried_out(made, tmp_path / "checkpoints", *KILLS)
-    assert len([event for event in events if isinstance(event, TaskFailed)]) == len(KILLS)
+    assert len(killed(events)) == len(KILLS)
 
 
 def test_each_row_is_visible_once_although_every_task_returns_as_a_zombie(cluster: Cluster, tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_query_8_finds_each_new_user_once_although_tasks_are_killed(
         events = carried_out(
             made, tmp_path / "checkpoints", "person[0]@2s", "join[1]@3s", "sellers[0]@4s", "auction[1]@5s", "join[0]@6s"
         )
-    assert len([event for event in events if isinstance(event, TaskFailed)]) == 5
+    assert len(killed(events)) == 5
 
 
 @pytest.mark.thorough
@@ -156,7 +157,7 @@ def test_rows_in_the_log_are_not_read_again_from_the_topic(cluster: Cluster, tmp
             admin.close()
 
         events = carried_out(made, tmp_path / "checkpoints", *KILLS[::2], beside=delete)
-    assert len([event for event in events if isinstance(event, TaskFailed)]) == len(KILLS[::2])
+    assert len(killed(events)) == len(KILLS[::2])
 
 
 def test_a_source_directly_before_a_causal_sink_is_replaced_without_lost_rows(cluster: Cluster) -> None:

@@ -12,13 +12,14 @@ import pytest
 
 from clonos_py import Job, Record
 from clonos_py.connectors import PartitionedSource, RowReader
-from clonos_py.model.coordinator_events import CheckpointCompleted, RolledBack, StandbyActivated
+from clonos_py.model.coordinator_events import CheckpointCompleted, RolledBack
 from clonos_py.model.ids import TaskId
 from clonos_py.observe.events import Event
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
 from examples.sqlite_sink import SqliteSink
+from tests.ray.killing import killed
 
 pytestmark = pytest.mark.ray
 
@@ -75,8 +76,7 @@ def test_each_row_is_in_the_database_once_although_tasks_of_source_and_sink_are_
     settings = {"kills": kills, "checkpoint_interval": "500ms", "parallelism": 2}
     run_job(job, resolve(command_line=settings), lambda at_us, event: events.append(event))
 
-    activated = sorted(event.task for event in events if isinstance(event, StandbyActivated))
-    assert activated == [TaskId("numbers", 1), TaskId("out", 0), TaskId("out", 1)]
+    assert sorted(killed(events)) == [TaskId("numbers", 1), TaskId("out", 0), TaskId("out", 1)]
     assert not [event for event in events if isinstance(event, RolledBack)]
     assert len([event for event in events if isinstance(event, CheckpointCompleted)]) > 1
     with closing(sqlite3.connect(database)) as connection:

@@ -49,7 +49,8 @@ def test_both_witnesses_agree_with_other_protocols(protocol: str, cluster: Clust
     """Only killed tasks are replaced, also after all were killed at once, and no snapshot is given up."""
     total, rate, unpaced = 12_000, 150, tmp_path / "unpaced"
     killer = Killer(FAULTS, unpaced)
-    settings = resolve(command_line={"checkpoint_interval": "1s", "parallelism": 2, "protocol": protocol})
+    given = {"checkpoint_interval": "1s", "parallelism": 2, "protocol": protocol}
+    settings = resolve(command_line={**given, "standbys_per_process": 1})  # else tasks fail together, and move apart
     with witnesses.answer_server() as server:
         causal = protocol not in ALONE
         job = witnesses.witnesses(server, str(tmp_path), total, rate, causal, unpaced=str(unpaced))
