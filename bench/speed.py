@@ -12,7 +12,7 @@ from clonos_py.cli.tables import show
 from clonos_py.nexmark.jobs import QUERIES
 from clonos_py.nexmark.running import SinkKind
 from clonos_py.nexmark.steady import measure
-from clonos_py.observe.console import bytes_text
+from clonos_py.observe.units import bytes_text
 from clonos_py.settings.definitions import Settings
 
 _ALL = (*QUERIES, "row_function", "q0/digest", "rebalanced/digest")

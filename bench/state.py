@@ -28,8 +28,8 @@ from clonos_py.model.errors import SettingError
 from clonos_py.model.snapshots import Manifest
 from clonos_py.nexmark.jobs import QUERIES, build
 from clonos_py.nexmark.source import NexmarkSource
-from clonos_py.observe.console import bytes_text
 from clonos_py.observe.events import Event
+from clonos_py.observe.units import bytes_text
 from clonos_py.settings.definitions import Settings
 
 _DEFAULT = ("q3", "q9")

@@ -10,6 +10,9 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+os.environ.setdefault("CLONOS_LOG_LEVEL", "warning")
+# Tests compare what a run prints. How many checkpoints it takes depends on the machine.
+
 settings.register_profile("busy", suppress_health_check=[HealthCheck.too_slow], deadline=None)
 settings.load_profile("busy")
 # Times on a crowded machine do not describe the code.

@@ -50,7 +50,7 @@ def _run(query: str, **given: Any) -> None:
         from clonos_py.nexmark.failure_plan import read_plan
 
         settings = with_failures(read_plan(given["failures"]), query, settings)
-    with watch(f"nexmark-{query}") as listener:
+    with watch(f"nexmark-{query}", settings.log_level, settings.log_format) as listener:
         report = run_query(order, settings, listener)
     for line in lines(report):
         click.echo(line)
@@ -68,7 +68,7 @@ def _demo(**given: Any) -> int:
     with tempfile.TemporaryDirectory(prefix="clonos-demo-") as folder:
         order = QueryRun("q8", given["events"], given["rate"], sink=SinkKind.FILES, out=Path(folder) / "results")
         click.echo(_DEMO.format(events=order.events, seconds=seconds, kills=", ".join(map(str, settings.kills))))
-        with watch("nexmark-q8") as listener:
+        with watch("nexmark-q8", settings.log_level, settings.log_format) as listener:
             report = run_query(order, settings, listener)
         click.echo("checking against a plain Python computation over the same events ...")
         rows, wrong = verify(order, settings)

@@ -20,7 +20,7 @@ def run(ctx: click.Context, /, **parameters: Any) -> None:
     job = job_of(ctx)
     settings = resolved(job.settings, parameters)
     try:
-        with watch(job.name) as listener:
+        with watch(job.name, settings.log_level, settings.log_format) as listener:
             result = run_job(job, settings, listener)
         if result.stopped:
             click.echo(_how_to_go_on(ctx, settings), err=True)

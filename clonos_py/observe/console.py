@@ -1,8 +1,8 @@
 """The live view of a run on a terminal, and the summary at its end.
 
 All output goes to standard error, since standard output is for the job's own output. On a terminal, a table of rates,
-lag, checkpoints and recoveries is drawn four times a second. If standard error is no terminal, only warnings are
-written before the end, and what a start that takes long waits for.
+lag, checkpoints and recoveries is drawn four times a second. If standard error is no terminal, or lines of JSON are
+asked for, checkpoints, recoveries and warnings are lines as they happen, and so is what a long start waits for.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from rich.text import Text
 
 from clonos_py.model.coordinator_events import FunctionHangs
 from clonos_py.observe.events import Event, ImplausibleEventTimes, Listener, Progress, VertexProgress
+from clonos_py.observe.log_lines import LogLines
 from clonos_py.observe.start_reports import reported
 from clonos_py.observe.status import (
     RunStatus,
@@ -33,38 +34,50 @@ from clonos_py.observe.status import (
     untraced_text,
     unwritten_text,
 )
+from clonos_py.observe.units import bytes_text, duration_text
+from clonos_py.settings.definitions import LogFormat, LogLevel
 
 REFRESHES_PER_S = 4
 _RECOVERIES_SHOWN = 3
 _PAST_US = 86_400_000_000
 """Rows with a lag of at least a day are historical data."""
-_UNITS = ("kB", "MB", "GB", "TB")
 
 
 @contextmanager
-def watch(job: str, console: Console | None = None) -> Iterator[Listener]:
-    """Shows the live view of a run within the block, and prints the summary after it."""
+def watch(
+    job: str,
+    level: LogLevel = LogLevel.INFO,
+    format_: LogFormat = LogFormat.PLAIN,
+    console: Console | None = None,
+) -> Iterator[Listener]:
+    """Shows the live view of a run within the block, or writes lines, and prints the summary after it."""
     console = console or Console(stderr=True)
     status, began = RunStatus(), time.monotonic()
+    live = console.is_terminal and format_ is LogFormat.PLAIN
+    shown = LogLevel.WARNING if live and level is LogLevel.INFO else level
+    lines = LogLines(job, status, shown, format_, partial(_write, console), datetime.now(UTC))
+
+    def listen(at_us: int, event: Event) -> None:
+        status.on(at_us, event)
+        if not live or isinstance(event, FunctionHangs | ImplausibleEventTimes):
+            lines(at_us, event)
+
+    def waited() -> int:
+        return round((time.monotonic() - began) * 1e6)
+
+    def report(text: str) -> None:
+        lines.report(waited(), text)
+
     try:
-        write = partial(_write, console)
-        with _live(job, status, console, began) if console.is_terminal else reported(job, status, write):
-            yield partial(_listen, status, console)
+        with _live(job, status, console, began) if live else reported(status, report):
+            yield listen
     finally:
         for line in summary(job, status) if status.finished else _left(status):
-            _write(console, line)
+            lines.conclude(waited(), line)
 
 
 def _write(console: Console, line: str) -> None:
     console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _listen(status: RunStatus, console: Console, at_us: int, event: Event) -> None:
-    """Updates the status. Prints some warnings at once: a job with a hanging function may never end, and the user may
-    want to stop a job with wrong event times."""
-    status.on(at_us, event)
-    if isinstance(event, FunctionHangs | ImplausibleEventTimes):
-        _write(console, f"warning: {event.reason}")
 
 
 def _live(job: str, status: RunStatus, console: Console, began: float) -> Live:
@@ -190,19 +203,3 @@ def counts_text(counts: Mapping[str, int]) -> str:
         for amount, operator, counter in amounts
         if counter != "rows_out"
     )
-
-
-def duration_text(duration_us: int) -> str:
-    """``14000`` as ``14 ms``, in the largest unit in which the value is at least 10. Negative ones are shown as 0."""
-    for unit_us, unit in ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s")):
-        if duration_us >= 10 * unit_us:
-            return f"{duration_us / unit_us:,.0f} {unit}"
-    return f"{max(duration_us, 0) / 1000:,.0f} ms"
-
-
-def bytes_text(size: int) -> str:
-    """``1234567`` as ``1.2 MB``."""
-    if size < 1000:
-        return f"{size} B"
-    power = min((len(str(size)) - 1) // 3, len(_UNITS))
-    return f"{size / 1000**power:.1f} {_UNITS[power - 1]}"

@@ -19,8 +19,7 @@ _LOOK_S = 0.25
 class StartReports:
     """Decides when a line is due. No clock."""
 
-    def __init__(self, job: str) -> None:
-        self._job = job
+    def __init__(self) -> None:
         self._waits_for: str | None = None
         self._since_s = 0.0
         self._told = False
@@ -38,16 +37,16 @@ class StartReports:
         if waits_for is None or now_s < due_s:
             return None
         self._told, self._next_s = True, now_s + NEXT_S
-        return f"{self._job}: {waits_for}, {now_s - self._since_s:.0f} s so far" + (f" ({detail})" if detail else "")
+        return f"{waits_for}, {now_s - self._since_s:.0f} s so far" + (f" ({detail})" if detail else "")
 
 
 @contextmanager
-def reported(job: str, status: RunStatus, write: Callable[[str], None]) -> Iterator[None]:
+def reported(status: RunStatus, write: Callable[[str], None]) -> Iterator[None]:
     """Within the block, another thread calls ``write`` with the lines."""
     ended = threading.Event()
 
     def report() -> None:
-        reports = StartReports(job)
+        reports = StartReports()
         while not ended.wait(_LOOK_S):
             line = reports.line(*status.waits_for, time.monotonic())
             if line is not None:

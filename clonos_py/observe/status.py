@@ -126,6 +126,37 @@ def deploying_text(event: Deploying) -> str:
     return f"{up}, none yet for {event.awaited}{more}"
 
 
+def news_text(at_us: int, event: Event) -> str | None:
+    """An exceptional event as text; None for the others."""
+    match event:
+        case CodeChanged(checkpoint):
+            return f"the code has changed since checkpoint {checkpoint}"
+        case CheckpointsLeft():
+            return left_text(event)
+        case CheckpointAborted(checkpoint, reason):
+            return f"checkpoint {checkpoint} aborted: {reason}"
+        case RolledBack(checkpoint, reason):
+            return f"rolled back to checkpoint {checkpoint}: {reason}"
+        case WentBack(tasks, invalid, durable):
+            return f"{tasks} tasks restored earlier snapshots, {invalid} of {durable} snapshots were invalid"
+        case RestartedWithoutLog():
+            return restart_text(event)
+        case CoordinatorReplaced():
+            return "the coordinator was lost and replaced"
+        case StandbyUnready():
+            return unready_text(event)
+        case SpillFailed():
+            return unwritten_text(event)
+        case FunctionHangs() | ImplausibleEventTimes():
+            return event.reason
+        case DeletionFailed():
+            return undeleted_text(event)
+        case TraceStopped():
+            return untraced_text(at_us, event)
+        case _:
+            return None
+
+
 def left_text(event: CheckpointsLeft) -> str:
     return (
         f"an earlier run was killed after checkpoint {event.checkpoint}: to continue from there, run the job with "
@@ -181,10 +212,11 @@ class RunStatus:
 
     def on(self, at_us: int, event: Event) -> None:
         self.at_us = max(self.at_us, at_us)
+        if (news := news_text(at_us, event)) is not None:
+            self.news.append(news)
         match event:
             case CodeChanged():
                 self.code_changed = event
-                self.news.append(f"the code has changed since checkpoint {event.checkpoint}")
             case Preparing(doing=doing):
                 self.deployment, self.prepares = doing, True
             case Deploying():
@@ -197,41 +229,27 @@ class RunStatus:
                 self.checkpoints.append(event)
             case CheckpointsLeft():
                 self.checkpoints_left.append(event)
-                self.news.append(left_text(event))
             case CheckpointAborted():
                 self.aborted.append(event)
-                self.news.append(f"checkpoint {event.checkpoint} aborted: {event.reason}")
             case RolledBack():
                 self.rollbacks.append(event)
-                self.news.append(f"rolled back to checkpoint {event.checkpoint}: {event.reason}")
-            case WentBack(tasks, invalid, durable):
+            case WentBack():
                 self.went_back.append(event)
-                self.news.append(
-                    f"{tasks} tasks restored earlier snapshots, {invalid} of {durable} snapshots were invalid"
-                )
             case RestartedWithoutLog():
                 self.restarts_without_log.append(event)
-                self.news.append(restart_text(event))
             case CoordinatorAwaited():
                 self.awaited = event
             case CoordinatorReplaced():
                 self.coordinators_replaced += 1
                 self.awaited = None
-                self.news.append("the coordinator was lost and replaced")
             case StandbyUnready():
                 self.standbys_unready.append(event)
-                self.news.append(unready_text(event))
             case SpillFailed():
                 self.spills_failed.append(event)
-                self.news.append(unwritten_text(event))
-            case FunctionHangs() | ImplausibleEventTimes():
-                self.news.append(event.reason)
             case DeletionFailed():
                 self.deletions_failed.append(event)
-                self.news.append(undeleted_text(event))
             case TraceStopped():
                 self.trace_stopped = at_us, event
-                self.news.append(untraced_text(at_us, event))
             case KillMissed():
                 self.kills_missed.append(event)
             case TaskFailed(task=task, how=how, planned=planned):
@@ -251,10 +269,13 @@ class RunStatus:
             self.rows_in.setdefault(vertex.vertex, RateMeter()).read(at_us, vertex.rows_in)
             self.rows_out.setdefault(vertex.vertex, RateMeter()).read(at_us, vertex.rows_out + vertex.rows_written)
 
+    def recovery(self, task: TaskId) -> Recovery | None:
+        """The latest recovery of the task, if there was any."""
+        return next((recovery for recovery in reversed(self.recoveries) if recovery.task == task), None)
+
     def _recovery(self, at_us: int, task: TaskId) -> Recovery:
         """The latest recovery of the task. If there was no ``TaskFailed``, it is created at the first event."""
-        for recovery in reversed(self.recoveries):
-            if recovery.task == task:
-                return recovery
+        if (known := self.recovery(task)) is not None:
+            return known
         self.recoveries.append(Recovery(task, "lost", at_us))
         return self.recoveries[-1]

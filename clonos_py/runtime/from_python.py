@@ -23,7 +23,7 @@ __all__ = ["preview", "run", "start"]
 def run(job: Job, settings: Mapping[str, object]) -> RunResult:
     """See ``Job.run``."""
     resolved = resolve_here(job.settings, arguments=settings)
-    with watch(job.name) as listener:
+    with watch(job.name, resolved.log_level, resolved.log_format) as listener:
         return run_job(job, resolved, listener)
 
 

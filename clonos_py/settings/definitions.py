@@ -53,6 +53,21 @@ class Preference(Enum):
     AVAILABILITY = "availability"
 
 
+class LogLevel(Enum):
+    """What a run reports while it runs, where no live view shows it."""
+
+    INFO = "info"
+    WARNING = "warning"
+    OFF = "off"
+
+
+class LogFormat(Enum):
+    """The format of what a run reports while it runs."""
+
+    PLAIN = "plain"
+    JSON = "json"
+
+
 class Runtime(Enum):
     """Where tasks run."""
 
@@ -166,6 +181,14 @@ class Settings:
     tls_ca: str | None = _setting(FILE, None, "Certificate of the authority that has signed every node's certificate.")
     trace: str | None = _setting(
         FOLDER, None, "A new folder for the run's trace, which `clonos analyze` makes a report of."
+    )
+    log_level: LogLevel = _setting(
+        choice(LogLevel),
+        "info",
+        "What a run without a terminal reports while it runs: checkpoints and recoveries, too, or only warnings.",
+    )
+    log_format: LogFormat = _setting(
+        choice(LogFormat), "plain", "Lines for people, or one JSON object for each; those also on a terminal."
     )
     seed: int = _setting(count(), 0, "Seed of the simulator and of everything else that is drawn on purpose.")
     kills: tuple[Kill, ...] = _setting(KILLS, (), "Kill an instance of an operator at a time, as in 'join[0]@3s'.")

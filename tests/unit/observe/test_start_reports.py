@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 
 def lines(seen: Mapping[int, str | None], until_s: int, detail: str = "") -> dict[int, str]:
     """What is printed at which second. ``seen``: what the run waits for from a second on."""
-    reports, waits_for, found = StartReports("hot"), None, {}
+    reports, waits_for, found = StartReports(), None, {}
     for second in range(until_s):
         waits_for = seen.get(second, waits_for)
         if (line := reports.line(waits_for, detail, second)) is not None:
@@ -28,9 +28,9 @@ def lines(seen: Mapping[int, str | None], until_s: int, detail: str = "") -> dic
 
 def test_a_wait_is_named_after_two_seconds_and_then_every_ten() -> None:
     assert lines({3: "starting Ray"}, 27) == {
-        5: "hot: starting Ray, 2 s so far",
-        15: "hot: starting Ray, 12 s so far",
-        25: "hot: starting Ray, 22 s so far",
+        5: "starting Ray, 2 s so far",
+        15: "starting Ray, 12 s so far",
+        25: "starting Ray, 22 s so far",
     }
 
 
@@ -52,7 +52,7 @@ def test_a_second_wait_of_a_run_is_named_after_two_seconds() -> None:
 
 def test_the_line_has_what_is_seen_meanwhile() -> None:
     assert lines({0: "starting the coordinator"}, 3, "no worker process starts") == {
-        2: "hot: starting the coordinator, 2 s so far (no worker process starts)"
+        2: "starting the coordinator, 2 s so far (no worker process starts)"
     }
 
 
@@ -82,7 +82,7 @@ def test_a_local_run_waits_for_nothing() -> None:
 
 def test_a_run_without_a_terminal_prints_what_it_waits_for() -> None:
     printed = io.StringIO()
-    with watch("hot", Console(file=printed)) as listener:
+    with watch("hot", console=Console(file=printed)) as listener:
         listener(0, Preparing(doing="starting Ray"))
         wait_until(printed.getvalue)
-    assert printed.getvalue().startswith("hot: starting Ray, ")
+    assert ": starting Ray, " in printed.getvalue()

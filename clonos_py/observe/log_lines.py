@@ -1,0 +1,113 @@
+"""What a run reports while it runs, as lines: plain text, or one JSON object for each event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from clonos_py.model.coordinator_events import (
+    CheckpointCompleted,
+    Deployed,
+    FirstNewEffect,
+    Replayed,
+    StandbyActivated,
+)
+from clonos_py.observe.events import Event, Recovered, TaskFailed
+from clonos_py.observe.status import RunStatus, news_text
+from clonos_py.observe.units import bytes_text
+from clonos_py.settings.definitions import LogFormat, LogLevel
+
+_ORDER = (LogLevel.INFO, LogLevel.WARNING, LogLevel.OFF)
+_STEPS: dict[type, tuple[str, str]] = {
+    StandbyActivated: ("standby activated", "activated_ms"),
+    Replayed: ("replayed", "replayed_ms"),
+    FirstNewEffect: ("first new result", "first_new_effect_ms"),
+    Recovered: ("latency normal", "recovered_ms"),
+}
+"""Steps of a recovery, each with the attribute of ``Recovery`` that has its time."""
+
+
+def log_line(status: RunStatus, at_us: int, event: Event) -> tuple[LogLevel, str] | None:
+    """What to report of an event that ``status`` has taken; None if nothing."""
+    if (news := news_text(at_us, event)) is not None:
+        return LogLevel.WARNING, news
+    match event:
+        case Deployed(tasks, standbys):
+            return LogLevel.INFO, f"{tasks} tasks run, with {standbys} standbys"
+        case CheckpointCompleted():
+            taken = f"after {event.duration_ms:,.0f} ms, {bytes_text(event.bytes)}"
+            return LogLevel.INFO, f"checkpoint {event.checkpoint} completed {taken}"
+        case TaskFailed(task=task, how=how, planned=planned):
+            return (LogLevel.INFO, f"{task} moves: {how}") if planned else (LogLevel.WARNING, f"{task} failed: {how}")
+        case StandbyActivated() | Replayed() | FirstNewEffect() | Recovered():
+            step, attribute = _STEPS[type(event)]
+            after_ms = getattr(status.recovery(event.task), attribute)
+            return LogLevel.INFO, f"{event.task}: {step} {after_ms:,.0f} ms after the failure"
+        case _:
+            return None
+
+
+class LogLines:
+    """A listener that writes the lines of one run, from the level on. ``write`` takes a line without its end.
+    ``began``: the time of day at which the run began, for JSON."""
+
+    def __init__(
+        self,
+        job: str,
+        status: RunStatus,
+        level: LogLevel,
+        format_: LogFormat,
+        write: Callable[[str], None],
+        began: datetime,
+    ) -> None:
+        self._job, self._status, self._level, self._format = job, status, level, format_
+        self._write, self._began = write, began
+
+    def __call__(self, at_us: int, event: Event) -> None:
+        """The status has taken the event before."""
+        found = log_line(self._status, at_us, event)
+        if found is not None and _ORDER.index(found[0]) >= _ORDER.index(self._level):
+            self._report(at_us, *found, event)
+
+    def report(self, at_us: int, text: str) -> None:
+        """Writes a line that belongs to no event."""
+        if self._level is LogLevel.INFO:
+            self._report(at_us, LogLevel.INFO, text, None)
+
+    def conclude(self, at_us: int, line: str) -> None:
+        """Writes a line of the summary, at any level."""
+        if self._format is LogFormat.JSON:
+            self._write(self._json(at_us, LogLevel.INFO, line.strip(), None))
+        else:
+            self._write(line)
+
+    def _report(self, at_us: int, level: LogLevel, text: str, event: Event | None) -> None:
+        if self._format is LogFormat.JSON:
+            self._write(self._json(at_us, level, text, event))
+        elif level is LogLevel.WARNING:
+            self._write(f"warning: {text}")
+        else:
+            self._write(f"{self._job} {at_us / 1e6:.1f} s: {text}")
+
+    def _json(self, at_us: int, level: LogLevel, text: str, event: Event | None) -> str:
+        time = (self._began + timedelta(microseconds=at_us)).astimezone(UTC)
+        row: dict[str, Any] = {
+            "time": f"{time:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z", "level": level.value, "job": self._job, "message": text
+        }  # fmt: skip
+        if event is not None:
+            row |= {"event": type(event).__name__, **{f: _plain(getattr(event, f)) for f in _fields(event)}}
+        return msgspec.json.encode(row).decode()
+
+
+def _fields(event: Event) -> Sequence[str]:
+    """The names of an event's fields: events are structs and dataclasses."""
+    return event.__struct_fields__ if isinstance(event, msgspec.Struct) else [field.name for field in fields(event)]
+
+
+def _plain(value: Any) -> Any:
+    """A value of an event as JSON shows it: tasks and attempts as text."""
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
