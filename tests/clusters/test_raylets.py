@@ -21,6 +21,7 @@ import json, sys, threading
 from clonos_py.connectors.digests import read_digest
 from clonos_py.settings.resolution import resolve
 from clonos_py.model.coordinator_events import Deployed, Finished, RolledBack, StandbyActivated
+from clonos_py.observe.events import TaskFailed
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.ray.cluster import connected
 from clonos_py.runtime.ray.run import run
@@ -30,7 +31,7 @@ from tests.ray.places import places
 
 class Heard:
     def __init__(self, lose):
-        self.lose, self.places, self.activated, self.rollbacks = lose, [], [], 0
+        self.lose, self.places, self.activated, self.silent, self.rollbacks = lose, [], [], [], 0
         self.standbys = 0
 
     def __call__(self, at_us, event):
@@ -39,6 +40,8 @@ class Heard:
             threading.Timer(2, self.harm).start()
         if isinstance(event, StandbyActivated):
             self.activated.append(str(event.task))
+        if isinstance(event, TaskFailed) and event.how.startswith("silent"):
+            self.silent.append(str(event.task))
         self.rollbacks += isinstance(event, RolledBack)
 
     def harm(self):
@@ -51,7 +54,7 @@ def counted(folder, standbys, kills, lose, **more):
     settings = resolve(command_line=given)
     run(counting(folder, 20_000, 2_000.0, standbys=standbys), settings, heard)
     found = [read_digest(f"{folder}/{witness}") for witness in ("rows", "near", "far")]
-    return {"found": found, "places": heard.places, "activated": heard.activated, "rollbacks": heard.rollbacks}
+    return {"found": found, **{name: getattr(heard, name) for name in ("places", "activated", "silent", "rollbacks")}}
 
 """
 LOST_AND_ALONE = """
@@ -108,8 +111,7 @@ def test_a_whole_node_is_lost_and_then_a_task_without_a_standby(tmp_path: Path) 
     for task in {task for task, _, _, _ in first["places"]}:
         mine = [node for other, _, node, _ in first["places"] if other == task]
         assert len(set(mine)) == 2, f"{task} and its standby would die together"
-    dead = {frozenset(t for t, active, node, _ in first["places"] if active and node == lost) for lost in nodes}
-    assert frozenset(first["activated"]) in dead, "only the tasks of one node were replaced"
+    only_of_one_node(first)
     assert len({node for _, _, node, _ in second["places"]}) == 2
     assert second["activated"] == ["count[0]"]
 
@@ -127,8 +129,18 @@ def test_standbys_wait_on_the_other_node_and_tasks_share_no_process_when_one_of_
     assert sorted(task for task, _, _ in standbys) == sorted(node_of)
     assert all(node != node_of[task] for task, node, _ in standbys)
     assert len({pid for _, _, pid in standbys}) == len(standbys), "the loss of a node would promote two of one process"
-    lost = {frozenset(task for task, node in node_of.items() if node == where) for where in node_of.values()}
-    assert frozenset(run["activated"]) in lost, "only the tasks of one node were replaced"
+    only_of_one_node(run)
+
+
+def only_of_one_node(run: dict[str, Any]) -> None:
+    """The tasks of one node were replaced, and no others, except those that a busy machine kept silent for too long."""
+    of_node: dict[str, set[str]] = {}
+    for task, active, node, _ in run["places"]:
+        if active:
+            of_node.setdefault(node, set()).add(task)
+    replaced = set(run["activated"])
+    beside = [replaced - tasks for tasks in of_node.values() if tasks <= replaced]
+    assert any(others <= set(run["silent"]) for others in beside), (of_node, replaced, run["silent"])
 
 
 def test_a_function_that_holds_the_gil_is_waited_for_on_any_node(tmp_path: Path) -> None:
