@@ -43,6 +43,6 @@ def test_readings_come_from_files_and_by_http(tmp_path: Path) -> None:
 
 def posted(port: int, rows: list[dict[str, object]]) -> int:
     try:
-        return httpx.post(f"http://127.0.0.1:{port}/readings", json=rows, timeout=30).status_code
+        return httpx.post(f"http://127.0.0.1:{port}/readings", json=rows, timeout=120).status_code
     except httpx.TransportError:
         return 0

@@ -28,7 +28,7 @@ def test_a_function_that_ends_the_process_is_named_in_one_line(
 ) -> None:
     file = written(tmp_path, "fatal", f"rows.map({function}).named('guilty').sink(out)")
     done = subprocess.run(
-        [*command(file, "run"), "--runtime", runtime], capture_output=True, text=True, check=False, timeout=60
+        [*command(file, "run"), "--runtime", runtime], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode != 0
     (line,) = done.stderr.splitlines()

@@ -30,7 +30,7 @@ HEALED = {("causal rows", damage.__name__) for damage in DAMAGES}
 HEALED |= {("staged table", "removed"), ("chunks", "grown"), ("journal", "grown")}
 """The next table replaces the one that is missing; what lies behind a chunk or a journal is not read."""
 
-pytestmark = pytest.mark.timeout(60, method="thread")
+pytestmark = pytest.mark.timeout(300, method="thread")
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.model.errors import CheckpointError
 from tests.unit.checkpoint.stores import FIRST, JOB, JOIN, chunk, manifest, snapshot
 
-pytestmark = pytest.mark.timeout(20, method="thread")
+pytestmark = pytest.mark.timeout(300, method="thread")
 
 
 @pytest.fixture

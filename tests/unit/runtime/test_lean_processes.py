@@ -46,7 +46,7 @@ with open(sys.argv[1], "rb") as file:
 task = process_actor.TaskId(sys.argv[2], 0)
 process = process_actor.ProcessRuntime(deployment, 1, task, "node", "127.0.0.1", messages.put)
 process.start()
-started = messages.get(timeout=60)
+started = messages.get(timeout=300)
 process.abandon()
 print(json.dumps([type(started).__name__, sorted(sys.modules)]))
 """

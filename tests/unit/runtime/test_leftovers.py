@@ -228,7 +228,7 @@ def test_a_run_names_the_checkpoints_of_a_killed_one_before_it(temp: Path) -> No
         killed.kill()
     assert len(names(temp / "t")) == 2, "spilled frames and checkpoints"
     with command(100) as following:
-        _, error = following.communicate(timeout=60)
+        _, error = following.communicate(timeout=300)
     (left,) = (temp / "t").iterdir()
     assert "an earlier run was killed after checkpoint " in error
     assert f"run the job with --checkpoints {left}\n" in error

@@ -46,7 +46,7 @@ def other_program(request: pytest.FixtureRequest) -> Iterator[int]:
 
 def started(port: int) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "deploy" / "start_raylets.py"), "--port", str(port)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_raylets_do_not_start_at_a_port_that_is_taken(taken_port: int) -> None:

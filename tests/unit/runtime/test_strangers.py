@@ -185,7 +185,7 @@ def test_without_descriptors_existing_connections_work_no_time_is_spent_and_one_
     network.poll_until(lambda: PeerConnected(mine) in network.events[left])
     strangers = [socket.create_connection((LOCALHOST, Address.parse(address).port)) for _ in range(3 * DESCRIPTORS)]
     network.poll_until(lambda: network.of(left, Received) or network.of(left, Closed))
-    assert network.of(left, Received), child.communicate(timeout=30)[1]
+    assert network.of(left, Received), child.communicate(timeout=120)[1]
     for number in range(20):
         left.send(mine, b"%d" % number)
     network.poll_until(lambda: len(network.of(left, Received)) == 21)
@@ -199,7 +199,7 @@ def test_without_descriptors_existing_connections_work_no_time_is_spent_and_one_
     network.poll_until(lambda: PeerConnected(another) in network.events[left])
     left.send(mine, b"end")
     left.poll(0)
-    _, errors = child.communicate(timeout=30)
+    _, errors = child.communicate(timeout=120)
     assert child.returncode == 0, errors
     assert errors.count("no connection can be accepted: Too many open files") == 1
 
