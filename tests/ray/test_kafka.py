@@ -74,6 +74,7 @@ def test_each_row_is_seen_once_though_every_task_is_killed(library: Library, clu
     assert len(killed(events)) == len(KILLS)
 
 
+@pytest.mark.thorough
 def test_each_row_is_visible_once_although_every_task_returns_as_a_zombie(cluster: Cluster, tmp_path: Path) -> None:
     """Each is stopped, and woken when its standby has replaced it."""
     replaced: set[str] = set()
@@ -200,6 +201,7 @@ def test_each_row_is_seen_once_though_one_broker_of_three_is_away(cluster: Clust
         waits_for_brokers(made, tmp_path / "checkpoints", 3)
 
 
+@pytest.mark.thorough
 def test_random_failures_of_tasks_and_brokers_do_not_change_the_output(cluster: Cluster) -> None:
     finding = soak(KAFKA_JOBS[1], seed=19, seconds=5, most=4)
     assert finding.wrong is None
