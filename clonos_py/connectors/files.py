@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import glob
-import io
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -20,7 +18,7 @@ from typing_extensions import TypeVar
 from clonos_py.connectors.causal_files import CausalFileWriter, check_growing
 from clonos_py.connectors.file_writer import FileWriter
 from clonos_py.connectors.followed_files import FollowedFiles
-from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines, input_schema
+from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines, csv_rows, input_schema
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, WantedPorts
 from clonos_py.connectors.parquet_reader import ParquetPartition
@@ -75,7 +73,13 @@ class FileSource(CatchingSource[R]):
     ``on_error`` decides what happens to a record that does not fit the format and schema. "fail" ends the job. "skip"
     drops the record and counts it as ``rows_skipped``. "dead-letter", or ``catch()``, counts it as ``dead_letters`` and
     emits it as a ``FileDeadLetter`` in a second stream. With "skip" and "dead-letter" all columns of the schema are
-    parsed, even those that the job does not read; a CSV record with an unbalanced quote ends with its first line.
+    parsed, even those that the job does not read.
+
+    Which records a file has depends on its bytes alone. Lines of text and JSON end with LF; each line of JSON is one
+    object, or blank. CSV is read as Python's ``csv`` reads it: a record ends with LF, CR or CRLF outside quotes, and a
+    quote inside an unquoted field is text. But a record of several lines that lacks a quote, since the quoted field
+    does not end or is followed by other text, is malformed and ends with its first line. A byte order mark at the start
+    of a CSV or JSON file is skipped.
     """
 
     letter = FileDeadLetter
@@ -161,7 +165,7 @@ class FileSource(CatchingSource[R]):
             case "jsonl":
                 return JsonLines(schema)
             case _:
-                return CsvLines(schema, resynchronize=self.on_error is not OnError.FAIL)
+                return CsvLines(schema)
 
 
 class FileSink(SinkDefinition):
@@ -226,20 +230,12 @@ def _rows_of(path: str) -> Iterator[dict[str, Any]]:
             with open(path, "rb") as lines:
                 yield from (msgspec.json.decode(line) for line in lines if line.endswith(b"\n"))
         case ".csv":
-            with open(path, newline="", encoding="utf-8") as text:
-                yield from csv.DictReader(io.StringIO(_whole_rows(text.read()), newline=""))
+            with open(path, "rb") as text:
+                yield from csv_rows(text.read(), path)
         case ".parquet":
             yield from pq.read_table(path, use_threads=False).to_pylist()
         case _ if os.path.isfile(path):
             raise SinkError(f"{path} is not the output folder of a file sink: give the folder it writes to")
-
-
-def _whole_rows(text: str) -> str:
-    """The text up to its last complete row, as the file may be growing. A line end inside quotes does not end a row."""
-    end = text.rfind("\n")
-    while end >= 0 and text.count('"', 0, end) % 2:
-        end = text.rfind("\n", 0, end)
-    return text[: end + 1]
 
 
 def _matches(path: str) -> list[str]:

@@ -22,6 +22,8 @@ import pyarrow as pa
 from clonos_py.columns.times import EPOCH_NUMBER
 from clonos_py.columns.views import concat
 from clonos_py.connectors.line_formats import JsonLines
+from clonos_py.connectors.malformed import parsed
+from clonos_py.connectors.record_ends import MARK
 from clonos_py.connectors.written_times import as_written, read_times
 
 _FEW = 1_000
@@ -64,14 +66,16 @@ class JsonValues:
 
     def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
         """Parses with Arrow's reader, which takes one object per line. Line breaks inside a value are outside of its
-        strings, as JSON escapes those."""
+        strings, as JSON escapes those. A byte order mark before a value is no part of it."""
         content = b"\n".join(values)
-        if content.count(b"\n") >= len(values):
-            content = b"\n".join([value.replace(b"\n", b" ") for value in values])
-        rows = self._lines.parse(content)
-        if rows.num_rows != len(values) or not all(map(bytes.strip, values)):
+        if content.count(b"\n") >= len(values) or MARK in content:
+            content = b"\n".join([value.removeprefix(MARK).replace(b"\n", b" ") for value in values])
+        found = parsed(self._lines, content, self._lines.records(content, whole=True), refused_max=0)
+        if found.refused:
+            raise ValueError(found.refused[0].reason)
+        if found.rows.num_rows != len(values):
             raise ValueError("not one JSON object")
-        return rows
+        return found.rows
 
 
 def _decoder(schema: pa.Schema) -> Callable[[bytes], Any] | None:

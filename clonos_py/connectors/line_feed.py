@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from clonos_py.connectors.line_formats import line_ends
+from clonos_py.connectors.record_ends import MARK, line_records
 from clonos_py.model.errors import SourceError
 
 _RECEIVED_BYTES = 1 << 16
@@ -28,12 +28,14 @@ _KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEP
 @dataclass(frozen=True)
 class LineServer:
     """The address of a server. ``away_s``: how long it may refuse connections. ``reconnect``: whether to connect again
-    after it closes a connection; otherwise the lines end there."""
+    after it closes a connection; otherwise the lines end there. ``marks``: whether a byte order mark at the start of a
+    connection is no part of the first line."""
 
     host: str
     port: int
     away_s: float
     reconnect: bool
+    marks: bool = False
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -65,7 +67,7 @@ class LineFeed:
                 return b""
             cut = self._lines.rfind(b"\n", 0, bytes_max) + 1 or self._lines.index(b"\n") + 1
             taken = bytes(self._lines[:cut])
-            if lines_max is not None and len(ends := line_ends(taken)) > lines_max:
+            if lines_max is not None and len(ends := line_records(taken, whole=True).ends) > lines_max:
                 taken = taken[: ends[lines_max - 1]]
             del self._lines[: len(taken)]
             self._changed.notify_all()
@@ -152,9 +154,16 @@ class LineFeed:
         """Receives until the connection ends. An incomplete last line is dropped, or taken if the source ends."""
         rest = bytearray()
         cut_off = False
+        marks = self._server.marks
         try:
             while not self._closed and (received := connection.recv(_RECEIVED_BYTES)):
                 rest += received
+                if marks and MARK.startswith(rest[: len(MARK)]):
+                    if len(rest) < len(MARK):
+                        continue
+                    del rest[: len(MARK)]
+                    received = bytes(rest)
+                marks = False
                 if end := rest.rfind(b"\n", len(rest) - len(received)) + 1:
                     self._put(rest[:end])
                     del rest[:end]

@@ -8,40 +8,37 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
 from clonos_py.columns.casting import cast, with_nulls
 from clonos_py.connectors import malformed_reasons
+from clonos_py.connectors.record_ends import (
+    MARK,
+    Records,
+    csv_line_count,
+    csv_lines,
+    csv_records,
+    json_records,
+    line_records,
+)
 from clonos_py.connectors.written_times import as_text, as_written, read_times
-from clonos_py.model.errors import GraphError, SourceError
+from clonos_py.model.errors import GraphError, SourceError, one_line
 from clonos_py.model.record import Record, schema_of
 
-NEWLINE, RETURN, QUOTE, OPEN, CLOSE = 10, 13, 34, 123, 125
-
-_FIELD = rb'(?:"[^"]*(?:""[^"]*)*"|(?:[^",\r\n][^,\r\n]*)?)'
-_QUOTED_RECORD = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*\r?\n?")
-"""A CSV record in which quotes enclose whole fields. Arrow's parser also accepts text after a closing quote."""
-
-_OPEN_RECORD = re.compile(rb"(?:" + _FIELD + rb",)*" + rb'"[^"]*(?:""[^"]*)*')
-"""A CSV record that ends inside quotes."""
-
-_BOM = b"\xef\xbb\xbf"
 _MARK = rb"\xef?+\xbb?+\xbf?+"
 """A byte order mark. At the start of its input Arrow's parser skips each of its bytes, even if others are missing."""
 
 _LINE_OF_NULL = re.compile(rb"(?:\A" + _MARK + rb"|\n)[ \t\r]*null")
 """Arrow's parser turns such a line into a row of nulls. If it is the first line, the parser crashes with SIGSEGV."""
 
-_NO_OBJECT = re.compile(_MARK + rb"[ \t\r\n]*[^{ \t\r\n]")
+_NO_OBJECT = re.compile(rb"[ \t\r\n]*[^{ \t\r\n]")
 """The start of a record that is not an object."""
 
-Positions = npt.NDArray[np.int64]
 TEXT_SCHEMA = pa.schema([pa.field("line", pa.string(), nullable=False)])
 
 
@@ -88,44 +85,28 @@ def _has_dates(kind: pa.DataType) -> bool:
 class LineFormat(Protocol):
     """The format of one file. ``begin`` is called once, before all other methods."""
 
-    def begin(self, head: bytes, path: str) -> int:
-        """Reads the first lines of the file; returns the position of the first record."""
+    def begin(self, head: bytes, path: str, whole: bool) -> int | None:
+        """Reads the first lines of the file; returns the position of the first record, or None if it needs more bytes.
+        ``whole``: no bytes follow."""
         ...
 
-    def ends(self, content: bytes, whole: bool = False) -> Positions:
-        """The end position of each complete record of ``content``, which begins with a record. ``whole``: no bytes
-        follow, so the last record needs no line end."""
+    def records(self, content: bytes, whole: bool) -> Records:
+        """The complete records of ``content``, which begins with a record. ``whole``: no bytes follow, so the last
+        record needs no line end."""
+        ...
+
+    def line_count(self, content: bytes, before: bytes) -> int:
+        """The number of line ends in a piece of the file that follows ``before``."""
         ...
 
     def parse(self, content: bytes) -> pa.RecordBatch:
-        """Parses complete records into columns. Raises ValueError (pa.ArrowInvalid is one) if one is malformed."""
-        ...
-
-    def isolated(self, content: bytes, ends: Positions) -> Sequence[int]:
-        """The records to parse alone: malformed ones may change how their neighbours are parsed."""
+        """Parses complete records, none of which has to be parsed alone. Raises ValueError (pa.ArrowInvalid is one) if
+        one is malformed."""
         ...
 
     def parse_isolated(self, record: bytes) -> pa.RecordBatch:
-        """Parses one record that ``isolated`` has returned. Raises ValueError if it is malformed."""
+        """Parses one record that has to be parsed alone. Raises ValueError if it is malformed."""
         ...
-
-
-def line_ends(content: bytes) -> Positions:
-    return np.flatnonzero(np.frombuffer(content, np.uint8) == NEWLINE) + 1
-
-
-def _with_last(ends: Positions, content: bytes, whole: bool) -> Positions:
-    """Adds the end of a last record without a line end, if no bytes follow."""
-    if whole and content and (not len(ends) or ends[-1] < len(content)):
-        return np.append(ends, len(content))
-    return ends
-
-
-def _starts(ends: Positions) -> Positions:
-    """The starts of the records with these ends."""
-    starts = np.zeros(len(ends), np.int64)
-    starts[1:] = ends[:-1]
-    return starts
 
 
 def first_malformed_index(count: int, parse: Callable[[int, int], object]) -> tuple[int, str]:
@@ -146,27 +127,20 @@ def first_malformed_index(count: int, parse: Callable[[int, int], object]) -> tu
     return good, reason
 
 
-def first_malformed(content: bytes, ends: Positions, parse: Callable[[bytes], pa.RecordBatch]) -> tuple[int, str]:
-    """Position of the first record that does not parse, and the reason."""
-    starts = [0, *ends.tolist()]
-    record, reason = first_malformed_index(len(ends), lambda start, stop: parse(content[starts[start] : starts[stop]]))
-    return starts[record], reason
-
-
 class TextLines:
     """Each line is a row, without its line end (``\\n`` or ``\\r\\n``). Empty lines are rows."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
 
-    def begin(self, head: bytes, path: str) -> int:
+    def begin(self, head: bytes, path: str, whole: bool) -> int:
         return 0
 
-    def ends(self, content: bytes, whole: bool = False) -> Positions:
-        return _with_last(line_ends(content), content, whole)
+    def records(self, content: bytes, whole: bool) -> Records:
+        return line_records(content, whole)
 
-    def isolated(self, content: bytes, ends: Positions) -> Sequence[int]:
-        return ()
+    def line_count(self, content: bytes, before: bytes) -> int:
+        return content.count(b"\n")
 
     def parse_isolated(self, record: bytes) -> pa.RecordBatch:
         return self.parse(record)
@@ -174,10 +148,10 @@ class TextLines:
     def parse(self, content: bytes) -> pa.RecordBatch:
         """Removes the line ends from the bytes and shifts the offsets, without work per line in Python."""
         data = np.frombuffer(content, np.uint8)
-        dropped = data == NEWLINE
+        dropped = data == ord(b"\n")
         ends = np.flatnonzero(dropped)
         if b"\r\n" in content:
-            dropped[ends[ends > 0][data[ends[ends > 0] - 1] == RETURN] - 1] = True
+            dropped[ends[ends > 0][data[ends[ends > 0] - 1] == ord(b"\r")] - 1] = True
         lines = len(ends) + (0 if content.endswith(b"\n") else 1)
         offsets = np.zeros(lines + 1, np.int32)
         offsets[1 : len(ends) + 1] = ends + 1 - np.cumsum(dropped)[ends]
@@ -197,27 +171,27 @@ class JsonLines:
         lenient = pa.schema([(field.name, with_nulls(field.type)) for field in written])  # nulls are checked below
         self._parse = pa_json.ParseOptions(explicit_schema=lenient, unexpected_field_behavior="ignore")
 
-    def begin(self, head: bytes, path: str) -> int:
-        return 0
+    def begin(self, head: bytes, path: str, whole: bool) -> int | None:
+        return _after_mark(head, whole)
 
-    def ends(self, content: bytes, whole: bool = False) -> Positions:
-        return _with_last(line_ends(content), content, whole)
+    def records(self, content: bytes, whole: bool) -> Records:
+        return json_records(content, whole)
 
-    def isolated(self, content: bytes, ends: Positions) -> Sequence[int]:
-        """Lines that do not begin and end as an object does: several of them together could be one object."""
-        data = np.frombuffer(content, np.uint8)
-        first, last = data[_starts(ends)], _last_bytes(data, ends)
-        blank = (first == NEWLINE) | (first == RETURN)
-        return np.flatnonzero(~blank & ((first != OPEN) | (last != CLOSE))).tolist()
+    def line_count(self, content: bytes, before: bytes) -> int:
+        return content.count(b"\n")
 
     def parse_isolated(self, record: bytes) -> pa.RecordBatch:
         """Refuses records that are not objects without Arrow's parser, whose calls take a thousand times as long."""
+        if record.startswith(MARK):
+            raise ValueError("it begins with a byte order mark, which may only stand at the start of a file")
         if _NO_OBJECT.match(record) and not _LINE_OF_NULL.match(record):
             raise ValueError("it is not a JSON object, which begins with '{'")
+        if b"\0" in record:
+            raise ValueError(malformed_reasons.reason_in_json(record, self._schema) or "it has a NUL byte")
         return self.parse(record)
 
     def parse(self, content: bytes) -> pa.RecordBatch:
-        if not content.strip():
+        if not content.strip(b" \t\r\n"):
             return _empty(self._schema)
         if b"null" in content and _LINE_OF_NULL.search(content):
             raise ValueError("null is not a JSON object")
@@ -235,15 +209,13 @@ class CsvLines:
     """Comma-separated values with a header line; quotes may enclose commas and line ends. Only the columns of the
     schema are decoded. An empty field is null, a quoted empty one is ``""``; in text columns that are not nullable both
     are ``""``. An empty line is a row if there is one column and it is nullable; otherwise it is ignored.
-
-    With ``resynchronize`` a malformed record of several lines ends with its first line. So an unbalanced quote does not
-    make all following records malformed.
     """
 
-    def __init__(self, schema: pa.Schema, names: Sequence[str] = (), resynchronize: bool = False) -> None:
-        """``names``: the columns, if there is no header line."""
-        self._schema, self._resynchronize = schema, resynchronize
+    def __init__(self, schema: pa.Schema, names: Sequence[str] = ()) -> None:
+        """``names``: the columns, if there is no header line. Then each line is a record."""
+        self._schema = schema
         self._names = list(names)
+        self._records = csv_lines if names else csv_records
         self._convert = pa_csv.ConvertOptions(
             column_types=as_text(schema),
             include_columns=schema.names,
@@ -252,90 +224,46 @@ class CsvLines:
             quoted_strings_can_be_null=False,
         )
 
-    def begin(self, head: bytes, path: str) -> int:
-        ends = _unquoted_ends(head, whole=False)
-        length = int(ends[0]) if len(ends) else len(head)
-        self._names = _header(head[:length], path)
+    def begin(self, head: bytes, path: str, whole: bool) -> int | None:
+        start = _after_mark(head, whole)
+        if start is None or (start == len(head) and whole):
+            return start
+        found = csv_records(head[start:], whole)
+        if not len(found.ends):
+            return None
+        length = int(found.ends[0])
+        self._names = _header(head[start : start + length], path, is_open=0 in found.alone)
         missing = [name for name in self._schema.names if name not in self._names]
         if missing:
             raise SourceError(f"{path}: the header has no column {', '.join(missing)}; it has {', '.join(self._names)}")
-        return length
+        return start + length
 
-    def ends(self, content: bytes, whole: bool = False) -> Positions:
-        if b'"' not in content:
-            return _with_last(line_ends(content), content, whole)
-        return self._resynchronized(content, whole) if self._resynchronize else _unquoted_ends(content, whole)
+    def records(self, content: bytes, whole: bool) -> Records:
+        found = self._records(content, whole)
+        return found._replace(blank=found.blank[:0]) if self._blank_is_null else found
 
-    def _resynchronized(self, content: bytes, whole: bool) -> Positions:
-        """The ends of records, with resynchronization. A broken record ends with its first line. After it, each line
-        end that was inside quotes is outside, and vice versa. So line ends of both kinds are computed once and used in
-        turn."""
-        found: list[Positions] = []
-        kinds = _ends_of_both_kinds(content, whole)
-        at, kind = 0, 0
-        while True:
-            ends, several = kinds[kind]
-            first = int(np.searchsorted(ends, at, side="right"))
-            broken = self._first_broken(content, ends, several[np.searchsorted(several, first) :])
-            found.append(ends[first:broken])
-            if broken is None:
-                return np.concatenate(found)
-            at = content.index(b"\n", int(ends[broken - 1]) if broken else 0) + 1
-            found.append(np.array([at]))
-            kind = 1 - kind
-
-    def _first_broken(self, content: bytes, ends: Positions, several: Positions) -> int | None:
-        """The first malformed record among the numbers ``several``. The number of records parsed at a time doubles, so
-        that records after a broken one are not parsed again for each broken record before it."""
-
-        def parse(numbers: list[int]) -> None:
-            records = [content[ends[number - 1] if number else 0 : ends[number]] for number in numbers]
-            if self._parse(records).num_rows != len(records):
-                raise ValueError("these are other records")
-
-        def refused(numbers: list[int]) -> int:
-            return numbers[first_malformed_index(len(numbers), lambda start, stop: parse(numbers[start:stop]))[0]]
-
-        start, count = 0, 1
-        while start < len(several):
-            numbers = several[start : start + count].tolist()
-            try:
-                parse(numbers)
-            except ValueError:
-                return refused(numbers)
-            start, count = start + count, 2 * count
-        return None
-
-    def _parse(self, records: Sequence[bytes]) -> pa.RecordBatch:
-        if not all(map(_QUOTED_RECORD.fullmatch, records)):
-            raise ValueError("quotes do not enclose whole fields")
-        return self.parse(b"".join(records))
-
-    def isolated(self, content: bytes, ends: Positions) -> Sequence[int]:
-        """Records with an odd number of quotes, in which one may not be closed. Records in which quotes enclose whole
-        fields, or stand inside an unquoted field, have none open and are left out."""
-        if b'"' not in content:
-            return ()
-        quotes = np.flatnonzero(np.frombuffer(content, np.uint8) == QUOTE)
-        odd = np.flatnonzero(np.diff(np.searchsorted(quotes, ends), prepend=0) % 2)
-        spans = zip(odd.tolist(), _starts(ends)[odd].tolist(), ends[odd].tolist(), strict=True)
-        return [number for number, start, end in spans if not _is_closed(content[start:end])]
+    def line_count(self, content: bytes, before: bytes) -> int:
+        return csv_line_count(content, before)
 
     def parse_isolated(self, record: bytes) -> pa.RecordBatch:
-        """Also detects an unclosed quote, which would swallow a second copy of the record."""
-        closed = record if record.endswith(b"\n") else record + b"\n"
-        if closed.count(b'"') % 2 and (_OPEN_RECORD.fullmatch(closed) or self.parse(closed + closed).num_rows != 2):
+        if len(self._records(record, True).alone):
             raise ValueError("a quote is not closed")
-        return self.parse(closed)
+        return self.parse(record)
+
+    @property
+    def _blank_is_null(self) -> bool:
+        return self._names == self._schema.names and len(self._schema) == 1 and self._schema.field(0).nullable
 
     def parse(self, content: bytes) -> pa.RecordBatch:
-        blank_is_null = self._names == self._schema.names and len(self._schema) == 1 and self._schema.field(0).nullable
+        blank_is_null = self._blank_is_null
         if not (content if blank_is_null else content.strip(b"\r\n")):
             return _empty(self._schema)
-        options = pa_csv.ReadOptions(use_threads=False, block_size=len(content) + 1, column_names=self._names)
+        options = pa_csv.ReadOptions(
+            use_threads=False, block_size=len(content) + len(MARK) + 1, column_names=self._names
+        )
         values = pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=not blank_is_null)
         try:
-            table = pa_csv.read_csv(_stream(content), options, values, self._convert)
+            table = pa_csv.read_csv(_stream(_unmarked(content)), options, values, self._convert)
             return _conforming(table, self._schema, empty_text="")
         except ValueError as error:  # Arrow's errors are ValueErrors
             raise ValueError(
@@ -343,61 +271,48 @@ class CsvLines:
             ) from error
 
 
+def csv_rows(content: bytes, path: str) -> list[dict[str, Any]]:
+    """The complete rows of a CSV file with a header line, with all values as text. Raises SourceError."""
+    ends = csv_records(content, whole=False).ends
+    if not len(ends):
+        return []
+    names = _header(content[: ends[0]], path, is_open=False)
+    columns = CsvLines(pa.schema([pa.field(name, pa.string(), nullable=False) for name in names]), names)
+    try:
+        return columns.parse(content[ends[0] : ends[-1]]).to_pylist()
+    except ValueError as error:
+        raise SourceError(f"{path}: cannot be read as CSV ({one_line(error)})") from error
+
+
 def _lines_with_text(content: bytes, expected: int) -> int:
     """The number of lines that are not blank. If there are ``expected`` lines, none of them is checked."""
     lines = content.count(b"\n") + (not content.endswith(b"\n"))
-    return lines if lines == expected else sum(not line.isspace() for line in content.splitlines() if line)
+    return lines if lines == expected else json_records(content, whole=True).row_count(0, lines)
 
 
-def _last_bytes(data: npt.NDArray[np.uint8], ends: Positions) -> npt.NDArray[np.uint8]:
-    """The last byte of each record before its line end."""
-    at = ends - 1
-    for end in (NEWLINE, RETURN):
-        at = np.where((data[at] == end) & (at > 0), at - 1, at)
-    return data[at]
+def _after_mark(head: bytes, whole: bool) -> int | None:
+    """The position after a byte order mark, if there is one; None if more bytes are needed."""
+    if head.startswith(MARK):
+        return len(MARK)
+    return None if not whole and MARK.startswith(head) else 0
 
 
-def _unquoted_ends(content: bytes, whole: bool) -> Positions:
-    """The ends of records. A line end after an odd number of quotes is inside quotes and ends no record."""
-    ends = line_ends(content)
-    quotes = np.flatnonzero(np.frombuffer(content, np.uint8) == QUOTE)
-    outside: Positions = ends[np.searchsorted(quotes, ends) % 2 == 0]
-    return _with_last(outside, content, whole)
-
-
-class _Ends(NamedTuple):
-    """The ends of records; ``several``: the numbers of records with more than one line."""
-
-    positions: Positions
-    several: Positions
-
-
-def _ends_of_both_kinds(content: bytes, whole: bool) -> tuple[_Ends, _Ends]:
-    """The record ends if the first line begins outside quotes, and those if it begins inside them."""
-    lines = _with_last(line_ends(content), content, whole)
-    quotes = np.flatnonzero(np.frombuffer(content, np.uint8) == QUOTE)
-    inside = np.searchsorted(quotes, lines) % 2 == 1
-
-    def ends(last: npt.NDArray[np.bool_]) -> _Ends:
-        if whole:
-            last[-1:] = True
-        numbers = np.flatnonzero(last)
-        return _Ends(lines[numbers], np.flatnonzero(np.diff(numbers, prepend=-1) > 1))
-
-    return ends(~inside), ends(inside)
-
-
-def _is_closed(record: bytes) -> bool:
-    """Whether all quotes of a record enclose whole fields. Not so after a byte order mark: Arrow's parser skips the
-    mark at the start of its input, and a quote after it would open a field."""
-    return not record.startswith(_BOM) and _QUOTED_RECORD.fullmatch(record) is not None
-
-
-def _header(line: bytes, path: str) -> list[str]:
+def _header(line: bytes, path: str, is_open: bool) -> list[str]:
     try:
-        return pa_csv.read_csv(_stream(line), pa_csv.ReadOptions(use_threads=False)).column_names
+        if is_open:
+            raise ValueError("a quote is not closed")
+        return pa_csv.read_csv(
+            _stream(_unmarked(line + b"\n")),
+            pa_csv.ReadOptions(use_threads=False),
+            pa_csv.ParseOptions(newlines_in_values=True),
+        ).column_names
     except ValueError as error:
-        raise SourceError(f"{path}: the first line is not a CSV header ({error})") from error
+        raise SourceError(f"{path}: the first line is not a CSV header ({one_line(error)})") from error
+
+
+def _unmarked(content: bytes) -> bytes:
+    """Input for Arrow's CSV parser, which skips one byte order mark."""
+    return MARK + content if content.startswith(MARK[:1]) else content
 
 
 def _stream(content: bytes) -> Any:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
 
 from clonos_py.connectors.input_errors import ONLY_GROW, UNCHANGED, named_errors
-from clonos_py.connectors.line_formats import LineFormat, Positions, first_malformed, line_ends
+from clonos_py.connectors.line_formats import LineFormat
 from clonos_py.connectors.malformed import REMEDY, OnError, Refused, WantedPorts, parsed
 from clonos_py.connectors.partitions import PartitionRead
-from clonos_py.model.errors import SourceError, one_line
+from clonos_py.connectors.record_ends import Records
+from clonos_py.model.errors import SourceError
 
 BLOCK_BYTES = 1 << 20
 RECORD_BYTES_MAX = 64 << 20
@@ -22,11 +23,14 @@ _COUNTED_BYTES = 8 << 20
 
 
 class _Window(NamedTuple):
-    """Complete records read ahead: their bytes, and the end position of each in the file."""
+    """Complete records read ahead, and their bytes, which begin at ``start`` in the file."""
 
     start: int
     content: bytes
-    ends: Positions
+    records: Records
+
+
+_EMPTY = _Window(0, b"", Records(np.zeros(0, np.int64)))
 
 
 class LinePartition:
@@ -46,10 +50,10 @@ class LinePartition:
         self.name, self._grows = path, grows
         self._size_bytes = size_bytes
         self._format, self._wanted = line_format, wanted
-        self._lines = _LineNumbers(self._pread)
+        self._lines = _LineNumbers(self._pread, line_format.line_count)
         self._read_rows = read_rows
         self._first_record: int | None = None
-        self._window = _Window(0, b"", np.zeros(0, np.int64))
+        self._window = _EMPTY
 
     def grow(self, size_bytes: int) -> None:
         """Sets the current size of the file."""
@@ -58,48 +62,52 @@ class LinePartition:
     def next(self, start: int, rows_max: int | None) -> PartitionRead | None:
         if start > self._size_bytes:
             raise self._shrunk(self._size_bytes, start)
-        if start == self._size_bytes or not self._begin():
+        if start == self._size_bytes or (first := self._begin()) is None:
             return None
-        window = self._window_at(start)
-        if not len(window.ends):
-            return None
-        first = int(np.searchsorted(window.ends, start, side="right"))
+        at = max(start, first)
+        window = self._window_at(at) if at < self._size_bytes else _EMPTY
+        ends = window.records.ends
+        number = int(np.searchsorted(ends, at - window.start, side="right"))
         limits = [rows for rows in (self._read_rows, rows_max) if rows is not None]
-        last = min([len(window.ends), *(first + rows for rows in limits)])
-        stop = int(window.ends[last - 1])
-        return self._piece(start, stop, window.content[start - window.start : stop - window.start])
+        last = min([len(ends), *(number + rows for rows in limits)])
+        stop = window.start + int(ends[last - 1]) if last > number else at
+        if stop == start:
+            return None
+        content = window.content[at - window.start : stop - window.start]
+        records = window.records.between(number, last, at - window.start)
+        return self._piece(start, stop, content, records)
 
     def between(self, start: int, stop: int) -> PartitionRead:
-        self._begin()
-        return self._piece(start, stop, self._pread(start, stop - start))
+        at = min(stop, max(start, self._begin() or 0))
+        content = self._pread(at, stop - at)
+        return self._piece(start, stop, content, self._format.records(content, whole=True))
 
-    def _piece(self, start: int, stop: int, content: bytes) -> PartitionRead:
-        records = content[max(0, (self._first_record or 0) - start) :]
-        checksum = xxhash.xxh3_64_intdigest(content) >> 1
-        if self._wanted.on_error is not OnError.FAIL:
-            return self._caught(stop, records, checksum)
-        try:
-            rows = self._format.parse(records)
-        except ValueError as error:
-            raise self._malformed(stop - len(records), records) from error
-        return PartitionRead(stop, rows, checksum, self._is_end(stop))
-
-    def _caught(self, stop: int, records: bytes, checksum: int) -> PartitionRead:
-        """Drops and counts malformed records; emits them as dead letters if requested."""
-        ends = self._format.ends(records, whole=True)
-        rows, refused = parsed(self._format, records, ends)
-        bounds = [0, *ends.tolist()]
-        start = stop - len(records)
-        letters = (
-            [
-                self._letter(start + bounds[one.record], records[bounds[one.record] : bounds[one.record + 1]], one)
-                for one in refused
-            ]
-            if self._wanted.letters
-            else []
+    def _piece(self, start: int, stop: int, content: bytes, records: Records) -> PartitionRead:
+        """The rows of ``content``, which ends at ``stop``. What lies between ``start`` and it precedes the first
+        record. Drops and counts malformed records, and emits them as dead letters if requested. Raises SourceError
+        where a malformed record fails the job."""
+        at = stop - len(content)
+        before = self._pread(start, at - start) if start < at else b""
+        fails = self._wanted.on_error is OnError.FAIL
+        found = parsed(self._format, content, records, refused_max=0 if fails else None)
+        if found.refused and fails:
+            raise self._malformed(at, records, found.refused[0])
+        letters = self._letters(at, content, records, found.refused) if self._wanted.letters else []
+        return PartitionRead(
+            stop,
+            self._wanted.delivered(found.rows),
+            xxhash.xxh3_64_intdigest(before + content if before else content) >> 1,
+            self._is_end(stop),
+            self._wanted.letter_rows(letters),
+            self._wanted.counted(len(found.refused)),
         )
-        made = self._wanted.delivered(rows), checksum, self._is_end(stop)
-        return PartitionRead(stop, *made, self._wanted.letter_rows(letters), self._wanted.counted(len(refused)))
+
+    def _letters(self, at: int, content: bytes, records: Records, refused: Sequence[Refused]) -> list[dict[str, Any]]:
+        bounds = [0, *records.ends.tolist()]
+        return [
+            self._letter(at + bounds[one.record], content[bounds[one.record] : bounds[one.record + 1]], one)
+            for one in refused
+        ]
 
     def _letter(self, offset: int, record: bytes, refused: Refused) -> dict[str, Any]:
         """A row of ``FileDeadLetter``."""
@@ -113,14 +121,20 @@ class LinePartition:
             "reason": refused.reason,
         }
 
-    def _begin(self) -> bool:
-        """Reads what precedes the first record; False if the file does not yet have all of it."""
-        if self._first_record is None:
-            head = self._pread(0, min(HEAD_BYTES, self._size_bytes))
-            if self._grows and not len(line_ends(head)) and len(head) < HEAD_BYTES:
-                return False
-            self._first_record = self._format.begin(head, self.name)
-        return True
+    def _begin(self) -> int | None:
+        """Reads what precedes the first record, and returns the position of that; None if the file does not yet have
+        all of it."""
+        head_bytes = HEAD_BYTES
+        while self._first_record is None:
+            head = self._pread(0, min(head_bytes, self._size_bytes))
+            is_all = len(head) == self._size_bytes
+            self._first_record = self._format.begin(head, self.name, whole=is_all and not self._grows)
+            if self._first_record is None and is_all:
+                return None
+            if self._first_record is None and head_bytes >= RECORD_BYTES_MAX:
+                raise self._endless(0)
+            head_bytes *= 4
+        return self._first_record
 
     def _is_end(self, position: int) -> bool:
         return position >= self._size_bytes and not self._grows
@@ -133,34 +147,34 @@ class LinePartition:
 
     def _load(self, start: int) -> _Window:
         """Reads a block ahead, or more if a record is longer than a block."""
-        wanted = BLOCK_BYTES
+        wanted = min(BLOCK_BYTES, RECORD_BYTES_MAX)
         while True:
             content = self._pread(start, min(wanted, self._size_bytes - start))
-            ends = self._complete(start, content)
-            if len(ends):
-                return _Window(start, content[: ends[-1]], ends + start)
-            if self._grows and start + len(content) == self._size_bytes:
-                return _Window(start, b"", ends)
-            if (wanted := 4 * wanted) > RECORD_BYTES_MAX:
-                return self._first_line(start, content)
+            is_all = start + len(content) == self._size_bytes
+            records = self._format.records(content, whole=is_all and not self._grows)
+            if not len(records.ends) and wanted == RECORD_BYTES_MAX <= len(content):
+                records = self._first_line(start, content)
+            if len(records.ends):
+                return _Window(start, content[: records.ends[-1]], records)
+            if is_all:
+                return _Window(start, b"", records)
+            wanted = min(4 * wanted, RECORD_BYTES_MAX)
 
-    def _first_line(self, start: int, content: bytes) -> _Window:
-        """The first line of a record that does not end, because a quote was not closed. Raises SourceError where that
-        fails the job."""
-        lines = line_ends(content)
-        if self._wanted.on_error is OnError.FAIL or not len(lines):
-            limit = f"{RECORD_BYTES_MAX >> 20} MiB"
-            raise SourceError(f"{self.name}: the record at byte {start} does not end within {limit}")
-        return _Window(start, content[: lines[0]], lines[:1] + start)
+    def _first_line(self, start: int, content: bytes) -> Records:
+        """The first line of a record that does not end, because a quote was not closed."""
+        records = self._format.records(content, whole=True)
+        if 0 not in records.alone or content[records.ends[0] - 1] not in b"\r\n":
+            raise self._endless(start)
+        return records.between(0, 1, 0)
 
-    def _complete(self, start: int, content: bytes) -> Positions:
-        return self._format.ends(content, whole=self._is_end(start + len(content)))
+    def _endless(self, start: int) -> SourceError:
+        limit = f"{RECORD_BYTES_MAX >> 20} MiB"
+        return SourceError(f"{self.name}: the record at byte {start} does not end within {limit}")
 
-    def _malformed(self, start: int, records: bytes) -> SourceError:
-        ends = self._complete(start, records)
-        offset, complaint = first_malformed(records, ends, self._format.parse)
-        place = f"{self.name}, line {self._lines.at(start + offset)} (byte {start + offset})"
-        return SourceError(f"{place}: malformed record: {one_line(complaint)}; {REMEDY}")
+    def _malformed(self, at: int, records: Records, refused: Refused) -> SourceError:
+        offset = at + (int(records.ends[refused.record - 1]) if refused.record else 0)
+        place = f"{self.name}, line {self._lines.at(offset)} (byte {offset})"
+        return SourceError(f"{place}: malformed record: {refused.reason}; {REMEDY}")
 
     def _pread(self, start: int, size_bytes: int) -> bytes:
         with named_errors(self.name), open(self.name, "rb", buffering=0) as file:
@@ -177,17 +191,20 @@ class LinePartition:
 class _LineNumbers:
     """Line numbers of byte positions. Calls mostly come in ascending order, so earlier lines are counted only once."""
 
-    def __init__(self, read: Callable[[int, int], bytes]) -> None:
-        """``read(position, size)`` returns bytes of the file."""
-        self._read = read
-        self._position, self._lines = 0, 0
+    def __init__(self, read: Callable[[int, int], bytes], count: Callable[[bytes, bytes], int]) -> None:
+        """``read(position, size)`` returns bytes of the file. ``count``: see ``LineFormat.line_count``."""
+        self._read, self._count = read, count
+        self._start()
+
+    def _start(self) -> None:
+        self._position, self._lines, self._last = 0, 0, b""
 
     def at(self, position: int) -> int:
         """The line number of a position, from 1."""
         if position < self._position:
-            self._position, self._lines = 0, 0
+            self._start()
         while self._position < position:
             piece = self._read(self._position, min(_COUNTED_BYTES, position - self._position))
-            self._lines += piece.count(b"\n")
-            self._position += len(piece)
+            self._lines += self._count(piece, self._last)
+            self._position, self._last = self._position + len(piece), piece[-1:]
         return self._lines + 1

@@ -7,7 +7,8 @@ skip the same records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -16,7 +17,8 @@ import pyarrow as pa
 from typing_extensions import TypeVar
 
 from clonos_py.columns.views import concat
-from clonos_py.connectors.line_formats import LineFormat, Positions
+from clonos_py.connectors.line_formats import LineFormat
+from clonos_py.connectors.record_ends import Records
 from clonos_py.model.connectors import MultiSourceDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError, one_line
 from clonos_py.model.operators import Source
@@ -151,15 +153,21 @@ class Parsed(NamedTuple):
     refused: Sequence[Refused] = ()
 
 
-def parsed(format: LineFormat, content: bytes, ends: Positions, refused_max: int | None = None) -> Parsed:
-    """Parses records into rows, all together if all are well-formed. ``ends``: the end position of each record of
-    ``content``. Stops at the first malformed record beyond ``refused_max``; later records are not parsed."""
-    if not len(ends):
-        return Parsed(format.parse(b""))
-    records = _Records(format, content, ends)
+def parsed(format: LineFormat, content: bytes, records: Records, refused_max: int | None = None) -> Parsed:
+    """Parses records into rows, all together if all are well-formed. Stops at the first malformed record beyond
+    ``refused_max``; later records are not parsed.
+
+    A record counts as well-formed if it gives one row, or none where it is blank. Parsed together, records that each do
+    so give as many rows; since no record that has to be parsed alone is among them, others do not."""
+    count = len(records.ends)
+    if not len(records.alone):
+        with suppress(ValueError):
+            rows = format.parse(content)
+            if rows.num_rows == records.row_count(0, count):
+                return Parsed(rows)
     batches: list[pa.RecordBatch] = []
     refused: list[Refused] = []
-    for piece in records.parsed_pieces():
+    for piece in _Pieces(format, content, records).parsed():
         if isinstance(piece, pa.RecordBatch):
             batches.append(piece)
             continue
@@ -169,30 +177,30 @@ def parsed(format: LineFormat, content: bytes, ends: Positions, refused_max: int
     return Parsed(concat(batches) if batches else format.parse(b""), refused)
 
 
-class _Records:
+class _Pieces:
     """Parses records together where possible. A group that does not parse is split in halves."""
 
-    def __init__(self, format: LineFormat, content: bytes, ends: Positions) -> None:
-        self._format, self._content = format, content
-        self._bounds = [0, *ends.tolist()]
-        self._isolated = format.isolated(content, ends)
+    def __init__(self, format: LineFormat, content: bytes, records: Records) -> None:
+        self._format, self._content, self._records = format, content, records
+        self._bounds = [0, *records.ends.tolist()]
 
-    def parsed_pieces(self) -> Iterator[pa.RecordBatch | Refused]:
+    def parsed(self) -> Iterator[pa.RecordBatch | Refused]:
         start = 0
-        for isolated in self._isolated:
+        for isolated in self._records.alone.tolist():
             yield from self._between(start, isolated)
-            yield self._one(isolated)
+            yield self._one(isolated, self._format.parse_isolated, least=0)
             start = isolated + 1
         yield from self._between(start, len(self._bounds) - 1)
 
     def _between(self, start: int, stop: int) -> Iterator[pa.RecordBatch | Refused]:
+        expected = self._records.row_count(start, stop)
+        if stop - start == 1:
+            yield self._one(start, self._format.parse, expected)
         if stop - start < 2:
-            yield from (self._one(number) for number in range(start, stop))
             return
-        piece = self._content[self._bounds[start] : self._bounds[stop]]
         try:
-            rows = self._format.parse(piece)
-            if rows.num_rows == stop - start or rows.num_rows == self._filled(start, stop):
+            rows = self._format.parse(self._bytes(start, stop))
+            if rows.num_rows == expected:
                 yield rows
                 return
         except ValueError:
@@ -201,15 +209,14 @@ class _Records:
         yield from self._between(start, middle)
         yield from self._between(middle, stop)
 
-    def _filled(self, start: int, stop: int) -> int:
-        """The number of records that are not blank. A parse into another number of rows has merged or split some."""
-        return sum(bool(self._record(number).strip()) for number in range(start, stop))
-
-    def _one(self, number: int) -> pa.RecordBatch | Refused:
+    def _one(self, number: int, parse: Callable[[bytes], pa.RecordBatch], least: int) -> pa.RecordBatch | Refused:
         try:
-            return self._format.parse_isolated(self._record(number))
+            rows = parse(self._bytes(number, number + 1))
         except ValueError as error:
             return Refused(number, one_line(error))
+        if least <= rows.num_rows <= 1:
+            return rows
+        return Refused(number, f"it is parsed as {rows.num_rows} records")
 
-    def _record(self, number: int) -> bytes:
-        return self._content[self._bounds[number] : self._bounds[number + 1]]
+    def _bytes(self, start: int, stop: int) -> bytes:
+        return self._content[self._bounds[start] : self._bounds[stop]]

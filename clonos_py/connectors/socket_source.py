@@ -10,7 +10,7 @@ import xxhash
 from typing_extensions import TypeVar
 
 from clonos_py.connectors.line_feed import LineFeed, LineServer
-from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines, input_schema, line_ends
+from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines, input_schema
 from clonos_py.connectors.malformed import REMEDY, CatchingSource, OnError, OnErrorWord, Parsed, WantedPorts, parsed
 from clonos_py.connectors.pushed_rows import READ_BYTES, WAIT_US, PushedRowsReader, check_port
 from clonos_py.model.errors import GraphError, SourceError
@@ -75,7 +75,7 @@ class SocketSource(CatchingSource[R]):
             raise GraphError(f"SocketSource: unknown format {format!r}; choose one of {', '.join(_FORMATS)}")
         check_port("SocketSource", port)
         self._format = format
-        self._server = LineServer(host, port, micros(away) / 1e6, reconnect)
+        self._server = LineServer(host, port, micros(away) / 1e6, reconnect, marks=format != "text")
         columns = input_schema("SocketSource", format, schema, others="json or csv")
         self.declare(columns, schema if isinstance(schema, type) else None, on_error)
 
@@ -146,9 +146,10 @@ class SocketReader(PushedRowsReader):
         return Read(0, start, stop, self.no_rows, 0, 0, last=not lost, counts=counts)
 
     def _read(self, lines: bytes, unfinished: int) -> Read:
-        ends = line_ends(lines)
+        records = self._format.records(lines, whole=True)
+        ends = records.ends
         fails = self.wanted.on_error is OnError.FAIL
-        found = parsed(self._format, lines, ends, refused_max=0 if fails else None)
+        found = parsed(self._format, lines, records, refused_max=0 if fails else None)
         if found.refused and fails:
             first = found.refused[0]
             place = f"{self._server}, line {self._position + first.record + 1} since the job began"

@@ -18,9 +18,10 @@ import xxhash
 from typing_extensions import TypeVar
 
 from clonos_py.columns.views import concat
-from clonos_py.connectors.line_formats import JsonLines, check_readable, line_ends
+from clonos_py.connectors.line_formats import JsonLines, check_readable
 from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, Refused, WantedPorts, parsed
 from clonos_py.connectors.pushed_rows import READ_BYTES, WAIT_US, PushedRowsReader, check_port
+from clonos_py.connectors.record_ends import MARK
 from clonos_py.connectors.secrets import Secret, refuse_plain_secrets
 from clonos_py.connectors.webhook_inbox import Inbox, MalformedValue, Post
 from clonos_py.connectors.webhook_server import WebAddress, WebAnswer, WebServer
@@ -296,7 +297,7 @@ class PostParser:
         content = b"".join(value.replace(b"\n", b" ") + b"\n" for value in values)
         fails = self._wanted.on_error is OnError.FAIL
         refused_max = 0 if fails else MALFORMED_MAX
-        found = parsed(self._format, content, line_ends(content), refused_max)
+        found = parsed(self._format, content, self._format.records(content, whole=True), refused_max)
         if (problem := _list_problem(values)) is not None:
             found = found._replace(refused=[Refused(0, problem)])
         if len(found.refused) > refused_max:
@@ -312,7 +313,7 @@ class PostParser:
 
 def values_of(body: bytes) -> list[bytes] | None:
     """The values of a list, a single value, or the values on lines; None if the body is empty."""
-    text = body.strip()
+    text = body.removeprefix(MARK).strip()
     if not text:
         return None
     if text.startswith(b"["):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,17 +131,17 @@ def test_records_with_quotes_are_parsed_a_few_times_only(
 ) -> None:
     """They are not parsed once for each broken record before them."""
     lengths: list[int] = []
-    parse_records, parse_isolated = CsvLines._parse, CsvLines.parse_isolated
+    parse, parse_isolated = CsvLines.parse, CsvLines.parse_isolated
 
-    def counting(self: CsvLines, records: Sequence[bytes]) -> pa.RecordBatch:
-        lengths.extend(map(len, records))
-        return parse_records(self, records)
+    def counting(self: CsvLines, content: bytes) -> pa.RecordBatch:
+        lengths.append(len(content))
+        return parse(self, content)
 
     def counting_alone(self: CsvLines, record: bytes) -> pa.RecordBatch:
         lengths.append(len(record))
         return parse_isolated(self, record)
 
-    monkeypatch.setattr(CsvLines, "_parse", counting)
+    monkeypatch.setattr(CsvLines, "parse", counting)
     monkeypatch.setattr(CsvLines, "parse_isolated", counting_alone)
     path = tmp_path / "in.csv"
     path.write_text("id,name\n" + "".join(line.format(number) for number in range(301)))
