@@ -20,6 +20,7 @@ from clonos_py.connectors.file_writer import FileWriter
 from clonos_py.connectors.followed_files import FollowedFiles
 from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines, csv_rows, input_schema
 from clonos_py.connectors.line_reader import LinePartition
+from clonos_py.connectors.local_paths import check_name, local_path
 from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, WantedPorts
 from clonos_py.connectors.parquet_reader import ParquetPartition
 from clonos_py.connectors.partitioned_files import PartitionedFileWriter, check_partitions, files_below, values_in
@@ -93,7 +94,7 @@ class FileSource(CatchingSource[R]):
         follow: bool = False,
         on_error: OnErrorWord = "fail",
     ) -> None:
-        self._path = os.path.abspath(os.path.expanduser(path))
+        self._path = local_path("FileSource", path)
         self._format, self._follow = _format(path, schema, format), follow
         if follow and self._format == "parquet":
             raise GraphError("FileSource: Parquet files do not grow; with follow=True choose text, jsonl or csv")
@@ -111,9 +112,12 @@ class FileSource(CatchingSource[R]):
     @cached_property
     def files(self) -> tuple[InputFile, ...]:
         """The files to read. Raises SourceError if there are none."""
-        found = sorted(path for path in _matches(self._path) if os.path.isfile(path))
+        matches = _matches(self._path)
+        found = sorted(path for path in matches if os.path.isfile(path))
         if not found:
-            raise SourceError(f"{self._path}: no such file; FileSource takes a file, a folder or a pattern like *.csv")
+            raise SourceError(f"{self._path}: {_none_found(self._path, matches)}")
+        for path in found:
+            check_name(path)
         try:
             return tuple(InputFile(path, os.path.getsize(path)) for path in found)
         except OSError as error:
@@ -126,7 +130,14 @@ class FileSource(CatchingSource[R]):
         return self.__dict__
 
     def resolve(self) -> None:
-        """Raises SourceError if the folder of followed files does not exist. The files may be added later."""
+        """Raises SourceError if the folder of followed files does not exist, or if the path is no file. Files may be
+        added later."""
+        if (
+            self._follow
+            and os.path.exists(self._path)
+            and not (os.path.isfile(self._path) or os.path.isdir(self._path))
+        ):
+            raise SourceError(f"{self._path}: {_none_found(self._path, [self._path])}")
         folder = self._path if os.path.isdir(self._path) else os.path.dirname(self._path)
         if self._follow and not glob.has_magic(folder) and not os.path.isdir(folder):
             raise SourceError(f"{folder}: no such folder; FileSource follows files in a folder that exists")
@@ -155,6 +166,7 @@ class FileSource(CatchingSource[R]):
             hidden = path != self._path and os.path.basename(path).startswith((".", "_"))
             with suppress(FileNotFoundError):
                 if not hidden and os.path.isfile(path):
+                    check_name(path)
                     found[path] = os.path.getsize(path)
         return found
 
@@ -196,7 +208,7 @@ class FileSink(SinkDefinition):
             check_growing("FileSink", format)
             if partition_by:
                 raise GraphError("FileSink: with delivery='causal' files grow in one folder; omit partition_by")
-        self._folder = os.path.abspath(os.path.expanduser(folder))
+        self._folder = local_path("FileSink", folder)
         self._format = format
         self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
 
@@ -242,6 +254,18 @@ def _matches(path: str) -> list[str]:
     if os.path.isdir(path):
         return [os.path.join(path, name) for name in os.listdir(path) if not name.startswith((".", "_"))]
     return [path] if os.path.exists(path) else glob.glob(path, recursive=True)
+
+
+def _none_found(path: str, matches: Sequence[str]) -> str:
+    """Why there is no file to read."""
+    if os.path.isdir(path):
+        return (
+            "the folder has no files to read; FileSource skips names that begin with . or _, and for files in its "
+            "folders it takes a pattern like **/*.csv"
+        )
+    if matches:
+        return "not a regular file, so it cannot be read again; write its content to a file, or use a SocketSource"
+    return "no such file; FileSource takes a file, a folder or a pattern like *.csv"
 
 
 def _format(path: str, schema: object, given: str | None) -> str:

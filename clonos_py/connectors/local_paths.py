@@ -1,0 +1,28 @@
+"""Paths of files and folders as users give them."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from clonos_py.model.errors import GraphError, SourceError
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+://")
+
+
+def local_path(owner: str, path: str) -> str:
+    """The absolute path. Raises GraphError for a URI, which would name a local folder such as ``s3:``."""
+    if _URI.match(path):
+        raise GraphError(
+            f"{owner}: {path!r} is a URI, and only paths of the file system are supported: give a local path, or mount "
+            "the storage and give the path of the mount"
+        )
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def check_name(path: str) -> None:
+    """Raises SourceError for the path of an input file that is not UTF-8: it could not be written to a checkpoint."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise SourceError(f"{path!a}: the name of the file is not UTF-8; rename it") from None

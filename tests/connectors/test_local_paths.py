@@ -1,0 +1,54 @@
+"""Paths that no file source or sink can read or write get an error that says why."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from clonos_py import Record
+from clonos_py.connectors import FileSink, FileSource, UpsertFileSink
+from clonos_py.model.errors import GraphError, SourceError
+
+
+class Line(Record):
+    id: int
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/out", "gs://bucket", "file:///tmp/out", "abfs+x://a"])
+def test_a_uri_is_no_local_folder(uri: str) -> None:
+    for make in (FileSink, FileSource, lambda path: UpsertFileSink(path, "id")):
+        with pytest.raises(GraphError, match="is a URI, and only paths of the file system are supported"):
+            make(uri)
+    FileSink("s3:/bucket/out")
+    FileSource("2026-01-31T09:30/a.txt")
+
+
+def test_an_empty_folder_and_one_with_hidden_files_only_are_named(tmp_path: Path) -> None:
+    (tmp_path / "_half").touch()
+    (tmp_path / "below").mkdir()
+    with pytest.raises(SourceError, match="the folder has no files to read"):
+        _ = FileSource(str(tmp_path)).files
+    with pytest.raises(SourceError, match="no such file"):
+        _ = FileSource(str(tmp_path / "*.csv")).files
+
+
+def test_a_pipe_is_no_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SourceError, match="not a regular file, so it cannot be read again"):
+        _ = FileSource(str(tmp_path / "pipe")).files
+    with pytest.raises(SourceError, match="not a regular file, so it cannot be read again"):
+        FileSource(str(tmp_path / "pipe"), follow=True).resolve()
+
+
+def test_a_name_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    with open(os.fsencode(tmp_path) + b"/caf\xe9.txt", "wb") as file:
+        file.write(b"x\n")
+    with pytest.raises(SourceError, match=r"caf\\udce9\.txt': the name of the file is not UTF-8; rename it"):
+        _ = FileSource(str(tmp_path)).files
+    followed = FileSource(str(tmp_path), follow=True).create((None,))
+    followed.open(0, 1)
+    followed.seek({})
+    with pytest.raises(SourceError, match="the name of the file is not UTF-8; rename it"):
+        followed.poll(0)
