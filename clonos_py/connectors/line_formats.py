@@ -301,6 +301,8 @@ def _header(line: bytes, path: str, is_open: bool) -> list[str]:
     try:
         if is_open:
             raise ValueError("a quote is not closed")
+        if b'"' not in line and (names := line.rstrip(b"\r\n").decode()):  # Arrow's parser takes 10 times as long
+            return names.split(",")
         return pa_csv.read_csv(
             _stream(_unmarked(line + b"\n")),
             pa_csv.ReadOptions(use_threads=False),

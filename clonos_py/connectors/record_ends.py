@@ -80,7 +80,9 @@ def json_records(content: bytes, whole: bool) -> Records:
         return Records(ends)
     data = np.frombuffer(content, np.uint8)
     first = _starts(ends)
-    last = ends - 1 - (data[ends - 1] == _NEWLINE)
+    last = ends - 1 - (data.take(ends - 1) == _NEWLINE)
+    if ((data.take(first) == _OPEN) & (data.take(last) == _CLOSE)).all() and b"\0" not in content:
+        return Records(ends)
     _skip_spaces(data, first, last, 1)
     _skip_spaces(data, last, first, -1)
     empty = last < first
@@ -163,16 +165,15 @@ def _sound_records(content: bytes, whole: bool) -> tuple[Positions, int | None]:
     """The ends of the records up to the first broken one, and the end of that one's first line, if there is one."""
     lines = _with_last(csv_line_ends(content, whole), content, whole)
     data = np.frombuffer(content, np.uint8)
-    quotes = np.flatnonzero(data == _QUOTE)
-    if _are_clean(data, quotes):
-        inside = (np.searchsorted(quotes, lines) & 1).astype(np.bool_)
+    inside = _inside_clean_quotes(data, lines)
+    if inside is not None:
         ends = lines[~inside]
         return ends, _after(lines, ends) if whole and len(inside) and inside[-1] else None
     runs = _odd_runs(data)
     inside = _inside(runs, lines)
     ends = lines[~inside]
     inner = np.searchsorted(ends, lines[inside] - 1, side="right")
-    dirty = np.searchsorted(ends, _followed_by_text(data, quotes, runs), side="right")
+    dirty = np.searchsorted(ends, _followed_by_text(data, runs), side="right")
     broken = np.intersect1d(inner, dirty)
     broken = broken[broken < len(ends)]
     if len(broken):
@@ -186,18 +187,50 @@ def _after(lines: Positions, ends: Positions) -> int:
     return int(lines[np.searchsorted(lines, ends[-1], side="right") if len(ends) else 0])
 
 
-def _are_clean(data: npt.NDArray[np.uint8], quotes: Positions) -> bool:
-    """Whether all quotes enclose whole fields or are doubled inside them. Then the first opens a field, the second
-    closes it, and so on, where a doubled quote closes the field and opens it again."""
-    opening, closing = quotes[0::2], quotes[1::2]
-    opening = opening[1:] if len(opening) and opening[0] == 0 else opening
-    closing = closing[:-1] if len(closing) and closing[-1] == len(data) - 1 else closing
-    return _are_between(data.take(opening - 1)) and _are_between(data.take(closing + 1))
+def _inside_clean_quotes(data: npt.NDArray[np.uint8], ends: Positions) -> npt.NDArray[np.bool_] | None:
+    """Whether the text before each of ``ends`` is inside quotes, if all quotes enclose whole fields or are doubled
+    inside them; otherwise None. In that case the first quote opens a field, the second closes it, and so on, where a
+    doubled quote closes the field and opens it again. It is computed for 64 bytes at a time: most files have such
+    quotes only, and to find the positions of all quotes takes longer."""
+    mask = data == _QUOTE
+    quotes = _words(mask)
+    inside = _odd_so_far(quotes)
+    beside = quotes.copy()
+    for character in (_COMMA, _NEWLINE, _RETURN):
+        beside |= _words(np.equal(data, character, out=mask))
+    precedes, follows = beside << _ONE, beside >> _ONE
+    precedes[1:] |= beside[:-1] >> _LAST
+    precedes[0] |= _ONE
+    follows[:-1] |= beside[1:] << _LAST
+    follows[-1] |= _ONE << np.uint64((len(data) - 1) % _BITS)
+    if (quotes & inside & ~precedes).any() or (quotes & ~inside & ~follows).any():
+        return None
+    last = ends.view(np.uint64) - _ONE
+    found = inside.take((last >> _WORD).view(np.int64))
+    found >>= last & _LAST
+    found &= _ONE
+    return found.astype(np.bool_)
 
 
-def _are_between(found: npt.NDArray[np.uint8]) -> bool:
-    """Whether all bytes may precede and follow quotes of quoted fields."""
-    return bool(((found == _COMMA) | (found == _NEWLINE) | (found == _RETURN) | (found == _QUOTE)).all())
+_BITS = 64
+_ONE, _WORD, _LAST, _ALL = np.uint64(1), np.uint64(6), np.uint64(_BITS - 1), np.uint64((1 << _BITS) - 1)
+
+
+def _words(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
+    """A mask as bits, the first one lowest."""
+    packed = np.packbits(mask, bitorder="little")
+    words = np.zeros(-(-len(mask) // _BITS), np.dtype("<u8"))
+    words.view(np.uint8)[: len(packed)] = packed
+    return words
+
+
+def _odd_so_far(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """For each bit, whether an odd number of bits are set up to and including it."""
+    odd = bits.copy()
+    for distance in (1, 2, 4, 8, 16, 32):
+        odd ^= odd << np.uint64(distance)
+    odd[1:] ^= np.bitwise_xor.accumulate(odd >> _LAST)[:-1] * _ALL
+    return odd
 
 
 class _OddRuns(NamedTuple):
@@ -237,9 +270,9 @@ def _inside(runs: _OddRuns, positions: Positions) -> npt.NDArray[np.bool_]:
     return np.append(False, runs.inside)[before]
 
 
-def _followed_by_text(data: npt.NDArray[np.uint8], quotes: Positions, odd: _OddRuns) -> Positions:
+def _followed_by_text(data: npt.NDArray[np.uint8], odd: _OddRuns) -> Positions:
     """The positions of quotes that close a field and are followed by text of that field."""
-    starts, lengths = _runs(quotes)
+    starts, lengths = _runs(np.flatnonzero(data == _QUOTE))
     inside = _inside(odd, starts)
     closes = np.where(lengths % 2 == 1, inside, ~inside & (_BETWEEN[data[starts - 1]] | (starts == 0)))
     stops: Positions = (starts + lengths)[closes]
