@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -17,7 +18,7 @@ from typing_extensions import TypeVar
 
 from clonos_py.connectors.causal_files import CausalFileWriter, check_growing
 from clonos_py.connectors.file_writer import FileWriter
-from clonos_py.connectors.followed_files import FollowedFiles
+from clonos_py.connectors.followed_files import FileState, FollowedFiles
 from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines, csv_rows, input_schema
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.local_paths import check_name, local_path
@@ -66,10 +67,12 @@ class FileSource(CatchingSource[R]):
     others; any other change of the list is an error on resuming.
 
     With ``follow`` the source never ends: files may grow and be added while the job runs, and a line is read once it
-    has its line end. Files must not shrink, and must stay until a checkpoint covers their rows. A file that is removed
-    after that has ended, and no other file may take its name. Files whose names begin with ``.`` or ``_`` are not read:
-    write a file under such a name, then rename it. If the job uses event time, set ``job.source(..., idle="5s")``;
-    otherwise a file that does not grow holds the watermark back. Parquet files do not grow and cannot be followed.
+    has its line end. What was read of a file must not change, and files must stay where they are until a checkpoint
+    covers their rows. A file that is removed after that has ended, and no other file may take its name. Files whose
+    names begin with ``.`` or ``_`` are not read: write a file under such a name, then rename it. A file that has been
+    read may get such a name, or be moved to another folder. Files are checked for changes every 0.1 s, and less often
+    if there are more than 200. If the job uses event time, set ``job.source(..., idle="5s")``; otherwise a file that
+    does not grow holds the watermark back. Parquet files do not grow and cannot be followed.
 
     ``on_error`` decides what happens to a record that does not fit the format and schema. "fail" ends the job. "skip"
     drops the record and counts it as ``rows_skipped``. "dead-letter", or ``catch()``, counts it as ``dead_letters`` and
@@ -145,7 +148,7 @@ class FileSource(CatchingSource[R]):
     def reader(self, wanted: WantedPorts, read_rows: int | None) -> Source:
         if self._follow:
             return FollowedFiles(
-                self._sizes, lambda path, size: self._lines(path, size, wanted, read_rows), wanted.count
+                self._states, lambda path, size: self._lines(path, size, wanted, read_rows), wanted.count
             )
         return PartitionReader(
             len(self.files), lambda number: self._partition(self.files[number], wanted, read_rows), wanted.count
@@ -159,15 +162,17 @@ class FileSource(CatchingSource[R]):
     def _lines(self, path: str, size_bytes: int, wanted: WantedPorts, read_rows: int | None) -> LinePartition:
         return LinePartition(path, size_bytes, self._line_format(wanted.parsed), wanted, read_rows, self._follow)
 
-    def _sizes(self) -> dict[str, int]:
-        """The current files to follow, with their sizes."""
+    def _states(self) -> dict[str, FileState]:
+        """The current files to follow."""
         found = {}
         for path in _matches(self._path):
-            hidden = path != self._path and os.path.basename(path).startswith((".", "_"))
+            if path != self._path and os.path.basename(path).startswith((".", "_")):
+                continue
             with suppress(FileNotFoundError):
-                if not hidden and os.path.isfile(path):
+                status = os.stat(path)
+                if stat.S_ISREG(status.st_mode):
                     check_name(path)
-                    found[path] = os.path.getsize(path)
+                    found[path] = FileState((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
         return found
 
     def _line_format(self, schema: pa.Schema) -> LineFormat:

@@ -48,7 +48,7 @@ class LinePartition:
     ) -> None:
         """``line_format`` parses the columns ``wanted.parsed``."""
         self.name, self._grows = path, grows
-        self._size_bytes = size_bytes
+        self.size_bytes = size_bytes
         self._format, self._wanted = line_format, wanted
         self._lines = _LineNumbers(self._pread, line_format.line_count)
         self._read_rows = read_rows
@@ -57,15 +57,19 @@ class LinePartition:
 
     def grow(self, size_bytes: int) -> None:
         """Sets the current size of the file."""
-        self._size_bytes = size_bytes
+        self.size_bytes = size_bytes
+
+    def checksum(self, start: int, stop: int) -> int:
+        """The checksum of a read, computed from the current bytes."""
+        return _checksum(self._pread(start, stop - start))
 
     def next(self, start: int, rows_max: int | None) -> PartitionRead | None:
-        if start > self._size_bytes:
-            raise self._shrunk(self._size_bytes, start)
-        if start == self._size_bytes or (first := self._begin()) is None:
+        if start > self.size_bytes:
+            raise self._shrunk(self.size_bytes, start)
+        if start == self.size_bytes or (first := self._begin()) is None:
             return None
         at = max(start, first)
-        window = self._window_at(at) if at < self._size_bytes else _EMPTY
+        window = self._window_at(at) if at < self.size_bytes else _EMPTY
         ends = window.records.ends
         number = int(np.searchsorted(ends, at - window.start, side="right"))
         limits = [rows for rows in (self._read_rows, rows_max) if rows is not None]
@@ -96,7 +100,7 @@ class LinePartition:
         return PartitionRead(
             stop,
             self._wanted.delivered(found.rows),
-            xxhash.xxh3_64_intdigest(before + content if before else content) >> 1,
+            _checksum(before + content if before else content),
             self._is_end(stop),
             self._wanted.letter_rows(letters),
             self._wanted.counted(len(found.refused)),
@@ -126,8 +130,8 @@ class LinePartition:
         all of it."""
         head_bytes = HEAD_BYTES
         while self._first_record is None:
-            head = self._pread(0, min(head_bytes, self._size_bytes))
-            is_all = len(head) == self._size_bytes
+            head = self._pread(0, min(head_bytes, self.size_bytes))
+            is_all = len(head) == self.size_bytes
             self._first_record = self._format.begin(head, self.name, whole=is_all and not self._grows)
             if self._first_record is None and is_all:
                 return None
@@ -137,7 +141,7 @@ class LinePartition:
         return self._first_record
 
     def _is_end(self, position: int) -> bool:
-        return position >= self._size_bytes and not self._grows
+        return position >= self.size_bytes and not self._grows
 
     def _window_at(self, start: int) -> _Window:
         window = self._window
@@ -149,8 +153,8 @@ class LinePartition:
         """Reads a block ahead, or more if a record is longer than a block."""
         wanted = min(BLOCK_BYTES, RECORD_BYTES_MAX)
         while True:
-            content = self._pread(start, min(wanted, self._size_bytes - start))
-            is_all = start + len(content) == self._size_bytes
+            content = self._pread(start, min(wanted, self.size_bytes - start))
+            is_all = start + len(content) == self.size_bytes
             records = self._format.records(content, whole=is_all and not self._grows)
             if not len(records.ends) and wanted == RECORD_BYTES_MAX <= len(content):
                 records = self._first_line(start, content)
@@ -186,6 +190,10 @@ class LinePartition:
     def _shrunk(self, end: int, expected: int) -> SourceError:
         kept = ONLY_GROW if self._grows else UNCHANGED
         return SourceError(f"{self.name} has shrunk: it ends at byte {end}, {expected} was expected; {kept}")
+
+
+def _checksum(content: bytes) -> int:
+    return xxhash.xxh3_64_intdigest(content) >> 1
 
 
 class _LineNumbers:

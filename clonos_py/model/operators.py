@@ -390,11 +390,12 @@ class Source:
         it is polled at once. ``wake`` is cheap and may be called by any thread."""
 
     def snapshot(self) -> Any:
-        """State to store beside the positions: plain data, the same for all instances; None if there is none."""
+        """State to store beside the positions: plain data; None if there is none."""
         return None
 
     def restore(self, saved: Any) -> None:
-        """Called before ``seek`` with the result of ``snapshot``. Raises SourceError if it belongs to another input."""
+        """Called before ``seek`` with the result of ``snapshot``; at another parallelism once for each former instance.
+        Raises SourceError if it belongs to another input."""
 
     def discovered(self, starts: Mapping[int, int]) -> None:
         """The task has taken these partitions from a poll, now or before a failure."""

@@ -6,15 +6,16 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from clonos_py import Job, Record, col
-from clonos_py.connectors import FileSink, FileSource, read_results
+from clonos_py.connectors import FileSink, FileSource, followed_files, read_results
 from clonos_py.connectors.followed_files import LIST_INTERVAL_US, number_of
+from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Discovered, Read, Source, Wait
 from tests.visible_rows import visible_rows
@@ -240,3 +241,99 @@ def test_a_job_follows_files_although_its_tasks_are_killed(tmp_path: Path) -> No
     again.stop()
     assert sorted(row["id"] for row in read_results(str(out))) == list(range(count + 51))
     assert json.dumps(again.counters)
+
+
+def rewritten(file: Path) -> None:
+    file.write_text(lines(7, 8, 9))
+
+
+def renamed_over(file: Path) -> None:
+    (file.parent / ".new").write_text(lines(7, 8, 9))
+    os.replace(file.parent / ".new", file)
+
+
+def rewritten_with_the_same_size(file: Path) -> None:
+    file.write_text(lines(7, 8))
+    os.utime(file, ns=(1, 1))
+
+
+@pytest.mark.parametrize("change", [rewritten, renamed_over, rewritten_with_the_same_size])
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_file_that_was_replaced_is_named(change: Callable[[Path], None], restored: bool, tmp_path: Path) -> None:
+    """However long the new one is."""
+    file = tmp_path / "log.jsonl"
+    append(file, lines(1, 2))
+    reading = Reading(followed(file))
+    assert reading.new() == [1, 2]
+    change(file)
+    if restored:
+        source = followed(file)
+        source.restore(reading.source.snapshot())
+        source.seek(reading.positions)
+        reading = Reading(source, reading.positions)
+    with pytest.raises(SourceError, match=r"log\.jsonl was replaced or written again: .* may only grow"):
+        reading.new()
+
+
+def test_a_file_with_the_same_beginning_may_take_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    append(file, lines(1, 2))
+    reading = Reading(followed(file))
+    assert reading.new() == [1, 2]
+    append(tmp_path / ".copy", lines(1, 2, 3))
+    os.replace(tmp_path / ".copy", file)
+    assert reading.new() == [3]
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_file_that_was_renamed_is_not_read_twice(grown: bool, tmp_path: Path) -> None:
+    append(tmp_path / "app.log", lines(1, 2))
+    reading = Reading(followed(tmp_path))
+    reading.new()
+    (tmp_path / "app.log").rename(tmp_path / "app.log.1")
+    if grown:
+        append(tmp_path / "app.log.1", lines(3))
+    with pytest.raises(SourceError, match=r"app\.log was renamed to .*app\.log\.1, and its rows would be read twice"):
+        reading.new()
+
+
+def test_a_new_file_may_have_the_inode_of_a_removed_one(tmp_path: Path) -> None:
+    append(tmp_path / "a", lines(1, 2))
+    source = followed(tmp_path)
+    reading = Reading(source)
+    reading.new()
+    inode = os.stat(tmp_path / "a")
+    (tmp_path / "a").unlink()
+    append(tmp_path / "b", lines(3, 4, 5))
+    same = os.stat(tmp_path / "b")
+    with pytest.MonkeyPatch.context() as patch:
+        look = os.stat
+        patch.setattr(
+            os, "stat", lambda path, **more: inode_of(inode, same) if str(path).endswith("b") else look(path, **more)
+        )
+        assert reading.new() == [3, 4, 5]
+
+
+def inode_of(inode: os.stat_result, other: os.stat_result) -> os.stat_result:
+    """The status ``other`` with the inode of the first."""
+    return os.stat_result((other.st_mode, inode.st_ino, *other[2:]), {"st_mtime_ns": other.st_mtime_ns})
+
+
+def test_files_without_changes_are_neither_opened_nor_looked_at_in_each_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(30):
+        append(tmp_path / f"{number}.jsonl", lines(number) + "half")
+    monkeypatch.setattr(followed_files, "_LISTED_PER_INTERVAL", 10)
+    source = followed(tmp_path)
+    now, found = 1, []
+    while not isinstance(got := source.poll(now), Wait):
+        if isinstance(got, Discovered):
+            source.discovered(got.starts)
+        elif isinstance(got, Read):
+            found.append(got)
+    assert sorted(numbers(found)) == list(range(30))
+    assert got.until == now + 3 * LIST_INTERVAL_US
+    monkeypatch.setattr(LinePartition, "_pread", None)
+    monkeypatch.setattr(LinePartition, "next", None)
+    assert isinstance(source.poll(got.until), Wait)
