@@ -1,10 +1,10 @@
 """Partial aggregation, which windows, sessions and tables share.
 
-A partial batch has one row per group (of one input batch, or of many after merging): the keys, ``_rows`` (how many rows
-it stands for), and the accumulators of the aggregates: ``NAME:count``, ``NAME:sum``, ``NAME:min``, ``NAME:max``,
-``NAME:distinct``, a list of values, ``NAME:first``, ``NAME:last`` and ``NAME:collect``, values with their arrival
-numbers, and ``NAME:user``, a user's accumulator as msgpack. Partial batches merge into partial batches. ``finish``
-turns them into results.
+A partial batch has one row per group (of one input batch, or of many after merging): the keys and hidden columns. These
+are ``rows`` (how many rows it stands for) and the accumulators of the aggregates: ``NAME:count``, ``NAME:sum``,
+``NAME:min``, ``NAME:max``, ``NAME:distinct``, a list of values, ``NAME:first``, ``NAME:last`` and ``NAME:collect``,
+values with their arrival numbers, and ``NAME:user``, a user's accumulator as msgpack. Partial batches merge into
+partial batches. ``finish`` turns them into results.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from clonos_py.columns.distinct import distinct_values, united
 from clonos_py.columns.grouping import Groups, group
 from clonos_py.columns.reduction import WIDE, count_rows, count_values, greatest, least, sums, wide_sums
 from clonos_py.columns.views import Column, take
-from clonos_py.model.aggregates import Aggregate
+from clonos_py.model.aggregates import Aggregate, accumulator_name
 from clonos_py.model.errors import UserCodeError
+from clonos_py.model.hidden import hidden
 from clonos_py.operators.arrivals import ARRIVAL_COLUMN
 from clonos_py.operators.folding import fold_rows, merge_folds, results_of_folds
 from clonos_py.operators.means import means, means_of_integers, whole_means
 
-ROWS_COLUMN = "_rows"
+ROWS_COLUMN = hidden("rows")
 """int64 column of every partial batch: how many rows a partial result stands for."""
 
 _SUM_DIGITS = 38
@@ -133,7 +134,7 @@ def _accumulators(aggregate: Aggregate) -> list[Accumulator]:
         "count_distinct": ("distinct",),
     }
     return [
-        Accumulator(f"{aggregate.name}:{kind}", kind, aggregate)
+        Accumulator(accumulator_name(aggregate.name, kind), kind, aggregate)
         for kind in kinds.get(aggregate.function, (aggregate.function,))
     ]
 
@@ -173,10 +174,10 @@ def _finish(aggregate: Aggregate, partial: pa.RecordBatch) -> Any:
     if function == "count" and aggregate.column is None:
         return partial.column(ROWS_COLUMN)
     if function == "mean":
-        return _means(aggregate, partial.column(f"{name}:sum"), partial.column(f"{name}:count"))
+        return _means(aggregate, *(partial.column(accumulator_name(name, kind)) for kind in ("sum", "count")))
     if function == "count_distinct":
-        return pc.list_value_length(partial.column(f"{name}:distinct"))
-    column = partial.column(f"{name}:{function}")
+        return pc.list_value_length(partial.column(accumulator_name(name, "distinct")))
+    column = partial.column(accumulator_name(name, function))
     if function == "collect":
         return arrivals.lists_of(column, aggregate.type)
     if function in ("first", "last"):

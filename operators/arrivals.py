@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.model.aggregates import Aggregate
+from clonos_py.model.hidden import hidden
 from clonos_py.model.state import OperatorState
 
-ARRIVAL_COLUMN = "_arrival"
+ARRIVAL_COLUMN = hidden("arrival")
 """int64 column of rows that are about to be aggregated: the arrival number."""
 
 _STATE = "arrivals"

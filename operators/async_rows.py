@@ -21,6 +21,7 @@ import pyarrow as pa
 from clonos_py.columns.views import concat
 from clonos_py.model.calls import Waiting
 from clonos_py.model.errors import DivergenceError, Interrupted, ServiceError, UserCodeError
+from clonos_py.model.hidden import hidden
 from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.record import Record, record_type
 from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, encode
@@ -33,7 +34,7 @@ from clonos_py.operators.rows import DEAD_LETTERS, RESULTS, Kind, misfit_of
 from clonos_py.services.async_context import SLEEP, AnswerHistory, AsyncContext, Awaited
 from clonos_py.services.keys import Origin, origin_of
 
-_STATE_COLUMN = "_state"
+_STATE_COLUMN = hidden("state")
 
 
 class _Note(msgspec.Struct, array_like=True):

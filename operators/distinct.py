@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from clonos_py.columns.grouping import Groups, group
 from clonos_py.columns.views import Bools, Ints, fixed
+from clonos_py.model.hidden import hidden
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
@@ -20,7 +21,7 @@ from clonos_py.operators.keyed_chunks import with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.window_operator import with_times
 
-_PASSED = "_passed"
+_PASSED = hidden("passed")
 """int64 column of the state: the time of the key's last emitted row, in microseconds."""
 
 

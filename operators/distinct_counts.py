@@ -15,17 +15,18 @@ import pyarrow as pa
 from clonos_py.columns.distinct import unrolled
 from clonos_py.columns.grouping import group
 from clonos_py.columns.views import Ints, fixed, take
-from clonos_py.model.aggregates import Aggregate
+from clonos_py.model.aggregates import Aggregate, accumulator_name
 from clonos_py.model.errors import GraphError
+from clonos_py.model.hidden import hidden
 from clonos_py.model.state import GROUP_COLUMN, OperatorState
 from clonos_py.operators.keyed_rows import KeyedRows
 
-_VALUE, _SEEN = "_value", "_seen"
+_VALUE, _SEEN = hidden("value"), hidden("seen")
 _MOST = 63
 
 
 class DistinctCounts:
-    """Turns lists of distinct values (``NAME:distinct`` of a partial batch) into counts of new values."""
+    """Turns lists of distinct values (``distinct`` of a partial batch) into counts of new values."""
 
     def __init__(self, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
         self._keys = tuple(keys)
@@ -35,13 +36,13 @@ class DistinctCounts:
         self._seen: dict[pa.DataType, KeyedRows] = {}
 
     def counted(self, partial: pa.RecordBatch) -> pa.RecordBatch:
-        """Replaces the lists of partial rows by ``NAME:count``. The rows are one per key, with its key group."""
+        """Replaces the lists of partial rows by counts. The rows are one per key, with its key group."""
         counts: dict[str, Ints] = {}
         for kind, names in self._by_type(partial).items():
             counts.update(self._news(partial, kind, names))
         for name, count in counts.items():
-            partial = partial.append_column(f"{name}:count", pa.array(count))
-        return partial.drop_columns([f"{name}:distinct" for name in counts])
+            partial = partial.append_column(accumulator_name(name, "count"), pa.array(count))
+        return partial.drop_columns([accumulator_name(name, "distinct") for name in counts])
 
     def snapshot(self) -> OperatorState:
         states = [seen.snapshot({}) for seen in self._seen.values()]
@@ -64,7 +65,7 @@ class DistinctCounts:
     def _by_type(self, partial: pa.RecordBatch) -> Mapping[pa.DataType, list[str]]:
         found: dict[pa.DataType, list[str]] = {}
         for name in self._names:
-            found.setdefault(partial.column(f"{name}:distinct").type.value_type, []).append(name)
+            found.setdefault(partial.column(accumulator_name(name, "distinct")).type.value_type, []).append(name)
         return found
 
     def _of_type(self, kind: pa.DataType) -> KeyedRows:
@@ -75,7 +76,7 @@ class DistinctCounts:
     def _news(self, partial: pa.RecordBatch, kind: pa.DataType, names: Sequence[str]) -> dict[str, Ints]:
         """By count name: the number of values in each row that are new for its key. Adds them to the state."""
         bits = {name: 1 << self._names.index(name) for name in names}
-        lists = {name: unrolled(partial.column(f"{name}:distinct")) for name in names}
+        lists = {name: unrolled(partial.column(accumulator_name(name, "distinct"))) for name in names}
         values = pa.concat_arrays([found for found, _ in lists.values()])
         rows = np.concatenate([owners for _, owners in lists.values()])
         pairs = group([rows, values], len(values))

@@ -7,10 +7,11 @@ import numpy as np
 from clonos_py.columns.grouping import Groups
 from clonos_py.columns.ordering import stable_order
 from clonos_py.columns.views import Bools, Ints
+from clonos_py.model.hidden import hidden
 
-START_COLUMN = "_start"
+START_COLUMN = hidden("start")
 """int64 column of every session: the time of its first row, in microseconds."""
-END_COLUMN = "_end"
+END_COLUMN = hidden("end")
 """int64 column of every session: the time of its last row plus the gap, in microseconds."""
 SESSION_COLUMNS = (START_COLUMN, END_COLUMN)
 

@@ -42,7 +42,7 @@ def _size_class(chunk: Chunk) -> int:
 
 
 def with_groups(rows: pa.RecordBatch, keys: Sequence[str], groups: int) -> pa.RecordBatch:
-    """Adds the column ``_group``: the key group of the row's ``keys``, out of ``groups``."""
+    """Adds the column ``GROUP_COLUMN``: the key group of the row's ``keys``, out of ``groups``."""
     return grouped(rows, hash_rows(rows, keys), groups)
 
 

@@ -19,10 +19,12 @@ from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.matching import equal_rows
 from clonos_py.columns.ordering import places
 from clonos_py.columns.views import Bools, Ints, concat
+from clonos_py.model.hidden import hidden
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.operators.keyed_chunks import is_large, owned_part, rows_at, starts_of, unchanged
 
 ROWS_TABLE = "rows"
+_DEAD = hidden("dead")
 _DEAD_ROWS = 16_384
 _CHUNK_ROWS = 65_536
 
@@ -189,6 +191,6 @@ def _owned(chunk: Chunk, dead: Bools, groups: range) -> tuple[Chunk, Bools] | No
     kept = owned_part(chunk, groups)
     if kept is None or kept is chunk:
         return None if kept is None else (kept, dead)
-    own = owned_part(Chunk(chunk.rows.append_column("_dead", pa.array(dead))), groups)
+    own = owned_part(Chunk(chunk.rows.append_column(_DEAD, pa.array(dead))), groups)
     assert own is not None
-    return kept, own.rows.column("_dead").to_numpy(zero_copy_only=False)
+    return kept, own.rows.column(_DEAD).to_numpy(zero_copy_only=False)

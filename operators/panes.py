@@ -16,13 +16,14 @@ from typing import Any
 import pyarrow as pa
 
 from clonos_py.columns.views import Ints, concat, fixed
+from clonos_py.model.hidden import hidden
 from clonos_py.model.state import Chunk
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.model.windows import Hopping, Tumbling
 from clonos_py.operators.aggregation import Partials
 from clonos_py.operators.keyed_chunks import owned_part
 
-PANE_COLUMN = "_pane"
+PANE_COLUMN = hidden("pane")
 """int64 column of every partial batch of a window: the start of its pane, in microseconds."""
 
 _DOUBLING_ROWS = 16_384

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from clonos_py.model.errors import UserCodeError
-from clonos_py.model.record import Record
+from clonos_py.model.record import Record, schema_of
 from clonos_py.model.record_codec import SLICE_ROWS, FieldError, encode
 
 
@@ -45,7 +45,7 @@ class ProcessResults:
         """Raises FieldError if a result beyond these counts does not fit its schema."""
         for (output, port), count in zip(self._ports.items(), counts, strict=True):
             if len(self._results[port]) > count:
-                encode(self._results[port][count:], output.schema())
+                encode(self._results[port][count:], schema_of(output))
 
     def batches(self, operator: str) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Removes and returns all results, as batches with their ports."""
@@ -57,6 +57,6 @@ class ProcessResults:
 
 def _encoded(results: list[Any], output: type[Record], operator: str) -> pa.RecordBatch:
     try:
-        return encode(results, output.schema())
+        return encode(results, schema_of(output))
     except FieldError as error:
         raise UserCodeError(f"operator {operator!r} gave {results[error.row]!r}: {error}") from error

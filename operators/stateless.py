@@ -133,6 +133,8 @@ class MapBatches(Operator):
 
     def _column(self, result: pa.RecordBatch, field: pa.Field[Any]) -> pa.Array[Any]:
         index = result.schema.get_field_index(field.name)
+        if (count := result.schema.names.count(field.name)) > 1:
+            raise self._misfit(f"the batch that map_batches gave has {count} columns {field.name!r}: it takes one")
         found = "absent" if index < 0 else str(result.schema.field(index).type)
         if index >= 0 and result.column(index).type == field.type:
             if field.nullable or not result.column(index).null_count:

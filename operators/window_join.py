@@ -29,8 +29,8 @@ from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.model.windows import Hopping, JoinColumns, Tumbling
 from clonos_py.operators.keyed_chunks import owned, with_groups
 from clonos_py.operators.pairs import Pairs, matchable
+from clonos_py.operators.panes import PANE_COLUMN
 
-_PANE = "_pane"
 _SIDES = ("left", "right")
 
 
@@ -122,7 +122,7 @@ class WindowJoin(Operator):
             for side, name in enumerate(_SIDES):
                 for whole, fired in zip(part.tables.get(name, ()), part.values[name], strict=True):
                     for chunk in owned([whole], self.ctx.groups):
-                        start = int(fixed(chunk.rows.column(_PANE))[0])
+                        start = int(fixed(chunk.rows.column(PANE_COLUMN))[0])
                         self._pane(side, start).stored.append(_Stored(chunk, fired))
 
     def _event_times(self, rows: pa.RecordBatch, side: int) -> Ints:
@@ -203,7 +203,7 @@ class WindowJoin(Operator):
         """The pane's chunks. Rows that arrived since the last snapshot become a new chunk."""
         if pane.fresh:
             rows = with_groups(concat(pane.fresh), self._keys[side], self.ctx.key_groups)
-            rows = rows.append_column(pa.field(_PANE, pa.int64()), pa.array(np.full(rows.num_rows, start)))
+            rows = rows.append_column(pa.field(PANE_COLUMN, pa.int64()), pa.array(np.full(rows.num_rows, start)))
             pane.stored.append(_Stored(Chunk(rows), MIN_TIME))
             pane.fresh = []
         return pane.stored

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from clonos_py.columns.ordering import stable_order
 from clonos_py.columns.views import Ints, fixed
+from clonos_py.model.hidden import hidden
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import GROUP_COLUMN, OperatorState
 from clonos_py.model.tables import SortKey
@@ -27,7 +28,7 @@ from clonos_py.operators.progress import EventTimeProgress
 from clonos_py.operators.ranking import Ranking, with_ranks
 from clonos_py.operators.window_operator import with_times
 
-_WINDOW = "_window"
+_WINDOW = hidden("window")
 """int64 column: the start of the window, in microseconds."""
 
 

@@ -34,7 +34,7 @@ from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import Manifest, TaskHandle
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 _MANIFEST = "manifest"
 _DELTA = "delta"
 _GENERATION = "generation"

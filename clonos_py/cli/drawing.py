@@ -12,9 +12,10 @@ from textwrap import shorten
 
 from clonos_py.cli.plan_layout import laid_out
 from clonos_py.cli.plan_svg import picture
+from clonos_py.model.aggregates import aggregate_of
 from clonos_py.model.hidden import is_hidden
 from clonos_py.model.plan import Edge, Partitioning, PhysicalPlan, Vertex
-from clonos_py.model.tables import CHANGE_COLUMN, WEIGHT_COLUMN
+from clonos_py.model.tables import CHANGE_COLUMN
 
 _COLUMNS_WIDTH = 60
 
@@ -79,11 +80,10 @@ def _columns(source: Vertex, edge: Edge) -> str:
 
 def _shown_columns(source: Vertex, edge: Edge) -> dict[str, None]:
     """The columns of an edge without those that the engine adds; for partial results, the keys and aggregates."""
-    names = [name for name in edge.schema.names if not is_hidden(name) and name not in (WEIGHT_COLUMN, CHANGE_COLUMN)]
+    names = [name for name in edge.schema.names if name != CHANGE_COLUMN]
     if edge.producer >= 0 and source.operators[edge.producer].verb == "combine":
-        names = [name for name in names if name in edge.keys or not name.startswith("_")]
-        names = [name.rpartition(":")[0] or name for name in names]
-    return dict.fromkeys(names)
+        names = [aggregate_of(name) or name for name in names]
+    return dict.fromkeys(name for name in names if not is_hidden(name))
 
 
 def as_mermaid(plan: PhysicalPlan) -> str:

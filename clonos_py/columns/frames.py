@@ -131,7 +131,9 @@ _ALIKE: tuple[tuple[Kind, ...], ...] = (
 
 
 def _fitted(table: pa.Table, field: pa.Field[Any], of_pandas: bool) -> Any:
-    if table.schema.names.count(field.name) != 1:
+    if (count := table.schema.names.count(field.name)) > 1:
+        raise ColumnError(f"there are {count} columns {field.name!r}: rename them, or leave them out")
+    if not count:
         raise ColumnError(f"column {field.name!r} is absent; there are {', '.join(table.schema.names) or 'none'}")
     column = _whole(table.column(field.name))
     found = str(column.type)

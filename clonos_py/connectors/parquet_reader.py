@@ -150,6 +150,12 @@ class ParquetPartition:
         missing = [name for name in self._schema.names if name not in found.names]
         if missing:
             raise SourceError(f"{self.name} has no column {', '.join(missing)}; it has {', '.join(found.names)}")
+        for name in self._schema.names:
+            if found.names.count(name) > 1:
+                raise SourceError(
+                    f"{self.name} has {found.names.count(name)} columns {name!r}, and a row has one value for each "
+                    "name: rename them in the file, or leave them out of the schema"
+                )
 
     def _close(self) -> None:
         if self._file is not None:

@@ -17,7 +17,7 @@ from clonos_py.dsl.timing import timed
 from clonos_py.expressions.tree import Column, ExpressionNode
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.errors import GraphError
-from clonos_py.model.hidden import hidden
+from clonos_py.model.hidden import check_names, hidden
 from clonos_py.model.record import Record, schema_of
 from clonos_py.model.windows import Window
 from clonos_py.plan.logical import AggregateTable, AggregateWindows, EventTimeColumn
@@ -45,7 +45,14 @@ def aggregation(
         raise GraphError("it needs at least one aggregate, such as n=count()")
     for key in keys:
         refuse_nested("key", schema.field(key))
+    target = None if into is None else schema_of(into)
+    check_names(aggregates, "the result")
     fields: dict[str, pa.Field[Any]] = {key: schema.field(key) for key in keys}
+    for name in keys:
+        if name in extra and (target is None or name in target.names):
+            raise GraphError(
+                f"{name!r} is a bound of the window, and a key: give the key another name, key_by(key={name!r})"
+            )
     fields.update(extra)
     for name, found in aggregates.items():
         if not isinstance(found, AggregateExpr):
@@ -53,7 +60,6 @@ def aggregation(
         if name in fields:
             raise GraphError(f"{name!r} is a key or a bound of the window already; give the aggregate another name")
         fields[name] = found.field(name, schema)
-    target = None if into is None else schema_of(into)
     shape = getattr(into, "__name__", "the schema")
     output = filled(target, fields, aggregates, shape)
     for name, found in aggregates.items():
@@ -95,6 +101,6 @@ def _input(
     """The column that an aggregate reads. For an expression this is a hidden column, added to ``computed``."""
     if found.argument is None or isinstance(found.argument, Column):
         return None if found.argument is None else found.argument.name
-    column = hidden(name, schema.names)
+    column = hidden(f"input:{name}", schema.names)
     computed.append((column, found.argument))
     return column

@@ -31,7 +31,7 @@ def called_per_row(
     signature = signature_of(function, site.names, async_allowed=True)
     row = signature.row if is_record(signature.row) else rows.record
     if row is not None:
-        check_row(row.schema(), rows.schema, row.__name__)
+        check_row(schema_of(row), rows.schema, row.__name__)
     work = CallPerRow(kind, function, row, signature.wants_ctx, waiting=async_options(signature, options))
     shape: Shape = rows.schema if kind == "filter" else returned(signature, returns, kind == "flat_map")
     record = rows.record if kind == "filter" else record_of(shape)

@@ -47,7 +47,9 @@ class Draft:
         stem: str = "",
     ) -> Node:
         """Adds a node. ``records`` and ``times`` may be shorter than ``schemas``: the other ports have no class or
-        event time. ``stem`` is its default name."""
+        event time. ``stem`` is its default name. Raises GraphError for rows without columns."""
+        if any(not schema.names for schema in schemas):
+            raise GraphError("its rows would have no columns, and so could not be counted: give them at least one")
         all_records = (*records, *([None] * (len(schemas) - len(records))))
         all_times = (*times, *([None] * (len(schemas) - len(times))))
         node = Node(

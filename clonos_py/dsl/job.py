@@ -19,6 +19,7 @@ from clonos_py.dsl.shapes import listed
 from clonos_py.dsl.streams import Stream
 from clonos_py.model.connectors import MultiSourceDefinition, SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError
+from clonos_py.model.hidden import check_names
 from clonos_py.model.operators import EventTime
 from clonos_py.model.record import Record
 from clonos_py.model.times import micros
@@ -71,6 +72,8 @@ class Job:
         with located("source") as site:
             if not isinstance(definition, SourceDefinition):
                 raise GraphError(f"{definition!r} is not a source")
+            for schema in definition.schemas:
+                check_names(schema.names, f"a stream of {type(definition).__name__}")
             time = _event_time(definition.schemas, event_time, out_of_order, idle)
             ports = len(definition.schemas)
             node = self._draft.add(

@@ -171,10 +171,14 @@ def _result(
 
     Raises GraphError for an ambiguous or missing column.
     """
-    every = _sources(left, right, pairs)
-    sources = {name: found for name, found in every.items() if found[0] >= 0 or name not in bounds}
+    sources = _sources(left, right, pairs)
     target = None if into is None else schema_of(into)
     wanted = list(sources) if target is None else [name for name in target.names if name in sources]
+    if taken := [name for name in wanted if name in bounds]:
+        raise GraphError(
+            f"{taken[0]!r} is a bound of the window, and a column of a stream: give the column another name by "
+            "select() before the join"
+        )
     ambiguous = [name for name in wanted if sources[name][0] < 0]
     if ambiguous:
         raise GraphError(
@@ -184,6 +188,6 @@ def _result(
     for name in wanted:
         side, column = sources[name]
         available[name] = (left, right)[side].field(column)
-    available.update({name: field for name, field in bounds.items() if name not in available})
+    available.update(bounds)
     schema = filled(target, available, (), getattr(into, "__name__", "the schema"))
     return schema, tuple((name, *sources[name]) for name in wanted)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.draft import Draft
 from clonos_py.dsl.projection import Columns, carried, node_with, result_fields
-from clonos_py.model.record import Record
+from clonos_py.model.record import Record, schema_of
 from clonos_py.plan.logical import EventTimeColumn, Node, Port, ProjectColumns, Work
 
 
@@ -69,7 +69,7 @@ class OutputPort:
 
     def projected(self, verb: str, columns: Columns, site: CallSite, record: type[Record] | None = None) -> OutputPort:
         """Adds a projection to these columns, as rows of ``record``."""
-        schema = result_fields(columns, self.schema) if record is None else record.schema()
+        schema = result_fields(columns, self.schema) if record is None else schema_of(record)
         time = carried(self.time, schema, columns)
         return self.followed(verb, ProjectColumns(tuple(columns)), (schema,), site, (record,), (time,))
 

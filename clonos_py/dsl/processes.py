@@ -19,7 +19,7 @@ from clonos_py.dsl.shapes import check_row
 from clonos_py.dsl.timing import timed
 from clonos_py.model.errors import GraphError
 from clonos_py.model.processes import ProcessInput
-from clonos_py.model.record import DeadLetter, Record
+from clonos_py.model.record import DeadLetter, Record, schema_of
 from clonos_py.plan.logical import EventTimeColumn, RunProcess
 
 
@@ -36,7 +36,7 @@ def processed(process: Any, inputs: Sequence[KeyedRowsOf], in_order: bool, site:
         raise GraphError("a process keeps its state by key: write key_by before it")
     row_types, outputs = _types(process, len(inputs))
     for found, row_type in zip(inputs, row_types, strict=True):
-        check_row(row_type.schema(), found.rows.schema, row_type.__name__)
+        check_row(schema_of(row_type), found.rows.schema, row_type.__name__)
         if in_order and found.rows.time is None:
             raise GraphError("in_order=True needs event time: say which column it is at job.source(event_time=...)")
     taken = [timed(found.rows, site) if found.rows.time else (found.rows, None) for found in inputs]
@@ -46,9 +46,9 @@ def processed(process: Any, inputs: Sequence[KeyedRowsOf], in_order: bool, site:
     )
     work = RunProcess(process, given, outputs, in_order)
     records: tuple[type[Record], ...] = (*outputs, DeadLetter)
-    times = tuple(_event_time(inputs, output.schema()) for output in outputs)
+    times = tuple(_event_time(inputs, schema_of(output)) for output in outputs)
     first, *others = (rows for rows, _ in taken)
-    schemas = tuple(record.schema() for record in records)
+    schemas = tuple(schema_of(record) for record in records)
     return first.followed("process", work, schemas, site, records, times, others=tuple(others))
 
 

@@ -12,6 +12,7 @@ from clonos_py.dsl.functions import Shape
 from clonos_py.dsl.shapes import assignable, listed
 from clonos_py.expressions.tree import Cast, Column, ExpressionNode
 from clonos_py.model.errors import GraphError
+from clonos_py.model.hidden import check_names
 from clonos_py.model.record import schema_of
 from clonos_py.plan.logical import EventTimeColumn
 
@@ -27,10 +28,8 @@ def projected(columns: Sequence[str | Expr], named: Mapping[str, object], schema
     """The (name, node) pairs in order. Raises GraphError for a missing or repeated name, or a wrong expression."""
     made: Columns = [_named(column) for column in columns]
     made += [(name, Column(value) if isinstance(value, str) else node_of(value)) for name, value in named.items()]
-    names = [name for name, _ in made]
-    for name, node in made:
-        if names.count(name) > 1:
-            raise GraphError(f"column {name!r} twice")
+    check_names([name for name, _ in made], "the result")
+    for _, node in made:
         node.bind(schema)
     return made
 

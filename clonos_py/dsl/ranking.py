@@ -16,7 +16,7 @@ from clonos_py.dsl.shapes import filled
 from clonos_py.dsl.timing import timed, window_bounds
 from clonos_py.expressions.tree import Column
 from clonos_py.model.errors import GraphError
-from clonos_py.model.hidden import hidden
+from clonos_py.model.hidden import check_names, hidden
 from clonos_py.model.record import Record, schema_of
 from clonos_py.model.tables import SortKey
 from clonos_py.model.windows import Hopping, Tumbling
@@ -72,6 +72,7 @@ def ranked(schema: pa.Schema, further: Mapping[str, pa.Field[Any]], n: int, into
         raise GraphError(f"{n!r} is not a number of rows: it must be at least 1")
     if taken := [name for name in (rank, *further) if schema.get_field_index(name) >= 0]:
         raise GraphError(f"there is a column {taken[0]!r} already: give it another name, or the rank by rank=")
+    check_names([rank], "the result")
     wanted = None if into is None else schema_of(into)
     name = getattr(into, "__name__", "the schema")
     has_rank = n > 1 if wanted is None else rank in wanted.names
@@ -93,7 +94,7 @@ def sort_order(schema: pa.Schema, by: SortOrders) -> tuple[tuple[SortKey, ...], 
             raise GraphError(f"by={given!r}: write a column, col('price').desc() or col('price').asc()")
         if pa.types.is_nested(found.by.node.bind(schema).type):
             raise GraphError(f"by={found.by}: lists and structs have no order")
-        name = found.by.node.name if isinstance(found.by.node, Column) else hidden(f"order_{number}", schema.names)
+        name = found.by.node.name if isinstance(found.by.node, Column) else hidden(f"order:{number}", schema.names)
         if not isinstance(found.by.node, Column):
             computed.append((name, found.by.node))
         keys.append(SortKey(name, found.descending))

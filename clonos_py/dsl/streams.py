@@ -40,6 +40,7 @@ from clonos_py.dsl.waiting import WaitingOptions
 from clonos_py.model.aggregates import RETRACTABLE
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError
+from clonos_py.model.hidden import check_names
 from clonos_py.model.record import DeadLetter, Record, record_type
 from clonos_py.model.tables import CHANGE_COLUMN, TableMode, kind_schema, weighted_schema
 from clonos_py.model.times import micros
@@ -299,6 +300,7 @@ class Stream(Generic[R]):
         with located("enrich") as site:
             if not isinstance(side, SourceDefinition) or len(side.schemas) != 1:
                 raise GraphError(f"{side!r} is not a source of one stream, such as FileSource('rates.csv', Rate)")
+            check_names(side.schemas[0].names, "the side input")
             return Stream(enriched(self._output, side, on, into, site))
 
     def window(self, window: Window, *, lateness: str | int = 0) -> WindowedStream[R]:
@@ -595,6 +597,7 @@ class Table(Generic[R]):
                 )
             if kind is not None and kind in self.schema.names:
                 raise GraphError(f"there is a column {kind!r} already: give kind= another name")
+            check_names([] if kind is None else [kind], "the result")
             return Stream(self._changes(kind))
 
     def at_end(self) -> Stream[R]:
@@ -614,6 +617,11 @@ class Table(Generic[R]):
                 raise GraphError(
                     f"rows of this table may be deleted, and {type(definition).__name__} only replaces rows; write the "
                     "changes with their kind: .changes(kind='change')"
+                )
+            if CHANGE_COLUMN in self.schema.names:
+                raise GraphError(
+                    f"column {CHANGE_COLUMN!r}: a sink that takes updates gets the kind of a change under this name; "
+                    "give the column another name"
                 )
             return Stream(self._changes(CHANGE_COLUMN if self._shrinks else None)).sink(definition)
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from clonos_py.columns.times import DURATION, MOMENT
 from clonos_py.model.errors import GraphError
 from clonos_py.model.moments import is_naive
-from clonos_py.model.record import Record
+from clonos_py.model.record import Record, schema_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -31,7 +31,7 @@ def column_type(annotation: object) -> pa.DataType:
         return annotation
     members = {"__annotations__": {"value": annotation}}
     holder = cast("type[Record]", types.new_class("Column", (Record,), {}, lambda body: body.update(members)))
-    found: pa.DataType = holder.schema().field("value").type
+    found: pa.DataType = schema_of(holder).field("value").type
     return found
 
 

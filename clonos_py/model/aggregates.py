@@ -8,10 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from clonos_py.model.hidden import hidden, is_hidden
+
 RETRACTABLE = ("count", "sum", "mean")
 """Functions that can retract a value without the others."""
 ORDERED = ("first", "last", "collect")
 """Functions whose result depends on the order of the rows."""
+_ACCUMULATORS = ("count", "sum", "min", "max", "distinct", "user", *ORDERED)
 
 
 @dataclass(frozen=True)
@@ -48,3 +51,14 @@ class Aggregate:
         if self.function in ("count", "count_distinct", "min", "max"):
             return True
         return self.function in ("sum", "mean") and not pa.types.is_floating(self.type)
+
+
+def accumulator_name(aggregate: str, kind: str) -> str:
+    """The hidden column of partial results with an aggregate's accumulator of one kind, such as its sum."""
+    return hidden(f"{aggregate}:{kind}")
+
+
+def aggregate_of(column: str) -> str | None:
+    """The aggregate whose accumulator a column of partial results holds; None if it holds none."""
+    name, colon, kind = column.rpartition(":")
+    return name[1:] if colon and is_hidden(name) and kind in _ACCUMULATORS else None

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from clonos_py.model.field_values import FieldError, Place, absent, encoded, misfit
 from clonos_py.model.numpy_values import plain_value
+from clonos_py.model.record import attributes_of
 
 
 def encoded_nested(values: list[Any], field: pa.Field[Any], place: Place) -> pa.Array[Any]:
@@ -65,8 +66,8 @@ def _part(objects: list[Any], field: pa.Field[Any], place: Place) -> pa.Array[An
     try:
         if types == {dict}:
             return encoded_nested(list(map(itemgetter(name), objects)), field, place_of_part)
-        if dict not in types:
-            return encoded_nested(list(map(attrgetter(name), objects)), field, place_of_part)
+        if dict not in types and len(attributes := {_attribute(type_, name) for type_ in types}) == 1:
+            return encoded_nested(list(map(attrgetter(attributes.pop()), objects)), field, place_of_part)
     except (KeyError, AttributeError):
         pass
     found = [_value(value, name, place_of_part, index) for index, value in enumerate(objects)]
@@ -74,10 +75,17 @@ def _part(objects: list[Any], field: pa.Field[Any], place: Place) -> pa.Array[An
 
 
 def _value(value: Any, name: str, place: Place, index: int) -> Any:
-    if name in value if isinstance(value, dict) else hasattr(value, name):
-        return value[name] if isinstance(value, dict) else getattr(value, name)
+    if isinstance(value, dict):
+        if name in value:
+            return value[name]
+    elif hasattr(value, attribute := _attribute(type(value), name)):
+        return getattr(value, attribute)
     row, path = place(index)
     raise FieldError(f"field {path!r} is absent: {type(value).__name__} has no field {name!r}", row)
+
+
+def _attribute(type_: Any, name: str) -> str:
+    return attributes_of(type_).get(name, name)
 
 
 def _lists(values: list[Any], field: pa.Field[Any], place: Place) -> pa.Array[Any]:

@@ -7,14 +7,19 @@ A ``Record`` is a frozen msgspec struct. Its annotations are its Arrow schema::
     T | None -> nullable, list[T] -> list, a Record -> struct, Annotated[T, pa.DataType] -> that very Arrow type,
     Annotated[datetime, Epoch("ms")] -> a datetime that text formats have as a number
 
+A column has the name of its field, or the one that ``msgspec.field(name="Order ID")`` gives it.
+
 Rows are decoded from and encoded into record batches by ``clonos_py.model.record_codec``.
 """
 
 from __future__ import annotations
 
 import functools
+import keyword
+import re
 import types
 import typing
+from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Self, dataclass_transform
@@ -23,6 +28,7 @@ import msgspec
 import pyarrow as pa
 
 from clonos_py.model.errors import GraphError
+from clonos_py.model.hidden import check_names
 from clonos_py.model.time_formats import epoch_unit, written_as
 from clonos_py.model.times import micros
 
@@ -31,6 +37,7 @@ Instant = Annotated[int, pa.int64()]
 Money = Annotated[Decimal, pa.decimal128(18, 2)]
 """An amount with two decimal places, exact. More places are rounded half to even when a row is encoded."""
 
+_UNFIT = re.compile(r'[\x00-\x1f"\\]')
 _SCALARS: dict[Any, pa.DataType] = {
     int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_(), bytes: pa.binary(),
     datetime: pa.timestamp("us", "UTC"), date: pa.date32(), timedelta: pa.duration("us"),
@@ -85,18 +92,59 @@ def at(offset: str | int) -> int:
 def schema_of(rows: type[Record] | pa.Schema) -> pa.Schema:
     """The schema of rows that are declared by a Record class or a schema. Raises GraphError for anything else."""
     if isinstance(rows, pa.Schema):
+        check_names(rows.names, "the schema")
         return rows
     if isinstance(rows, type) and issubclass(rows, Record):
-        return rows.schema()
+        return _schema(rows)  # not rows.schema(): a field may have this name
     raise GraphError(f"{rows!r} declares no rows: give a Record class or a pyarrow schema")
 
 
 @functools.cache
 def record_type(schema: pa.Schema) -> type[Record]:
-    """A Record class generated from a schema, if the user gave none. Its fields are the schema's, in order."""
-    annotations = {field.name: _annotation(field) for field in schema}
-    defined = types.new_class("Row", (Record,), {}, lambda body: body.update(__annotations__=annotations))
+    """A Record class generated from a schema, if the user gave none. Its fields are the schema's, in order. A column
+    whose name is no identifier has a field of a similar name: ``Order_ID`` for ``Order ID``.
+
+    Raises GraphError for a column that no field can stand for."""
+    names: dict[str, str] = {}
+    for column in schema.names:
+        if _UNFIT.search(column):
+            raise GraphError(
+                f"column {column!r} cannot be a field of a row, as its name has a quote, a backslash or a control "
+                "character: give it another name by select(), or leave it out"
+            )
+        names[_attribute(column, names)] = column
+    members: dict[str, Any] = {name: msgspec.field(name=column) for name, column in names.items() if name != column}
+    members["__annotations__"] = {name: _annotation(schema.field(column)) for name, column in names.items()}
+    defined = types.new_class("Row", (Record,), {}, lambda body: body.update(members))
     return typing.cast("type[Record]", defined)
+
+
+@functools.cache
+def attributes_of(cls: Any) -> dict[str, str]:
+    """By column, the attribute of a row class that holds its values; empty for other classes."""
+    if not (isinstance(cls, type) and issubclass(cls, msgspec.Struct)):
+        return {}
+    return dict(zip(cls.__struct_encode_fields__, cls.__struct_fields__, strict=True))
+
+
+def attribute_of(cls: Any, column: str) -> str | None:
+    """The attribute of an object that holds the values of a column: a field, or a property of the class. None if there
+    is none."""
+    found = attributes_of(cls).get(column)
+    if found is not None:
+        return found
+    return column if hasattr(cls, column) and not hasattr(Record, column) else None
+
+
+def _attribute(column: str, taken: Mapping[str, Any]) -> str:
+    """An identifier for a column: the name itself, or a similar one."""
+    name = re.sub(r"\W", "_", column)
+    name = name.strip("_") if name.startswith("__") and name.endswith("__") else name
+    name = name if name.isidentifier() else f"_{name}"
+    name = f"{name}_" if keyword.iskeyword(name) else name
+    while name in taken:
+        name += "_"
+    return name
 
 
 def field_types(cls: type[Record]) -> dict[str, Any]:
@@ -110,12 +158,23 @@ def field_types(cls: type[Record]) -> dict[str, Any]:
 
 @functools.cache
 def _schema(cls: type[Record]) -> pa.Schema:
-    try:
-        return pa.schema([_field(cls, name, annotation) for name, annotation in field_types(cls).items()])
-    except RecursionError:
+    found = pa.schema(_fields(cls, ()))
+    check_names(found.names, cls.__name__)
+    return found
+
+
+def _fields(cls: type[Record], around: tuple[type[Record], ...]) -> list[pa.Field[Any]]:
+    """The columns of a class. ``around``: the classes whose fields hold it."""
+    if cls in around:
         raise GraphError(
             f"{cls.__name__} contains itself, which no column type can express: refer to other rows by key"
-        ) from None
+        )
+    columns = cls.__struct_encode_fields__
+    types_of = field_types(cls)
+    return [
+        _field(cls, name, column, annotation, around)
+        for (name, annotation), column in zip(types_of.items(), columns, strict=True)
+    ]
 
 
 @functools.cache
@@ -124,10 +183,12 @@ def _shared_names(target: type[Record], other: type[Record]) -> tuple[str, ...]:
     return tuple(name for name in target.__struct_fields__ if name in known)
 
 
-def _field(cls: type[Record], name: str, annotation: Any) -> pa.Field[Any]:
+def _field(
+    cls: type[Record], name: str, column: str, annotation: Any, around: tuple[type[Record], ...]
+) -> pa.Field[Any]:
     inner, nullable = split_optional(annotation)
     try:
-        type_ = _arrow_type(inner)
+        type_ = _arrow_type(inner, (*around, cls))
     except GraphError as error:
         raise GraphError(f"{cls.__name__}.{name}: {error}") from error
     if type_ is None:
@@ -138,7 +199,7 @@ def _field(cls: type[Record], name: str, annotation: Any) -> pa.Field[Any]:
         raise GraphError(f"{cls.__name__}.{name}: {_spelled(annotation)} has no column type; use {known}")
     extras = typing.get_args(inner)[1:] if typing.get_origin(inner) is Annotated else ()
     try:
-        return pa.field(name, type_, nullable=nullable, metadata=written_as(type_, extras))
+        return pa.field(column, type_, nullable=nullable, metadata=written_as(type_, extras))
     except GraphError as error:
         raise GraphError(f"{cls.__name__}.{name}: {error}") from error
 
@@ -152,19 +213,19 @@ def split_optional(annotation: Any) -> tuple[Any, bool]:
     return annotation, False
 
 
-def _arrow_type(annotation: Any) -> pa.DataType | None:
+def _arrow_type(annotation: Any, around: tuple[type[Record], ...]) -> pa.DataType | None:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         named = [extra for extra in arguments[1:] if isinstance(extra, pa.DataType)]
-        return named[0] if named else _arrow_type(arguments[0])
+        return named[0] if named else _arrow_type(arguments[0], around)
     if origin is list:
         inner, nullable = split_optional(arguments[0])
-        item = _arrow_type(inner)
+        item = _arrow_type(inner, around)
         if typing.get_origin(inner) is Annotated and item is not None:
             _refuse_numbers(pa.field("item", item, metadata=written_as(item, typing.get_args(inner)[1:])))
         return None if item is None else pa.list_(pa.field("item", item, nullable=nullable))
     if isinstance(annotation, type) and issubclass(annotation, Record):
-        fields = list(_schema(annotation))
+        fields = _fields(annotation, around)
         for field in fields:
             _refuse_numbers(field)
         return pa.struct(fields)

@@ -23,7 +23,7 @@ from clonos_py.model.errors import GraphError
 from clonos_py.model.field_values import PLAIN, FieldError, encoded
 from clonos_py.model.moments import day_values, duration_values, moment_values
 from clonos_py.model.nested_values import encoded_nested
-from clonos_py.model.record import Record, field_types
+from clonos_py.model.record import Record, attribute_of, field_types, schema_of
 
 __all__ = ["SLICE_ROWS", "FieldError", "decode", "encode"]
 
@@ -49,7 +49,8 @@ def encode(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
 
     Raises FieldError naming the first row and field that do not fit.
     """
-    columns = [_encoded(_values(rows, field.name), field) for field in schema]
+    kinds = set(map(type, rows))
+    columns = [_encoded(_values(rows, kinds, field.name), field) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -62,8 +63,9 @@ def _column(rows: pa.RecordBatch, record: type[Record], name: str) -> pa.Array[A
 
 @functools.cache
 def _converters(record: type[Record]) -> tuple[tuple[str, Callable[[pa.Array[Any]], list[Any]]], ...]:
-    types = field_types(record)
-    return tuple((field.name, _converter(field.type, types[field.name])) for field in record.schema())
+    types = field_types(record).values()
+    columns = schema_of(record)
+    return tuple((field.name, _converter(field.type, type_)) for field, type_ in zip(columns, types, strict=True))
 
 
 def _converter(type_: pa.DataType, annotation: Any) -> Callable[[pa.Array[Any]], list[Any]]:
@@ -94,20 +96,23 @@ def _nested_values(type_: Any, column: pa.Array[Any]) -> list[Any]:
     return values
 
 
-def _values(rows: Sequence[Any], name: str) -> list[Any]:
+def _values(rows: Sequence[Any], kinds: set[type], name: str) -> list[Any]:
+    """The values of a column. ``kinds``: the classes of the rows."""
     try:
-        if all(kind is dict for kind in set(map(type, rows))):
+        if kinds <= {dict}:
             return list(map(itemgetter(name), rows))
-        return list(map(attrgetter(name), rows))
+        if len(attributes := {attribute_of(kind, name) for kind in kinds}) == 1:
+            return list(map(attrgetter(attributes.pop() or ""), rows))
     except (KeyError, AttributeError, TypeError):
-        return [_value(row, name, position) for position, row in enumerate(rows)]
+        pass
+    return [_value(row, name, position) for position, row in enumerate(rows)]
 
 
 def _value(row: Any, name: str, position: int) -> Any:
     if isinstance(row, dict) and name in row:
         return row[name]
-    if isinstance(row, Record) and hasattr(row, name):
-        return getattr(row, name)
+    if isinstance(row, Record) and (attribute := attribute_of(type(row), name)) is not None:
+        return getattr(row, attribute)
     if isinstance(row, dict | Record):
         raise FieldError(f"{type(row).__name__} has no field {name!r}", position)
     raise FieldError(f"{row!r} is neither a Record nor a dict", position)

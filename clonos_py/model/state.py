@@ -8,7 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-GROUP_COLUMN = "_group"
+from clonos_py.model.hidden import hidden
+
+GROUP_COLUMN = hidden("group")
 """int32 column of every keyed chunk: the key group of the row."""
 
 
@@ -29,7 +31,7 @@ class Chunk:
 class OperatorState:
     """A snapshot of one operator instance.
 
-    ``tables`` are keyed: every chunk has the column ``_group``, and a restore takes the rows of its own key groups.
+    ``tables`` are keyed: every chunk has the column GROUP_COLUMN, and a restore takes the rows of its own key groups.
     Only the tables of a sink, which hold uncommitted rows, belong to the instance.
     ``values`` are small and plain (int, float, str, bytes, bool, None, list, dict with str or int keys) and belong to
     the instance. At another parallelism the operator gets those of all former instances and merges them.

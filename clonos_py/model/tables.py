@@ -8,11 +8,13 @@ from typing import Literal
 
 import pyarrow as pa
 
+from clonos_py.model.hidden import hidden
+
 TableMode = Literal["changes", "at_end", "deltas"]
 """``changes``: each new row as it comes. ``at_end``: every row once, when all input has ended. ``deltas``, for other
 tables: the difference made by each batch, as rows with a weight."""
 
-WEIGHT_COLUMN = "_weight"
+WEIGHT_COLUMN = hidden("weight")
 """int8 column of deltas: 1 for a row that is added, -1 for a row that is removed."""
 
 CHANGE_COLUMN = "_change"

@@ -104,7 +104,7 @@ def _read(node: Node, side: int, graph: LogicalGraph, wanted: Wanted) -> frozens
         case ProjectColumns(columns=columns):
             return frozenset(column for name, made in columns if name in passed for column in made.inputs())
         case CallPerRow(kind=kind, row_type=row_type):
-            row = every if row_type is None else frozenset(row_type.__struct_fields__)
+            row = every if row_type is None else frozenset(row_type.__struct_encode_fields__)
             return row | passed if kind == "filter" else row
         case Unite() | Spread():
             return passed
@@ -132,7 +132,7 @@ def _read(node: Node, side: int, graph: LogicalGraph, wanted: Wanted) -> frozens
             return _named(*keys, *(column for name, from_side, column in columns if not from_side and name in passed))
         case RunProcess(inputs=inputs):
             given = inputs[side]
-            fields = every if given.row_type is None else given.row_type.__struct_fields__
+            fields = every if given.row_type is None else given.row_type.__struct_encode_fields__
             return _named(*given.keys, given.time_column, *fields)
         case CallPerBatch() | WriteSink() | ReadSource() | LoopHead() | JoinDeltas():
             return every

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from clonos_py.model.connectors import SinkDefinition
-from clonos_py.model.record import Record
+from clonos_py.model.record import Record, schema_of
 from clonos_py.model.record_codec import encode
 from clonos_py.model.tables import CHANGE_COLUMN, INSERT, kind_schema
 from clonos_py.testing.attempts import SinkAttempt, SinkTask
@@ -43,7 +43,7 @@ class SinkCheck:
 
     def batch(self, rows: Sequence[Record], change: str = INSERT) -> pa.RecordBatch:
         """Rows as the sink takes them. A sink that takes deletions also gets the kind of change."""
-        schema = type(self.row(0)).schema()
+        schema = schema_of(type(self.row(0)))
         plain = [msgspec.structs.asdict(row) for row in rows]
         if self.sink.deletes:
             schema = kind_schema(schema, CHANGE_COLUMN)

@@ -69,12 +69,12 @@ def _resolve_annotations(cls: type, reduced: tuple[Any, ...]) -> None:
             attributes["__annotations__"] = {name: hints[name] for name in own}
 
 
-def _fields(cls: type[Record]) -> dict[str, tuple[Any, Any, Any]]:
-    """The fields that the class itself adds, as (annotation, default, default factory)."""
+def _fields(cls: type[Record]) -> dict[str, tuple[Any, Any, Any, str]]:
+    """The fields that the class itself adds, as (annotation, default, default factory, column)."""
     inherited = {name for base in cls.__bases__ for name in getattr(base, "__struct_fields__", ())}
     hints = field_types(cls)
     return {
-        field.name: (hints[field.name], field.default, field.default_factory)
+        field.name: (hints[field.name], field.default, field.default_factory, field.encode_name)
         for field in msgspec.structs.fields(cls)
         if field.name not in inherited
     }
@@ -91,14 +91,14 @@ def _attributes(cls: type[Record]) -> dict[str, Any]:
 
 
 def _made(
-    name: str, bases: tuple[type, ...], fields: dict[str, tuple[Any, Any, Any]], namespace: dict[str, Any]
+    name: str, bases: tuple[type, ...], fields: dict[str, tuple[Any, Any, Any, str]], namespace: dict[str, Any]
 ) -> type[Record]:
-    body = {**namespace, "__annotations__": {field: annotation for field, (annotation, _, _) in fields.items()}}
-    for field, (_, default, factory) in fields.items():
+    body = {**namespace, "__annotations__": {field: annotation for field, (annotation, *_) in fields.items()}}
+    for field, (_, default, factory, column) in fields.items():
         if factory is not msgspec.NODEFAULT:
-            body[field] = msgspec.field(default_factory=factory)
-        elif default is not msgspec.NODEFAULT:
-            body[field] = default
+            body[field] = msgspec.field(default_factory=factory, name=column)
+        elif default is not msgspec.NODEFAULT or column != field:
+            body[field] = msgspec.field(default=default, name=column)
     made = types.new_class(name, bases, {}, lambda target: target.update(body))
     return typing.cast("type[Record]", made)
 

@@ -79,7 +79,7 @@ def test_an_aggregate_of_an_expression_computes_the_expression_first() -> None:
     bids(job).key_by("auction").window(tumbling("1s")).aggregate(top=(col("price") * 2).max()).sink(Nowhere())
     window = job.graph().nodes[2]
     assert [node.verb for node in job.graph().nodes] == ["source", "with_columns", "aggregate", "sink"]
-    assert window.work.aggregates[0].column == "~top"  # type: ignore[union-attr]
+    assert window.work.aggregates[0].column == "~input:top"  # type: ignore[union-attr]
 
 
 def test_a_computed_key_is_a_column() -> None:

@@ -175,7 +175,7 @@ def test_async_functions_have_a_concurrency_an_order_and_a_timeout() -> None:
         (lambda s: s.filter(col("prize") > 1), "filter: no column 'prize'; there are auction, bidder, price, at, note"),
         (lambda s: s.filter(col("price") + 1), "filter: (price + 1) is decimal128"),
         (lambda s: s.filter(col("note") > 1), "note is string and 1 is int64"),
-        (lambda s: s.select("auction", "auction"), "column 'auction' twice"),
+        (lambda s: s.select("auction", "auction"), "the result has two columns 'auction'"),
         (lambda s: s.select(col("price") + 1), "(price + 1) has no name: write name=(price + 1)"),
         (lambda s: s.select(7), "7 is neither the name of a column nor an expression"),
         (lambda s: s.select(Named), "Named.label: no column of that name"),

@@ -53,7 +53,7 @@ def test_rows_may_be_ordered_by_an_expression() -> None:
     table = bids(job).key_by("auction").top(1, by=(col("price") * 2).desc(), into=Bid)
     table.at_end().sink(Nowhere())
     (work,) = [node.work for node in job.graph().nodes if isinstance(node.work, TopTable)]
-    assert [(key.column, key.descending) for key in work.order] == [(hidden("order_0"), True)]
+    assert [(key.column, key.descending) for key in work.order] == [(hidden("order:0"), True)]
 
 
 def test_a_table_of_a_table_takes_its_differences() -> None:

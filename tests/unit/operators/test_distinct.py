@@ -111,7 +111,7 @@ def test_only_keys_are_kept_and_at_most_for_the_ttl() -> None:
     ctx, _ = opened(distinct)
     distinct.on_rows(batch([("a", 0), ("b", 90), ("a", 5)], 0), 0)
     chunks: Any = distinct.snapshot().tables["rows"]
-    assert [chunk.rows.schema.names for chunk in chunks] == [["key", "_group", "_passed"]]
+    assert [chunk.rows.schema.names for chunk in chunks] == [["key", "~group", "~passed"]]
     advance(distinct, ctx, 120)
     assert distinct._known.live_row_count == 1
     advance(distinct, ctx, MAX_TIME)

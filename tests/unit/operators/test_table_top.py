@@ -59,7 +59,7 @@ class Table:
         changed = [row for number, row in self.rows.items() if before.get(number) != row]
         gone = [before[row[0]] for row in changed if row[0] in before and (all_earlier or before[row[0]][1] != row[1])]
         found = [(*row, -1) for row in gone] + [(*row, 1) for row in changed]
-        names = [*TABLE.names, "_weight"]
+        names = [*TABLE.names, "~weight"]
         return pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in found], weighted_schema(TABLE))
 
     def first(self, n: int, by_group: bool = True) -> dict[Place, Row]:
@@ -113,7 +113,7 @@ def test_deltas_retract_exactly_the_rows_that_were_emitted(batches: list[list[Ro
         operator.on_rows(table.deltas(rows), 0)
         for row in out.take():
             key = row["group"], row["rank"], row["id"], row["total"]
-            there[key] += row["_weight"]
+            there[key] += row["~weight"]
             assert there[key] in (0, 1)
         assert +there == Counter((*place, row[0], row[2]) for place, row in table.first(n).items())
 

@@ -140,7 +140,7 @@ def test_deltas_retract_exactly_the_rows_that_were_emitted_and_have_changed(batc
     there: Counter[tuple[Any, ...]] = Counter()
     for rows in batches:
         operator.on_rows(batch(rows), 0)
-        deltas = [(tuple(row.values())[:-1], row["_weight"]) for row in out.take()]
+        deltas = [(tuple(row.values())[:-1], row["~weight"]) for row in out.take()]
         assert len({row for row, _ in deltas}) == len(deltas)
         for row, weight in deltas:
             there[row] += weight

@@ -99,7 +99,7 @@ def test_deltas_retract_exactly_the_rows_that_were_emitted(
     for rows in batches:
         operator.on_rows(batch(rows), 0)
         for row in out.take():
-            table[(row["key"], row["rank"], row["price"], row["name"])] += row["_weight"]
+            table[(row["key"], row["rank"], row["price"], row["name"])] += row["~weight"]
             assert table[(row["key"], row["rank"], row["price"], row["name"])] in (0, 1)
     wanted = expected([row for rows in batches for row in rows], n, order)
     assert +table == Counter((*place, *row[1:]) for place, row in wanted.items())

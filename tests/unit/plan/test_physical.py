@@ -44,7 +44,7 @@ def test_a_word_count_has_two_vertices_and_a_shuffle() -> None:
     assert shape(plan(job, parallelism=3)) == [
         "source-rows x3: source-rows, flat_map, aggregate.combine",
         "aggregate x3: aggregate, sink-counts",
-        "source-rows -> aggregate hash(word): word, _rows",
+        "source-rows -> aggregate hash(word): word, ~rows",
     ]
 
 
@@ -61,8 +61,8 @@ NEXMARK = {
         "counts x2: counts, with_columns, most.combine",
         "most x1: most, with_columns-2",
         "hot x2: hot, sink-out",
-        "source-nexmark -> counts hash(auction): auction, _pane, _rows",
-        "counts -> most rebalance: _pane, _rows, maxn:max",
+        "source-nexmark -> counts hash(auction): auction, ~pane, ~rows",
+        "counts -> most rebalance: ~pane, ~rows, ~maxn:max",
         "counts -> hot hash(num): auction, num, ~event_time",
         "most -> hot side 1 hash(maxn): maxn, ~event_time",
     ],
@@ -70,7 +70,7 @@ NEXMARK = {
         "source-nexmark x2: source-nexmark, sellers.combine",
         "sellers x2: sellers, with_columns",
         "join x2: join, sink-out",
-        "source-nexmark -> sellers hash(seller): seller, _pane, _rows",
+        "source-nexmark -> sellers hash(seller): seller, ~pane, ~rows",
         "source-nexmark -> join hash(id): id, name, date_time",
         "sellers -> join side 1 hash(seller): seller, ~event_time",
     ],
@@ -82,8 +82,8 @@ NEXMARK = {
     "q17": [
         "source-nexmark x2: source-nexmark, with_columns, with_columns-2, report.combine",
         "report x2: report, sink-out",
-        "source-nexmark -> report hash(auction, day): auction, day, _rows, rank1_bids:count, rank2_bids:count, "
-        "rank3_bids:count, min_price:min, max_price:max, avg_price:sum, avg_price:count, sum_price:sum",
+        "source-nexmark -> report hash(auction, day): auction, day, ~rows, ~rank1_bids:count, ~rank2_bids:count, "
+        "~rank3_bids:count, ~min_price:min, ~max_price:max, ~avg_price:sum, ~avg_price:count, ~sum_price:sum",
     ],
     "q19": [
         "source-nexmark x2: source-nexmark, top.combine",
@@ -106,7 +106,7 @@ def test_without_chaining_each_operator_has_tasks_of_its_own() -> None:
         "with_columns x2: with_columns",
         "join x2: join",
         "sink-out x2: sink-out",
-        "source-nexmark -> sellers hash(seller): seller, _pane, _rows",
+        "source-nexmark -> sellers hash(seller): seller, ~pane, ~rows",
         "sellers -> with_columns forward: seller, window_end",
         "source-nexmark -> join hash(id): id, name, date_time",
         "with_columns -> join side 1 hash(seller): seller, ~event_time",
@@ -289,7 +289,7 @@ def test_float_sums_are_not_combined_before_the_shuffle() -> None:
 def test_sessions_are_combined_before_the_shuffle() -> None:
     job = Job("sessions")
     bids(job).key_by("bidder").window(session("1s")).aggregate(n=count()).sink(Nowhere())
-    assert plan(job).edges[0].schema.names == ["bidder", "_start", "_end", "_rows"]
+    assert plan(job).edges[0].schema.names == ["bidder", "~start", "~end", "~rows"]
 
 
 def test_a_join_with_time_bounds_receives_both_times() -> None:
@@ -376,7 +376,7 @@ def test_operators_with_their_own_parallelism_run_in_their_own_tasks() -> None:
         "aggregate x3: aggregate",
         "sink-nowhere x1: sink-nowhere",
         "source-rows -> map rebalance: auction, bidder, price, at, note",
-        "map -> aggregate hash(label): label, _rows",
+        "map -> aggregate hash(label): label, ~rows",
         "aggregate -> sink-nowhere rebalance: label, n",
     ]
 
