@@ -24,7 +24,7 @@ from clonos_py.model.errors import DivergenceError, Interrupted, ServiceError, U
 from clonos_py.model.hidden import hidden
 from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.record import Record, record_type
-from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, encode
+from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, decode_each, encode
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.model.times import MIN_TIME
 from clonos_py.operators.failures import RowFailures
@@ -104,12 +104,14 @@ class MapAsyncRows(Operator):
     # ---- events
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        position = 0
-        for part in decode(rows, self._row_type or record_type(rows.schema)):
-            for record in part:
+        def failed(row: int, error: Exception) -> None:
+            self._failures.add(rows, row, error, self._fn)
+
+        for part, numbers in decode_each(rows, self._row_type or record_type(rows.schema), failed):
+            for position, record in zip(numbers, part, strict=True):
                 note = _Note(self._next, origin_of(self.ctx, position))
                 self._add(_Row(note, rows, position, record))
-                self._next, position = self._next + 1, position + 1
+                self._next += 1
         self._progress()
 
     def on_answer(self, number: int, value: Any, error: str | None) -> None:
@@ -204,8 +206,11 @@ class MapAsyncRows(Operator):
 
     def _finish(self, row: _Row, result: Any) -> None:
         try:
-            row.results = list(result or ()) if self._kind == "flat_map" else [result]
-        except TypeError as problem:
+            chosen = bool(result) if self._kind == "filter" else result
+            row.results = list(result or ()) if self._kind == "flat_map" else [chosen]
+        except Interrupted:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - what a result raises when it is read is the row's failure
             self._fail(row, problem)
             return
         self._end(row)
@@ -254,7 +259,9 @@ class MapAsyncRows(Operator):
             return
         try:
             batches = self._encoded([result for row in leaving for result in row.results])
-        except FieldError:
+        except Interrupted:
+            raise
+        except BaseException:  # noqa: BLE001 - see _finish
             batches = self._encoded([result for row in leaving if self._fits(row) for result in row.results])
         for batch in batches:
             self.out.emit(batch, RESULTS)
@@ -279,6 +286,11 @@ class MapAsyncRows(Operator):
         except FieldError as misfit:
             failure = misfit_of(misfit, row.results[0], self._kind)
             self._failures.add(row.batch, row.position, failure, self._fn, row.note.origin)
+            return False
+        except Interrupted:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - see _finish
+            self._failures.add(row.batch, row.position, problem, self._fn, row.note.origin)
             return False
         return True
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from clonos_py.model.errors import ClonosError, ServiceError, UserCodeError
-from clonos_py.model.moments import python_rows
+from clonos_py.model.errors import ClonosError, ServiceError, UserCodeError, sound, text_of
+from clonos_py.model.moments import shown_rows
 from clonos_py.model.operators import OperatorContext
 from clonos_py.model.places import blamed, place_of_failure
 from clonos_py.model.record import DeadLetter
@@ -59,7 +59,8 @@ class RowFailures:
             message = f"operator {self._ctx.operator!r} failed on {subject}: {problem}; .catch() would skip it"
             raise blamed(message, error, function) from error
         where = frame or self._ctx.frame
-        letter = DeadLetter(self._ctx.operator, problem, record, *where, row, place_of_failure(error, function))
+        place = sound(place_of_failure(error, function))
+        letter = DeadLetter(self._ctx.operator, problem, sound(record), *where, row, place)
         self._letters.append(letter)
 
     def take(self) -> pa.RecordBatch | None:
@@ -76,15 +77,15 @@ def problem_of(error: BaseException) -> str:
     if isinstance(error, RecursionError):
         return "RecursionError: maximum recursion depth exceeded"  # Python adds the place, which may vary
     if not isinstance(error, ClonosError):
-        return f"{type(error).__name__}: {error}".removesuffix(": ")
+        return sound(f"{type(error).__name__}: {text_of(error)}".removesuffix(": "))
     if isinstance(error, ServiceError | UserCodeError):
-        return error.text if isinstance(error, UserCodeError) else str(error)
+        return error.text if isinstance(error, UserCodeError) else text_of(error)
     raise error
 
 
 def row_text(rows: pa.RecordBatch, row: int) -> str:
     """A row as text."""
-    return as_text(python_rows(rows.slice(row, 1))[0])
+    return as_text(shown_rows(rows.slice(row, 1))[0])
 
 
 def as_text(values: dict[str, Any]) -> str:
@@ -92,7 +93,7 @@ def as_text(values: dict[str, Any]) -> str:
     try:
         return msgspec.json.encode(values).decode()
     except (TypeError, ValueError):
-        return repr(values)
+        return sound(repr(values))
 
 
 def shortened(text: str) -> str:

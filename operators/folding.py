@@ -14,7 +14,7 @@ from clonos_py.columns.grouping import Groups
 from clonos_py.columns.ordering import stable_order
 from clonos_py.columns.views import Column
 from clonos_py.model.aggregates import Aggregate, UserAggregate
-from clonos_py.model.errors import Interrupted
+from clonos_py.model.errors import Interrupted, shown
 from clonos_py.model.hidden import is_hidden
 from clonos_py.model.moments import python_values
 from clonos_py.model.places import blamed
@@ -77,9 +77,9 @@ def _call(aggregate: Aggregate, fold: Callable[[Any], Any], values: Any) -> Any:
     except Interrupted:
         raise
     except BaseException as error:
-        shown = repr(values)
-        shown = shown if len(shown) <= 200 else f"{shown[:200]}..."
-        raise blamed(f"aggregate {aggregate.name!r} raised {error!r} over {shown}", error) from error
+        given = shown(values)
+        given = given if len(given) <= 200 else f"{given[:200]}..."
+        raise blamed(f"aggregate {aggregate.name!r} raised {shown(error)} over {given}", error) from error
 
 
 def _values(column: Column) -> Iterator[Any]:

@@ -17,21 +17,22 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from clonos_py.columns.canonical import canonical
 from clonos_py.columns.grouping import group
 from clonos_py.columns.views import concat, plain
-from clonos_py.model.errors import ClonosError, GraphError, UserCodeError
+from clonos_py.model.errors import ClonosError, GraphError, UserCodeError, shown
 from clonos_py.model.moments import python_values
 from clonos_py.model.numpy_values import plain_value
-from clonos_py.model.record import Record
+from clonos_py.model.record import Record, field_types
 from clonos_py.model.state import GROUP_COLUMN, Chunk
 from clonos_py.operators.keyed_chunks import mergeable, unchanged
 from clonos_py.operators.process_functions import KeyedFunction
-from clonos_py.operators.process_state import Cell
+from clonos_py.operators.process_state import Cell, CollectionState
+from clonos_py.operators.timed_collections import TimedList, TimedMap
 
 _SLACK_ROWS = 1_024
 _LOOSE = (Any, object, list, dict, set, frozenset, tuple)
 """Types that do not declare the types of their contents."""
-_NAN = float("nan")
 _FIELDS: list[pa.Field[Any]] = [
     pa.field(GROUP_COLUMN, pa.int32()),
     pa.field("key", pa.binary()),
@@ -42,7 +43,8 @@ _SCHEMA = pa.schema(_FIELDS)
 
 class _Encoded(msgspec.Struct, array_like=True):
     values: dict[str, msgspec.Raw]
-    written: dict[str, int]
+    written: dict[str, int | list[int]]
+    """The time of writing of a value with a ttl; of each entry, if its entries expire one by one."""
     timers: dict[str, int]
 
 
@@ -56,6 +58,8 @@ class KeyStates:
         self._put_back = self._loose | {
             name for name, type_ in self._types.items() if _has(type_, (datetime,), inside=True)
         }
+        declared = process.declared_states
+        self._collections = {name for name, found in declared.items() if isinstance(found, CollectionState)}
         self.cells: dict[bytes, Cell] = {}
         self._touched: dict[bytes, Cell] = {}
         self._chunks: list[Chunk] = []
@@ -79,8 +83,7 @@ class KeyStates:
         limited = [state for state in self._process.declared_states.values() if state.ttl_us is not None]
         for cell in self.cells.values() if limited else ():
             for state in limited:
-                if state.name in cell.values and state.expired(cell, now):
-                    state.drop(cell)
+                if state.drop_expired(cell, now):
                     self.touch(cell)
 
     def chunks(self) -> list[Chunk]:
@@ -120,7 +123,11 @@ class KeyStates:
     def encoded(self, cell: Cell) -> bytes:
         """Encodes a whole cell. Raises UserCodeError naming an attribute whose value cannot be stored."""
         values = {name: self._checked(cell, name) for name in cell.values}
-        return msgspec.msgpack.encode((values, cell.written, cell.timers))
+        written: dict[str, Any] = dict(cell.written)
+        for name in self._collections & cell.values.keys():
+            if isinstance(value := cell.values[name], TimedList | TimedMap):
+                written[name] = value.times
+        return msgspec.msgpack.encode((values, written, cell.timers))
 
     def revert(self, cell: Cell, state: bytes) -> dict[str, int]:
         """Resets a cell to its values when it was encoded. Returns its timers of that time; the caller sets them."""
@@ -147,14 +154,22 @@ class KeyStates:
             if name in self._put_back:  # datetimes are decoded in UTC; use the decoded value from now on
                 stored = self._value(name, raw)
                 self._check_whole(value, name, stored)
-                cell.values[name] = stored
+                cell.values[name] = self._put(value, name, stored)
             return raw
         except (TypeError, ValueError, OverflowError) as error:
             if (encoded := self._without_numpy(cell, name)) is not None:
                 return encoded
             where = f"{self._process.__name__}.{name}"
-            message = f"{where} holds {value!r:.200}, which cannot be stored as it is declared: {error}"
+            message = f"{where} holds {shown(value):.200}, which cannot be stored as it is declared: {error}"
             raise UserCodeError(message) from error
+
+    def _put(self, value: Any, name: str, stored: Any) -> Any:
+        """The stored value to use from now on, with the times of the present one."""
+        return self._collection(name, stored, value.times) if isinstance(value, TimedList | TimedMap) else stored
+
+    def _collection(self, name: str, value: Any, written: Any) -> Any:
+        declared = self._process.declared_states[name]
+        return declared.restored(value, written) if isinstance(declared, CollectionState) else value
 
     def _check_whole(self, value: Any, name: str, stored: Any) -> None:
         """Raises UserCodeError if a value of a type that is not fully declared would be decoded as a different value,
@@ -162,8 +177,8 @@ class KeyStates:
         if name in self._loose and stored != value and repr(stored) != repr(value):
             where = f"{self._process.__name__}.{name}"
             raise UserCodeError(
-                f"{where} holds {value!r:.200}, which a checkpoint gives back as {stored!r:.200}: declare its type "
-                f"with those of what is in it, such as {name}: list[tuple[int, str]]"
+                f"{where} holds {shown(value):.200}, which a checkpoint gives back as {shown(stored):.200}: declare "
+                f"its type with those of what is in it, such as {name}: list[tuple[int, str]]"
             )
 
     def _without_numpy(self, cell: Cell, name: str) -> msgspec.Raw | None:
@@ -171,7 +186,7 @@ class KeyStates:
         cell is changed to the decoded value, which a replacement would read from the checkpoint."""
         try:
             encoded = msgspec.Raw(msgspec.msgpack.encode(cell.values[name], enc_hook=plain_value))
-            cell.values[name] = self._value(name, encoded)
+            cell.values[name] = self._put(cell.values[name], name, self._value(name, encoded))
         except (TypeError, ValueError, OverflowError, ClonosError):
             return None
         return encoded
@@ -182,7 +197,11 @@ class KeyStates:
         for name, raw in encoded.values.items():
             if name in self._process.declared_states:
                 cell.values[name] = self._value(name, raw)
-        cell.written = {name: at for name, at in encoded.written.items() if name in cell.values}
+        for name, at in encoded.written.items():
+            if name in cell.values and name not in self._collections and isinstance(at, int):
+                cell.written[name] = at
+        for name in self._collections & cell.values.keys():
+            cell.values[name] = self._collection(name, cell.values[name], encoded.written.get(name))
         cell.timers = {name: at for name, at in encoded.timers.items() if name in self._process.declared_timers}
         cell.stored = True
         return cell
@@ -202,7 +221,7 @@ def _has(type_: Any, wanted: Collection[Any], inside: bool = False, outer: tuple
         return True
     parts = typing.get_args(type_)
     if isinstance(type_, type) and issubclass(type_, Record):
-        parts = tuple(typing.get_type_hints(type_).values())
+        parts = tuple(field_types(type_).values())
     around = (*outer, type_)
     return any(part not in around and _has(part, wanted, outer=around) for part in parts)
 
@@ -221,17 +240,14 @@ def _keys(chunks: Iterable[Chunk]) -> set[Any]:
 
 
 def encoded_keys(rows: pa.RecordBatch, keys: Sequence[str]) -> list[bytes]:
-    """The key of each row as bytes, equal for equal keys. As in the key hash, -0.0 equals 0.0 and all NaN are equal."""
+    """The key of each row as bytes, equal for equal keys. As in the key hash, -0.0 equals 0.0 and all
+    NaN are equal, also within lists and records."""
     columns = [_key_values(rows.column(key)) for key in keys]
     return list(map(msgspec.msgpack.encode, zip(*columns, strict=True)))
 
 
 def _key_values(column: pa.Array[Any]) -> list[Any]:
-    column = plain(column)
-    values = python_values(column)
-    if pa.types.is_floating(column.type):
-        return [None if value is None else _NAN if value != value else value + 0.0 for value in values]
-    return values
+    return python_values(canonical(plain(column)))
 
 
 def _value_types(process: type[KeyedFunction]) -> dict[str, Any]:

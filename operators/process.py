@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from clonos_py.model.errors import GraphError, Interrupted
+from clonos_py.model.errors import GraphError, Interrupted, UserCodeError
 from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.processes import ProcessInput
 from clonos_py.model.record import Record
@@ -61,6 +61,8 @@ __all__ = [
     "state",
 ]
 
+_AGAIN_MAX = 100_000
+"""How often in a row the timers of a key may fire without time passing."""
 _WAITING = ("rows", "right_rows")
 """By input: the state table of the rows that wait for the watermark."""
 
@@ -206,27 +208,51 @@ class ProcessOperator(Operator):
         for row, (record, key, group, time) in enumerate(zip(*given[:4], strict=True)):
             if self._in_order:
                 self._fire(self._event, time)
-            self.cell = self._states.cell(key, group)
-            self._now = time
-            self._context.at_row(position + row, time)
-            error = self._failure(call, record, self._context)
+            if given.failed and given.first + row in given.failed:
+                error: BaseException | None = given.failed[given.first + row]
+            else:
+                self.cell = self._states.cell(key, group)
+                self._now = time
+                self._context.at_row(position + row, time)
+                error = self._failure(call, record, self._context)
             if error is not None:
                 text = row_text(given.rows, given.first + row)
                 self._failures.add_subject(f"record {shortened(text)}", text, position + row, error, call)
 
     def _fire(self, queue: TimerQueue, up_to: int) -> None:
+        latest, fired, again = None, MIN_TIME, 0
         while (due := queue.pop(up_to)) is not None:
             at, self.cell, name = due
             self._states.touch(self.cell)
+            again = again + 1 if self.cell is latest and at <= fired else 0
+            latest, fired = self.cell, at
+            if again > _AGAIN_MAX:
+                self._stop(queue, name, at)
+                continue
             self._now = at if queue is self._event else None
             self._context.at_row(-1, self._now)
             callback = getattr(self._process, self._type.declared_timers[name].callback)
             error = self._failure(callback, self._context)
             if error is not None:
-                key = self._keys.by_name(self.cell.key)
-                text = as_text({"timer": name, "at": at, "key": key})
-                subject = f"timer {name!r} at {at} of key {shortened(as_text(key))}"
-                self._failures.add_subject(subject, text, -1, error, callback)
+                self._fail_timer(name, at, error, callback)
+
+    def _stop(self, queue: TimerQueue, name: str, at: int) -> None:
+        """Clears the key's timers of one kind, which would fire for ever, and reports it."""
+        for other in self._event_timers if queue is self._event else self._processing_timers:
+            queue.clear(self.cell, other)
+        self.ctx.count("timers_stopped", 1)
+        callback = getattr(self._process, self._type.declared_timers[name].callback)
+        problem = UserCodeError(
+            f"process {self._type.__name__} has set its timers {_AGAIN_MAX} times in a row to the time at which they "
+            "fire, or to an earlier one, so they would fire for ever: set a timer to a later time"
+        )
+        self._fail_timer(name, at, problem, callback)
+
+    def _fail_timer(self, name: str, at: int, error: BaseException, callback: Callable[..., Any]) -> None:
+        key = self._keys.by_name(self.cell.key)
+        text = as_text({"timer": name, "at": at, "key": key})
+        subject = f"timer {name!r} at {at} of key {shortened(as_text(key))}"
+        self._failures.add_subject(subject, text, -1, error, callback)
 
     def _failure(self, call: Callable[..., Any], *given: Any) -> BaseException | None:
         """Calls the process function and collects its results. Returns the error that it raised, or None. If failures

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from clonos_py.columns.views import fixed
 from clonos_py.model.operators import OperatorContext
 from clonos_py.model.processes import ProcessInput
 from clonos_py.model.record import record_type
-from clonos_py.model.record_codec import SLICE_ROWS, decode
+from clonos_py.model.record_codec import SLICE_ROWS, UNDECODABLE, decode
 from clonos_py.model.state import GROUP_COLUMN, Chunk
 from clonos_py.operators.event_time_buffer import EventTimeBuffer
 from clonos_py.operators.key_states import encoded_keys
@@ -24,7 +25,8 @@ from clonos_py.operators.pairs import matchable
 
 class GivenRows(NamedTuple):
     """Rows of one input as records for the function, with encoded keys, and times. Record i is row ``first + i`` of
-    ``rows``, which is a slice of a batch from row ``start`` on."""
+    ``rows``, which is a slice of a batch from row ``start`` on. ``failed``: the errors of rows with a value that Python
+    does not have, by number in ``rows``; they have no record and no key."""
 
     records: list[Any]
     keys: list[bytes]
@@ -33,6 +35,7 @@ class GivenRows(NamedTuple):
     rows: pa.RecordBatch
     start: int
     first: int = 0
+    failed: Mapping[int, Exception] = MappingProxyType({})
 
     def between(self, start: int, stop: int) -> GivenRows:
         """The records from ``start`` to ``stop``."""
@@ -79,14 +82,28 @@ class InputRows:
             yield self._given_slice(rows.slice(start, SLICE_ROWS), start)
 
     def _given_slice(self, rows: pa.RecordBatch, start: int) -> GivenRows:
-        keys = encoded_keys(rows, self._keys)
         groups = key_groups(rows, self._keys, self._ctx.key_groups).tolist()
         rows = rows.select([name for name in rows.schema.names if name != GROUP_COLUMN])
         times: list[Any] = (
             [None] * rows.num_rows if self._time is None else instants(rows.column(self._time)).to_pylist()
         )
-        records = next(decode(rows, self._row_type or record_type(rows.schema)))
-        return GivenRows(records, keys, groups, times, rows, start)
+        failed: dict[int, Exception] = {}
+        keys, records = self._decoded(rows, 0, failed)
+        return GivenRows(records, keys, groups, times, rows, start, failed=failed)
+
+    def _decoded(self, rows: pa.RecordBatch, start: int, failed: dict[int, Exception]) -> tuple[list[bytes], list[Any]]:
+        """Keys and records. Adds the errors of rows that have none to ``failed``, by number from ``start``."""
+        try:
+            keys = encoded_keys(rows, self._keys)
+            return keys, next(decode(rows, self._row_type or record_type(rows.schema)))
+        except UNDECODABLE as error:
+            if rows.num_rows == 1:
+                failed[start] = error
+                return [b""], [None]
+        half = rows.num_rows // 2
+        first = self._decoded(rows.slice(0, half), start, failed)
+        second = self._decoded(rows.slice(half), start + half, failed)
+        return first[0] + second[0], first[1] + second[1]
 
     def chunks(self) -> list[Chunk]:
         """The buffered rows."""

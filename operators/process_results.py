@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from clonos_py.model.errors import UserCodeError
+from clonos_py.model.errors import UserCodeError, shown
 from clonos_py.model.record import Record, schema_of
 from clonos_py.model.record_codec import SLICE_ROWS, FieldError, encode
 
@@ -28,7 +28,7 @@ class ProcessResults:
             port = self._ports.get(type(result))
             if port is None:
                 known = ", ".join(output.__name__ for output in self._ports)
-                raise UserCodeError(f"{self._process} gave {result!r}, which is not one of its outputs: {known}")
+                raise UserCodeError(f"{self._process} gave {shown(result)}, which is not one of its outputs: {known}")
             self._results[port].append(result)
 
     @property
@@ -59,4 +59,4 @@ def _encoded(results: list[Any], output: type[Record], operator: str) -> pa.Reco
     try:
         return encode(results, schema_of(output))
     except FieldError as error:
-        raise UserCodeError(f"operator {operator!r} gave {results[error.row]!r}: {error}") from error
+        raise UserCodeError(f"operator {operator!r} gave {shown(results[error.row])}: {error}") from error

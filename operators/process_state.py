@@ -16,11 +16,12 @@ from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 
-from clonos_py.model.errors import GraphError, UserCodeError
+from clonos_py.model.errors import GraphError, UserCodeError, shown
 from clonos_py.model.moments import instant_of
-from clonos_py.model.numpy_values import plain_scalar
+from clonos_py.model.numpy_values import plain_scalar, plain_value
 from clonos_py.model.record import Record
 from clonos_py.model.times import MIN_TIME, micros
+from clonos_py.operators.timed_collections import TimedList, TimedMap
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -136,6 +137,13 @@ class ValueState:
         """Whether the value was assigned at least its ttl before ``now``."""
         return self.ttl_us is not None and cell.written.get(self.name, MIN_TIME) + self.ttl_us <= now
 
+    def drop_expired(self, cell: Cell, now: int) -> bool:
+        """Removes an expired value. Returns whether there was one."""
+        found = self.name in cell.values and self.expired(cell, now)
+        if found:
+            self.drop(cell)
+        return found
+
     def drop(self, cell: Cell) -> None:
         cell.values.pop(self.name, None)
         cell.written.pop(self.name, None)
@@ -148,6 +156,55 @@ class ValueState:
         if self.ttl_us is not None:
             cell.written[self.name] = scope.time()
         return value
+
+
+class CollectionState(ValueState):
+    """A declared list or mapping whose entries expire one by one."""
+
+    ttl_us: int
+
+    def __get__(self, instance: Scoped | None, owner: type) -> Any:
+        if instance is None:
+            return self
+        scope = instance._scope
+        cell = scope.cell
+        value = cell.values.get(self.name)
+        if value is None:
+            value = cell.values[self.name] = self.timed(self.default, [])
+        value.scope = scope
+        if value.oldest + self.ttl_us <= scope.time():
+            value.expire(scope.time() - self.ttl_us)
+        return value
+
+    def __set__(self, instance: Scoped, value: Any) -> None:
+        cell, scope = instance._scope.cell, instance._scope
+        if value is cell.values.get(self.name):  # as after +=, which has changed it in place
+            return
+        value = plain_value(value) if isinstance(value, np.ndarray) else value
+        if not isinstance(value, type(self.default)):
+            wanted = type(self.default).__name__
+            raise UserCodeError(
+                f"{self.name} = {shown(value):.200}: it is declared as a {wanted}, whose entries expire"
+            )
+        cell.values[self.name] = self.timed(value, [scope.time()] * len(value))
+        cell.values[self.name].scope = scope
+
+    def timed(self, value: Any, times: list[int]) -> TimedList[Any] | TimedMap[Any, Any]:
+        """The collection with the time at which each entry was written."""
+        return TimedList(value, times) if isinstance(self.default, list) else TimedMap(value, times)
+
+    def restored(self, value: Any, written: Any) -> Any:
+        """A value of a checkpoint with the times that were stored, one for each entry."""
+        if not isinstance(value, type(self.default)):
+            return value
+        return self.timed(value, written if isinstance(written, list) else [written or MIN_TIME] * len(value))
+
+    def drop_expired(self, cell: Cell, now: int) -> bool:
+        """Removes expired entries. Returns whether there were any."""
+        value = cell.values.get(self.name)
+        if not isinstance(value, TimedList | TimedMap) or value.oldest + self.ttl_us > now:
+            return False
+        return value.expire(now - self.ttl_us)
 
 
 class BoundTimer:
@@ -229,15 +286,17 @@ def state(default: T, *, ttl: str | int | None = None) -> T:
 
 
 def map_state(*, ttl: str | int | None = None) -> dict[Any, Any]:
-    """Declares a mapping per key, empty at first, and again when ``ttl`` (event time) has passed since it was first
-    used."""
-    return state({}, ttl=ttl)
+    """Declares a mapping per key, empty at first. An entry expires when ``ttl`` (event time) has passed since it was
+    written. An assignment to the attribute writes all entries."""
+    declared: Any = state({}) if ttl is None else CollectionState({}, micros(ttl))
+    return typing.cast(dict[Any, Any], declared)
 
 
 def list_state(*, ttl: str | int | None = None) -> list[Any]:
-    """Declares a list per key, empty at first, and again when ``ttl`` (event time) has passed since it was first
-    used."""
-    return state([], ttl=ttl)
+    """Declares a list per key, empty at first. An item expires when ``ttl`` (event time) has passed since it was added.
+    An assignment to the attribute adds all items."""
+    declared: Any = state([]) if ttl is None else CollectionState([], micros(ttl))
+    return typing.cast(list[Any], declared)
 
 
 def event_timer() -> Timer:

@@ -7,7 +7,7 @@ results is emitted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow as pa
 from clonos_py.model.errors import Interrupted
 from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.record import Record, record_type
-from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, encode
+from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode_each, encode
 from clonos_py.operators.failures import RowFailures
 from clonos_py.operators.opening import close, opened
 from clonos_py.services.context import Context
@@ -72,29 +72,33 @@ class MapRows(Operator):
         close(self._fn, self.ctx)
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        start = 0
-        for part in decode(rows, self._row_type or record_type(rows.schema)):
-            results, origins = self._applied(rows, start, part)
+        def failed(row: int, error: Exception) -> None:
+            self._failures.add(rows, row, error, self._fn)
+
+        for part, numbers in decode_each(rows, self._row_type or record_type(rows.schema), failed):
+            results, origins = self._applied(rows, numbers, part)
             if self._kind == "filter":
                 kept = [row for result, row in zip(results, origins, strict=True) if result]
                 self._emit_kept(rows, kept)
             else:
                 self._emit_results(rows, results, origins)
-            start += len(part)
         letters = self._failures.take()
         if letters is not None:
             self.out.emit(letters, DEAD_LETTERS)
 
-    def _applied(self, rows: pa.RecordBatch, start: int, part: list[Any]) -> tuple[list[Any], list[int]]:
+    def _applied(self, rows: pa.RecordBatch, numbers: Sequence[int], part: list[Any]) -> tuple[list[Any], list[int]]:
         """The results, and for each the number of its input row in the batch."""
         results: list[Any] = []
         origins: list[int] = []
         fn, context, many = self._fn, self._context, self._kind == "flat_map"
-        for row, record in enumerate(part, start):
+        chooses = self._kind == "filter"
+        for row, record in zip(numbers, part, strict=True):
             try:
                 given = fn(record) if context is None else self._with_context(record, row, context)
                 if many:
                     given = list(given or ())
+                elif chooses:
+                    given = bool(given)
             except Interrupted:
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever user code raises is the row's failure
@@ -121,7 +125,9 @@ class MapRows(Operator):
     def _emit_results(self, rows: pa.RecordBatch, results: list[Any], origins: list[int]) -> None:
         try:
             batches = self._encoded(results)
-        except FieldError:
+        except Interrupted:
+            raise
+        except BaseException:  # noqa: BLE001 - what a result raises when it is read is the failure of its row
             batches = self._encoded(self._fitting(rows, results, origins))
         for batch in batches:
             self.out.emit(batch, RESULTS)
@@ -132,12 +138,16 @@ class MapRows(Operator):
 
     def _fitting(self, rows: pa.RecordBatch, results: list[Any], origins: list[int]) -> list[Any]:
         """The results of the rows whose results all fit the schema. Records the other rows as failed."""
-        failed: dict[int, FieldError] = {}
+        failed: dict[int, BaseException] = {}
         for result, origin in zip(results, origins, strict=True):
             try:
                 encode([result], self._schema)
             except FieldError as error:
                 failed.setdefault(origin, misfit_of(error, result, self._kind))
+            except Interrupted:
+                raise
+            except BaseException as error:  # noqa: BLE001 - see _emit_results
+                failed.setdefault(origin, error)
         for origin, misfit in failed.items():
             self._failures.add(rows, origin, misfit, self._fn)
         return [result for result, origin in zip(results, origins, strict=True) if origin not in failed]

@@ -7,14 +7,13 @@ values alone, not on threads or hash seeds. Null is a value of its own, and so i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from clonos_py.columns.canonical import canonical
 from clonos_py.columns.offsets import narrow_range
 from clonos_py.columns.views import Column, Ints, fixed, is_integral, is_one_text, plain
 from clonos_py.model.errors import GraphError
@@ -76,15 +75,9 @@ def _encode(column: Any) -> Groups:
     if pa.types.is_nested(column.type):
         raise GraphError(f"a column of type {column.type} cannot be a key: use numbers, text, bytes or times")
     if pa.types.is_floating(column.type):
-        column = _canonical(column)
+        column = canonical(column)
     encoded = column.dictionary_encode(null_encoding="encode")
     return _numbered(fixed(encoded.indices).astype(np.int64), len(encoded.dictionary))
-
-
-def _canonical(column: Any) -> Any:
-    """Gives equal floats equal bits, since dictionary encoding distinguishes the NaN of 0/0 from others."""
-    column = pc.add(column, pa.scalar(0.0, column.type))
-    return pc.if_else(pc.is_nan(column), pa.scalar(math.nan, column.type), column)
 
 
 def _numbered(ids: Ints, size: int) -> Groups:

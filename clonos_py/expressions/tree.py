@@ -18,7 +18,7 @@ from clonos_py.expressions import kernels
 from clonos_py.expressions.kernels import Bound
 from clonos_py.expressions.literals import fitted, natural
 from clonos_py.model.errors import GraphError, UserCodeError
-from clonos_py.model.moments import python_rows
+from clonos_py.model.moments import shown_rows
 from clonos_py.model.places import blamed
 
 _INFIX = frozenset(["+", "-", "*", "/", "//", "%", ">", ">=", "<", "<=", "==", "!=", "&", "|"])
@@ -52,7 +52,7 @@ class Compiled:
                 rows = rows.slice(half)
             else:
                 return f"one of {rows.num_rows} rows"
-        return f"row {python_rows(rows)[0]}"
+        return f"row {shown_rows(rows)[0]}"
 
     def _fails(self, rows: pa.RecordBatch) -> bool:
         try:

@@ -6,12 +6,37 @@ A ``ClonosError`` that reaches the command line is printed as one line, ``error:
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from enum import Enum
 
 
 def one_line(error: object) -> str:
     """The text of an error without its line breaks."""
-    return " ".join(str(error).split())
+    return " ".join(text_of(error).split())
+
+
+def text_of(error: object) -> str:
+    """The text of an error, even if its ``__str__`` fails or gives half of a surrogate pair, which no format holds."""
+    return sound(_called(str, error))
+
+
+def shown(value: object) -> str:
+    """The ``repr`` of a value of the user, even if it fails."""
+    return sound(_called(repr, value))
+
+
+def sound(text: str) -> str:
+    """The text with escapes for what is no text: halves of surrogate pairs."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _called(spell: Callable[[object], str], value: object) -> str:
+    try:
+        return spell(value)
+    except Interrupted:
+        raise
+    except BaseException as problem:  # noqa: BLE001 - it is code of the user
+        return f"(its {spell.__name__} raised {type(problem).__name__})"
 
 
 def shows_tracebacks() -> bool:
@@ -66,6 +91,7 @@ class UserCodeError(ClonosError):
 
     def __init__(self, message: str, place: str = "", traceback: str = "") -> None:
         """``place``: see ``model/places.py``."""
+        message, place, traceback = sound(message), sound(place), sound(traceback)
         super().__init__(f"{message}; at {place}" if place else message)
         self.text, self.place, self.traceback = message, place, traceback
 

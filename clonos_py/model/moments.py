@@ -48,8 +48,9 @@ def day_values(column: pa.Array[Any]) -> list[Any]:
 
 
 def duration_values(column: pa.Array[Any]) -> list[Any]:
-    """The values of a column as timedeltas."""
-    values: list[Any] = column.cast(pa.duration("us"), safe=False).to_numpy(zero_copy_only=False).tolist()
+    """The values of a column as timedeltas. Raises pa.ArrowInvalid for one that 64 bits of microseconds cannot hold."""
+    finer = column.type.unit == "ns"  # what is finer than a microsecond is cut off
+    values: list[Any] = column.cast(pa.duration("us"), safe=not finer).to_numpy(zero_copy_only=False).tolist()
     return values
 
 
@@ -78,7 +79,15 @@ def python_values(column: pa.Array[Any]) -> list[Any]:
     return duration_values(column) if pa.types.is_duration(column.type) else column.to_pylist()
 
 
-def python_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows of a batch as dicts of Python values."""
-    columns = [python_values(column) for column in rows.columns]
+def shown_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows of a batch as dicts of Python values, for messages. Values that Python does not have, such as a date in
+    the year 10000, are text."""
+    columns = [_shown_values(column) for column in rows.columns]
     return [dict(zip(rows.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _shown_values(column: pa.Array[Any]) -> list[Any]:
+    try:
+        return python_values(column)
+    except (UserCodeError, ValueError, OverflowError):
+        return [" ".join(str(column.slice(row, 1)).split()) for row in range(len(column))]

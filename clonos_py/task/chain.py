@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 
 from clonos_py.causal.determinants import Completion
-from clonos_py.model.errors import ClonosError, Interrupted, UserCodeError
+from clonos_py.model.errors import ClonosError, Interrupted, UserCodeError, text_of
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import EventTimeAssigner, Operator, Sink
 from clonos_py.model.places import blamed, located
@@ -131,7 +131,7 @@ class Chain:
         except ClonosError:
             raise
         except BaseException as problem:
-            message = f"operator {stage.name!r} raised {type(problem).__name__}: {problem}"
+            message = f"operator {stage.name!r} raised {type(problem).__name__}: {text_of(problem)}"
             raise located(blamed(message, problem), stage.where) from problem
         finally:
             note[:] = before
