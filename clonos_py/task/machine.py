@@ -74,6 +74,7 @@ from clonos_py.task.chain import NOT_ENDED, Chain
 from clonos_py.task.checkpointing.registry import TASK_SIDES
 from clonos_py.task.context import Ports, TaskContext
 from clonos_py.task.landmarks import Landmarks
+from clonos_py.task.last_checkpoint import LastCheckpoint
 from clonos_py.task.lingering import Lingering
 from clonos_py.task.loops import LoopMember, inputs_of
 from clonos_py.task.metrics import TaskMetrics
@@ -82,7 +83,6 @@ from clonos_py.task.outputs import Outputs
 from clonos_py.task.reader import Reader, determinants_of
 from clonos_py.task.regeneration import Regeneration
 from clonos_py.task.snapshotting import Snapshotting
-from clonos_py.task.standstill import Standstill
 from clonos_py.task.states import TASK_STATES, TaskCause
 from clonos_py.task.throughput import READ_US, ReadSize, Throughput
 
@@ -139,7 +139,7 @@ class TaskMachine:
         sinks = any(operator.sink for operator in vertex.operators)
         self._metrics = TaskMetrics(self._shared, self._outputs, sinks)
         self._lingering = Lingering(self._outputs, linger_us)
-        self._standstill = Standstill(possible=not in_loop)
+        self._last_checkpoint = LastCheckpoint(possible=not in_loop)
         self._may_produce = True
         self._restore_state(RestoreState(0, {}, None))
 
@@ -156,10 +156,10 @@ class TaskMachine:
                     raise EndedError(f"{self.task} had ended when a task before it restarted without its log")
                 self._inputs.restart(index, next_seq, ended)
             case TriggerCall() | AbortCall():
-                self._standstill.called(item)
+                self._last_checkpoint.called(item)
                 self._checkpointing.called(item)
             case GoOn():
-                self._standstill.end()
+                self._last_checkpoint.go_on()
             case ProbeCall(number) if self._loop:
                 self._events.append(
                     self._loop.counts(number, self._at_rest, self._outputs.epoch, self._outputs.next_seqs)
@@ -209,7 +209,7 @@ class TaskMachine:
         elif resumed := self._landmarks.resume(item.log, item.before, self._restore_state):
             self._events.append(resumed)
         for checkpoint in item.aborted:
-            self._standstill.called(AbortCall(checkpoint))
+            self._last_checkpoint.called(AbortCall(checkpoint))
             self._checkpointing.called(AbortCall(checkpoint))
         self._enter(TaskCause.BEGUN)
         self._settle()
@@ -263,7 +263,7 @@ class TaskMachine:
             self._events += (produced, self._metrics.cut(produced))
 
     def _wake_us(self, now_us: int) -> int:
-        if self._standstill.now:
+        if self._last_checkpoint.stands_still:
             return MAX_TIME
         times = [self._lingering.until_us, self._shared.timers.wake_us(now_us), self._checkpointing.wake_us]
         if self._reader:
@@ -305,7 +305,7 @@ class TaskMachine:
             return True
         if (due := self._checkpointing.due(now_us, self._outputs.epoch)) is not None:
             return self._decide(due)
-        if self._standstill.now:
+        if self._last_checkpoint.stands_still:
             return False
         if self._loop and (end := self._loop.due()) is not None:
             return self._decide(end)
@@ -432,7 +432,7 @@ class TaskMachine:
             case FrameKind.BARRIER | FrameKind.LAST_BARRIER:
                 self._follow_inputs()
                 if frame.kind is FrameKind.LAST_BARRIER:
-                    self._standstill.announce(frame.checkpoint)
+                    self._last_checkpoint.announce(frame.checkpoint)
                 if self._checkpointing.barrier(channel, frame.checkpoint, self._outputs.epoch):
                     self._snapshot(frame.checkpoint)
             case FrameKind.END:
@@ -512,7 +512,7 @@ class TaskMachine:
     def _snapshot(self, checkpoint: int, forced: bool = False) -> None:
         """Takes a snapshot. It is not persisted in a replay: the predecessor has persisted it, or it is of no use."""
         replayed = self.state is TaskState.REPLAYING and self._gate.replaying
-        last = self._standstill.taken(checkpoint)
+        last = self._last_checkpoint.taken(checkpoint)
         self._events += self._snapshotting.take(checkpoint, forced, last, self._other_events, self._ended, not replayed)
         if self._landmarks:
             self._landmarks.epoch()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from clonos_py.process.contract import AbortCall, TriggerCall
 
 
-class Standstill:
+class LastCheckpoint:
     """Knows which checkpoint ends the job. ``possible``: False in a loop, whose head must take what returns to it
     before the other tasks of the loop can take their snapshots."""
 
@@ -23,7 +23,7 @@ class Standstill:
         """The newest checkpoint that was announced as the last; 0 if none was."""
         self._aborted = 0
         """The newest checkpoint that was aborted."""
-        self.now = False
+        self.stands_still = False
         """Whether the task stands still."""
 
     def called(self, call: TriggerCall | AbortCall) -> None:
@@ -33,7 +33,7 @@ class Standstill:
             return
         self._aborted = max(self._aborted, call.checkpoint)
         if self._last <= self._aborted:
-            self.end()
+            self.go_on()
 
     def announce(self, checkpoint: int) -> None:
         """The job ends with this checkpoint, as the coordinator or a barrier says."""
@@ -43,8 +43,8 @@ class Standstill:
     def taken(self, checkpoint: int) -> bool:
         """The task takes the snapshot of a checkpoint. Returns whether it is the last."""
         last = checkpoint == self._last
-        self.now = last and self._possible
+        self.stands_still = last and self._possible
         return last
 
-    def end(self) -> None:
-        self._last, self.now = 0, False
+    def go_on(self) -> None:
+        self._last, self.stands_still = 0, False
