@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.matching import with_keys
-from clonos_py.columns.views import Ints, fixed
+from clonos_py.columns.views import Ints
 from clonos_py.model.operators import OperatorContext
 from clonos_py.model.windows import JoinColumns
+from clonos_py.operators.event_time_range import event_times
 
 EMIT_ROWS = 65_536
 """The most rows in a batch of results."""
@@ -82,7 +83,7 @@ def matchable(
 
 def on_time(rows: pa.RecordBatch, time: str, ctx: OperatorContext) -> pa.RecordBatch:
     """The rows that are not behind the watermark. Late rows are dropped and counted."""
-    kept = fixed(rows.column(time)) >= ctx.watermark
+    kept = event_times(rows, time) >= ctx.watermark
     late = rows.num_rows - int(np.count_nonzero(kept))
     if not late:
         return rows

@@ -27,6 +27,7 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.model.windows import Hopping, JoinColumns, Tumbling
+from clonos_py.operators.event_time_range import event_times
 from clonos_py.operators.keyed_chunks import owned, with_groups
 from clonos_py.operators.pairs import Pairs, matchable
 from clonos_py.operators.panes import PANE_COLUMN
@@ -131,8 +132,7 @@ class WindowJoin(Operator):
         time = self._times[side]
         if time is None:
             return np.full(rows.num_rows, max(self.ctx.time.now(), self._fired))
-        times: Ints = fixed(rows.column(time))
-        return times
+        return event_times(rows, time)
 
     def _open_from(self, watermark: int) -> int:
         """The start of the first window that ends after ``watermark``."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.views import Ints, fixed, valid
+from clonos_py.columns.views import Ints, valid
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Operator, OperatorContext
@@ -15,6 +14,7 @@ from clonos_py.model.times import MAX_TIME
 from clonos_py.model.windows import Window
 from clonos_py.operators.aggregation import Partials
 from clonos_py.operators.arrivals import Arrivals
+from clonos_py.operators.event_time_range import event_times
 
 LATE_PORT = 1
 
@@ -60,9 +60,10 @@ class WindowOperator(Operator):
 
 
 def with_times(rows: pa.RecordBatch, column: str, ctx: OperatorContext) -> tuple[pa.RecordBatch, Ints]:
-    """The rows that have an event time, and these times. Other rows are dropped and counted as ``null_event_time``."""
+    """The rows that have an event time, and these times. Other rows are dropped and counted as ``null_event_time``.
+    Raises UserCodeError for a time out of range."""
     mask = valid(rows.column(column))
     if mask is not None:
         ctx.count("null_event_time", int((~mask).sum()))
         rows = rows.filter(pa.array(mask))
-    return rows, fixed(rows.column(column)).astype(np.int64, copy=False)
+    return rows, event_times(rows, column)

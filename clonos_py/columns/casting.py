@@ -44,6 +44,28 @@ def with_nulls(kind: Any) -> pa.DataType:
     return found
 
 
+def with_null_structs(kind: Any, nullable: bool = True) -> Any:
+    """The same type with nullable fields in structs that may be null: Arrow's writer of Parquet takes the fields of a
+    null struct for nulls of their own. ``nullable``: whether values of the type may be null."""
+    if pa.types.is_struct(kind):
+        return pa.struct(
+            [pa.field(f.name, with_null_structs(f.type, nullable or f.nullable), nullable or f.nullable) for f in kind]
+        )
+    if pa.types.is_list(kind):
+        return pa.list_(_with_null_structs(kind.value_field))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_with_null_structs(kind.value_field))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_with_null_structs(kind.value_field), kind.list_size)
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field, _with_null_structs(kind.item_field))
+    return kind
+
+
+def _with_null_structs(field: pa.Field[Any]) -> pa.Field[Any]:
+    return field.with_type(with_null_structs(field.type, field.nullable))
+
+
 def _without_nulls(column: Any, wanted: Any, path: str) -> Any:
     """Marks inner values as not nullable as in ``wanted``; apart from that ``column`` has the type ``wanted``."""
     if pa.types.is_struct(wanted):

@@ -23,6 +23,8 @@ EPOCH_NUMBER = pa.decimal128(38, 9)
 _FRACTION = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 """The decimal places of a second that each unit has."""
 _SECOND_US = 1_000_000
+_EXACT_FLOAT_US = 2**33 * _SECOND_US - _SECOND_US
+"""Below this, floats of seconds and milliseconds are less than a microsecond apart."""
 _ZONE = r"[Tt ].*([Zz]|[+-]\d\d(:?\d\d)?)$"
 _DURATION = (
     r"^(?P<sign>[+-]?)P(?:(?P<d>\d{1,9})D)?(?:T(?:(?P<h>\d{1,9})H)?(?:(?P<m>\d{1,9})M)?"
@@ -74,13 +76,17 @@ def to_epoch(column: Any, unit: EpochUnit) -> Any:
 
 def to_plain_epoch(column: Any, unit: EpochUnit) -> Any:
     """As ``to_epoch``, but as integers or, if one has a fraction, as floats. Floats of seconds and milliseconds hold
-    microseconds exactly from the year 1728 to 2241."""
+    microseconds exactly from the year 1728 to 2241. Beyond that they are decimals, as for ``to_epoch``."""
     if unit in ("us", "ns"):
         return to_epoch(column, unit)
     micros, weight, known = moments(column).cast(pa.int64()), 10 ** (6 - _FRACTION[unit]), valid(column)
     values = fixed(micros if known is None else micros.fill_null(0))
     whole, rest = np.divmod(values, weight)
-    return pa.array(values / weight if rest.any() else whole, mask=None if known is None else ~known)
+    if not rest.any():
+        return pa.array(whole, mask=None if known is None else ~known)
+    if int(np.abs(whole).max()) >= _EXACT_FLOAT_US // weight:
+        return to_epoch(column, unit)
+    return pa.array(values / weight, mask=None if known is None else ~known)
 
 
 def date_from_iso(text: Any) -> Any:
@@ -139,7 +145,7 @@ def duration_from_iso(text: Any) -> Any:
 
 def duration_to_iso(column: Any) -> Any:
     """Formats durations as ISO 8601 text, in seconds: ``PT90.5S``, ``-PT1S``."""
-    micros = column.cast(DURATION, safe=False).cast(pa.int64())
+    micros = column.cast(DURATION, safe=column.type.unit != "ns").cast(pa.int64())
     seconds = micros.cast(pa.decimal128(38, 0)).view(pa.decimal128(38, 6))
     number = pc.replace_substring_regex(pc.abs(seconds).cast(pa.string()), r"\.?0*$", "")
     negative = pc.less(micros, pa.scalar(0, pa.int64()))

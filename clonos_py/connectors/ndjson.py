@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from clonos_py.connectors.written_times import written_times
 
@@ -20,6 +21,8 @@ _PLAIN = frozenset([pa.int64(), pa.int32(), pa.string(), pa.bool_(), pa.null()])
 _FLOAT_MIN, _FLOAT_MAX = 1e-4, 1e15
 """Between these the two write the same text for a float; beyond, exponents differ (``1e17`` and ``1e+17``)."""
 _ENCODER = msgspec.json.Encoder()
+_MARK = "\ue0f5"
+"""A character that Unicode leaves to private use."""
 
 
 def encoded(rows: pa.Table | pa.RecordBatch) -> memoryview:
@@ -28,14 +31,40 @@ def encoded(rows: pa.Table | pa.RecordBatch) -> memoryview:
     written = written_times(rows)
     if 0 < written.num_rows <= _FEW and _is_plain(written):
         return memoryview(_ENCODER.encode_lines(written.to_pylist()))
+    exact = [
+        number
+        for number, field in enumerate(written.schema)
+        if pa.types.is_decimal(field.type) and pa.types.is_timestamp(rows.schema.field(number).type)
+    ]
+    return _with_exact_numbers(written, exact) if exact else _lines(written)
+
+
+def _lines(table: pa.Table) -> memoryview:
     import polars as pl
 
     lines = io.BytesIO()  # through Polars a disk error would lose its errno
     try:
-        pl.DataFrame(pl.from_arrow(written)).write_ndjson(lines)
+        pl.DataFrame(pl.from_arrow(table)).write_ndjson(lines)
     except pl.exceptions.PolarsError as error:
         raise pa.ArrowInvalid(str(error)) from error
     return lines.getbuffer()
+
+
+def _with_exact_numbers(table: pa.Table, columns: list[int]) -> memoryview:
+    """The lines with decimals as numbers, as no float has their digits. Polars writes decimals as text, so a mark that
+    occurs nowhere else encloses them, and is removed with the quotes."""
+    numbers: list[Any] = [pc.replace_substring_regex(table.column(n).cast(pa.string()), r"\.?0*$", "") for n in columns]
+    mark = _MARK
+    while True:
+        marked = table
+        for number, text in zip(columns, numbers, strict=True):
+            enclosed: Any = pc.binary_join_element_wise(pa.scalar(mark), text, pa.scalar(mark), pa.scalar(""))
+            marked = marked.set_column(number, table.schema.names[number], enclosed)
+        lines = bytes(_lines(marked))
+        if lines.count(mark.encode()) == 2 * sum(len(text) - text.null_count for text in numbers):
+            break
+        mark += _MARK
+    return memoryview(lines.replace(f'"{mark}'.encode(), b"").replace(f'{mark}"'.encode(), b""))
 
 
 def _is_plain(rows: pa.Table) -> bool:

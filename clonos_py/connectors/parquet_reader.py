@@ -137,7 +137,11 @@ class ParquetPartition:
             with named_errors(self.name):
                 footer = pq.read_metadata(self.name)
                 self._file = pq.ParquetFile(
-                    self.name, metadata=footer, page_checksum_verification=True, read_dictionary=_repeated(footer)
+                    self.name,
+                    metadata=footer,
+                    page_checksum_verification=True,
+                    read_dictionary=_repeated(footer),
+                    coerce_int96_timestamp_unit="us",  # nanoseconds, the default, wrap outside of 1677 to 2262
                 )
                 self._footer = _footer_checksum(self.name)
             self._check_columns(self._file.schema_arrow)

@@ -21,6 +21,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import xxhash
 
+from clonos_py.columns.casting import with_null_structs
 from clonos_py.connectors.ndjson import encoded
 from clonos_py.connectors.written_times import written_schema, written_times
 from clonos_py.model.errors import GraphError, SinkError
@@ -156,11 +157,12 @@ class _Csv:
 
 class _Parquet:
     def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
-        self._writer = pq.ParquetWriter(file, schema, write_page_checksum=True)
+        self._schema = pa.schema([field.with_type(with_null_structs(field.type, field.nullable)) for field in schema])
+        self._writer = pq.ParquetWriter(file, self._schema, write_page_checksum=True)
 
     def encode(self, rows: pa.Table) -> None:
         if rows.num_rows:
-            self._writer.write_table(rows)
+            self._writer.write_table(rows if rows.schema == self._schema else rows.cast(self._schema))
 
     def end(self) -> None:
         self._writer.close()

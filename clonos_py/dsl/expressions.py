@@ -16,7 +16,7 @@ import pyarrow as pa
 from clonos_py.dsl.aggregates import AggregateExpr
 from clonos_py.dsl.callsite import refused
 from clonos_py.expressions.literals import column_type
-from clonos_py.expressions.time_patterns import time_pattern
+from clonos_py.expressions.time_patterns import check_written, time_pattern
 from clonos_py.expressions.tree import Apply, Case, Cast, Column, ExpressionNode, IsIn, KernelCall, Literal
 
 
@@ -127,7 +127,12 @@ class Expr:
         return self._call("strptime" if strict else "try_strptime", pattern)
 
     def strftime(self, pattern: str) -> Expr:
-        """Formats a datetime, a date or an Instant as text, in UTC: ``strftime("%Y-%m-%d %H:%M")``."""
+        """Formats a datetime, a date or an Instant as text, in UTC: ``strftime("%Y-%m-%d %H:%M")``. Directives are
+        those of Python; years have four digits. An unknown one is refused."""
+        try:
+            check_written(pattern)
+        except (TypeError, ValueError) as error:
+            raise refused(f"strftime({pattern!r}): {error}") from error
         return self._call("strftime", pattern)
 
     def hour(self) -> Expr:

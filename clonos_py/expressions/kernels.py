@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,8 +23,8 @@ from clonos_py.columns.decimals import integers_times
 from clonos_py.columns.grouping import group_integers
 from clonos_py.columns.times import DURATION, MOMENT, from_iso, instants, moments, to_iso
 from clonos_py.columns.views import fixed, valid
-from clonos_py.expressions.time_patterns import time_pattern
-from clonos_py.model.errors import Interrupted, UserCodeError
+from clonos_py.expressions.time_patterns import around_microseconds, time_pattern
+from clonos_py.model.errors import Interrupted, UserCodeError, shown
 from clonos_py.model.places import blamed, place_of_function
 
 Values = Any
@@ -33,6 +34,7 @@ Values = Any
 _ZERO: Values = pa.scalar(0)
 _HOUR_US: Values = pa.scalar(3_600_000_000)
 _HOURS: Values = pa.scalar(24)
+_SECOND_US: Values = pa.scalar(1_000_000)
 _FIRST_TEXTS = 1_024
 _COARSE = frozenset("YmdHMyjBbAae%")
 """Directives of strftime that do not depend on seconds."""
@@ -101,10 +103,30 @@ def constant(value: pa.Scalar[Any], rows: pa.RecordBatch) -> Values:
     return value
 
 
-def is_in(known: pa.Array[Any], argument: Callable[[pa.RecordBatch], Values], rows: pa.RecordBatch) -> Values:
-    """Membership; null in, null out."""
+def is_in(
+    known: pa.Array[Any],
+    compared: tuple[Values, ...],
+    argument: Callable[[pa.RecordBatch], Values],
+    rows: pa.RecordBatch,
+) -> Values:
+    """Whether ``==`` holds for one of the values ``known``, which have the argument's type, or ``compared``, which have
+    others; null in, null out."""
     values = argument(rows)
-    return pc.if_else(pc.is_valid(values), pc.is_in(values, value_set=known), pa.scalar(None, pa.bool_()))
+    found: Values = pc.is_in(values, value_set=known)
+    for value in compared:
+        equal: Values = pc.fill_null(pc.equal(values, value), False)
+        found = pc.or_(found, equal)
+    return pc.if_else(pc.is_valid(values), found, pa.scalar(None, pa.bool_()))
+
+
+def equal_to_known(known: Sequence[pa.Scalar[Any]], kind: pa.DataType) -> pa.Array[Any]:
+    """The set of values for which ``is_in`` of Arrow, which compares bits, gives what ``==`` gives: both zeros are
+    equal, and NaN equals nothing."""
+    values = [scalar.as_py() for scalar in known]
+    if pa.types.is_floating(kind):
+        values = [value for value in values if value is None or value == value]
+        values += [0.0, -0.0] if 0.0 in values else []
+    return pa.array(values, kind)
 
 
 def applied(
@@ -121,7 +143,7 @@ def applied(
     except Interrupted:
         raise
     except BaseException as error:
-        raise blamed(f"{name} raised {error!r}", error, function) from error
+        raise blamed(f"{name} raised {shown(error)}", error, function) from error
     if not isinstance(result, pa.Array) or len(result) != rows.num_rows:
         found = f"{len(result)} values" if isinstance(result, pa.Array) else type(result).__name__
         message = f"{name} gave {found}: it takes and gives pyarrow arrays of {rows.num_rows} values"
@@ -251,7 +273,7 @@ def _no_zero(divisor: Values) -> Values:
 
 def _floor_divide(left: Values, right: Values) -> Values:
     if pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
-        return pc.floor(pc.divide(left, right))
+        return _of_floats(np.floor_divide, left, right)
     quotient = _integer(pc.divide_checked(left, right))
     rest = pc.subtract(left, pc.multiply(quotient, right))
     rounded_up = pc.and_(pc.not_equal(rest, _ZERO), pc.xor(pc.less(rest, _ZERO), pc.less(right, _ZERO)))
@@ -260,10 +282,24 @@ def _floor_divide(left: Values, right: Values) -> Values:
 
 def _modulo(left: Values, right: Values) -> Values:
     if pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
-        return pc.subtract(left, pc.multiply(_floor_divide(left, right), right))
+        return _of_floats(np.remainder, left, right)
     rest = pc.subtract(left, pc.multiply(_integer(pc.divide_checked(left, right)), right))
     other_sign = pc.and_(pc.not_equal(rest, _ZERO), pc.xor(pc.less(rest, _ZERO), pc.less(right, _ZERO)))
     return pc.if_else(other_sign, pc.add(rest, right), rest)
+
+
+def _of_floats(function: np.ufunc, left: Values, right: Values) -> Values:
+    """``//`` and ``%`` of floats as in Python: the rest is exact, although the quotient may not be."""
+    kind = pc.add(pa.array([], left.type), pa.array([], right.type)).type
+    sides = [values.cast(kind, safe=False) for values in (left, right)]
+    scalar = all(isinstance(values, pa.Scalar) for values in sides)
+    sides = [pa.array([side.as_py()], kind) if isinstance(side, pa.Scalar) else side for side in sides]
+    known = [mask for side in sides if (mask := valid(side)) is not None]
+    with np.errstate(all="ignore"):
+        found = function(*map(fixed, sides))
+    missing = None if not known else ~np.logical_and.reduce([np.broadcast_to(mask, found.shape) for mask in known])
+    result: Values = pa.array(found, kind, mask=missing)
+    return result[0] if scalar else result
 
 
 def _integer(quotient: Values) -> Values:
@@ -325,9 +361,20 @@ def _repeats(text: Values) -> bool:
 
 
 def _strftime(times: Values, pattern: str) -> Values:
-    """Formats times as text, once for each minute, or for each second if the pattern has seconds."""
+    """Formats times as text, with the digits of the microsecond for each ``%f``."""
     if isinstance(times, pa.Scalar):
         return _strftime(pa.array([times.as_py()], times.type), pattern)[0]
+    parts = around_microseconds(pattern)
+    if len(parts) == 1:
+        return _formatted(times, pattern)
+    digits = _modulo(_moment(times), _SECOND_US).cast(pa.string())
+    digits = pc.utf8_lpad(digits, 6, "0")
+    written = [_formatted(times, part) if part else pa.scalar("") for part in parts]
+    return pc.binary_join_element_wise(*written, digits) if len(parts) > 1 else written[0]
+
+
+def _formatted(times: Values, pattern: str) -> Values:
+    """Formats times as text, once for each minute, or for each second if the pattern has seconds."""
     unit_us = 60_000_000 if set(re.findall("%(.)", pattern)) <= _COARSE else 1_000_000
     moment: Values = _moment(times)
     units = fixed(pc.fill_null(moment, _ZERO)) // unit_us

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 KNOWN = ("%Y", "%y", "%m", "%b", "%B", "%d", "%j", "%H", "%I", "%p", "%M", "%S", ".%f", "%z", "%a", "%A", "%%")
 """Directives that the column parser reads as Python does."""
+WRITTEN = tuple(f"%{letter}" for letter in "AaBbCcDdeFfGgHhIjMmnpRrSTtUuVWwXxYyZz%")
+"""Directives that are written as Python writes them."""
 _DIRECTIVE = re.compile(r"\.%f|%.?", re.DOTALL)
 _YEARS, _MONTHS = {"%Y", "%y"}, {"%m", "%b", "%B"}
 
@@ -17,6 +19,25 @@ class TimePattern(NamedTuple):
 
     spelled: str
     rest: str
+
+
+def check_written(pattern: str) -> None:
+    """Raises ValueError for a directive of ``strftime`` that is unknown."""
+    for found in re.findall("%.?", pattern, re.DOTALL):
+        if found not in WRITTEN:
+            raise ValueError(f"{found} is not among its directives, which are {' '.join(WRITTEN)}")
+
+
+@functools.cache
+def around_microseconds(pattern: str) -> tuple[str, ...]:
+    """The parts of a pattern before, between and after ``%f``."""
+    parts = [""]
+    for piece in re.findall("%.|[^%]+", pattern, re.DOTALL):
+        if piece == "%f":
+            parts.append("")
+        else:
+            parts[-1] += piece
+    return tuple(parts)
 
 
 @functools.cache

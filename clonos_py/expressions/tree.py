@@ -272,11 +272,18 @@ class IsIn(ExpressionNode):
     def bind(self, schema: pa.Schema) -> Bound:
         bound = self.argument.bind(schema)
         scalars = [fitted(value, bound.type, True) for value in self.values]
-        strange = [scalar for scalar in scalars if scalar.type != bound.type]
-        if strange:
-            raise GraphError(f"{self}: {self.argument} is {bound.type}, {strange[0].as_py()!r} is {strange[0].type}")
-        known = pa.array([scalar.as_py() for scalar in scalars], bound.type)
-        return Bound(pa.bool_(), bound.nullable, bound.fallible, partial(kernels.is_in, known, bound.evaluate))
+        others = [scalar for scalar in scalars if scalar.type != bound.type]
+        for scalar in others:
+            try:
+                kernels.KERNELS["=="].compute(pa.array([], bound.type), scalar)
+            except pa.ArrowException as error:
+                raise GraphError(
+                    f"{self}: {self.argument} is {bound.type}, {scalar.as_py()!r} is {scalar.type}, and the two cannot "
+                    "be compared; cast() changes types"
+                ) from error
+        known = kernels.equal_to_known([scalar for scalar in scalars if scalar.type == bound.type], bound.type)
+        evaluate = partial(kernels.is_in, known, tuple(others), bound.evaluate)
+        return Bound(pa.bool_(), bound.nullable, bound.fallible, evaluate)
 
 
 def _bind_together(arguments: Sequence[ExpressionNode], schema: pa.Schema, compared: bool) -> list[Bound]:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.model.decimals import EXACT
-from clonos_py.model.errors import UserCodeError
+from clonos_py.model.errors import UserCodeError, shown
 from clonos_py.model.moments import is_naive, moment_of
 from clonos_py.model.numpy_values import plain_scalar, plain_value
 
@@ -25,6 +25,7 @@ Place = Callable[[int], tuple[int, str]]
 """Returns the place of the value at an index: its row and the path to it, such as ``lines[2].price``."""
 
 _NONE = type(None)
+_SHOWN_MAX = 200
 _KINDS: tuple[tuple[Callable[[pa.DataType], bool], tuple[type, ...], str], ...] = (
     (pa.types.is_integer, (int,), "an int"),
     (pa.types.is_floating, (float, int), "a float"),
@@ -123,13 +124,42 @@ def misfit(value: Any, type_: pa.DataType, place: tuple[int, str]) -> FieldError
     row, path = place
     if pa.types.is_timestamp(type_) and isinstance(value, datetime) and is_naive(value):
         return FieldError(
-            f"field {path!r} is {value!r}, which has no time zone: write datetime.now(UTC), or tzinfo=UTC for a "
+            f"field {path!r} is {_shown(value)}, which has no time zone: write datetime.now(UTC), or tzinfo=UTC for a "
             "time that is in UTC",
             row,
         )
+    if (why := _why(value, type_)) is not None:
+        return FieldError(f"field {path!r} is {_shown(value)}, {why}", row)
     kinds, spelled = _kinds(type_)
     declared = spelled if not kinds or type_ in _SAID_BY_PYTHON else f"{spelled} of {type_}"
-    return FieldError(f"field {path!r} is {value!r} ({type(value).__name__}) where {declared} is declared", row)
+    return FieldError(f"field {path!r} is {_shown(value)} ({type(value).__name__}) where {declared} is declared", row)
+
+
+def _why(value: Any, type_: pa.DataType) -> str | None:
+    """Why a value of the right Python type is no value of a column; None if its type is wrong."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    kinds, _ = _kinds(type_)
+    if isinstance(plain, bool) or not isinstance(plain, kinds or ()):
+        return None
+    if isinstance(plain, str):
+        return "which has half of a surrogate pair and so is no text: write it with errors='replace'"
+    if pa.types.is_integer(type_):
+        bits, signed = type_.bit_width, pa.types.is_signed_integer(type_)
+        least, greatest = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+        return f"which is out of range: {type_} holds {least} to {greatest}"
+    if pa.types.is_floating(type_):
+        return f"which no float ({type_}) holds exactly: float(...) rounds it"
+    if pa.types.is_decimal(type_):
+        finite = not isinstance(plain, Decimal) or plain.is_finite()
+        return f"which has more digits than {type_} holds" if finite else f"and {type_} holds finite numbers only"
+    if isinstance(plain, datetime | date | timedelta) and not (isinstance(plain, datetime) and pa.types.is_date(type_)):
+        return f"which {type_} cannot hold: it is out of range, or finer than the unit"
+    return None
+
+
+def _shown(value: Any) -> str:
+    text = shown(value)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 def _converted(value: Any, type_: pa.DataType) -> Any:

@@ -148,9 +148,12 @@ def _attribute(column: str, taken: Mapping[str, Any]) -> str:
 
 
 def field_types(cls: type[Record]) -> dict[str, Any]:
-    """The annotations of a Record's fields, resolved, in order."""
+    """The annotations of a Record's fields, resolved, in order. A field does not hide the type after which it is
+    called, as in ``list: list[int]``."""
+    named = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+    local = {name: value for name, value in named.items() if not isinstance(value, types.MemberDescriptorType)}
     try:
-        hints = typing.get_type_hints(cls, include_extras=True)
+        hints = typing.get_type_hints(cls, localns=local, include_extras=True)
     except NameError as error:
         raise GraphError(f"{cls.__name__}: {error}; define the types of its fields at the top of the module") from error
     return {name: hints[name] for name in cls.__struct_fields__}

@@ -1,0 +1,147 @@
+"""Equality and arithmetic: expressions agree with Python, and keys, state and joins with each other."""
+
+from __future__ import annotations
+
+import math
+import operator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from clonos_py import col, lit
+from clonos_py.columns.canonical import canonical
+from clonos_py.columns.grouping import group
+from clonos_py.columns.keys import hash_rows
+from clonos_py.columns.matching import equal_rows
+from clonos_py.columns.ordering import places
+from clonos_py.dsl.expressions import Expr
+from clonos_py.expressions.time_patterns import WRITTEN
+from clonos_py.model.errors import GraphError
+from clonos_py.operators.key_states import encoded_keys
+
+NAN = math.nan
+FLOATS = st.floats(allow_nan=True) | st.sampled_from([0.0, -0.0, NAN, math.inf, -math.inf, 1e17, 3.0, 5e-324])
+OTHER_NAN = float(np.array([0xFFF8000000000001], np.uint64).view(np.float64)[0])
+
+
+def values_of(expression: Expr, **columns: Any) -> list[Any]:
+    rows = pa.record_batch({n: v if isinstance(v, pa.Array) else pa.array(v) for n, v in columns.items()})
+    found: list[Any] = expression.node.compile(rows.schema, "test")(rows).to_pylist()
+    return found
+
+
+def same(found: float, expected: float) -> bool:
+    """Whether two floats are the same one, or both are NaN."""
+    if math.isnan(expected):
+        return math.isnan(found)
+    return (found, math.copysign(1, found)) == (expected, math.copysign(1, expected))
+
+
+@given(FLOATS, FLOATS)
+@example(1e17, 3.0)
+@example(-5.0, math.inf)
+@example(-0.0, 1.0)
+def test_whole_quotients_and_rests_of_floats_are_those_of_python(a: float, b: float) -> None:
+    for kernel in (operator.mod, operator.floordiv):
+        (found,), (beside_a_literal,) = (values_of(kernel(col("a"), e), a=[a], b=[b]) for e in (col("b"), b))
+        if b:  # by zero floats follow IEEE 754
+            assert same(found, kernel(a, b)), (kernel, found)
+        assert same(found, beside_a_literal)
+
+
+def test_rests_of_nulls_are_null() -> None:
+    assert values_of(col("a") % col("b"), a=[1.5, None, 4.0], b=[1.0, 1.0, None]) == [0.5, None, None]
+    assert values_of(col("a") // lit(None), a=[1.5, None]) == [None, None]
+
+
+ORDERED = (-math.inf, -1.5, -0.0, 0.0, 1.5, math.inf, NAN, OTHER_NAN)
+
+
+@pytest.mark.parametrize("a", ORDERED, ids=str)
+@pytest.mark.parametrize("b", ORDERED, ids=str)
+def test_the_table_of_equality_holds(a: float, b: float) -> None:
+    """docs/design/dsl.md: ``==`` is that of IEEE 754; as keys all NaN are equal."""
+    column = pa.array([a, b])
+    assert values_of(col("a") == col("b"), a=[a], b=[b]) == values_of(col("a") == b, a=[a]) == [a == b]
+    assert values_of(col("a").is_in([b, 77.0]), a=[a]) == [a == b]
+    equal = a == b or (a != a and b != b)
+    for kind, values in (("float", column), ("list", pa.array([[a], [b]])), ("struct", pa.array([{"x": a}, {"x": b}]))):
+        rows = pa.record_batch({"k": values})
+        first, second = encoded_keys(rows, ["k"])
+        assert (first == second) is equal, kind
+        hashes = hash_rows(rows, ["k"])
+        assert bool(hashes[0] == hashes[1]) is equal, kind
+        at = np.array([0]), np.array([1])
+        assert equal_rows(rows, ["k"], at[0], rows, ["k"], at[1]).tolist() == [equal], kind
+    assert (group([column], 2).size == 1) is equal
+    ranks = places(column, descending=False).tolist()
+    assert (ranks[0] == ranks[1]) is equal
+    if not equal:
+        assert (ranks[0] < ranks[1]) is (b != b or a < b)
+
+
+@given(st.lists(st.none() | st.lists(st.none() | FLOATS, max_size=3), min_size=1, max_size=4), st.integers(0, 3))
+def test_canonical_columns_are_equal_and_have_equal_bits(values: list[Any], start: int) -> None:
+    for kind in (pa.list_(pa.float64()), pa.large_list(pa.float64())):
+        column: Any = pa.array(values, kind).slice(start)
+        found = canonical(column)
+        assert str(found.to_pylist()) == str([v and [x and x + 0.0 for x in v] for v in column.to_pylist()]).replace(
+            "-nan", "nan"
+        ).replace("-0.0", "0.0")
+        assert found.type == kind
+
+
+DECIMALS = st.decimals(min_value=-100, max_value=100, places=3)
+
+
+@given(
+    st.lists(DECIMALS.map(lambda d: d.quantize(Decimal("0.01"))), min_size=1, max_size=5),
+    st.lists(DECIMALS | st.integers(-3, 3) | st.sampled_from([0.5, 1.25]), max_size=4),
+)
+def test_membership_is_equality_with_one_of_the_values(values: list[Decimal], members: list[Any]) -> None:
+    money = pa.array(values, pa.decimal128(18, 2))
+    expected = [False] * len(values)
+    for member in members:
+        expected = [a or b for a, b in zip(expected, values_of(col("m") == member, m=money), strict=True)]
+    assert values_of(col("m").is_in(members), m=money) == expected
+    assert expected == [
+        any(value == Decimal(repr(m)) if isinstance(m, float) else value == m for m in members) for value in values
+    ]
+
+
+def test_membership_takes_what_equality_takes() -> None:
+    assert values_of(col("i").is_in([1.5, 2.0, Decimal("3"), None]), i=[1, 2, 3, None]) == [False, True, True, None]
+    assert values_of(col("f").is_in([1, True and 2, NAN]), f=[1.0, 2.0, NAN]) == [True, True, False]
+    at = datetime(2024, 1, 1, tzinfo=UTC)
+    assert values_of(col("t").is_in([at]), t=pa.array([at, at + timedelta(1)], pa.timestamp("ms", "UTC"))) == [
+        True,
+        False,
+    ]
+    with pytest.raises(GraphError, match=r"i.is_in.*i is int64, 'x' is string, and the two cannot be compared"):
+        values_of(col("i").is_in(["x"]), i=[1])
+
+
+MOMENTS = st.datetimes(datetime(1000, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC))
+
+
+@given(
+    st.lists(MOMENTS, min_size=1, max_size=3), st.lists(st.sampled_from([*WRITTEN, "T", "é"]), max_size=5).map("".join)
+)
+@example([datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=UTC)], "%f%%f%H%f")
+def test_times_are_written_as_python_writes_them(times: list[datetime], pattern: str) -> None:
+    assert values_of(col("t").strftime(pattern), t=[*times, None]) == [
+        *(time.strftime(pattern) for time in times),
+        None,
+    ]
+
+
+@pytest.mark.parametrize("pattern", ["%s", "%k", "%-d", "%Q", "%", "%H %"])
+def test_unknown_directives_are_refused_where_they_are_written(pattern: str) -> None:
+    with pytest.raises(GraphError, match=r"test_values.py:\d+: strftime\(.*is not among its directives"):
+        col("t").strftime(pattern)
