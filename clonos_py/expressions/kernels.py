@@ -114,8 +114,8 @@ def is_in(
     values = argument(rows)
     found: Values = pc.is_in(values, value_set=known)
     for value in compared:
-        equal: Values = pc.fill_null(pc.equal(values, value), False)
-        found = pc.or_(found, equal)
+        equal: Values = pc.equal(values, value)
+        found = pc.or_(found, pc.fill_null(equal, False))
     return pc.if_else(pc.is_valid(values), found, pa.scalar(None, pa.bool_()))
 
 
