@@ -94,7 +94,7 @@ class MapRows(Operator):
         chooses = self._kind == "filter"
         for row, record in zip(numbers, part, strict=True):
             try:
-                given = fn(record) if context is None else self._with_context(record, row, context)
+                given: Any = fn(record) if context is None else self._with_context(record, row, context)
                 if many:
                     given = list(given or ())
                 elif chooses:

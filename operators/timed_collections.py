@@ -154,7 +154,8 @@ class TimedMap(dict[K, V]):
         return self[key]
 
     def update(self, *others: Any, **named: Any) -> None:
-        for key, value in dict(*others, **named).items():
+        given: dict[Any, Any] = dict(*others, **named)
+        for key, value in given.items():
             self[key] = value
 
     def pop(self, key: K, *default: Any) -> Any:

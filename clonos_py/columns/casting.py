@@ -58,7 +58,8 @@ def with_null_structs(kind: Any, nullable: bool = True) -> Any:
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_with_null_structs(kind.value_field), kind.list_size)
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_field, _with_null_structs(kind.item_field))
+        item: Any = _with_null_structs(kind.item_field)
+        return pa.map_(kind.key_field.type, item)
     return kind
 
 

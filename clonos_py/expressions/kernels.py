@@ -115,7 +115,7 @@ def is_in(
     found: Values = pc.is_in(values, value_set=known)
     for value in compared:
         equal: Values = pc.equal(values, value)
-        found = pc.or_(found, pc.fill_null(equal, False))
+        found = pc.or_(found, pc.fill_null(equal, pa.scalar(False)))
     return pc.if_else(pc.is_valid(values), found, pa.scalar(None, pa.bool_()))
 
 

@@ -135,8 +135,7 @@ def expected_of_json(text: str) -> Outcome:
             value = json.loads(line)
         except ValueError:
             value = None
-        good = isinstance(value, dict) and type(value.get("a")) is int and isinstance(value.get("b"), str | None)
-        if good:
+        if isinstance(value, dict) and type(value.get("a")) is int and isinstance(value.get("b"), str | None):
             found.rows.append({"a": value["a"], "b": value.get("b")})
         else:
             found.malformed.append(Place(number, line.encode().removesuffix(b"\r"), None))

@@ -75,7 +75,7 @@ def went_on(done: Ended) -> None:
 
 def refused(done: Ended) -> str:
     assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
+    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("warning: ")]
     assert line.startswith("error: ")
     return line
 

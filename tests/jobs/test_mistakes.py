@@ -37,7 +37,7 @@ def test_a_mistake_is_reported_in_one_line_with_its_place(mistake: Mistake, caps
         Path(file).write_bytes(content)
     Path(f"{name}.py").write_text(mistake.source)
     assert run(name) == mistake.code
-    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("warning: source 'rows'")]
+    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("warning: ")]
     if mistake.code == 0:
         assert "finished" in lines[-1]
         return

@@ -128,7 +128,7 @@ def refused(command: list[str]) -> str:
     """The line of the error; another may warn that the rows are of 1970."""
     done = ended(command)
     assert done.returncode == 1
-    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("warning: source")]
+    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("warning: ")]
     return line
 
 

@@ -31,7 +31,7 @@ def test_an_error_shows_the_record_and_the_last_line_of_user_code(
 ) -> None:
     file = failing(verbs)
     assert invoke(["run", str(file), "--runtime", runtime]) == 1
-    (line,) = [said for said in capsys.readouterr().err.splitlines() if not said.startswith("warning: source 'rows'")]
+    (line,) = [said for said in capsys.readouterr().err.splitlines() if not said.startswith("warning: ")]
     assert line.startswith("error: operator '")
     assert record in line
     assert line.endswith(f"; at {place(file, marked, function)} (the last checkpoint is intact)")
