@@ -20,7 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from clonos_py.model.coordinator_events import FunctionHangs
-from clonos_py.observe.events import Event, ImplausibleEventTimes, Listener, Progress, VertexProgress
+from clonos_py.model.reports import LogFormat, LogLevel
+from clonos_py.observe.events import Event, FunctionPrinted, ImplausibleEventTimes, Listener, Progress, VertexProgress
 from clonos_py.observe.log_lines import LogLines
 from clonos_py.observe.start_reports import reported
 from clonos_py.observe.status import (
@@ -35,7 +36,6 @@ from clonos_py.observe.status import (
     unwritten_text,
 )
 from clonos_py.observe.units import bytes_text, duration_text
-from clonos_py.settings.definitions import LogFormat, LogLevel
 
 REFRESHES_PER_S = 4
 _RECOVERIES_SHOWN = 3
@@ -59,7 +59,7 @@ def watch(
 
     def listen(at_us: int, event: Event) -> None:
         status.on(at_us, event)
-        if not live or isinstance(event, FunctionHangs | ImplausibleEventTimes):
+        if not live or isinstance(event, FunctionHangs | ImplausibleEventTimes | FunctionPrinted):
             lines(at_us, event)
 
     def waited() -> int:

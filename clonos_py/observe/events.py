@@ -156,6 +156,15 @@ class KillMissed:
     after_us: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionPrinted:
+    """A user's function has printed or logged a line in another process. ``operator`` is empty if it is not known."""
+
+    task: TaskId
+    operator: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class TraceStopped:
     """The trace could no longer be written. The run continues without it."""
@@ -183,6 +192,7 @@ Event = (
     | ImplausibleEventTimes
     | CoordinatorAwaited
     | KillMissed
+    | FunctionPrinted
     | TraceStopped
     | Broken
 )

@@ -16,10 +16,10 @@ from clonos_py.model.coordinator_events import (
     Replayed,
     StandbyActivated,
 )
-from clonos_py.observe.events import Event, Recovered, TaskFailed
+from clonos_py.model.reports import LogFormat, LogLevel
+from clonos_py.observe.events import Event, FunctionPrinted, Recovered, TaskFailed
 from clonos_py.observe.status import RunStatus, news_text
 from clonos_py.observe.units import bytes_text
-from clonos_py.settings.definitions import LogFormat, LogLevel
 
 _ORDER = (LogLevel.INFO, LogLevel.WARNING, LogLevel.OFF)
 _STEPS: dict[type, tuple[str, str]] = {
@@ -68,10 +68,19 @@ class LogLines:
         self._write, self._began = write, began
 
     def __call__(self, at_us: int, event: Event) -> None:
-        """The status has taken the event before."""
+        """The status has taken the event before. What functions print is written at any level."""
+        if isinstance(event, FunctionPrinted):
+            self._printed(at_us, event)
+            return
         found = log_line(self._status, at_us, event)
         if found is not None and _ORDER.index(found[0]) >= _ORDER.index(self._level):
             self._report(at_us, *found, event)
+
+    def _printed(self, at_us: int, event: FunctionPrinted) -> None:
+        if self._format is LogFormat.JSON:
+            self._write(self._json(at_us, LogLevel.INFO, event.text, event))
+        else:
+            self._write(f"{event.operator or event.task.vertex}[{event.task.index}] {event.text}")
 
     def report(self, at_us: int, text: str) -> None:
         """Writes a line that belongs to no event."""

@@ -57,7 +57,7 @@ EVENTS = _schema(
 """``what`` is the kind of event. ``detail`` is how a task failed, or the reason of the event."""
 
 TABLES: Mapping[str, pa.Schema] = {"readings": READINGS, "markers": MARKERS, "events": EVENTS}
-_MEASURES = (e.Measured, e.Progress, e.TraceStopped)
+_MEASURES = (e.Measured, e.Progress, e.TraceStopped, e.FunctionPrinted)
 
 
 class TraceWriter:

@@ -23,6 +23,7 @@ from clonos_py.observe.events import (
     CheckpointsLeft,
     CoordinatorAwaited,
     Detected,
+    FunctionPrinted,
     KillMissed,
     Listener,
     Measured,
@@ -56,6 +57,8 @@ class CoordinatorNews:
     counters: dict[int, tuple[TaskId, ProcessCounters]] = field(default_factory=dict)
     printed: list[str] = field(default_factory=list)
     """Lines of print sinks in other processes, for the terminal of the run."""
+    printed_by_functions: list[tuple[TaskId, str]] = field(default_factory=list)
+    """Lines that users' functions have printed or logged in other processes, each behind its operator and a tab."""
 
 
 class EventPublisher:
@@ -102,6 +105,10 @@ class EventPublisher:
             self._carried_out(task)
             self._listener(at_us - self.began_us, self._failure(task, "killed by --kill"))
         self._warn(news, now_us)
+        for task, lines in news.printed_by_functions:
+            for line in lines.split("\n")[:-1]:
+                operator, _, text = line.partition("\t")
+                self._listener(now_us - self.began_us, FunctionPrinted(task=task, operator=operator, text=text))
         for at_us, event in news.events:
             self._publish(at_us - self.began_us, event)
         if now_us >= self._progress_us and not self._finished:

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
 from clonos_py.model.protocols import ALIGNED, PROTOCOLS
+from clonos_py.model.reports import LogFormat, LogLevel
 from clonos_py.model.retention import Spill
 from clonos_py.settings.kinds import (
     DEPTH,
@@ -51,21 +52,6 @@ class Preference(Enum):
 
     CONSISTENCY = "consistency"
     AVAILABILITY = "availability"
-
-
-class LogLevel(Enum):
-    """What a run reports while it runs, where no live view shows it."""
-
-    INFO = "info"
-    WARNING = "warning"
-    OFF = "off"
-
-
-class LogFormat(Enum):
-    """The format of what a run reports while it runs."""
-
-    PLAIN = "plain"
-    JSON = "json"
 
 
 class Runtime(Enum):

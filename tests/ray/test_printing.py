@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
+from pathlib import Path
 
 import pytest
 
-from clonos_py.connectors import PrintSink
+from clonos_py import Job, Record
+from clonos_py.connectors import FileSink, MemorySource, PrintSink
 from clonos_py.model.coordinator_events import CheckpointCompleted, StandbyActivated
 from clonos_py.nexmark.jobs import build
 from clonos_py.nexmark.oracle import expected
@@ -19,6 +22,26 @@ from clonos_py.settings.resolution import resolve
 pytestmark = pytest.mark.ray
 
 EVENTS = 8_000
+
+
+class Row(Record):
+    n: int
+
+
+def shown(row: Row) -> Row:
+    print("PRINTED", row.n)  # noqa: T201 - this is what is tested
+    logging.getLogger("udf").warning("LOGGED %s", row.n)
+    return row
+
+
+def test_what_functions_print_and_log_reaches_the_terminal_with_task_and_operator(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    job = Job("shown")
+    job.source(MemorySource([Row(1), Row(2)])).map(shown).named("seen").sink(FileSink(str(tmp_path / "out")))
+    job.run()
+    printed = sorted(line for line in capsys.readouterr().err.splitlines() if line.startswith("seen["))
+    assert printed == [f"seen[0] {word} {n}" for word in ("LOGGED", "PRINTED") for n in (1, 2)]
 
 
 def test_printed_rows_reach_the_terminal_although_their_task_is_killed(

@@ -196,15 +196,21 @@ class CoordinatorActor:
             self._news, self._requests, self._dismissed = CoordinatorNews(), [], []
         return update
 
-    def printed(self, number: int, lines: str) -> bool:
-        """Takes lines of a process's print sink, for the terminal of the run. False if there is no room now: the
-        process has to send them again. Lines of a process that is no longer part of the job are dropped."""
-        if self._loop is not None and number not in self._loop.processes():
+    def printed(self, number: int, lines: str, of_functions: bool) -> bool:
+        """Takes lines of a process for the terminal of the run, of its print sink or of its functions. False if there
+        is no room now: the process has to send them again. Lines of a process that is no longer part of the job are
+        dropped."""
+        places = self._loop.processes() if self._loop is not None else {}
+        if self._loop is not None and number not in places:
             return True
         with self._lock:
-            if sum(map(len, self._news.printed)) > _PRINTED_CHARACTERS_MAX:
+            waiting = [*self._news.printed, *(lines for _, lines in self._news.printed_by_functions)]
+            if sum(map(len, waiting)) > _PRINTED_CHARACTERS_MAX:
                 return False
-            self._news.printed.append(lines)
+            if not of_functions:
+                self._news.printed.append(lines)
+            elif number in places:
+                self._news.printed_by_functions.append((places[number][0], lines))
         self._fresh.set()
         return True
 

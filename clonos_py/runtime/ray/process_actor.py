@@ -26,6 +26,7 @@ from clonos_py.runtime.held_folders import hold
 from clonos_py.runtime.leftovers import clear_scratch
 from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray.cluster import import_ray
+from clonos_py.runtime.ray.function_output import install
 from clonos_py.runtime.ray.ordering import InOrder
 from clonos_py.runtime.ray.process import Deployment, ProcessRuntime, tune_interpreter
 from clonos_py.runtime.ray.process_table import cpu_us
@@ -93,7 +94,8 @@ class ProcessActor:
         """The number of the process that was promoted; -1 if none was."""
         defer_pandas()
         tune_interpreter()
-        print_on(CarriedLines(self._carry))
+        print_on(CarriedLines(partial(self._carry, of_functions=False)))
+        install(CarriedLines(partial(self._carry, of_functions=True)).write)
 
     # ---- the driver
 
@@ -226,12 +228,12 @@ class ProcessActor:
         node, _ = _place()
         self._coordinator.introduce.remote(hosted.number, os.getpid(), node)
 
-    def _carry(self, lines: str) -> bool:
-        """Sends printed lines to the coordinator. False if it has not taken them: they then wait, for example until
-        there is a new coordinator."""
+    def _carry(self, lines: str, of_functions: bool) -> bool:
+        """Sends lines of print sinks or of functions to the coordinator. False if it has not taken them: they then
+        wait, for example until there is a new coordinator."""
         ray = import_ray()
         try:
-            return bool(ray.get(self._coordinator.printed.remote(self._task, lines)))
+            return bool(ray.get(self._coordinator.printed.remote(self._task, lines, of_functions)))
         except ray.exceptions.RayActorError:
             return False
 

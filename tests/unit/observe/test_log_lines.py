@@ -21,11 +21,11 @@ from clonos_py.model.coordinator_events import (
     StandbyActivated,
 )
 from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.reports import LogFormat, LogLevel
 from clonos_py.observe.console import watch
-from clonos_py.observe.events import Event, Preparing, Recovered, TaskFailed
+from clonos_py.observe.events import Event, FunctionPrinted, Preparing, Recovered, TaskFailed
 from clonos_py.observe.log_lines import LogLines
 from clonos_py.observe.status import RunStatus
-from clonos_py.settings.definitions import LogFormat, LogLevel
 
 JOIN = TaskId("join", 0)
 STORY: tuple[tuple[int, Event], ...] = (
@@ -102,6 +102,17 @@ def test_each_line_of_json_is_an_object_with_time_level_job_and_the_fields_of_th
     assert found[0]["time"] < time
     assert time.endswith("Z")
     assert summary_of([row["message"] for row in found])
+
+
+@pytest.mark.parametrize("level", LogLevel)
+def test_what_functions_print_is_written_at_any_level_and_on_a_terminal(level: LogLevel) -> None:
+    for terminal in (True, False):
+        text = io.StringIO()
+        with watch("hot", level, console=Console(file=text, force_terminal=terminal, width=40)) as listener:
+            listener(0, FunctionPrinted(task=JOIN, operator="enriched", text="a [b] line"))
+            listener(0, FunctionPrinted(task=JOIN, operator="", text="of a coroutine"))
+        assert "enriched[0] a [b] line" in text.getvalue()
+        assert "join[0] of a coroutine" in text.getvalue()
 
 
 def test_what_a_start_waits_for_has_the_form_of_the_other_lines() -> None:

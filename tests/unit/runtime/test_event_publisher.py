@@ -16,7 +16,16 @@ from clonos_py.model.coordinator_events import (
 )
 from clonos_py.model.counters import EventTimesRead, ProcessCounters
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.observe.events import Detected, Event, ImplausibleEventTimes, KillMissed, Listener, Progress, TaskFailed
+from clonos_py.observe.events import (
+    Detected,
+    Event,
+    FunctionPrinted,
+    ImplausibleEventTimes,
+    KillMissed,
+    Listener,
+    Progress,
+    TaskFailed,
+)
 from clonos_py.process.contract import Observed
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.event_publisher import PROGRESS_US, CoordinatorNews, EventPublisher
@@ -76,6 +85,16 @@ def test_a_task_that_moves_has_not_failed_even_where_it_was_ordered_to() -> None
         ("killed by --kill", False),
         ("its process has another task", True),
     ]
+
+
+def test_lines_of_functions_are_published_one_by_one_with_their_operator() -> None:
+    received: list[tuple[int, Event]] = []
+    news = CoordinatorNews(printed_by_functions=[(MIDDLE, "map\ta\tb\n\tc\x0bd\n"), (UP, "up\t\n")])
+    publish(EventPublisher(three(), BEGAN_US, listening(received)), received, news)
+    found = [event for _, event in received if isinstance(event, FunctionPrinted)]
+    assert [(event.task, event.operator, event.text) for event in found] == [
+        (MIDDLE, "map", "a\tb"), (MIDDLE, "", "c\x0bd"), (UP, "up", "")
+    ]  # fmt: skip
 
 
 def test_a_kill_that_never_came_is_told_at_the_end() -> None:
