@@ -84,7 +84,7 @@ from clonos_py.task.reader import Reader, determinants_of
 from clonos_py.task.regeneration import Regeneration
 from clonos_py.task.snapshotting import Snapshotting
 from clonos_py.task.states import TASK_STATES, TaskCause
-from clonos_py.task.throughput import READ_US, ReadSize, Throughput
+from clonos_py.task.throughput import ReadSize, Throughput
 
 _GRANULARITY = "time_granularity_us"
 TASK_SETTINGS = frozenset({_GRANULARITY})
@@ -334,7 +334,7 @@ class TaskMachine:
     @property
     def _rows_at_once(self) -> int | None:
         """The most rows of several frames to take together; None if there is no limit, or none is known yet."""
-        return self._throughput.rows_within(READ_US) if self._throughput.known else None
+        return self._throughput.rows_at_once() if self._throughput.known else None
 
     def _forced(self, arrival: InputOrder | FrameBatch) -> Trigger | None:
         frames = self._inputs.waiting(arrival.channel, arrival.count)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from clonos_py.task.throughput import READ_US, ReadSize, Throughput
 
 
@@ -47,6 +49,42 @@ def test_reads_begin_with_one_row_at_most_double_and_follow_the_cost_of_rows() -
     assert sizes[:12] == [2**n for n in range(12)]
     assert sizes[13:] == [min(2 * sizes[12], size) for size in sizes[13:]]
     assert sizes[-1] < 40, "50 ms of rows that take 2 ms, with some influence of faster samples"
+
+
+def steps(count: int, call_us: int, row_us: int) -> list[int]:
+    """The rows of so many steps with these costs of a call and of each row."""
+    throughput = Throughput()
+    size, now_us, rows = ReadSize(throughput), 0, []
+    for _ in range(count):
+        rows.append(size.next())
+        throughput.took(rows[-1], now_us)
+        now_us += call_us + rows[-1] * row_us
+        throughput.ready(now_us)
+    return rows
+
+
+@pytest.mark.parametrize("call_us", [25_000, 30_000, 60_000, 2_000_000])
+def test_steps_grow_although_each_call_takes_long(call_us: int) -> None:
+    """A model that takes as long for one row as for a thousand."""
+    assert max(steps(30, call_us, row_us=0)) > 1_000
+    within_us = max(READ_US - call_us, call_us)
+    for row_us in (10, 1_000):
+        usual = sorted(steps(200, call_us, row_us))[100]
+        assert within_us / row_us / 2.1 <= usual <= within_us / row_us * 2.1
+
+
+@pytest.mark.parametrize("row_us", [1_000, 2_000, 20_000, 1_000_000])
+def test_steps_stay_short_where_rows_take_long_but_for_a_try_now_and_then(row_us: int) -> None:
+    found = steps(400, 0, row_us)
+    usual = max(1, READ_US // row_us)
+    longer = [rows for rows in found if rows > 1.5 * usual]
+    assert max(found) <= max(2 * 2 * usual, 2)
+    assert len(longer) <= 400 // 50 + 6
+
+
+def test_sizes_that_hardly_differ_tell_nothing_about_calls() -> None:
+    """Times vary: 33 rows may well take no longer than 31."""
+    assert measured(*[(31, 62_000), (33, 62_000)] * 4, (31, 62_000)).rows_at_once() <= 2 * 31
 
 
 def test_reads_give_at_most_the_rows_that_are_wanted() -> None:
