@@ -72,7 +72,8 @@ def watch(
         with _live(job, status, console, began) if live else reported(status, report):
             yield listen
     finally:
-        for line in summary(job, status) if status.finished else _left(status):
+        left = _left(status) if live or level is LogLevel.OFF else ()  # otherwise they were lines at once
+        for line in summary(job, status) if status.finished else left:
             lines.conclude(waited(), line)
 
 

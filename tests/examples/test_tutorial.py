@@ -83,6 +83,13 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
         process.communicate(timeout=SOON_S)
 
 
+def interrupted(run: subprocess.Popen[str], terminal: Terminal) -> str:
+    """What a run has printed that is stopped by Ctrl-C."""
+    terminal.started.remove(run)
+    run.send_signal(signal.SIGINT)
+    return run.communicate(timeout=SOON_S)[0]
+
+
 def test_the_tutorial_works_as_printed(terminal: Terminal) -> None:
     done, printed = steps(), ""
     for step, after in zip(done, [*done[1:], Step(None, "", "")], strict=True):
@@ -100,15 +107,17 @@ def test_the_tutorial_works_as_printed(terminal: Terminal) -> None:
             case _:
                 raise AssertionError(f"what is to be done with {step}?")
     assert {step.mark for step in done} >= {"run", "start", "soon"}
-    (following,) = terminal.started
-    following.send_signal(signal.SIGINT)
-    said, _ = following.communicate(timeout=SOON_S)
+    following, survivor = terminal.started
+    assert survivor.stdout is not None
+    assert any("takings[0] failed: killed by --kill" in line for line in survivor.stdout)
+    said = interrupted(survivor, terminal)
+    assert "takings[0] failed (killed by --kill)" in said, said
+    said = interrupted(following, terminal)
     again = re.search(r"(?m)to continue from the last checkpoint: (.*)$", said)
     assert again is not None, said
     (terminal.folder / "orders" / "tuesday.jsonl").write_text(
         '{"at": "2026-03-03T09:00:00Z", "product": "tea", "cents": 100}\n'
     )
-    terminal.started.remove(following)
     terminal.start(f"{again[1]}\n")
     more = '{"product":"tea","window_end":"2026-03-02T09:06:00Z","orders":1,"cents":350}\n'
     before = next(step.text for step in done[::-1] if step.language == "json")
