@@ -317,12 +317,14 @@ class LinkMachine:
         return [io.SendToTask(task.Deliver(channel.index, frame))]
 
     def _open(self, channel: InputChannel, header: FrameHeader) -> list[io.Instruction]:
-        """The first frame of a connection has arrived."""
+        """The first frame of a connection has arrived. What the snapshot covers is said again: the sender may not have
+        served the connection yet when it was said, and waits for it."""
         self._catching_up.opened(channel.index, header)
         renumbered = channel.open(header)
         self._held_logs.take(channel.index, header)
         self._check_opened()
-        return [self._renumber(channel)] if renumbered else []
+        again = self._acknowledge(channel, channel.acknowledged) if channel.snapshot.checkpoint else []
+        return [*again, *([self._renumber(channel)] if renumbered else [])]
 
     def _renumber(self, channel: InputChannel) -> io.SendToTask:
         ended = self._restart_point is not None and self._restart_point.inputs[channel.index].ended

@@ -535,6 +535,11 @@ class TaskMachine:
         return self._chain.watermark
 
     @property
+    def stands_still(self) -> bool:
+        """Whether the task waits behind the snapshot with which its job ends."""
+        return self._last_checkpoint.stands_still
+
+    @property
     def timers(self) -> list[tuple[int, int]]:
         """(time of day, operator number) of the timers that are set."""
         return self._shared.timers.all

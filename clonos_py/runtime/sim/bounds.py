@@ -150,9 +150,14 @@ class Bounds:
 
     def look(self, prompt: Iterable[LocalProcess], now_us: int) -> None:
         """Checks, every ``LOOK_EVERY`` actions, that nothing has waited too long in the processes ``prompt``. Standbys
-        are left out: they have no connections and emit nothing."""
+        are left out: they have no connections and emit nothing. So are tasks that stand still behind the last
+        checkpoint of a stopped job."""
         before, self._waits = self._waits, {}
-        prompt = [process for process in prompt if process.link.state is not TaskState.STANDBY]
+        prompt = [
+            process
+            for process in prompt
+            if process.link.state is not TaskState.STANDBY and not process.machine.stands_still
+        ]
         covered = {c.connection: c.covered for p in prompt for c in p.link.inputs if c.connection is not None}
         for process in prompt:
             for what in (*self._waiting(process), *self._retained(process, covered)):
