@@ -11,7 +11,7 @@ from clonos_py.model.plan import Partitioning
 from clonos_py.model.protocols import ALONE, PROTOCOLS
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import FaultKind
-from clonos_py.runtime.sim.generator import MIXED, RECOVERIES, ROLLBACK, Range, generate
+from clonos_py.runtime.sim.generator import FAMILY, MIXED, RECOVERIES, ROLLBACK, Range, generate
 from clonos_py.runtime.sim.scenario import ScenarioResult, run_scenario, run_seed
 from clonos_py.runtime.sim.shrinking import shrink
 from clonos_py.runtime.sim.steps import StepKind
@@ -46,6 +46,10 @@ def test_no_schedule_of_failures_breaks_a_rule_under_any_protocol_and_recovery(s
     for seed in seeds:
         verdict = run_seed(seed, Range(protocol=MIXED))
         assert not verdict.problems, f"{told(verdict)} --protocol {MIXED}"
+
+
+def test_every_kind_of_failure_has_a_name_on_the_command_line() -> None:
+    assert set(FAMILY) == set(FaultKind)
 
 
 KINDS = [(recovery, cycles) for recovery in RECOVERIES for cycles in (False, True)]

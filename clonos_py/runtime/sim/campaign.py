@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from clonos_py.runtime.sim.generator import FAULTS, Range
+from clonos_py.runtime.sim.generator import FAMILY, Range
 from clonos_py.runtime.sim.scenario import ScenarioResult, run_seed
 from clonos_py.runtime.sim.shrinking import shrink
 
@@ -39,12 +39,11 @@ class Tally:
 def run_seeds(start: int, count: int, range_: Range) -> Tally:
     """Runs ``count`` seeds from ``start`` on."""
     tally = Tally()
-    family = {kind: name for name, kinds in FAULTS.items() for kind in kinds}
     for seed in range(start, start + count):
         result = run_seed(seed, range_)
-        faults = Counter({family[kind]: 0 for kind in result.faults})
+        faults = Counter({FAMILY[kind]: 0 for kind in result.faults})
         for kind, done in result.faults.items():
-            faults[family[kind]] += done
+            faults[FAMILY[kind]] += done
         failing = [(seed, "; ".join(result.problems))] if result.problems else []
         tally.add(Tally(1, +faults, result.rollbacks, result.restarts, result.actions, failing))
     return tally

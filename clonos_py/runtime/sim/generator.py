@@ -54,6 +54,11 @@ FAULTS: Mapping[str, tuple[FaultKind, ...]] = {
 }
 """The kinds of faults, by their name on the command line. Kills are drawn as often as all others together, and
 stops independently of the others."""
+FAMILY: Mapping[FaultKind, str] = {
+    FaultKind.KILL_DESCENDANTS: "kill",
+    **{kind: name for name, kinds in FAULTS.items() for kind in kinds},
+}
+"""By kind: its name on the command line. One kind is drawn apart (``_with_descendants``)."""
 _STOPS = 0.15
 """The share of runs in which the user stops the job once."""
 _DESCENDANTS = 0.1
