@@ -136,7 +136,7 @@ FOUND_BY = {
     "the_log_of_a_sink_is_not_kept": 9,
     "what_an_output_holds_is_told_but_not_kept": 55,
     "the_end_of_a_loop_is_not_logged": 393,
-    "a_loop_ends_when_rows_are_on_their_way": 248,
+    "a_loop_ends_when_rows_are_on_their_way": 293,
     "a_loop_ends_when_rows_wait_to_be_cut_or_are_in_work": 68,
     "heads_are_not_told_again_after_a_failure": 1,
     "tasks_of_a_loop_connect_before_they_have_their_own_log": 100,
