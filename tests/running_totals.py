@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.model.coordinator_events import RolledBack
-from clonos_py.observe.events import Event, TaskFailed
+from clonos_py.observe.events import Event
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
 from examples import best_sellers
+from tests.observed import killed
 from tests.paced_rows import PacedRows
 
 FIRST = 5
@@ -45,8 +46,7 @@ class Sales:
         settings = {"runtime": runtime, "parallelism": 2, "checkpoint_interval": interval, "kills": kills}
         events: list[Event] = []
         run_job(job, resolve(command_line=settings), lambda at_us, event: events.append(event))
-        failed = [event for event in events if isinstance(event, TaskFailed) and event.how == "killed by --kill"]
-        assert len(failed) == len(kills), failed
+        assert len(killed(events)) == len(kills), events
         assert not any(isinstance(event, RolledBack) for event in events)
         return read_results(folder)
 

@@ -17,7 +17,7 @@ from clonos_py.connectors.written_times import written_times
 
 _FEW = 256
 """Up to as many rows msgspec takes less time than Polars."""
-_PLAIN = frozenset([pa.int64(), pa.int32(), pa.string(), pa.bool_(), pa.null()])
+_PLAIN = frozenset([pa.int64(), pa.int32(), pa.float64(), pa.string(), pa.bool_(), pa.null()])
 _FLOAT_MIN, _FLOAT_MAX = 1e-4, 1e15
 """Between these the two write the same text for a float; beyond, exponents differ (``1e17`` and ``1e+17``)."""
 _ENCODER = msgspec.json.Encoder()
@@ -29,8 +29,11 @@ def encoded(rows: pa.Table | pa.RecordBatch) -> memoryview:
     """One line for each row; NaN and infinities become null. Raises pa.ArrowInvalid for rows that JSON cannot
     express."""
     written = written_times(rows)
-    if 0 < written.num_rows <= _FEW and _is_plain(written):
-        return memoryview(_ENCODER.encode_lines(written.to_pylist()))
+    if 0 < written.num_rows <= _FEW and _has_plain_columns(written.schema):
+        plain = written.to_pylist()
+        floats = [field.name for field in written.schema if field.type == pa.float64()]
+        if all(_has_plain_text(row[name]) for row in plain for name in floats):
+            return memoryview(_ENCODER.encode_lines(plain))
     exact = [
         number
         for number, field in enumerate(written.schema)
@@ -67,15 +70,12 @@ def _with_exact_numbers(table: pa.Table, columns: list[int]) -> memoryview:
     return memoryview(lines.replace(f'"{mark}'.encode(), b"").replace(f'{mark}"'.encode(), b""))
 
 
-def _is_plain(rows: pa.Table) -> bool:
-    """Whether msgspec writes the same bytes for the rows."""
-    names = rows.column_names
-    return all(names) and len(set(names)) == len(names) > 0 and all(map(_has_plain_values, rows.columns))
-
-
-def _has_plain_values(column: pa.ChunkedArray[Any]) -> bool:
-    return all(map(_has_plain_text, column.to_pylist())) if column.type == pa.float64() else column.type in _PLAIN
+def _has_plain_columns(schema: pa.Schema) -> bool:
+    """Whether msgspec writes the same bytes for rows of these columns, apart from some floats."""
+    names = schema.names
+    return all(names) and len(set(names)) == len(names) > 0 and _PLAIN.issuperset(schema.types)
 
 
 def _has_plain_text(number: float | None) -> bool:
+    """Whether msgspec writes the same bytes for a float."""
     return not number or _FLOAT_MIN <= abs(number) < _FLOAT_MAX

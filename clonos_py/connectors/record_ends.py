@@ -133,7 +133,8 @@ def csv_lines(content: bytes, whole: bool) -> Records:
     ends = _with_last(csv_line_ends(content, whole), content, whole)
     if b'"' not in content:
         return _with_blanks(content, ends, _NONE)
-    runs = _odd_runs(np.frombuffer(content, np.uint8), ends)
+    data = np.frombuffer(content, np.uint8)
+    runs = _odd_runs(data, _runs(data), ends)
     last_run = np.append(-1, runs.starts)[np.searchsorted(runs.starts, ends)]
     return _with_blanks(content, ends, np.flatnonzero(_inside(runs, ends) & (last_run >= _starts(ends))))
 
@@ -169,11 +170,12 @@ def _sound_records(content: bytes, whole: bool) -> tuple[Positions, int | None]:
     if inside is not None:
         ends = lines[~inside]
         return ends, _after(lines, ends) if whole and len(inside) and inside[-1] else None
-    runs = _odd_runs(data)
+    all_runs = _runs(data)
+    runs = _odd_runs(data, all_runs)
     inside = _inside(runs, lines)
     ends = lines[~inside]
     inner = np.searchsorted(ends, lines[inside] - 1, side="right")
-    dirty = np.searchsorted(ends, _followed_by_text(data, runs), side="right")
+    dirty = np.searchsorted(ends, _followed_by_text(data, all_runs, runs), side="right")
     broken = np.intersect1d(inner, dirty)
     broken = broken[broken < len(ends)]
     if len(broken):
@@ -233,6 +235,13 @@ def _odd_so_far(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return odd
 
 
+class _Runs(NamedTuple):
+    """Runs of adjacent quotes."""
+
+    starts: Positions
+    lengths: Positions
+
+
 class _OddRuns(NamedTuple):
     """Runs of an odd number of adjacent quotes: only these open or close a field. ``inside``: whether the text after
     them is inside quotes."""
@@ -241,19 +250,18 @@ class _OddRuns(NamedTuple):
     inside: npt.NDArray[np.bool_]
 
 
-def _runs(quotes: Positions) -> tuple[Positions, Positions]:
-    """The starts and the lengths of runs of adjacent quotes."""
+def _runs(data: npt.NDArray[np.uint8]) -> _Runs:
+    quotes = np.flatnonzero(data == _QUOTE)
     first = np.flatnonzero(np.diff(quotes, prepend=-2) != 1)
-    return quotes[first], np.diff(first, append=len(quotes))
+    return _Runs(quotes[first], np.diff(first, append=len(quotes)))
 
 
-def _odd_runs(data: npt.NDArray[np.uint8], line_ends: Positions | None = None) -> _OddRuns:
+def _odd_runs(data: npt.NDArray[np.uint8], runs: _Runs, line_ends: Positions | None = None) -> _OddRuns:
     """``line_ends``: lines that each begin outside quotes; without them only the first does.
 
     Inside quotes a run closes the field. Outside it opens one at the start of a field, and otherwise it is text. So
     after a run elsewhere one is outside in any case, and each run at the start of a field changes the side."""
-    starts, lengths = _runs(np.flatnonzero(data == _QUOTE))
-    starts = starts[lengths % 2 == 1]
+    starts = runs.starts[runs.lengths % 2 == 1]
     opens = _BETWEEN[data[starts - 1]] | (starts == 0)
     changes = np.cumsum(opens)
     since = np.where(opens, 0, changes)
@@ -270,9 +278,9 @@ def _inside(runs: _OddRuns, positions: Positions) -> npt.NDArray[np.bool_]:
     return np.append(False, runs.inside)[before]
 
 
-def _followed_by_text(data: npt.NDArray[np.uint8], odd: _OddRuns) -> Positions:
+def _followed_by_text(data: npt.NDArray[np.uint8], runs: _Runs, odd: _OddRuns) -> Positions:
     """The positions of quotes that close a field and are followed by text of that field."""
-    starts, lengths = _runs(np.flatnonzero(data == _QUOTE))
+    starts, lengths = runs
     inside = _inside(odd, starts)
     closes = np.where(lengths % 2 == 1, inside, ~inside & (_BETWEEN[data[starts - 1]] | (starts == 0)))
     stops: Positions = (starts + lengths)[closes]

@@ -22,13 +22,6 @@ from clonos_py.observe.status import RunStatus, news_text
 from clonos_py.observe.units import bytes_text
 
 _ORDER = (LogLevel.INFO, LogLevel.WARNING, LogLevel.OFF)
-_STEPS: dict[type, tuple[str, str]] = {
-    StandbyActivated: ("standby activated", "activated_ms"),
-    Replayed: ("replayed", "replayed_ms"),
-    FirstNewEffect: ("first new result", "first_new_effect_ms"),
-    Recovered: ("latency normal", "recovered_ms"),
-}
-"""Steps of a recovery, each with the attribute of ``Recovery`` that has its time."""
 
 
 def log_line(status: RunStatus, at_us: int, event: Event) -> tuple[LogLevel, str] | None:
@@ -44,8 +37,9 @@ def log_line(status: RunStatus, at_us: int, event: Event) -> tuple[LogLevel, str
         case TaskFailed(task=task, how=how, planned=planned):
             return (LogLevel.INFO, f"{task} moves: {how}") if planned else (LogLevel.WARNING, f"{task} failed: {how}")
         case StandbyActivated() | Replayed() | FirstNewEffect() | Recovered():
-            step, attribute = _STEPS[type(event)]
-            after_ms = getattr(status.recovery(event.task), attribute)
+            recovery = status.recovery(event.task)
+            assert recovery is not None
+            step, after_ms = recovery.step(type(event))
             return LogLevel.INFO, f"{event.task}: {step} {after_ms:,.0f} ms after the failure"
         case _:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from clonos_py.model.coordinator_events import (
@@ -42,6 +43,15 @@ from clonos_py.observe.events import (
 )
 from clonos_py.observe.metrics import RateMeter
 
+STEPS: Mapping[type[RecoveryStep], tuple[str, str]] = {
+    Detected: ("detected", "detected_ms"),
+    StandbyActivated: ("standby activated", "activated_ms"),
+    Replayed: ("replayed", "replayed_ms"),
+    FirstNewEffect: ("first new result", "first_new_effect_ms"),
+    Recovered: ("latency normal", "recovered_ms"),
+}
+"""The steps of a recovery: by event, the words for it, and the attribute of ``Recovery`` with its time."""
+
 
 @dataclass
 class Recovery:
@@ -62,30 +72,32 @@ class Recovery:
     attempt: Attempt | None = None
 
     def on(self, at_us: int, event: RecoveryStep) -> None:
-        after_ms = (at_us - self.failed_at_us) / 1000
+        setattr(self, STEPS[type(event)][1], (at_us - self.failed_at_us) / 1000)
         match event:
-            case Detected():
-                self.detected_ms = after_ms
             case StandbyActivated(attempt=attempt):
-                self.activated_ms, self.attempt = after_ms, attempt
+                self.attempt = attempt
             case Replayed(rows=rows):
-                self.replayed_ms, self.rows_replayed = after_ms, rows
-            case FirstNewEffect():
-                self.first_new_effect_ms = after_ms
-            case Recovered():
-                self.recovered_ms = after_ms
+                self.rows_replayed = rows
+            case _:
+                pass
+
+    def step(self, kind: type[RecoveryStep]) -> tuple[str, float | None]:
+        """The words for a step, and its time; None if it has not happened."""
+        words, attribute = STEPS[kind]
+        return words, getattr(self, attribute)
 
     def restarted(self, at_us: int, tasks: int) -> None:
         self.restarted_ms, self.tasks_restarted = (at_us - self.failed_at_us) / 1000, tasks
 
     def __str__(self) -> str:
+        replayed, replayed_ms = self.step(Replayed)
         steps = (
-            ("detected", self.detected_ms),
-            ("standby activated", self.activated_ms),
-            (f"{self.rows_replayed:,} rows replayed", self.replayed_ms),
-            ("first new result", self.first_new_effect_ms),
+            self.step(Detected),
+            self.step(StandbyActivated),
+            (f"{self.rows_replayed:,} rows {replayed}", replayed_ms),
+            self.step(FirstNewEffect),
             (f"all {self.tasks_restarted} tasks restarted", self.restarted_ms if self.tasks_restarted > 1 else None),
-            ("latency normal", self.recovered_ms),
+            self.step(Recovered),
         )
         steps_text = ", ".join(f"{step} after {ms:,.0f} ms" for step, ms in steps if ms is not None)
         return f"{self.task} {'moved' if self.planned else 'failed'} ({self.how})" + (

@@ -36,6 +36,7 @@ from clonos_py.observe.events import (
 )
 from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.observe.normality import Normality
+from clonos_py.runtime.function_output import printed_lines
 from clonos_py.runtime.implausible_times import TimeWatch
 from clonos_py.runtime.leftovers import Leftover
 
@@ -58,7 +59,7 @@ class CoordinatorNews:
     printed: list[str] = field(default_factory=list)
     """Lines of print sinks in other processes, for the terminal of the run."""
     printed_by_functions: list[tuple[TaskId, str]] = field(default_factory=list)
-    """Lines that users' functions have printed or logged in other processes, each behind its operator and a tab."""
+    """What users' functions have printed or logged in other processes, for ``printed_lines``."""
 
 
 class EventPublisher:
@@ -106,8 +107,7 @@ class EventPublisher:
             self._listener(at_us - self.began_us, self._failure(task, "killed by --kill"))
         self._warn(news, now_us)
         for task, lines in news.printed_by_functions:
-            for line in lines.split("\n")[:-1]:
-                operator, _, text = line.partition("\t")
+            for operator, text in printed_lines(lines):
                 self._listener(now_us - self.began_us, FunctionPrinted(task=task, operator=operator, text=text))
         for at_us, event in news.events:
             self._publish(at_us - self.began_us, event)

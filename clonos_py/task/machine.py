@@ -156,8 +156,7 @@ class TaskMachine:
                     raise EndedError(f"{self.task} had ended when a task before it restarted without its log")
                 self._inputs.restart(index, next_seq, ended)
             case TriggerCall() | AbortCall():
-                self._last_checkpoint.called(item)
-                self._checkpointing.called(item)
+                self._take_call(item)
             case GoOn():
                 self._last_checkpoint.go_on()
             case ProbeCall(number) if self._loop:
@@ -192,6 +191,10 @@ class TaskMachine:
         progress = item.progress
         self._ended, self._other_events = (progress.finished, progress.other_events) if progress else (False, 0)
 
+    def _take_call(self, call: TriggerCall | AbortCall) -> None:
+        self._last_checkpoint.called(call)
+        self._checkpointing.called(call)
+
     @property
     def _at_rest(self) -> bool:
         """Whether only new input or timers can cause more work."""
@@ -209,8 +212,7 @@ class TaskMachine:
         elif resumed := self._landmarks.resume(item.log, item.before, self._restore_state):
             self._events.append(resumed)
         for checkpoint in item.aborted:
-            self._last_checkpoint.called(AbortCall(checkpoint))
-            self._checkpointing.called(AbortCall(checkpoint))
+            self._take_call(AbortCall(checkpoint))
         self._enter(TaskCause.BEGUN)
         self._settle()
 

@@ -60,6 +60,8 @@ class Throughput:
         self._newest = 0
         self._count = 0
         self._taken, self._taken_us = 0, 0
+        self._at_once = 1
+        """See ``rows_at_once``; it changes only with a sample, and is asked for more often."""
 
     @property
     def known(self) -> bool:
@@ -79,6 +81,7 @@ class Throughput:
             self._taken = 0
             if len(self._steps) > _SIZES:
                 del self._steps[min(self._steps, key=lambda size: self._steps[size].last)]
+            self._at_once = self._next_step()
 
     def rows_within(self, us: int) -> int:
         """The number of rows that the task takes in this time, at least 1, in steps of the newest size."""
@@ -90,8 +93,9 @@ class Throughput:
     def rows_at_once(self) -> int:
         """The number of rows of the next step: of a short one, or of one that takes twice as long as its call if that
         is longer; now and then twice as many as the last, to tell call and rows apart. Never more than that."""
-        if not self.known:
-            return 1
+        return self._at_once
+
+    def _next_step(self) -> int:
         most, other = 2 * self._steps[self._newest].mean[0], self._other
         if self._count - (other.last if other else 0) >= (_TRIED_AGAIN if other else _TRIED_AFTER):
             return int(most)

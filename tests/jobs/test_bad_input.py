@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from clonos_py.cli.main import invoke
+from tests.observed import without_warnings
 
 BEGINNING = """
 from __future__ import annotations
@@ -95,7 +96,7 @@ def run(text: str, *arguments: str) -> int:
 
 def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Standard error without the warning that the rows are of 1970."""
-    return [line for line in capsys.readouterr().err.splitlines() if not line.startswith("warning: ")]
+    return without_warnings(capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

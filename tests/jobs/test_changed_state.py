@@ -12,6 +12,7 @@ from clonos_py.model.errors import SettingError
 from clonos_py.settings.resolution import resolve
 from tests.jobs.half_way import RECORDS, SCRIPT, go_on, put_back, stopped_half_way
 from tests.jobs.in_process import Ended
+from tests.observed import without_warnings
 
 FILES, ROWS, KEYS = 16, 600, 5
 
@@ -75,7 +76,7 @@ def went_on(done: Ended) -> None:
 
 def refused(done: Ended) -> str:
     assert done.returncode == 1
-    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("warning: ")]
+    (line,) = without_warnings(done.stderr)
     assert line.startswith("error: ")
     return line
 

@@ -15,6 +15,7 @@ from clonos_py import testing
 from clonos_py.cli.main import invoke
 from clonos_py.dsl.loading import load_job_file
 from tests.jobs.failing import FATAL, place, written
+from tests.observed import without_warnings
 from tests.waiting import SOON_S
 
 
@@ -31,7 +32,7 @@ def test_a_function_that_ends_the_process_is_named_in_one_line(
         [*command(file, "run"), "--runtime", runtime], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode != 0
-    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("warning: ")]
+    (line,) = without_warnings(done.stderr)
     assert line.startswith(f"error: operator 'guilty' {said}")
     assert f"; at {place(file, function, function)} (the last checkpoint is intact)" in line
 

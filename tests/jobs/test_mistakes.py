@@ -10,6 +10,7 @@ import pytest
 
 from clonos_py.cli.main import invoke
 from tests.jobs.mistakes import EXITS, READ, WORKED, WRITTEN, Mistake, function
+from tests.observed import without_warnings
 
 numbers = itertools.count()
 
@@ -37,7 +38,7 @@ def test_a_mistake_is_reported_in_one_line_with_its_place(mistake: Mistake, caps
         Path(file).write_bytes(content)
     Path(f"{name}.py").write_text(mistake.source)
     assert run(name) == mistake.code
-    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("warning: ")]
+    lines = without_warnings(capsys.readouterr().err)
     if mistake.code == 0:
         assert "finished" in lines[-1]
         return

@@ -21,6 +21,7 @@ import pytest
 from clonos_py.connectors.files import read_results
 from tests.disks import make_read_only
 from tests.jobs import in_process
+from tests.observed import without_warnings
 
 JOB = """
 from __future__ import annotations
@@ -128,7 +129,7 @@ def refused(command: list[str]) -> str:
     """The line of the error; another may warn that the rows are of 1970."""
     done = ended(command)
     assert done.returncode == 1
-    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("warning: ")]
+    (line,) = without_warnings(done.stderr)
     return line
 
 

@@ -16,6 +16,7 @@ from clonos_py.connectors.files import read_results
 from clonos_py.model.snapshots import TaskHandle
 from tests.jobs.half_way import RECORDS, SCRIPT, go_on, put_back, some_results, stopped_half_way
 from tests.jobs.in_process import Ended
+from tests.observed import without_warnings
 
 FILES, ROWS, KEYS = 4, 600, 5
 
@@ -140,7 +141,7 @@ def complete(done: Ended) -> None:
 @pytest.mark.usefixtures("unaligned")
 def test_another_parallelism_is_refused_and_the_checkpoint_stays() -> None:
     done = go_on("--parallelism", "1")
-    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("warning: ")]
+    (line,) = without_warnings(done.stderr)
     assert done.returncode == 1
     assert "rows that were in flight between tasks (rows x 2" in line
     assert "resume with the operators and the parallelism that it was written with" in line
@@ -173,7 +174,7 @@ UNFIT = {
 def test_options_that_do_not_fit_the_checkpoint_are_refused_and_it_stays() -> None:
     for options, named in UNFIT.items():
         done = go_on(*options)
-        (line,) = [line for line in done.stderr.splitlines() if not line.startswith("warning: ")]
+        (line,) = without_warnings(done.stderr)
         assert done.returncode == 1, options
         assert f"was taken with protocol uncoordinated, and this run has {named}" in line
     complete(go_on())

@@ -12,6 +12,7 @@ from clonos_py import UserCodeError, testing
 from clonos_py.cli.main import invoke
 from clonos_py.dsl.loading import load_job_file
 from tests.jobs.failing import FAILURES, PARAMETERS, place, written
+from tests.observed import without_warnings
 
 numbers = itertools.count()
 INTERNAL = re.compile(r"frame|channel|attempt|\[0\]|sequence")
@@ -31,7 +32,7 @@ def test_an_error_shows_the_record_and_the_last_line_of_user_code(
 ) -> None:
     file = failing(verbs)
     assert invoke(["run", str(file), "--runtime", runtime]) == 1
-    (line,) = [said for said in capsys.readouterr().err.splitlines() if not said.startswith("warning: ")]
+    (line,) = without_warnings(capsys.readouterr().err)
     assert line.startswith("error: operator '")
     assert record in line
     assert line.endswith(f"; at {place(file, marked, function)} (the last checkpoint is intact)")

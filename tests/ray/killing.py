@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from clonos_py.bench.fault_injector import FaultInjector, InjectedFault
@@ -14,12 +14,6 @@ from clonos_py.observe.events import Event, Progress, TaskFailed
 FRAMES_AT_LEAST = 20
 PlannedFault = tuple[InjectedFault, tuple[str, ...]]
 """What is done, and to which tasks; a fault of none has none."""
-
-
-def killed(events: Iterable[Event]) -> list[TaskId]:
-    """The tasks that were killed as ``--kill`` orders. Others may fail, too: standbys share processes, so after
-    failures in quick succession tasks do, and fail together, or move apart."""
-    return [event.task for event in events if isinstance(event, TaskFailed) and event.how == "killed by --kill"]
 
 
 class Killer:

@@ -30,7 +30,7 @@ from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
-from tests.ray.killing import killed
+from tests.observed import killed
 from tests.waiting import SOON_S
 
 pytestmark = pytest.mark.ray

@@ -19,7 +19,7 @@ from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
 from examples.sqlite_sink import SqliteSink
-from tests.ray.killing import killed
+from tests.observed import killed
 
 pytestmark = pytest.mark.ray
 

@@ -15,7 +15,7 @@ from clonos_py.observe.events import Event
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
-from tests.ray.killing import killed
+from tests.observed import killed
 
 pytestmark = pytest.mark.ray
 

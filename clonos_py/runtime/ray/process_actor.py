@@ -22,11 +22,11 @@ from clonos_py.model import messages
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, ToCoordinator, ToProcess
 from clonos_py.runtime.crash_notes import write_notes_to
+from clonos_py.runtime.function_output import install
 from clonos_py.runtime.held_folders import hold
 from clonos_py.runtime.leftovers import clear_scratch
 from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray.cluster import import_ray
-from clonos_py.runtime.ray.function_output import install
 from clonos_py.runtime.ray.ordering import InOrder
 from clonos_py.runtime.ray.process import Deployment, ProcessRuntime, tune_interpreter
 from clonos_py.runtime.ray.process_table import cpu_us

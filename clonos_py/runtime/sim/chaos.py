@@ -158,7 +158,7 @@ class Chaos:
 
     def _inject_descendants(self, world: HarshWorld, random_: random.Random) -> bool:
         active = {p.task: p for p in _active(world)}
-        starts = [p for t, p in active.items() if len(active.keys() & world.plan.hops[t]) == len(world.plan.hops[t])]
+        starts = [p for t, p in active.items() if active.keys() >= world.plan.hops[t].keys()]
         if not starts:
             return False
         start = random_.choice(starts)

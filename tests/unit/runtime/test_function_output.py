@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from clonos_py.runtime.ray.function_output import FunctionOutput
+from clonos_py.runtime.function_output import FunctionOutput
 from clonos_py.task.at_work import runs_operators
 
 USERS = """

@@ -9,21 +9,33 @@ from __future__ import annotations
 import io
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from clonos_py.model.places import is_users
 from clonos_py.task.at_work import at_work
 
-SEPARATOR = "\t"
-"""Between the name of the operator and a line."""
+_SEPARATOR = "\t"
+
+
+class PrintedLine(NamedTuple):
+    """A line of a user's function. ``operator`` is empty where it is not known, as in a coroutine."""
+
+    operator: str
+    text: str
+
+
+def printed_lines(taken: str) -> Iterator[PrintedLine]:
+    """The lines in what a ``FunctionOutput`` has passed on."""
+    for line in taken.split("\n")[:-1]:
+        operator, _, text = line.partition(_SEPARATOR)
+        yield PrintedLine(operator, text)
 
 
 class FunctionOutput(io.TextIOBase):
-    """A text stream in place of ``sys.stdout`` or ``sys.stderr``. ``take`` gets each whole line that a user's function
-    writes, behind the name of its operator and ``SEPARATOR``; the name is empty where it is not known, as in a
-    coroutine. All text also goes to ``original``."""
+    """A text stream in place of ``sys.stdout`` or ``sys.stderr``. ``take`` gets the whole lines that users' functions
+    write, as text of which ``printed_lines`` makes lines again. All text also goes to ``original``."""
 
     def __init__(self, original: TextIO, take: Callable[[str], None]) -> None:
         self._original, self._take = original, take
@@ -35,7 +47,7 @@ class FunctionOutput(io.TextIOBase):
         if operator is not None:
             *lines, self._begun.line = (getattr(self._begun, "line", "") + text).split("\n")
             if lines:
-                self._take("".join(f"{operator}{SEPARATOR}{line}\n" for line in lines))
+                self._take("".join(f"{operator}{_SEPARATOR}{line}\n" for line in lines))
         return written
 
     def writable(self) -> bool:
