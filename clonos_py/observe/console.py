@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 
@@ -78,7 +78,9 @@ def watch(
 
 
 def _write(console: Console, line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    """Writes a line, if that is possible: a full disk or a reader that is gone must not end the job."""
+    with suppress(OSError, SystemExit):  # which Rich raises for a broken pipe
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _live(job: str, status: RunStatus, console: Console, began: float) -> Live:

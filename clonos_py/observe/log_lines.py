@@ -30,7 +30,8 @@ def log_line(status: RunStatus, at_us: int, event: Event) -> tuple[LogLevel, str
         return LogLevel.WARNING, news
     match event:
         case Deployed(tasks, standbys):
-            return LogLevel.INFO, f"{tasks} tasks run, with {standbys} standbys"
+            running = "1 task runs" if tasks == 1 else f"{tasks} tasks run"
+            return LogLevel.INFO, f"{running}, with {standbys} standby{'s' * (standbys != 1)}"
         case CheckpointCompleted():
             taken = f"after {event.duration_ms:,.0f} ms, {bytes_text(event.bytes)}"
             return LogLevel.INFO, f"checkpoint {event.checkpoint} completed {taken}"

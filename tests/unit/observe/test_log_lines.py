@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 from datetime import UTC, datetime
@@ -79,6 +80,31 @@ def test_at_the_level_of_warnings_only_these_come_before_the_summary() -> None:
     found = lines(LogLevel.WARNING)
     assert found[:3] == WARNINGS
     assert found[3] == summary_of(found)
+
+
+class Unwritable(io.StringIO):
+    """A file on a full disk, or a pipe whose reader is gone."""
+
+    def __init__(self, problem: OSError) -> None:
+        super().__init__()
+        self._problem = problem
+
+    def write(self, text: str) -> int:
+        raise self._problem
+
+
+@pytest.mark.parametrize("problem", [OSError(errno.ENOSPC, "No space left on device"), BrokenPipeError()])
+def test_a_run_goes_on_although_its_lines_cannot_be_written(problem: OSError) -> None:
+    with watch("hot", console=Console(file=Unwritable(problem), width=40)) as listener:
+        for at_us, event in STORY:
+            listener(at_us, event)
+
+
+def test_one_task_is_named_as_one() -> None:
+    text = io.StringIO()
+    with watch("hot", console=Console(file=text, width=40)) as listener:
+        listener(0, Deployed(tasks=1, standbys=1))
+    assert text.getvalue() == "hot 0.0 s: 1 task runs, with 1 standby\n"
 
 
 def test_off_leaves_only_the_summary() -> None:
