@@ -106,7 +106,7 @@ FOUND_BY = {
     "a_delta_leaves_out_a_task_with_a_new_snapshot": 6,
     "a_base_is_deleted_while_a_kept_delta_goes_on_from_it": 4,
     "receivers_do_not_learn_that_logs_have_arrived": 405,
-    "a_standby_takes_the_logs_of_an_earlier_snapshot": 648,
+    "a_standby_takes_the_logs_of_an_earlier_snapshot": 838,
     "what_no_manifest_names_yet_is_deleted": 5,
     "vectors_are_not_saved_in_snapshots": 6,
     "forced_snapshots_are_no_events_of_the_log": 24,
