@@ -6,6 +6,9 @@ is still to come. So the pairs do not depend on the order of rows, as long as th
 sources declare. Pairs are emitted in the order of the left rows' times. Of versions with equal times, the last one to
 arrive is valid.
 
+A late version, one behind the watermark, takes its place among the versions by its time. It is valid for all left rows
+that have not been joined yet; pairs that were emitted stay. A late left row is dropped.
+
 The state holds the waiting left rows and, by key, the versions that an on-time row may match: the last one before the
 watermark, and all later ones.
 """
@@ -24,6 +27,7 @@ from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.windows import JoinColumns
 from clonos_py.operators.event_time_buffer import EventTimeBuffer
+from clonos_py.operators.event_time_range import event_times
 from clonos_py.operators.keyed_chunks import owned, stored, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.pairs import Pairs, matchable, on_time
@@ -34,7 +38,7 @@ _FEW_ROWS = 16_384
 
 class VersionJoin(Operator):
     """Joins on equal keys (null equals nothing). A left row is dropped if it has no version, or if its version is more
-    than ``oldest`` microseconds older. Rows behind the watermark are dropped and counted as ``late_rows``."""
+    than ``oldest`` microseconds older. Left rows behind the watermark are dropped and counted as ``late_rows``."""
 
     def __init__(
         self,
@@ -64,7 +68,10 @@ class VersionJoin(Operator):
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         rows = matchable(rows, self._keys[side], [self._times[side]], self.ctx.count)
-        rows = on_time(rows, self._times[side], self.ctx)
+        if side:
+            event_times(rows, self._times[side])
+        else:
+            rows = on_time(rows, self._times[side], self.ctx)
         if not rows.num_rows:
             return
         rows = rows.select(self._kept[side])

@@ -87,7 +87,8 @@ def until(column: str) -> Until:
 def as_of(*, oldest: str | int | None = None) -> AsOf:
     """Matches the right row that is valid at the left row's event time: the latest one of its key that is not later,
     such as the exchange rate at that moment; with ``oldest`` only if it is at most that much older. A left row makes at
-    most one pair, once the watermark of both sides has passed it. Late rows of either side are dropped and counted."""
+    most one pair, once the watermark of both sides has passed it. Late left rows are dropped and counted; a late right
+    row is valid for the left rows that have not been joined yet."""
     with located("as_of"):
         return AsOf(None if oldest is None else _positive("oldest", oldest))
 

@@ -53,7 +53,7 @@ def test_a_version_that_is_too_old_is_not_joined() -> None:
     assert pairs(out) == [("a", "r")]
 
 
-def test_rows_without_key_or_time_and_late_ones_match_nothing_and_are_counted() -> None:
+def test_rows_without_key_or_time_and_late_left_rows_match_nothing_and_are_counted() -> None:
     operator = as_of()
     ctx, out = opened(operator)
     advance(operator, ctx, 1)
@@ -61,7 +61,20 @@ def test_rows_without_key_or_time_and_late_ones_match_nothing_and_are_counted() 
         operator.on_rows(batch([(None, 1, "n"), (1, None, "t"), (1, 0, "late"), (1, 1, "a")]), side)
     advance(operator, ctx, 10)
     assert pairs(out) == [("a", "a")]
-    assert ctx.counted == {"null_key_rows": 2, "null_time_rows": 2, "late_rows": 2}
+    assert ctx.counted == {"null_key_rows": 2, "null_time_rows": 2, "late_rows": 1}
+
+
+def test_a_late_version_holds_for_rows_that_have_not_been_joined() -> None:
+    operator = as_of()
+    ctx, out = opened(operator)
+    operator.on_rows(batch([(1, 0, "old")]), 1)
+    operator.on_rows(batch([(1, 12, "joined"), (1, 20, "waiting")]), 0)
+    advance(operator, ctx, 20)
+    operator.on_rows(batch([(1, 10, "late"), (1, 5, "later, but older")]), 1)
+    operator.on_rows(batch([(1, 30, "next")]), 0)
+    advance(operator, ctx, 31)
+    assert pairs(out) == [("joined", "old"), ("waiting", "late"), ("next", "late")]
+    assert not ctx.counted
 
 
 def test_many_rows_and_versions_of_one_key_take_linear_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +110,11 @@ def test_versions_that_no_row_in_time_can_need_are_dropped(
     assert operator._versions.live_row_count == kept
 
 
+def joined_at(history: list[Step], at: int, came: int) -> int:
+    """The number of the step at which a left row is joined: the first watermark after it that passes its time."""
+    return next((n for n, step in enumerate(history) if n > came and isinstance(step, int) and step > at), len(history))
+
+
 @given(histories, st.integers(0, 14), st.integers(1, 3), st.none() | st.integers(0, 40), st.booleans())
 def test_joins_as_of_equal_their_definition(
     history: list[Step], rescale_at: int, parallelism: int, oldest: int | None, forgets: bool
@@ -109,7 +127,9 @@ def test_joins_as_of_equal_their_definition(
         version_join._FEW_ROWS = few
     expected = []
     for key, at, name, met in left:
-        versions = [(since, number) for number, (k, since, _, m) in enumerate(right) if k == key and m <= since <= at]
+        joined = joined_at(history, at, int(name.split(".")[0]))
+        known = [row[:3] for row in right if int(row[2].split(".")[0]) < joined]
+        versions = [(since, number) for number, (k, since, _) in enumerate(known) if k == key and since <= at]
         if at >= met and versions and (oldest is None or max(versions)[0] >= at - oldest):
             expected.append((name, right[max(versions)[1]][2]))
     assert found == sorted(expected)
