@@ -20,7 +20,7 @@ from clonos_py.model.errors import GraphError, UserCodeError, shown
 from clonos_py.model.moments import instant_of
 from clonos_py.model.numpy_values import plain_scalar, plain_value
 from clonos_py.model.record import Record
-from clonos_py.model.times import MIN_TIME, micros
+from clonos_py.model.times import MIN_TIME, Duration, micros
 from clonos_py.operators.timed_collections import TimedList, TimedMap
 
 T = TypeVar("T")
@@ -273,7 +273,7 @@ class Timer:
         return self if instance is None else BoundTimer(instance._scope, self)
 
 
-def state(default: T, *, ttl: str | int | None = None) -> T:
+def state(default: T, *, ttl: Duration | None = None) -> T:
     """Declares a value per key, plain data or a Record. It is ``default`` at first, and again when ``ttl`` (event time)
     has passed since it was assigned. Checkpoints are decoded to the attribute's annotated type, or else to the type of
     the default.
@@ -285,14 +285,14 @@ def state(default: T, *, ttl: str | int | None = None) -> T:
     return typing.cast(T, declared)
 
 
-def map_state(*, ttl: str | int | None = None) -> dict[Any, Any]:
+def map_state(*, ttl: Duration | None = None) -> dict[Any, Any]:
     """Declares a mapping per key, empty at first. An entry expires when ``ttl`` (event time) has passed since it was
     written. An assignment to the attribute writes all entries."""
     declared: Any = state({}) if ttl is None else CollectionState({}, micros(ttl))
     return typing.cast(dict[Any, Any], declared)
 
 
-def list_state(*, ttl: str | int | None = None) -> list[Any]:
+def list_state(*, ttl: Duration | None = None) -> list[Any]:
     """Declares a list per key, empty at first. An item expires when ``ttl`` (event time) has passed since it was added.
     An assignment to the attribute adds all items."""
     declared: Any = state([]) if ttl is None else CollectionState([], micros(ttl))

@@ -15,7 +15,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from clonos_py.model.errors import ServiceError, UserCodeError
 from clonos_py.model.operators import OperatorContext
-from clonos_py.model.times import micros
+from clonos_py.model.times import Duration, micros
 from clonos_py.services.definition import ServiceDefinition
 from clonos_py.services.http import HTTP, TRANSIENT, ContentOptions, Options, Response, attempts, response
 from clonos_py.services.keys import Origin
@@ -96,7 +96,7 @@ class AsyncContext:
             raise UserCodeError(f"{self._ctx.operator}: ctx.call takes a function declared with @service")
         return Awaited(service.name, (args, kwargs))
 
-    def sleep(self, duration: str | int) -> Awaited[None]:
+    def sleep(self, duration: Duration) -> Awaited[None]:
         """Sleeps at least for a duration such as ``"100ms"``."""
         return Awaited(SLEEP, micros(duration))
 

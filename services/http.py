@@ -20,7 +20,7 @@ import msgspec
 
 from clonos_py.model.errors import ServiceError, UserCodeError
 from clonos_py.model.operators import OperatorContext
-from clonos_py.model.times import micros
+from clonos_py.model.times import Duration, micros
 from clonos_py.services.plain import plain
 
 HTTP = "http"
@@ -94,9 +94,9 @@ class Options(TypedDict, total=False):
     """The keyword options of every request."""
 
     headers: Mapping[str, str] | None
-    timeout: str | int
+    timeout: Duration
     retries: int
-    backoff: str | int
+    backoff: Duration
 
 
 class ContentOptions(Options, total=False):

@@ -72,7 +72,7 @@ def running_counts(source: EventSource, prepare: Callable[[Streams], Streams] = 
     the end of windows would give no latencies in between. Windows are of event time, which advances as real time here.
     Counts of past windows stay in state."""
     job = Job("nexmark-q12-running")
-    events = prepare(Streams(*job.source(source, event_time=EVENT_TIME, out_of_order=source.out_of_order_us)))
+    events = prepare(Streams(*job.source(source, event_time=EVENT_TIME, out_of_order=source.out_of_order)))
     windows = events.bid.key_by("bidder", window=col("date_time").cast(int) // _WINDOW_US)
     windows.aggregate(RunningCount, bid_count=count()).named("counts").changes().sink(BlackholeSink())
     return job

@@ -16,7 +16,7 @@ from clonos_py.connectors.pushed_rows import READ_BYTES, WAIT_US, PushedRowsRead
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
 from clonos_py.model.record import Record
-from clonos_py.model.times import micros
+from clonos_py.model.times import Duration, micros
 
 R = TypeVar("R", bound=Record, default=Any)
 
@@ -68,7 +68,7 @@ class SocketSource(CatchingSource[R]):
         format: Literal["json", "csv", "text"] = "json",
         *,
         reconnect: bool = True,
-        away: str | int = "1m",
+        away: Duration = "1m",
         on_error: OnErrorWord = "fail",
     ) -> None:
         if format not in _FORMATS:

@@ -28,7 +28,7 @@ from clonos_py.connectors.webhook_server import WebAddress, WebAnswer, WebServer
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
 from clonos_py.model.record import Record, schema_of
-from clonos_py.model.times import micros
+from clonos_py.model.times import Duration, micros
 
 R = TypeVar("R", bound=Record, default=Any)
 
@@ -97,8 +97,8 @@ class WebhookSource(CatchingSource[R]):
         *,
         token: Secret | None = None,
         body_bytes_max: int = 1 << 20,
-        answer_within: str | int = "30s",
-        keys: str | int = "10m",
+        answer_within: Duration = "30s",
+        keys: Duration = "10m",
         on_error: OnErrorWord = "fail",
     ) -> None:
         check_port("WebhookSource", port)

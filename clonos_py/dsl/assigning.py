@@ -13,7 +13,7 @@ from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import is_event_time
 from clonos_py.dsl.shapes import listed
 from clonos_py.model.errors import GraphError
-from clonos_py.model.times import micros
+from clonos_py.model.times import Duration, micros
 from clonos_py.plan.logical import (
     AssignEventTimes,
     CallPerRow,
@@ -26,7 +26,7 @@ from clonos_py.plan.logical import (
 
 
 def with_assigned_time(
-    rows: OutputPort, column: str, delay: str | int, idle: str | int | None, site: CallSite
+    rows: OutputPort, column: str, delay: Duration, idle: Duration | None, site: CallSite
 ) -> OutputPort:
     """Adds the assignment. Raises GraphError naming the operator that prevents it."""
     if column not in rows.schema.names:

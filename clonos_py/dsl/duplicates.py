@@ -8,11 +8,11 @@ from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.shapes import listed, refuse_nested
 from clonos_py.dsl.timing import timed
 from clonos_py.model.errors import GraphError
-from clonos_py.model.times import micros
+from clonos_py.model.times import Duration, micros
 from clonos_py.plan.logical import DistinctRows
 
 
-def without_duplicates(rows: OutputPort, columns: tuple[str, ...], ttl: str | int | None, site: CallSite) -> OutputPort:
+def without_duplicates(rows: OutputPort, columns: tuple[str, ...], ttl: Duration | None, site: CallSite) -> OutputPort:
     """Adds the deduplication by these columns, or by all columns."""
     refuse_changes(rows, instead="leave duplicates out before what makes the table")
     keys = columns or tuple(rows.schema.names)

@@ -22,7 +22,7 @@ from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import check_names
 from clonos_py.model.operators import EventTime
 from clonos_py.model.record import Record
-from clonos_py.model.times import micros
+from clonos_py.model.times import Duration, micros
 from clonos_py.plan.logical import EventTimeColumn, LogicalGraph, Node, Port, ReadSource, WriteSink
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
@@ -48,20 +48,20 @@ class Job:
     @overload
     def source(
         self, definition: MultiSourceDefinition, *, event_time: str | Sequence[str | None] | None = None,
-        out_of_order: str | int = 0, idle: str | int | None = None,
+        out_of_order: Duration = "0s", idle: Duration | None = None,
     ) -> tuple[Stream[Any], ...]: ...  # fmt: skip
     @overload
     def source(
         self, definition: SourceDefinition[R], *, event_time: str | Sequence[str | None] | None = None,
-        out_of_order: str | int = 0, idle: str | int | None = None,
+        out_of_order: Duration = "0s", idle: Duration | None = None,
     ) -> Stream[R]: ...  # fmt: skip
     def source(
         self,
         definition: SourceDefinition,
         *,
         event_time: str | Sequence[str | None] | None = None,
-        out_of_order: str | int = 0,
-        idle: str | int | None = None,
+        out_of_order: Duration = "0s",
+        idle: Duration | None = None,
     ) -> Stream[Any] | tuple[Stream[Any], ...]:
         """Reads a source: returns a stream, or one stream for each of its ports.
 
@@ -107,7 +107,7 @@ class Job:
         """
         return runner().start(self, settings)
 
-    def preview(self, stream: Stream[Any] | str, rows: int = 20, timeout: str | int = "10s") -> pa.Table:
+    def preview(self, stream: Stream[Any] | str, rows: int = 20, timeout: Duration = "10s") -> pa.Table:
         """The first ``rows`` rows of a stream, or those that arrive within ``timeout``, as an Arrow table. A name
         stands for the output of that operator, or for the input of that sink.
 
@@ -193,8 +193,8 @@ class Job:
 def _event_time(
     schemas: tuple[pa.Schema, ...],
     given: str | Sequence[str | None] | None,
-    out_of_order: str | int,
-    idle: str | int | None,
+    out_of_order: Duration,
+    idle: Duration | None,
 ) -> EventTime:
     columns = _time_columns(schemas, given)
     for schema, column in zip(schemas, columns, strict=True):

@@ -43,7 +43,7 @@ from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import check_names
 from clonos_py.model.record import DeadLetter, Record, record_type
 from clonos_py.model.tables import CHANGE_COLUMN, TableMode, kind_schema, weighted_schema
-from clonos_py.model.times import micros
+from clonos_py.model.times import Duration, micros
 from clonos_py.model.windows import Hopping, Session, Tumbling, Window
 from clonos_py.plan.logical import (
     AggregateTable,
@@ -209,7 +209,7 @@ class Stream(Generic[R]):
             computed = [(name, node) for name, node in made if node != node_with(name)]
             return KeyedStream(self._output.extended(computed, site), tuple(name for name, _ in made))
 
-    def distinct(self, *columns: str, ttl: str | int | None = None) -> Stream[R]:
+    def distinct(self, *columns: str, ttl: Duration | None = None) -> Stream[R]:
         """Removes duplicates: of the rows that are equal in these columns (by default in all), only the first passes.
 
         First means first in order of arrival; recovery after a failure repeats that order. With ``ttl`` a row passes
@@ -219,7 +219,7 @@ class Stream(Generic[R]):
         with located("distinct") as site:
             return Stream(without_duplicates(self._output, columns, ttl, site))
 
-    def with_event_time(self, column: str, *, delay: str | int = 0, idle: str | int | None = None) -> Stream[R]:
+    def with_event_time(self, column: str, *, delay: Duration = "0s", idle: Duration | None = None) -> Stream[R]:
         """Takes event time from a column, which may be a computed one, such as a result of ``strptime``.
 
         ``delay``: how far a row may be behind an earlier one of its partition of the source; ``idle``: a partition that
@@ -303,7 +303,7 @@ class Stream(Generic[R]):
             check_names(side.schemas[0].names, "the side input")
             return Stream(enriched(self._output, side, on, into, site))
 
-    def window(self, window: Window, *, lateness: str | int = 0) -> WindowedStream[R]:
+    def window(self, window: Window, *, lateness: Duration = "0s") -> WindowedStream[R]:
         """Windows over all rows, in one task. For windows per key call ``key_by`` first."""
         with located("window"):
             return KeyedStream(self._output, ()).window(window, lateness=lateness)
@@ -387,12 +387,12 @@ class KeyedStream(Generic[R]):
         self._rows = rows
         self._keys = keys
 
-    def with_event_time(self, column: str, *, delay: str | int = 0, idle: str | int | None = None) -> NoReturn:
+    def with_event_time(self, column: str, *, delay: Duration = "0s", idle: Duration | None = None) -> NoReturn:
         """Raises GraphError: the rows of a key come from many partitions, so event time cannot be assigned here."""
         with located("with_event_time"):
             raise GraphError(f"the stream is keyed: write .with_event_time({column!r}) before key_by")
 
-    def window(self, window: Window, *, lateness: str | int = 0) -> WindowedStream[R]:
+    def window(self, window: Window, *, lateness: Duration = "0s") -> WindowedStream[R]:
         """Windows per key. A row is late (see ``with_late``) once the watermark is ``lateness`` past its window."""
         with located("window"):
             refuse_changes(self._rows, instead="write the window before what makes the table")

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from clonos_py.dsl.functions import Signature
 from clonos_py.model.calls import Waiting
 from clonos_py.model.errors import GraphError
-from clonos_py.model.times import micros
+from clonos_py.model.times import Duration, micros
 
 CONCURRENCY = 100
 _CONCURRENCY_MAX = 1_000
@@ -21,7 +21,7 @@ class WaitingOptions(TypedDict, total=False):
 
     concurrency: int
     ordered: bool
-    timeout: str | int
+    timeout: Duration
 
 
 def async_options(signature: Signature, options: Mapping[str, Any]) -> Waiting | None:

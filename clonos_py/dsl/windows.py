@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from clonos_py.dsl.callsite import located
 from clonos_py.model.errors import GraphError
-from clonos_py.model.times import micros
+from clonos_py.model.times import Duration, micros
 from clonos_py.model.windows import Hopping, Session, Tumbling
 
 
@@ -41,13 +41,13 @@ class AsOf:
     oldest_us: int | None
 
 
-def tumbling(size: str | int, *, processing_time: bool = False) -> Tumbling:
-    """Windows of a fixed size that do not overlap, aligned to the epoch. An int is microseconds."""
+def tumbling(size: Duration, *, processing_time: bool = False) -> Tumbling:
+    """Windows of a fixed size that do not overlap, aligned to the epoch. A duration is text or a ``timedelta``."""
     with located("tumbling"):
         return Tumbling(_positive("size", size), processing_time)
 
 
-def hopping(size: str | int, slide: str | int, *, processing_time: bool = False) -> Hopping:
+def hopping(size: Duration, slide: Duration, *, processing_time: bool = False) -> Hopping:
     """Windows of ``size`` that begin every ``slide``, so that a row belongs to size / slide of them."""
     with located("hopping"):
         size_us, slide_us = _positive("size", size), _positive("slide", slide)
@@ -56,20 +56,20 @@ def hopping(size: str | int, slide: str | int, *, processing_time: bool = False)
         return Hopping(size_us, slide_us, processing_time)
 
 
-def session(gap: str | int, *, processing_time: bool = False) -> Session:
+def session(gap: Duration, *, processing_time: bool = False) -> Session:
     """Session windows: the rows of a key that are at most ``gap`` apart; the window ends ``gap`` after its last row."""
     with located("session"):
         return Session(_positive("gap", gap), processing_time)
 
 
-def forever(*, ttl: str | int | None = None) -> Forever:
+def forever(*, ttl: Duration | None = None) -> Forever:
     """Matches all rows with equal keys, without a window. With ``ttl`` only rows at most so far apart in event time
     match, and a row is dropped once the watermark is so far past it."""
     with located("forever"):
         return Forever(None if ttl is None else _positive("ttl", ttl))
 
 
-def between(lower: str | int, upper: str | int) -> Between:
+def between(lower: Duration, upper: Duration) -> Between:
     """Matches rows by distance in event time: ``lower <= right.time - left.time <= upper``. For ``("-5m", "0s")`` the
     right row lies in the five minutes up to the left one. Late rows of either side are dropped and counted."""
     with located("between"):
@@ -84,7 +84,7 @@ def until(column: str) -> Until:
     return Until(column)
 
 
-def as_of(*, oldest: str | int | None = None) -> AsOf:
+def as_of(*, oldest: Duration | None = None) -> AsOf:
     """Matches the right row that is valid at the left row's event time: the latest one of its key that is not later,
     such as the exchange rate at that moment; with ``oldest`` only if it is at most that much older. A left row makes at
     most one pair, once the watermark of both sides has passed it. Late left rows are dropped and counted; a late right
@@ -93,7 +93,7 @@ def as_of(*, oldest: str | int | None = None) -> AsOf:
         return AsOf(None if oldest is None else _positive("oldest", oldest))
 
 
-def _positive(what: str, duration: str | int) -> int:
+def _positive(what: str, duration: Duration) -> int:
     found = micros(duration)
     if found <= 0:
         raise GraphError(f"{what} is {duration!r}, it must be more than 0")

@@ -30,7 +30,7 @@ import pyarrow as pa
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import check_names
 from clonos_py.model.time_formats import epoch_unit, written_as
-from clonos_py.model.times import micros
+from clonos_py.model.times import Duration, micros
 
 Instant = Annotated[int, pa.int64()]
 """A point in time: microseconds since 1970-01-01 UTC."""
@@ -84,7 +84,7 @@ class DeadLetter(Record):
     place: str
 
 
-def at(offset: str | int) -> int:
+def at(offset: Duration) -> int:
     """An Instant ``offset`` after the epoch, for tests: ``at("30s")``."""
     return micros(offset)
 

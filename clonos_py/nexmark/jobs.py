@@ -37,7 +37,7 @@ def build(
         raise SettingError(f"there is no Nexmark query {query!r}: choose one of {', '.join((*QUERIES, *CHAINS))}")
     transform: Callable[[Streams], Stream[Any] | Table[Any]] = getattr(_module(query), query)
     job = Job(f"nexmark-{query.replace('_', '-')}")
-    person, auction, bid = job.source(source, event_time=EVENT_TIME, out_of_order=source.out_of_order_us)
+    person, auction, bid = job.source(source, event_time=EVENT_TIME, out_of_order=source.out_of_order)
     result = transform(prepare(Streams(person, auction, bid)))
     (_final(result, sink) if isinstance(result, Table) else result).sink(sink)
     return job

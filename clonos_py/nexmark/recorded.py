@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,8 @@ class RecordedEvents(MultiSourceDefinition):
         return self.__dict__
 
     @property
-    def out_of_order_us(self) -> int:
-        return self.origin.out_of_order_us
+    def out_of_order(self) -> timedelta:
+        return self.origin.out_of_order
 
     def create(self, columns: Columns, read_rows: int | None = None) -> StripeReader:
         layout = self.origin.layout

@@ -9,6 +9,7 @@ import functools
 import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import pyarrow as pa
 import xxhash
@@ -80,8 +81,8 @@ class NexmarkSource(MultiSourceDefinition):
         return Pace(self.generator.tempo, self.layout.partitions, self.event_rate / self.rate)
 
     @property
-    def out_of_order_us(self) -> int:
-        return self.generator.out_of_order_us
+    def out_of_order(self) -> timedelta:
+        return timedelta(microseconds=self.generator.out_of_order_us)
 
     def create(self, columns: Columns, read_rows: int | None = None) -> StripeReader:
         return StripeReader(GeneratedEvents(self.generator, self.layout, columns), self.layout, self.pace, read_rows)

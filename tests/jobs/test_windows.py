@@ -82,9 +82,9 @@ def test_windows_in_event_time_equal_plain_python(window: Any, expected: list[To
 @pytest.mark.parametrize(
     ("window", "times"),
     [
-        (tumbling(3_000, processing_time=True), 1),
-        (hopping(4_000, 2_000, processing_time=True), 2),
-        (session(2_000, processing_time=True), 1),
+        (tumbling("3ms", processing_time=True), 1),
+        (hopping("4ms", "2ms", processing_time=True), 2),
+        (session("2ms", processing_time=True), 1),
     ],
     ids=["tumbling", "hopping", "session"],
 )

@@ -18,7 +18,7 @@ from clonos_py.connectors.kafka.transactional_sink import KafkaTransactionalWrit
 from clonos_py.model.connectors import Delivery, SinkDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Sink
-from clonos_py.model.times import micros
+from clonos_py.model.times import Duration, micros
 
 _DELIVERIES = (Delivery.CAUSAL, Delivery.TRANSACTIONAL, Delivery.IDEMPOTENT)
 
@@ -54,7 +54,7 @@ class KafkaSink(SinkDefinition):
         journal: str | None = None,
         security: KafkaSecurity | None = None,
         client: Literal["confluent-kafka", "kafka-python"] | None = None,
-        away: str | int = "5m",
+        away: Duration = "5m",
     ) -> None:
         if delivery not in _DELIVERIES:
             raise GraphError(f"KafkaSink: unknown delivery {delivery!r}; choose one of {', '.join(_DELIVERIES)}")

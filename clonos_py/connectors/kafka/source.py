@@ -22,7 +22,7 @@ from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord,
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Source
 from clonos_py.model.record import Record, schema_of
-from clonos_py.model.times import micros
+from clonos_py.model.times import Duration, micros
 
 _PLACES = {"earliest": Place.EARLIEST, "latest": Place.LATEST}
 TEXT = pa.schema([pa.field("value", pa.string(), nullable=False)])
@@ -83,9 +83,9 @@ class KafkaSource(CatchingSource[R]):
         on_error: OnErrorWord = "fail",
         security: KafkaSecurity | None = None,
         client: Literal["confluent-kafka", "kafka-python"] | None = None,
-        fetch_wait: str | int = "20ms",
-        discover: str | int = "5s",
-        away: str | int = "5m",
+        fetch_wait: Duration = "20ms",
+        discover: Duration = "5s",
+        away: Duration = "5m",
     ) -> None:
         self._topics = (topics,) if isinstance(topics, str) else tuple(topics)
         if not self._topics or len(set(self._topics)) != len(self._topics):

@@ -23,6 +23,7 @@ from clonos_py import (
     Stream,
     UserAggregate,
     aggregate_by,
+    as_of,
     between,
     col,
     count,
@@ -178,7 +179,8 @@ def test_an_aggregate_by_a_nested_key_is_refused() -> None:
         (lambda: hopping("10s", "3s"), "the size .10s. must be a multiple of the slide .3s."),
         (lambda: tumbling("0s"), "size is '0s', it must be more than 0"),
         (lambda: tumbling("ten seconds"), "is not a duration"),
-        (lambda: tumbling(timedelta(seconds=5)), "is not a duration: write a number and one of us"),  # type: ignore[arg-type]
+        (lambda: tumbling(10), "10 has no unit: write one of us, .*, such as '10s'"),  # type: ignore[arg-type]
+        (lambda: tumbling(timedelta()), "it must be more than 0"),
         (
             lambda: keyed().window("10s"),  # type: ignore[arg-type]
             "'10s' is not a window: use tumbling",
@@ -195,6 +197,20 @@ def test_an_impossible_window_is_refused(write: Callable[[], Any], message: str)
     with pytest.raises(GraphError, match=message) as caught:
         write()
     assert str(caught.value).startswith("tests/unit/dsl/test_keyed.py:")
+
+
+def test_a_timedelta_stands_wherever_a_duration_does() -> None:
+    second = timedelta(seconds=1)
+    assert tumbling(second) == tumbling("1s")
+    assert hopping(10 * second, 5 * second) == hopping("10s", "5s")
+    assert session(second, processing_time=True) == session("1s", processing_time=True)
+    assert between(-5 * second, second) == between("-5s", "1s")
+    assert as_of(oldest=second) == as_of(oldest="1s")
+    assert forever(ttl=second) == forever(ttl="1s")
+    bids = Job("test").source(Rows(Bid), event_time="at", out_of_order=second, idle=second)
+    bids.distinct("auction", ttl=second)
+    bids.with_event_time("at", delay=second, idle=second)
+    bids.key_by("auction").window(tumbling(second), lateness=second)
 
 
 def test_a_table_becomes_a_stream_in_only_one_way() -> None:

@@ -120,8 +120,8 @@ def catching(process: type[Process[Txn, Audit]]) -> ProcessOperator:
 
 
 class Recent(Process[Txn, Audit]):
-    items: ListState[int] = list_state(ttl=10)
-    last: MapState[int, int] = map_state(ttl=10)
+    items: ListState[int] = list_state(ttl="10us")
+    last: MapState[int, int] = map_state(ttl="10us")
 
     def on_row(self, txn: Txn, ctx: Context) -> Audit:
         self.items.append(txn.cents)
@@ -156,7 +156,7 @@ def test_expired_entries_leave_the_state_without_further_rows() -> None:
 
 def test_an_assignment_writes_all_entries_and_a_failed_call_none() -> None:
     class Assigned(Process[Txn, Audit]):
-        items: ListState[int] = list_state(ttl=10)
+        items: ListState[int] = list_state(ttl="10us")
 
         def on_row(self, txn: Txn, ctx: Context) -> Audit:
             if txn.cents == 4:
@@ -174,7 +174,7 @@ def test_an_assignment_writes_all_entries_and_a_failed_call_none() -> None:
 
 def test_another_type_is_refused_where_it_is_assigned() -> None:
     class Wrong(Process[Txn, Audit]):
-        items: Any = list_state(ttl=10)
+        items: Any = list_state(ttl="10us")
 
         def on_row(self, txn: Txn, ctx: Context) -> None:
             self.items = 5

@@ -46,7 +46,7 @@ class Ledger(Process[Order, Line]):
     """Uses every feature of a process before it fails on the poisonous amount."""
 
     total: int = state(0)
-    recent: int = state(0, ttl=20)
+    recent: int = state(0, ttl="20us")
     seen: MapState[int, int] = map_state()
     soon = event_timer()
     later = event_timer()

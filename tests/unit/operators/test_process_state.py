@@ -27,8 +27,8 @@ from tests.unit.operators.scripted import advance, opened, stored
 
 def test_values_return_to_their_default_after_the_ttl_and_leave_the_state() -> None:
     class Fading(Process[Txn, Audit]):
-        count: int = state(0, ttl=10)
-        items: list[int] = state([], ttl=10)
+        count: int = state(0, ttl="10us")
+        items: list[int] = state([], ttl="10us")
 
         def on_row(self, txn: Txn, ctx: Context) -> Audit:
             self.count += 1
@@ -46,7 +46,7 @@ def test_values_return_to_their_default_after_the_ttl_and_leave_the_state() -> N
 
 def test_in_order_a_ttl_is_measured_by_the_times_of_rows() -> None:
     class Fading(Process[Txn, Audit]):
-        count: int = state(0, ttl=10)
+        count: int = state(0, ttl="10us")
 
         def on_row(self, txn: Txn, ctx: Context) -> Audit:
             self.count += 1
@@ -65,8 +65,8 @@ def test_in_order_a_ttl_is_measured_by_the_times_of_rows() -> None:
 class Reported(Process[Txn, Audit]):
     """Counts the rows of a key, and reports their number 5 us later."""
 
-    count: int = state(0, ttl=10)
-    seen: list[int] = list_state(ttl=10)
+    count: int = state(0, ttl="10us")
+    seen: list[int] = list_state(ttl="10us")
     report = event_timer()
 
     def on_row(self, txn: Txn, ctx: Context) -> None:
@@ -93,7 +93,7 @@ def test_a_ttl_is_measured_by_the_times_of_timers(watermarks: tuple[int, ...], i
 class Overdue(Process[Txn, Audit]):
     """Sets a timer to a time in the past."""
 
-    count: int = state(0, ttl=10)
+    count: int = state(0, ttl="10us")
     report = event_timer()
 
     def on_row(self, txn: Txn, ctx: Context) -> None:
@@ -130,7 +130,7 @@ def test_a_class_as_a_default_is_refused() -> None:
     with pytest.raises(
         GraphError, match=r"state\(int\): it takes the value that a key has at first, such as state\(0\)"
     ):
-        state(int, ttl=10)
+        state(int, ttl="10us")
 
 
 @pytest.mark.parametrize("value", [[(1, 2)], {"a": {1}}, [Decimal("0.1")], (1, 2)])

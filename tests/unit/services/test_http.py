@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from clonos_py.connectors.http import HttpxClient
 from clonos_py.model.errors import ServiceError, UserCodeError
+from clonos_py.model.times import Duration
 from clonos_py.services.context import Context
 from clonos_py.services.http import IDEMPOTENCY_KEY
 from clonos_py.services.registry import ServiceRegistry
@@ -159,9 +161,9 @@ def test_the_idempotency_key_names_the_input_and_the_request(
     assert len({key.rsplit("/", 1)[1] for key in first}) == 2
 
 
-@pytest.mark.parametrize("timeout", ["100ms", 100_000])
+@pytest.mark.parametrize("timeout", ["100ms", timedelta(milliseconds=100)])
 def test_an_answer_after_the_timeout_is_an_error_live_and_in_a_replay(
-    server: tuple[str, type[Counting]], clients: ServiceRegistry, timeout: str | int
+    server: tuple[str, type[Counting]], clients: ServiceRegistry, timeout: Duration
 ) -> None:
     url, _ = server
     ctx, scripted = context(clients)
