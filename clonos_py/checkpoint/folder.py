@@ -22,9 +22,11 @@ from pyarrow import fs
 
 from clonos_py.checkpoint.chunks import DAMAGED_REMEDY
 from clonos_py.checkpoint.layout import TEMPORARY_SUFFIX
+from clonos_py.model.durable_folders import flush_folder, make_folder
 from clonos_py.model.errors import CheckpointError
 
 Content = bytes | memoryview
+_MODE = 0o700
 _OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -84,19 +86,21 @@ class LocalFolder:
 
     def __init__(self, root: str) -> None:
         self.root = root
+        self._made: set[str] = set()
+        """The folders whose entries this process has made durable."""
 
     def write(self, path: str, content: Content) -> None:
         temporary = self._write_temporary(path, content)
         with named_errors(self._at(path)):
             os.rename(temporary, self._at(path))
-            _flush_folder(os.path.dirname(temporary))
+            flush_folder(os.path.dirname(temporary))
 
     def create(self, path: str, content: Content) -> bool:
         temporary = self._write_temporary(f"{path}.{os.getpid()}", content)
         with named_errors(self._at(path)):
             try:
                 os.link(temporary, self._at(path))
-                _flush_folder(os.path.dirname(temporary))
+                flush_folder(os.path.dirname(temporary))
             except FileExistsError:
                 return False
             finally:
@@ -139,18 +143,23 @@ class LocalFolder:
 
     def move(self, source: str, target: str) -> None:
         with named_errors(self._at(target)):
-            _make_folder(os.path.dirname(self._at(target)))
+            self._make_folder(os.path.dirname(self._at(target)))
             os.rename(self._at(source), self._at(target))
-            _flush_folder(self.root)
-            _flush_folder(os.path.dirname(self._at(target)))
+            flush_folder(self.root)
+            flush_folder(os.path.dirname(self._at(target)))
 
     def _at(self, path: str) -> str:
         return os.path.join(self.root, path)
 
+    def _make_folder(self, path: str) -> None:
+        if path not in self._made or not os.path.isdir(path):
+            make_folder(path, _MODE)
+            self._made.add(path)
+
     def _write_temporary(self, path: str, content: Content) -> str:
         temporary = self._at(path) + TEMPORARY_SUFFIX
         with named_errors(temporary):
-            _make_folder(os.path.dirname(temporary))
+            self._make_folder(os.path.dirname(temporary))
             try:
                 _write_flushed(temporary, content)
             except OSError:
@@ -288,25 +297,6 @@ def _size(entry: os.DirEntry[str]) -> int | None:
         return entry.stat(follow_symlinks=False).st_size
     except FileNotFoundError:
         return None
-
-
-def _make_folder(path: str) -> None:
-    """Makes a folder with its missing parents, each entry flushed: a file is only as durable as its folders."""
-    if os.path.isdir(path):
-        return
-    parent = os.path.dirname(path)
-    _make_folder(parent)
-    with suppress(FileExistsError):  # made by another process; if it is a file, the next call raises an error
-        os.mkdir(path, 0o700)
-    _flush_folder(parent)
-
-
-def _flush_folder(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _discard(path: str) -> None:

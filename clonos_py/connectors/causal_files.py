@@ -33,10 +33,10 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import xxhash
 
-from clonos_py.connectors.file_writer import flush_folder
 from clonos_py.connectors.journal import JournalEntry, Mark, add_entry, entries, write_all
 from clonos_py.connectors.row_files import json_lines, named_errors, open_regular
 from clonos_py.connectors.written_times import written_times
+from clonos_py.model.durable_folders import flush_folder, make_folder
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.operators import CausalSink, OperatorContext, Output, OutputSegment, PublishedOutput
@@ -84,10 +84,8 @@ class CausalFileWriter(CausalSink):
         self._of_operator = re.compile(rf"{re.escape(operator)}-(\d+)-(\d+)\.{self._format}")
         self._own_folder = os.path.join(self._folder, JOURNALS, self._owner)
         with named_errors(self._folder):
-            os.makedirs(self._folder, exist_ok=True)
-            for folder in (os.path.join(self._folder, JOURNALS), self._own_folder):
-                with suppress(FileExistsError):
-                    os.mkdir(folder, 0o700)
+            make_folder(self._folder)
+            make_folder(self._own_folder, 0o700)
 
     def close(self) -> None:
         for file in [*self._journals.values(), *(growing.file for growing in self._files.values())]:
@@ -119,6 +117,7 @@ class CausalFileWriter(CausalSink):
             os.mkdir(self._attempt_folder)
         except FileExistsError:
             self._refuse(self._attempt_folder)
+        flush_folder(self._own_folder)
         attempts = {_attempt_of(name): name for name in os.listdir(self._own_folder) if _ATTEMPT.fullmatch(name)}
         newest = max(attempts)
         if newest > self._attempt:

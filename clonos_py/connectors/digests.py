@@ -11,9 +11,9 @@ import msgspec
 import pyarrow as pa
 
 from clonos_py.columns.digest import MODULUS, digest
-from clonos_py.connectors.file_writer import flush_folder
 from clonos_py.connectors.row_files import named_errors
 from clonos_py.model.connectors import Delivery, SinkDefinition
+from clonos_py.model.durable_folders import flush_folder, make_folder
 from clonos_py.model.errors import SinkError
 from clonos_py.model.operators import OperatorContext, Output, Sink
 from clonos_py.model.state import OperatorState
@@ -81,7 +81,7 @@ class _Digester(Sink):
         super().open(ctx, out)
         if self._folder is not None:
             with named_errors(self._folder):
-                os.makedirs(self._folder, exist_ok=True)
+                make_folder(self._folder)
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         self._digest = (self._digest + digest(rows)) % MODULUS
@@ -135,4 +135,4 @@ def _write_whole(path: str, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.rename(file.name, path)
-    flush_folder(os.path.dirname(path))
+        flush_folder(os.path.dirname(path))

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from clonos_py.connectors.row_files import RowFile, digest_of, named_errors
 from clonos_py.connectors.staging import StagedFile, StagedPiece, StagedSink
+from clonos_py.model.durable_folders import flush_folder, make_folder
 from clonos_py.model.errors import CheckpointError, SinkError
 from clonos_py.model.operators import OperatorContext, Output
 from clonos_py.model.state import OperatorState
@@ -46,7 +47,7 @@ class FileWriter(StagedSink):
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
         with named_errors(self._folder):
-            os.makedirs(os.path.join(self._folder, STAGED), exist_ok=True)
+            make_folder(os.path.join(self._folder, STAGED))
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         if rows.num_rows:
@@ -87,7 +88,8 @@ class FileWriter(StagedSink):
             return None
         self._closed = (StagedFile("", *self._file.finish()),)
         self._file = None
-        flush_folder(os.path.join(self._folder, STAGED))
+        with named_errors(self._folder):
+            flush_folder(os.path.join(self._folder, STAGED))
         return self._staged
 
     def _piece(self, checkpoint: int, staged: str) -> StagedPiece:
@@ -102,7 +104,8 @@ class FileWriter(StagedSink):
     def _show_all(self, piece: StagedPiece) -> None:
         for file in piece.files:
             self._show(piece.staged, piece.final, file, piece.staged in self._own)
-        flush_folder(self._folder)
+        with named_errors(self._folder):
+            flush_folder(self._folder)
 
     def _check_names(self, piece: StagedPiece) -> None:
         """Raises CheckpointError for a name that is not a file of this operator in this folder."""
@@ -224,13 +227,3 @@ class FileWriter(StagedSink):
 def is_component(name: str) -> bool:
     """Whether a name is one path component that stays inside its folder."""
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
-
-
-def flush_folder(path: str) -> None:
-    """Makes new and renamed entries of a folder durable."""
-    with named_errors(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

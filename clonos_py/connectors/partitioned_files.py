@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from clonos_py.columns.grouping import group
 from clonos_py.columns.partition import split
-from clonos_py.connectors.file_writer import STAGED, FileWriter, flush_folder, is_component
+from clonos_py.connectors.file_writer import STAGED, FileWriter, is_component
 from clonos_py.connectors.row_files import RowFile, named_errors
 from clonos_py.connectors.staging import StagedFile, StagedPiece
+from clonos_py.model.durable_folders import flush_folder
 from clonos_py.model.errors import GraphError
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -61,9 +62,11 @@ class PartitionedFileWriter(FileWriter):
         closed = []
         for place, file in self._files.items():
             closed.append(StagedFile(place, *file.finish()))
-            for folder in _upwards(place):
-                flush_folder(os.path.join(self._staged_path(self._staged), folder))
-        flush_folder(os.path.join(self._folder, STAGED))
+            with named_errors(self._folder):
+                for folder in _upwards(place):
+                    flush_folder(os.path.join(self._staged_path(self._staged), folder))
+        with named_errors(self._folder):
+            flush_folder(os.path.join(self._folder, STAGED))
         self._closed, self._files = tuple(closed), {}
         return self._staged
 
@@ -78,8 +81,9 @@ class PartitionedFileWriter(FileWriter):
                 os.makedirs(folder, exist_ok=True)
             staged, final = f"{piece.staged}/{file.place}/{self._name}", f"{file.place}/{piece.final}"
             self._show(staged, final, file, piece.staged in self._own)
-            for above in _upwards(file.place):
-                flush_folder(os.path.join(self._folder, above))
+            with named_errors(folder):
+                for above in _upwards(file.place):
+                    flush_folder(os.path.join(self._folder, above))
         self._remove_tree(piece.staged)
 
     def _visible(self) -> Iterator[str]:

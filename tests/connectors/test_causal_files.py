@@ -21,6 +21,7 @@ from clonos_py.model.record import Money, Record
 from clonos_py.model.record_codec import encode
 from clonos_py.model.segments import LogSegment
 from tests.connectors.contexts import opened
+from tests.disks import PowerSupply
 
 SHAPE = "out=1"
 FORMATS = ["jsonl", "csv"]
@@ -69,6 +70,16 @@ def test_rows_are_visible_as_soon_as_they_are_written(tmp_path: Path, file_forma
     writer.append(1, log(2, epoch=1), [piece(3, 5)])
     assert visible(tmp_path) == [1, 2, 3, 4, 5]
     assert {name.name for name in tmp_path.iterdir()} == {".causal", f"out-0-0.{file_format}", f"out-0-1.{file_format}"}
+
+
+def test_a_power_cut_loses_no_name_of_what_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    power = PowerSupply(monkeypatch)
+    folder = tmp_path / "new" / "out"
+    for attempt in (1, 2):
+        writer, _ = claimed(folder, attempt)
+        assert power.unflushed_names == set()
+        writer.append(attempt - 1, log(attempt - 1, epoch=attempt - 1), [piece(attempt - 1, attempt)])
+        assert power.unflushed_names == set()
 
 
 @pytest.mark.parametrize("file_format", FORMATS)

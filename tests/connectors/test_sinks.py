@@ -26,6 +26,7 @@ from clonos_py.connectors import (
     MemorySink,
     MemorySource,
     PrintSink,
+    UpsertFileSink,
     UpsertMemorySink,
     read_results,
 )
@@ -43,7 +44,7 @@ from tests.connectors.contexts import SinkContext, opened
 from tests.connectors.hot import Hot, hot, prepared, start
 from tests.connectors.test_sources import opened as source_of
 from tests.connectors.test_sources import reads, rows_of
-from tests.disks import make_read_only
+from tests.disks import PowerSupply, make_read_only
 
 Visible = Callable[[], list[int]]
 
@@ -74,6 +75,32 @@ def test_rows_appear_when_their_checkpoint_commits(medium: tuple[SinkDefinition,
     assert visible() == [1, 2, 3]
     sink.commit(prepared(sink, 2))
     assert visible() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "sink_in",
+    [
+        FileSink,
+        lambda folder: FileSink(folder, partition_by="note"),
+        lambda folder: UpsertFileSink(folder, key="auction"),
+        DigestSink,
+    ],
+    ids=["files", "partitioned", "upserts", "digest"],
+)
+@pytest.mark.parametrize("made_by_another", [False, True])
+def test_a_power_cut_after_a_commit_loses_no_name(
+    sink_in: Callable[[str], SinkDefinition], made_by_another: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor those of folders that a process made which died before it had flushed their parents."""
+    power = PowerSupply(monkeypatch)
+    folder = tmp_path / "new" / "out"
+    if made_by_another:
+        os.mkdir(tmp_path / "new")
+    sink = start(sink_in(str(folder)))
+    for checkpoint in (1, 2):
+        sink.on_rows(hot(checkpoint), 0)
+        sink.commit(prepared(sink, checkpoint))
+        assert power.unflushed_names == set()
 
 
 def test_an_epoch_without_rows_commits_nothing(medium: tuple[SinkDefinition, Visible]) -> None:

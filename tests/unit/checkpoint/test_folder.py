@@ -14,6 +14,7 @@ import pytest
 from clonos_py.checkpoint.folder import LocalFolder
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.model.errors import CheckpointError
+from tests.disks import PowerSupply
 from tests.unit.checkpoint.stores import FIRST, JOB, JOIN, chunk, manifest, snapshot
 
 pytestmark = pytest.mark.timeout(300, method="thread")
@@ -100,45 +101,6 @@ def test_only_the_owner_may_read(tmp_path: Path) -> None:
     assert {mode for path, mode in found.items() if path.is_file()} == {0o600}
     assert {mode for path, mode in found.items() if path.is_dir()} == {0o700}
     assert len(found) > 8
-
-
-class PowerSupply:
-    """Records what would be left after a power cut: a file's content once it is flushed, and its name once the folder
-    is flushed after the file got it."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.flushed: set[int] = set()
-        self.unflushed_names: set[str] = set()
-        self._fsync, self._rename, self._link, self._mkdir = os.fsync, os.rename, os.link, os.mkdir
-        for name in ("fsync", "rename", "link", "mkdir"):
-            patch.setattr(os, name, getattr(self, name))
-        self.at_rename: list[tuple[str, set[str]]] = []
-        """Each file that got its name, and what would have been lost then."""
-
-    def fsync(self, descriptor: int) -> None:
-        self._fsync(descriptor)
-        found = os.fstat(descriptor)
-        self.flushed.add(found.st_ino)
-        if stat.S_ISDIR(found.st_mode):
-            path = os.readlink(f"/proc/self/fd/{descriptor}")
-            self.unflushed_names = {name for name in self.unflushed_names if os.path.dirname(name) != path}
-
-    def rename(self, source: str, target: str) -> None:
-        self._named(source, target)
-        self._rename(source, target)
-
-    def link(self, source: str, target: str) -> None:
-        self._named(source, target)
-        self._link(source, target)
-
-    def mkdir(self, path: str, mode: int) -> None:
-        self._mkdir(path, mode)
-        self.unflushed_names.add(path)
-
-    def _named(self, source: str, target: str) -> None:
-        lost = set() if os.stat(source).st_ino in self.flushed else {target}
-        self.at_rename.append((target, lost | self.unflushed_names))
-        self.unflushed_names.add(target)
 
 
 def test_all_files_that_a_manifest_needs_are_flushed_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
