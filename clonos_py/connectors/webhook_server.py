@@ -1,7 +1,9 @@
 """An HTTP server in its own thread. It passes the bodies of POST requests to a handler, which supplies the answers.
 
 h11 implements the protocol; this module has the sockets, limits and timeouts. Connections that idle, send too slowly or
-exceed the limit are closed, so that unknown clients cost little.
+exceed the limit are closed, so that unknown clients cost little. When there are too many, the one that has sent nothing
+for the longest time is closed. A client sends its request within milliseconds, so silent connections cannot keep it
+out. Connections whose request waits for its answer are never closed for others.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import h11
 
 CONNECTIONS_MAX = 1_024
+"""Connections that may be open at once."""
 _REQUEST_S_MAX = 30.0
 _DRAIN_S_MAX = 2.0
 _READ_BYTES = 1 << 16
@@ -69,6 +73,8 @@ class WebServer:
         self._socket.setblocking(False)
         self._loop = asyncio.new_event_loop()
         self._connections: set[asyncio.Task[None]] = set()
+        self._silent: dict[asyncio.Task[None], None] = {}
+        """The connections whose request is not complete, ordered by the time of their last bytes."""
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=f"web server of {address}", daemon=True)
         self._thread.start()
@@ -98,19 +104,35 @@ class WebServer:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
-        connection = _Connection(reader, writer)
+        connection = _Connection(reader, writer, partial(self._heard, task))
         try:
-            if len(self._connections) > CONNECTIONS_MAX:
+            if len(self._connections) > CONNECTIONS_MAX and not self._close_most_silent():
                 return
-            while await self._exchange(connection):
+            self._heard(task)
+            while await self._exchange(connection, task):
                 pass
         except (OSError, TimeoutError, asyncio.CancelledError, h11.ProtocolError):
             writer.transport.abort()
         finally:
             self._connections.discard(task)
+            self._silent.pop(task, None)
             writer.close()
 
-    async def _exchange(self, connection: _Connection) -> bool:
+    def _heard(self, task: asyncio.Task[None]) -> None:
+        """Bytes have come, or the next request is waited for."""
+        self._silent.pop(task, None)
+        self._silent[task] = None
+
+    def _close_most_silent(self) -> bool:
+        """Closes the connection that has sent nothing for the longest time; False if all wait for answers."""
+        oldest = next(iter(self._silent), None)
+        if oldest is None:
+            return False
+        del self._silent[oldest]
+        oldest.cancel()
+        return True
+
+    async def _exchange(self, connection: _Connection, task: asyncio.Task[None]) -> bool:
         """Handles one request; returns whether the connection stays open."""
         try:
             async with asyncio.timeout(_REQUEST_S_MAX):
@@ -125,7 +147,10 @@ class WebServer:
         except h11.RemoteProtocolError as problem:
             await connection.refuse(WebAnswer(problem.error_status_hint, {"error": str(problem)}))
             return False
-        return await connection.answer(await self._handle(body, key))
+        self._silent.pop(task, None)
+        stays = await connection.answer(await self._handle(body, key))
+        self._heard(task)
+        return stays
 
     def _check(self, request: h11.Request) -> None:
         """Raises RefusedRequest for a wrong path, method, token, encoding or length."""
@@ -159,8 +184,9 @@ def _header(request: h11.Request, name: bytes) -> str | None:
 class _Connection:
     """The requests of one connection, handled in sequence."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: Callable[[], None]) -> None:
+        """``heard`` is called when bytes have come."""
+        self._reader, self._writer, self._heard = reader, writer, heard
         self._state = h11.Connection(h11.SERVER)
 
     async def request(self) -> h11.Request | None:
@@ -212,5 +238,7 @@ class _Connection:
     async def _event(self) -> h11.Event | None:
         """The next event; None if the sender has to wait for an answer first."""
         while (event := self._state.next_event()) is h11.NEED_DATA:
-            self._state.receive_data(await self._reader.read(_READ_BYTES))
+            content = await self._reader.read(_READ_BYTES)
+            self._heard()
+            self._state.receive_data(content)
         return event if isinstance(event, h11.Event) else None

@@ -459,6 +459,30 @@ def test_the_number_of_connections_is_limited(monkeypatch: pytest.MonkeyPatch) -
     assert [answer.result().status_code for answer in pending] == [200, 200]
 
 
+def test_silent_connections_keep_no_client_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook_server, "CONNECTIONS_MAX", 2)
+    served = serving()
+    silent = [socket.create_connection(("127.0.0.1", served.port), WAIT_S_MAX) for _ in range(6)]
+    assert all(closed(connection) for connection in silent[:4]), "each new one replaces the oldest"
+    silent[4].sendall(b"GET / HTTP/1.1\r\n")  # it is no longer the one that has been silent for the longest time
+    pending = served.post({"id": 1})
+    served.read(1)
+    assert closed(silent[5])
+    silent[4].sendall(b"Host: x\r\n\r\n")
+    assert silent[4].recv(1_024).startswith(b"HTTP/1.1 405")
+    served.checkpoint()
+    assert pending.result().status_code == 200
+
+
+def closed(connection: socket.socket) -> bool:
+    """Waits until the server has closed a connection."""
+    with connection:
+        try:
+            return connection.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
 KILLS = ("rows[0]@600ms", "rows[0]@1200ms", "out[0]@1800ms", "rows[0]@2400ms", "out[0]@2400ms", "out[1]@2400ms")
 """The last three together: all tasks, and so all logs, are gone."""
 
