@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 import xxhash
 
-from clonos_py.model.errors import CheckpointError
+from clonos_py.model.errors import UnreadableCheckpointError
 
 DAMAGED_REMEDY = "restore the file from a copy, or start over with --fresh"
 _ALIGNMENT_BYTES = 64
@@ -65,14 +65,14 @@ def encoded_bytes(batch: pa.RecordBatch) -> int:
 def decode(stored: pa.Buffer, rows: int, checksum: int, path: str) -> pa.RecordBatch:
     """The batch in these bytes. Raises CheckpointError if the bytes are damaged."""
     if xxhash.xxh3_64_intdigest(stored) != checksum:
-        raise CheckpointError(f"{path} is corrupt: its checksum differs; {DAMAGED_REMEDY}")
+        raise UnreadableCheckpointError(f"{path} is corrupt: its checksum differs; {DAMAGED_REMEDY}")
     try:
         with pa.ipc.open_stream(stored, options=_READ) as reader:
             batch = reader.read_next_batch()
     except (pa.ArrowInvalid, StopIteration) as error:
-        raise CheckpointError(f"{path} cannot be decoded ({error}); {DAMAGED_REMEDY}") from error
+        raise UnreadableCheckpointError(f"{path} cannot be decoded ({error}); {DAMAGED_REMEDY}") from error
     if batch.num_rows != rows:
-        raise CheckpointError(f"{path} has {batch.num_rows} rows, its manifest says {rows}; {DAMAGED_REMEDY}")
+        raise UnreadableCheckpointError(f"{path} has {batch.num_rows} rows, its manifest says {rows}; {DAMAGED_REMEDY}")
     return batch
 
 

@@ -23,7 +23,7 @@ from pyarrow import fs
 from clonos_py.checkpoint.chunks import DAMAGED_REMEDY
 from clonos_py.checkpoint.layout import TEMPORARY_SUFFIX
 from clonos_py.model.durable_folders import flush_folder, make_folder
-from clonos_py.model.errors import CheckpointError
+from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError
 
 Content = bytes | memoryview
 _MODE = 0o700
@@ -108,25 +108,25 @@ class LocalFolder:
         return True
 
     def read(self, path: str) -> pa.Buffer:
-        with named_errors(self._at(path)), _opened(self._at(path)) as (descriptor, size_bytes):
+        with reading(self._at(path)), _opened(self._at(path)) as (descriptor, size_bytes):
             return _read_at(descriptor, 0, size_bytes)
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
-        with named_errors(self._at(path)), _opened(self._at(path)) as (descriptor, size_bytes):
+        with reading(self._at(path)), _opened(self._at(path)) as (descriptor, size_bytes):
             return [
                 _read_at(descriptor, offset, max(0, min(wanted_bytes, size_bytes - offset)))
                 for offset, wanted_bytes in ranges
             ]
 
     def names(self, path: str) -> list[str]:
-        with named_errors(self._at(path)):
+        with reading(self._at(path)):
             try:
                 return sorted(os.listdir(self._at(path)))
             except FileNotFoundError:
                 return []
 
     def sizes(self, path: str) -> dict[str, int]:
-        with named_errors(self._at(path)):
+        with reading(self._at(path)):
             try:
                 with os.scandir(self._at(path)) as entries:
                     sizes = {entry.name: _size(entry) for entry in entries if entry.is_file(follow_symlinks=False)}
@@ -195,20 +195,20 @@ class RemoteFolder:
         return True
 
     def read(self, path: str) -> pa.Buffer:
-        with named_errors(self._at(path)), self._filesystem.open_input_file(self._at(path)) as file:
+        with reading(self._at(path)), self._filesystem.open_input_file(self._at(path)) as file:
             return file.read_buffer()
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
-        with named_errors(self._at(path)), self._filesystem.open_input_file(self._at(path)) as file:
+        with reading(self._at(path)), self._filesystem.open_input_file(self._at(path)) as file:
             return [_read_range(file, offset, size_bytes) for offset, size_bytes in ranges]
 
     def names(self, path: str) -> list[str]:
-        with named_errors(self._at(path)):
+        with reading(self._at(path)):
             found = self._filesystem.get_file_info(fs.FileSelector(self._at(path), allow_not_found=True))
         return sorted(info.base_name for info in found)
 
     def sizes(self, path: str) -> dict[str, int]:
-        with named_errors(self._at(path)):
+        with reading(self._at(path)):
             found = self._filesystem.get_file_info(fs.FileSelector(self._at(path), allow_not_found=True))
         return {info.base_name: info.size for info in found if info.type == fs.FileType.File}
 
@@ -235,12 +235,23 @@ class RemoteFolder:
 
 
 @contextmanager
-def named_errors(path: str) -> Iterator[None]:
-    """Turns errors of the operating system and of Arrow into CheckpointErrors."""
+def reading(path: str) -> Iterator[None]:
+    """Turns errors of the operating system and of Arrow into UnreadableCheckpointErrors."""
     try:
         yield
     except FileNotFoundError as error:
-        raise CheckpointError(f"{path} is missing; {DAMAGED_REMEDY}") from error
+        raise UnreadableCheckpointError(f"{path} is missing; {DAMAGED_REMEDY}") from error
+    except (OSError, pa.ArrowException) as error:
+        raise UnreadableCheckpointError(f"{path}: {_explained(error)}") from error
+
+
+@contextmanager
+def named_errors(path: str) -> Iterator[None]:
+    """Turns errors of the operating system and of Arrow while files are written into CheckpointErrors."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UnreadableCheckpointError(f"{path} is missing; {DAMAGED_REMEDY}") from error
     except (OSError, pa.ArrowException) as error:
         raise CheckpointError(f"{path}: {_explained(error)}; the last completed checkpoint is intact") from error
 
@@ -263,7 +274,7 @@ def _opened(path: str) -> Iterator[tuple[int, int]]:
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise CheckpointError(f"{path} is no regular file; {DAMAGED_REMEDY}")
+            raise UnreadableCheckpointError(f"{path} is no regular file; {DAMAGED_REMEDY}")
         yield descriptor, found.st_size
     finally:
         os.close(descriptor)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import xxhash
 
 from clonos_py.checkpoint.chunks import DAMAGED_REMEDY, Scratch, aligned
-from clonos_py.model.errors import CheckpointError
+from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError
 from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames
 
 _LENGTH = struct.Struct("<I")
@@ -46,14 +46,14 @@ def add(run: FrameRun, scratch: Scratch) -> tuple[int, int, int]:
 def decode(content: pa.Buffer, checksum: int, path: str) -> FrameRun:
     """The run in these bytes; its bodies are slices of them. Raises CheckpointError if the bytes are damaged."""
     if xxhash.xxh3_64_intdigest(content) != checksum:
-        raise CheckpointError(f"{path} is corrupt: its checksum differs; {DAMAGED_REMEDY}")
+        raise UnreadableCheckpointError(f"{path} is corrupt: its checksum differs; {DAMAGED_REMEDY}")
     try:
         (length,) = _LENGTH.unpack_from(content)
         index = msgspec.msgpack.decode(content.slice(_LENGTH.size, length), type=_Index)
         schema = pa.ipc.read_schema(pa.py_buffer(index.schema))
         return FrameRun(schema, index.records, list(_bodies(content, index.records, _LENGTH.size + length)))
     except (pa.ArrowException, msgspec.MsgspecError, struct.error, IndexError, OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be decoded ({error}); {DAMAGED_REMEDY}") from error
+        raise UnreadableCheckpointError(f"{path} cannot be decoded ({error}); {DAMAGED_REMEDY}") from error
 
 
 def _bodies(content: pa.Buffer, records: list[FrameRecord], at: int) -> Iterator[pa.Buffer | None]:

@@ -26,7 +26,7 @@ from urllib.parse import quote, unquote
 
 import xxhash
 
-from clonos_py.model.errors import CheckpointError
+from clonos_py.model.errors import UnreadableCheckpointError
 from clonos_py.model.ids import Attempt, TaskId
 
 GENERATIONS = "generations"
@@ -91,7 +91,7 @@ def answer_name(epoch: int, task: TaskId, process: int, content: bytes) -> str:
 def check_answer_name(name: str) -> None:
     """Raises CheckpointError unless ``answer_name`` can make the name: a log is input, and must name no other file."""
     if not _ANSWER.fullmatch(name):
-        raise CheckpointError(
+        raise UnreadableCheckpointError(
             f"{name!r} is not the name of a stored answer: the log that names it is damaged; resume with an intact "
             "copy of it, or start over with --fresh"
         )
@@ -160,5 +160,5 @@ class Location(NamedTuple):
         locations."""
         found = _LOCATION.fullmatch(text)
         if found is None:
-            raise CheckpointError(f"{text!r} is no location of a chunk: the checkpoint's manifest is damaged")
+            raise UnreadableCheckpointError(f"{text!r} is no location of a chunk: the checkpoint's manifest is damaged")
         return cls(found["file"], int(found["offset"]), int(found["size"]), int(found["checksum"], 16))

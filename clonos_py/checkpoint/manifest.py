@@ -30,7 +30,7 @@ import xxhash
 from clonos_py.checkpoint.chunks import DAMAGED_REMEDY
 from clonos_py.checkpoint.layout import adoption_name, generation_name
 from clonos_py.checkpoint.retention import needed_bytes
-from clonos_py.model.errors import CheckpointError
+from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import Manifest, TaskHandle
 
@@ -133,14 +133,14 @@ M = TypeVar("M", Manifest, ManifestDelta)
 
 def _checked(manifest: M, job: str, path: str, mark: Mark | None) -> M:
     if mark is not None and mark != (manifest.checkpoint, manifest.generation):
-        raise CheckpointError(
+        raise UnreadableCheckpointError(
             f"{path} is the manifest of checkpoint {manifest.checkpoint}, generation {manifest.generation}; "
             f"{DAMAGED_REMEDY}"
         )
     try:
         needed_bytes(manifest.handles)
     except CheckpointError as problem:
-        raise CheckpointError(f"{path}: {problem}; {DAMAGED_REMEDY}") from problem
+        raise UnreadableCheckpointError(f"{path}: {problem}; {DAMAGED_REMEDY}") from problem
     if manifest.job != job:
         raise CheckpointError(
             f"{path} belongs to job {manifest.job!r}, not to {job!r}: choose another checkpoint folder"
@@ -163,7 +163,7 @@ G = TypeVar("G", Generation, Adoption)
 
 def _numbered(record: G, number: int, path: str) -> G:
     if record.number != number:
-        raise CheckpointError(f"{path} is the file of generation {record.number}; {DAMAGED_REMEDY}")
+        raise UnreadableCheckpointError(f"{path} is the file of generation {record.number}; {DAMAGED_REMEDY}")
     return record
 
 
@@ -171,18 +171,18 @@ def _unsealed(kind: str, content: bytes, type_: type[S], path: str) -> S:
     header, _, body = content.partition(b"\n")
     fields = header.split(b" ")
     if len(fields) != 3 or not header.startswith(_begin(kind)) or not fields[1].isdigit():
-        raise CheckpointError(f"{path} is corrupt: it does not begin like a {kind}; {DAMAGED_REMEDY}")
+        raise UnreadableCheckpointError(f"{path} is corrupt: it does not begin like a {kind}; {DAMAGED_REMEDY}")
     if int(fields[1]) != FORMAT_VERSION:
         raise CheckpointError(
             f"{path} has format version {int(fields[1])}, this version of clonos-py reads {FORMAT_VERSION}: "
             "run the version that wrote it, or start over with --fresh"
         )
     if fields[2] != b"%016x" % xxhash.xxh3_64_intdigest(body):
-        raise CheckpointError(f"{path} is corrupt: its checksum differs; {DAMAGED_REMEDY}")
+        raise UnreadableCheckpointError(f"{path} is corrupt: its checksum differs; {DAMAGED_REMEDY}")
     try:
         return msgspec.json.decode(body, type=type_)
     except msgspec.DecodeError as error:
-        raise CheckpointError(f"{path} cannot be decoded ({error}); {DAMAGED_REMEDY}") from error
+        raise UnreadableCheckpointError(f"{path} cannot be decoded ({error}); {DAMAGED_REMEDY}") from error
 
 
 def check_numbers(numbers: Collection[int], folder: str) -> int:
@@ -190,7 +190,7 @@ def check_numbers(numbers: Collection[int], folder: str) -> int:
     newest = max(numbers, default=0)
     for number in range(min(numbers, default=1), newest):
         if number not in numbers:
-            raise CheckpointError(f"{folder}/{generation_name(number)} is missing; {DAMAGED_REMEDY}")
+            raise UnreadableCheckpointError(f"{folder}/{generation_name(number)} is missing; {DAMAGED_REMEDY}")
     return newest
 
 
@@ -205,16 +205,16 @@ def is_void(checkpoint: int, generation: int, generations: Generations) -> bool:
 def check_begun(generation: int, generations: Generations, folder: str) -> None:
     """Raises CheckpointError unless the generation of a manifest has begun and has adopted a checkpoint."""
     if generation > generations.newest:
-        raise CheckpointError(f"{folder}/{generation_name(generation)} is missing; {DAMAGED_REMEDY}")
+        raise UnreadableCheckpointError(f"{folder}/{generation_name(generation)} is missing; {DAMAGED_REMEDY}")
     if all(adoption.number != generation for adoption in generations.adoptions):
-        raise CheckpointError(f"{folder}/{adoption_name(generation)} is missing; {DAMAGED_REMEDY}")
+        raise UnreadableCheckpointError(f"{folder}/{adoption_name(generation)} is missing; {DAMAGED_REMEDY}")
 
 
 def check_adopted(checkpoints: Collection[int], generations: Generations, folder: str) -> None:
     """Raises CheckpointError if the newest generation's adopted checkpoint is missing and there is no later one."""
     adopted = generations.adoptions[-1].adopted if generations.adoptions else None
     if adopted is not None and max(checkpoints, default=0) < adopted:
-        raise CheckpointError(f"{folder}: the manifest of checkpoint {adopted} is missing; {DAMAGED_REMEDY}")
+        raise UnreadableCheckpointError(f"{folder}: the manifest of checkpoint {adopted} is missing; {DAMAGED_REMEDY}")
 
 
 def check_not_fenced(manifest: Manifest, generations: Generations) -> None:

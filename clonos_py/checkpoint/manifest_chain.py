@@ -20,7 +20,7 @@ import msgspec
 from clonos_py.checkpoint import manifest as manifests
 from clonos_py.checkpoint.chunks import DAMAGED_REMEDY
 from clonos_py.checkpoint.manifest import Base, ManifestDelta, Mark, NamedEpochs
-from clonos_py.model.errors import CheckpointError
+from clonos_py.model.errors import UnreadableCheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import Manifest
 
@@ -67,12 +67,12 @@ def read(newest: Mark, file: Callable[[Mark], tuple[bytes, str]], job: str) -> t
     while manifests.is_delta(content):
         delta = manifests.decode_delta(content, job, path, mark)
         if delta.base.checkpoint >= delta.checkpoint:
-            raise CheckpointError(f"{path} has a base later than itself; {DAMAGED_REMEDY}")
+            raise UnreadableCheckpointError(f"{path} has a base later than itself; {DAMAGED_REMEDY}")
         deltas.append(delta)
         mark = delta.base.checkpoint, delta.generation
         content, base_path = file(mark)
         if manifests.checksum(content) != delta.base.checksum:
-            raise CheckpointError(f"{base_path} is not the base of {path}; {DAMAGED_REMEDY}")
+            raise UnreadableCheckpointError(f"{base_path} is not the base of {path}; {DAMAGED_REMEDY}")
         path = base_path
     manifest, marks = manifests.decode(content, job, path, mark), [mark]
     for delta in reversed(deltas):
@@ -90,7 +90,7 @@ def composed(base: Manifest, delta: ManifestDelta) -> Manifest:
         tasks = [known[task, newest] for task, (*_, newest) in epochs.items()]
         earlier = [known[task, epoch] for task, (*before, _) in epochs.items() for epoch in before]
     except (KeyError, ValueError) as unknown:
-        raise CheckpointError(
+        raise UnreadableCheckpointError(
             f"the manifest of checkpoint {delta.checkpoint} names a snapshot that no file holds, {unknown}; "
             f"{DAMAGED_REMEDY}"
         ) from unknown

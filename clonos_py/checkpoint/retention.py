@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from clonos_py.checkpoint.layout import FileOrigin, Location, writer_name
-from clonos_py.model.errors import CheckpointError
+from clonos_py.model.errors import UnreadableCheckpointError
 from clonos_py.model.snapshots import Manifest, TaskHandle
 
 GONE_REMEDY = (
@@ -37,9 +37,11 @@ def check_present(needed: Mapping[str, int], sizes: Mapping[str, int], folder: s
     """Raises CheckpointError if a needed file is missing or too short. ``sizes``: of the existing files."""
     for file, size_bytes in needed.items():
         if file not in sizes:
-            raise CheckpointError(f"{folder}/{file} is missing, which the next checkpoint needs, too; {GONE_REMEDY}")
+            raise UnreadableCheckpointError(
+                f"{folder}/{file} is missing, which the next checkpoint needs, too; {GONE_REMEDY}"
+            )
         if sizes[file] < size_bytes:
-            raise CheckpointError(
+            raise UnreadableCheckpointError(
                 f"{folder}/{file} has {sizes[file]} bytes, the next checkpoint needs {size_bytes} of it; {GONE_REMEDY}"
             )
 

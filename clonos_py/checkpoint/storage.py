@@ -22,7 +22,7 @@ from clonos_py.checkpoint.layout import Location
 from clonos_py.checkpoint.manifest import Mark
 from clonos_py.checkpoint.manifest_files import ManifestFiles
 from clonos_py.checkpoint.retention import OldestEpochs, oldest_epochs
-from clonos_py.model.errors import CheckpointError
+from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import (
@@ -128,7 +128,7 @@ class CheckpointStore:
         try:
             return msgspec.msgpack.decode(handle.values)
         except msgspec.DecodeError as error:
-            raise CheckpointError(
+            raise UnreadableCheckpointError(
                 f"{self.path}: values of a snapshot cannot be decoded ({error}); {DAMAGED_REMEDY}"
             ) from error
 
@@ -167,7 +167,9 @@ class CheckpointStore:
         layout.check_answer_name(name)
         content = self._folder.read(f"{_ANSWERS}/{name}").to_pybytes()
         if not layout.is_answer(name, content):
-            raise CheckpointError(f"{self.path}/{_ANSWERS}/{name} is corrupt: its checksum differs; {DAMAGED_REMEDY}")
+            raise UnreadableCheckpointError(
+                f"{self.path}/{_ANSWERS}/{name} is corrupt: its checksum differs; {DAMAGED_REMEDY}"
+            )
         return content
 
     # Manifests
@@ -263,7 +265,9 @@ def logs_in(chunk: Chunk) -> list[LogSegment]:
         rows: list[bytes] = chunk.rows.column("segment").to_pylist()  # type: ignore[assignment]
         return [msgspec.msgpack.decode(row, type=LogSegment) for row in rows]
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{chunk.location} holds no determinants ({error}); {DAMAGED_REMEDY}") from error
+        raise UnreadableCheckpointError(
+            f"{chunk.location} holds no determinants ({error}); {DAMAGED_REMEDY}"
+        ) from error
 
 
 def fresh_chunks(snapshot: TaskSnapshot, logs: Chunk | None) -> list[Chunk]:

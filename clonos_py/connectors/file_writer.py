@@ -18,7 +18,7 @@ import pyarrow as pa
 from clonos_py.connectors.row_files import RowFile, digest_of, named_errors
 from clonos_py.connectors.staging import StagedFile, StagedPiece, StagedSink
 from clonos_py.model.durable_folders import flush_folder, make_folder
-from clonos_py.model.errors import CheckpointError, SinkError
+from clonos_py.model.errors import SinkError, UnreadableCheckpointError
 from clonos_py.model.operators import OperatorContext, Output
 from clonos_py.model.state import OperatorState
 
@@ -120,7 +120,7 @@ class FileWriter(StagedSink):
         return place == ""
 
     def _refuse_name(self, name: str) -> NoReturn:
-        raise CheckpointError(
+        raise UnreadableCheckpointError(
             f"the checkpoint names {name!r} as rows of operator {self.ctx.operator!r}, which is no file of it in "
             f"{self._folder}: its manifest is damaged; restore it from a copy, or start over with --fresh"
         )

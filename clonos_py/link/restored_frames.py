@@ -10,7 +10,7 @@ from clonos_py.channel.frames import Frame, FrameCodec, FrameKind
 from clonos_py.channel.inflight import RetainedFrame
 from clonos_py.link.instructions import Loaded
 from clonos_py.link.sending import OutputChannel
-from clonos_py.model.errors import CheckpointError
+from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import FrameRecord, FrameRun
 
@@ -36,7 +36,7 @@ class RestoredFrames:
         runs = loaded.frames.get(output.index, ())
         seqs = [record.seq for run in runs for record in run.records]
         if seqs != list(range(next_seq - len(seqs), next_seq)):
-            raise CheckpointError(
+            raise UnreadableCheckpointError(
                 f"checkpoint {checkpoint}: frames {seqs} of {output.channel} are stored, those before {next_seq} "
                 "belong there; resume from an earlier checkpoint, or start over with --fresh"
             )
@@ -66,7 +66,7 @@ class RestoredFrames:
             body = self._codec.body(message, schema) if message is not None else None
             frame = _frame(record)
         except (pa.ArrowException, OSError, ValueError) as problem:
-            raise CheckpointError(
+            raise UnreadableCheckpointError(
                 f"checkpoint {checkpoint}: frame {record.seq} of {output.channel} cannot be read: {problem}; resume "
                 "from an earlier checkpoint, or start over with --fresh"
             ) from problem

@@ -64,7 +64,8 @@ class ClonosError(Exception):
 
 def error_line(error: ClonosError) -> str:
     """The line that the command line prints for an error."""
-    kept = "" if error.remedy is Remedy.FIX_INPUT else " (the last checkpoint is intact)"
+    silent = error.remedy is Remedy.FIX_INPUT or isinstance(error, UnreadableCheckpointError)
+    kept = "" if silent else " (the last checkpoint is intact)"
     return f"error: {one_line(error)}{kept}"
 
 
@@ -145,6 +146,10 @@ class CheckpointError(ClonosError):
     """Checkpoint storage is full, read-only, corrupt or missing."""
 
     remedy = Remedy.STOP_JOB
+
+
+class UnreadableCheckpointError(CheckpointError):
+    """The last checkpoint, or a part of it, cannot be read: it is damaged or missing, or the storage fails."""
 
 
 class UnclaimedStateError(CheckpointError):

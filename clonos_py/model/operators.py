@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from clonos_py.model.errors import CheckpointError
+from clonos_py.model.errors import UnreadableCheckpointError
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
 
@@ -298,7 +298,7 @@ class CausalSink(Sink):
 
     def commit(self, committable: bytes) -> None:
         if not committable.isdigit():
-            raise CheckpointError(
+            raise UnreadableCheckpointError(
                 f"the checkpoint names {committable!r} as output of operator {self.ctx.operator!r}: its manifest is "
                 "damaged, or the sink had another delivery; restore it from a copy, resume with that delivery, or "
                 "start over with --fresh"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clonos_py.model.errors import ClonosError
+from clonos_py.model.errors import CheckpointError, ClonosError, error_line
 from tests.storage import alone, written
 from tests.storage.damages import (
     CASES,
@@ -54,6 +54,7 @@ def outcome_of(run: Callable[[], None], check: Callable[[], None]) -> ClonosErro
         return None
     assert type(problem) is not ClonosError, f"an unexpected exception: {problem}"
     assert len(str(problem).splitlines()) == 1
+    assert not isinstance(problem, CheckpointError) or "is intact" not in error_line(problem), "it is damaged"
     return problem
 
 

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from clonos_py.cli import main
-from clonos_py.model.errors import CheckpointError, SettingError
+from clonos_py.model.errors import CheckpointError, SettingError, UnreadableCheckpointError
 
 Plant = Callable[[Callable[..., None]], None]
 
@@ -62,6 +62,14 @@ def test_an_engine_error_is_one_line_that_says_what_is_kept(plant: Plant, capsys
     captured = capsys.readouterr()
     assert captured.err == ("error: cannot write checkpoint 3: no space left (the last checkpoint is intact)\n")
     assert captured.out == ""
+
+
+def test_an_error_of_the_last_checkpoint_does_not_say_that_it_is_intact(
+    plant: Plant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant(raising(UnreadableCheckpointError("m.manifest is corrupt")))
+    assert main.invoke(["run"]) == 1
+    assert capsys.readouterr().err == "error: m.manifest is corrupt\n"
 
 
 def test_a_setting_error_does_not_mention_checkpoints(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
