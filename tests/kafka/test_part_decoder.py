@@ -91,3 +91,21 @@ def test_a_piece_is_decoded_once_and_released(monkeypatch: pytest.MonkeyPatch) -
         decoder.ports(taken)
     assert calls == [piece]
     assert decoder._decoded == {}
+
+
+@pytest.mark.parametrize("read", [["word", "offset"], ["word"], ["offset"], ["gone"]])
+def test_which_messages_are_rows_does_not_depend_on_the_columns_that_are_read(read: list[str]) -> None:
+    class Shown(Record):
+        word: str | None
+        offset: int
+        gone: bool
+
+    layout = RowLayout(Shown.schema(), "json", {"offset": "offset", "gone": "tombstone"})
+    values = [json(0), None, json(2)]
+    messages = Messages(TopicPartition("words", 0), range(3), [], [], values, [])
+    rows = RowMaker(layout.only(read)).rows(messages)
+    expected = {"word": ["w0", None, "w2"], "offset": [0, 1, 2], "gone": [False, True, False]}
+    assert rows.to_pydict() == {name: expected[name] for name in read}
+    assert RowMaker(layout).skipped(messages) == 0
+    bare = RowLayout(Word.schema(), "json", ATTRIBUTES)
+    assert RowMaker(bare).skipped(messages) == 1

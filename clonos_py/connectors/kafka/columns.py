@@ -35,11 +35,13 @@ _LONG_BYTES = 4_096
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How messages become rows of ``schema``. ``attributes``: attributes of messages, by the column that has them."""
+    """How messages become rows of ``schema``. ``attributes``: attributes of messages, by the column that has them.
+    ``tombstones``: messages without a value are rows, although no column of ``schema`` shows which they are."""
 
     schema: pa.Schema
     format: str | FormatDefinition
     attributes: Mapping[str, str]
+    tombstones: bool = False
 
     def __post_init__(self) -> None:
         """Raises GraphError for an invalid layout."""
@@ -54,7 +56,7 @@ class RowLayout:
             if found not in (wanted, other):
                 raise GraphError(f"KafkaSource: column {column!r} is {found}, but the {attribute} of messages {wanted}")
         format_of(self.format, self.values)
-        if self.has_tombstone_column and not all(field.nullable for field in self.values):
+        if self.has_tombstones and not all(field.nullable for field in self.values):
             raise GraphError("KafkaSource: a tombstone has no value: declare the columns of values '| None'")
 
     @property
@@ -63,13 +65,15 @@ class RowLayout:
         return pa.schema([field for field in self.schema if field.name not in self.attributes])
 
     @property
-    def has_tombstone_column(self) -> bool:
-        return "tombstone" in self.attributes.values()
+    def has_tombstones(self) -> bool:
+        """Whether messages without a value are rows. Otherwise they are skipped."""
+        return self.tombstones or "tombstone" in self.attributes.values()
 
     def only(self, names: Sequence[str]) -> RowLayout:
         """The same layout with these columns only."""
         schema = pa.schema([self.schema.field(name) for name in names])
-        return RowLayout(schema, self.format, {c: a for c, a in self.attributes.items() if c in names})
+        attributes = {column: attribute for column, attribute in self.attributes.items() if column in names}
+        return RowLayout(schema, self.format, attributes, self.has_tombstones)
 
     @property
     def fields(self) -> Fields:
@@ -97,6 +101,10 @@ class RowMaker:
         self._values = layout.values
         self._format = format_of(layout.format, self._values) if len(self._values) else None
         self._letters = None if letters is None else pa.schema([KafkaDeadLetter.schema().field(n) for n in letters])
+
+    def skipped(self, messages: Messages) -> int:
+        """The number of tombstones that are no rows."""
+        return 0 if self._layout.has_tombstones else messages.values.count(None)
 
     @property
     def port_count(self) -> int:
@@ -174,7 +182,9 @@ class RowMaker:
         """Raises Malformed for one of the messages that have values, or SourceError."""
         present = _present(messages)
         decoded = self._decoded(present)
-        if present is not messages and self._layout.has_tombstone_column:
+        if present is not messages and self._layout.has_tombstones:
+            if self._format is None:
+                return self._batch(messages, decoded)
             return self._batch(messages, _with_nulls(decoded, [value is not None for value in messages.values]))
         return self._batch(present, decoded)
 

@@ -28,6 +28,10 @@ class PartDecoder:
         """The ports of a read without rows."""
         return (None,) * self._maker.port_count
 
+    def skipped(self, taken: Taken) -> int:
+        """See ``RowMaker.skipped``."""
+        return self._maker.skipped(taken.messages)
+
     def ports(self, taken: Taken) -> tuple[pa.RecordBatch | None, ...]:
         """See ``RowMaker.ports``."""
         rows = None if taken.is_whole else self._piece(taken.piece)

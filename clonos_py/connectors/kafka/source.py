@@ -39,8 +39,8 @@ class KafkaSource(CatchingSource[R]):
     ``format`` is json, msgpack, arrow (each message is an Arrow IPC stream), text or bytes (both have the one column
     ``value``), ``Avro(...)`` or ``Protobuf(...)``. ``columns`` names columns with an attribute of the message instead
     of a part of its value, such as ``columns={"at": "timestamp"}``. Attributes are key, timestamp (microseconds),
-    topic, partition, offset, headers and tombstone. A message without a value, a tombstone, is skipped unless a column
-    shows it.
+    topic, partition, offset, headers and tombstone. A message without a value, a tombstone, is skipped and
+    counted as ``tombstones_skipped`` unless a column shows it.
 
     ``start``: "earliest", "latest", "committed" (the offsets of ``group``, or the earliest where it has none), a
     datetime (the first message that is not older), or offsets by (topic, partition), with other partitions at the

@@ -159,6 +159,8 @@ class TopicReader(Source):
         rows, *letters = map(_together, zip(*made, strict=True))
         ports = (None if rows is None else self._wanted.delivered(rows), *map(self._wanted.fitted, letters))
         counts = self._wanted.counted(sum(some.num_rows for some in letters if some is not None))
+        if skipped := sum(map(self._decoder.skipped, pieces)):
+            counts["tombstones_skipped"] = skipped
         return Read(number, start, stop, ports[: self._wanted.count], checksum(messages), events, last, counts=counts)
 
     def _reading(self) -> ReadAhead:
