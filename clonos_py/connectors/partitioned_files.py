@@ -1,7 +1,8 @@
 """Exactly-once files in folders named by column values: ``dt=2026-01-31/hm=09%3A30/OPERATOR-INDEX-CHECKPOINT``.
 
 The files leave out the columns that name the folders, as Hive, Spark and Arrow expect. Rows since the last barrier are
-one staged folder, with a file for each combination of values. All of them become visible with their checkpoint.
+one staged folder, with a file for each combination of values. All of them become visible with their checkpoint. There
+may be any number of combinations: only the files written last keep a descriptor.
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ from clonos_py.connectors.file_writer import STAGED, FileWriter, is_component
 from clonos_py.connectors.row_files import RowFile, named_errors
 from clonos_py.connectors.staging import StagedFile, StagedPiece
 from clonos_py.model.durable_folders import flush_folder
-from clonos_py.model.errors import GraphError
+from clonos_py.model.errors import GraphError, SinkError, shown
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """The folder name for null."""
+_OPEN_FILES_MAX = 32
+"""The most files of a task with a descriptor of the operating system, which allows few per process."""
+_NAME_BYTES_MAX = 255
+"""The longest name that file systems allow."""
 
 
 class PartitionedFileWriter(FileWriter):
@@ -35,16 +40,41 @@ class PartitionedFileWriter(FileWriter):
         super().__init__(folder, file_format, pa.schema(kept))
         self._by = tuple(by)
         self._files: dict[str, RowFile] = {}
+        self._with_descriptor: dict[str, None] = {}
+        """The places of the files written last, in order."""
 
     def _write(self, rows: pa.RecordBatch) -> None:
         if not self._files:
             self._check_first()
             self._staged = self._new_staged_name()
         for part in _parts(rows, self._by):
-            self._file_of(part).write(part.select(self._schema.names))
+            values = [part.column(name)[0].as_py() for name in self._by]
+            folders = [f"{quote(name)}={_spelled(value)}" for name, value in zip(self._by, values, strict=True)]
+            place = "/".join(folders)
+            if place not in self._files:
+                self._check_lengths(folders, values)
+            self._file_at(place).write(part.select(self._schema.names))
+            self._park_others(place)
 
-    def _file_of(self, part: pa.RecordBatch) -> RowFile:
-        place = "/".join(f"{quote(name)}={_spelled(part.column(name)[0].as_py())}" for name in self._by)
+    def _check_lengths(self, folders: Sequence[str], values: Sequence[str | None]) -> None:
+        for column, name, value in zip(self._by, folders, values, strict=True):
+            if len(name) > _NAME_BYTES_MAX:
+                raise SinkError(
+                    f"operator {self.ctx.operator!r}: partition_by: {shown(value)[:40]}... of column {column!r} needs "
+                    f"a folder name of {len(name)} bytes, file systems allow {_NAME_BYTES_MAX}: shorten it before the "
+                    f"sink, such as .with_columns({column}=col({column!r}).slice(0, 80)), or filter such rows out"
+                )
+
+    def _park_others(self, place: str) -> None:
+        """Takes the descriptor from the file that was not written for the longest time, if there are too many."""
+        self._with_descriptor.pop(place, None)
+        self._with_descriptor[place] = None
+        if len(self._with_descriptor) > _OPEN_FILES_MAX:
+            oldest = next(iter(self._with_descriptor))
+            del self._with_descriptor[oldest]
+            self._files[oldest].park()
+
+    def _file_at(self, place: str) -> RowFile:
         if place not in self._files:
             folder = os.path.join(self._staged_path(self._staged), place)
             with named_errors(folder):
@@ -67,7 +97,7 @@ class PartitionedFileWriter(FileWriter):
                     flush_folder(os.path.join(self._staged_path(self._staged), folder))
         with named_errors(self._folder):
             flush_folder(os.path.join(self._folder, STAGED))
-        self._closed, self._files = tuple(closed), {}
+        self._closed, self._files, self._with_descriptor = tuple(closed), {}, {}
         return self._staged
 
     def _is_place(self, place: str) -> bool:
@@ -94,7 +124,7 @@ class PartitionedFileWriter(FileWriter):
             file.discard()
         if self._files:
             self._remove_tree(self._staged)
-        self._files = {}
+        self._files, self._with_descriptor = {}, {}
 
     def _discard_before(self, checkpoint: int) -> None:
         with named_errors(self._folder):
@@ -145,7 +175,10 @@ def _parts(rows: pa.RecordBatch, by: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _spelled(value: str | None) -> str:
-    return NO_VALUE if value is None else quote(value, safe=" ")
+    """The value in the name of a folder. The text that stands for null is escaped."""
+    if value is None:
+        return NO_VALUE
+    return value.replace("_", "%5F", 1) if value == NO_VALUE else quote(value, safe=" ")
 
 
 def _upwards(place: str) -> Iterator[str]:

@@ -42,11 +42,50 @@ class Encoder(Protocol):
     def end(self) -> None: ...
 
 
+class _NewFile(io.RawIOBase):
+    """A new file, which is only appended to. ``park`` gives its descriptor back until it is needed again."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file: io.FileIO | None = io.FileIO(path, "x")
+        self._at = 0
+
+    def park(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def write(self, content: Any, /) -> int:
+        count = self._opened().write(content)
+        self._at += count
+        return count
+
+    def fileno(self) -> int:
+        return self._opened().fileno()
+
+    def close(self) -> None:
+        self.park()
+        super().close()
+
+    def _opened(self) -> io.FileIO:
+        if self._file is None:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+            self._file = io.FileIO(descriptor, "a")
+        return self._file
+
+
 class _DigestedFile(io.BufferedWriter):
     """Computes the digest while writing; encoders never seek back."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(io.FileIO(path, "x"))
+        self._new = _NewFile(path)
+        super().__init__(self._new)
         self.size_bytes = 0
         self.digest = xxhash.xxh3_64()
 
@@ -54,6 +93,10 @@ class _DigestedFile(io.BufferedWriter):
         self.digest.update(content)
         self.size_bytes += memoryview(content).nbytes
         return super().write(content)
+
+    def park(self) -> None:
+        """Gives the descriptor back until bytes are written again."""
+        self._new.park()
 
 
 class RowFile:
@@ -73,6 +116,11 @@ class RowFile:
         self._gathered_rows += rows.num_rows
         if self._gathered_rows >= GATHERED_ROWS:
             self._flush()
+
+    def park(self) -> None:
+        """Gives the descriptor of the file back. It is opened again when that is needed."""
+        with named_errors(self._path):
+            self._file.park()
 
     def finish(self) -> tuple[int, int]:
         """Writes the remaining rows, flushes to disk and closes the file; returns its size in bytes and its digest."""

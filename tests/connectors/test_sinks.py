@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import tempfile
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clonos_py import Job
 from clonos_py.columns.digest import digest
@@ -28,9 +31,12 @@ from clonos_py.connectors import (
     PrintSink,
     UpsertFileSink,
     UpsertMemorySink,
+    partitioned_files,
     read_results,
+    row_files,
 )
 from clonos_py.connectors.digests import decode_result, read_digest
+from clonos_py.connectors.file_writer import STAGED
 from clonos_py.connectors.files import FileSource
 from clonos_py.connectors.row_files import json_lines
 from clonos_py.model.connectors import SinkDefinition
@@ -266,6 +272,57 @@ def test_files_are_in_folders_named_by_columns_that_they_omit(tmp_path: Path) ->
     again = opened(FileSink(str(tmp_path), "parquet", partition_by=("hm", "note")).create(both))
     with pytest.raises(SinkError, match="written by another run"):
         again.on_rows(rows, 0)
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "csv", "parquet"])
+def test_there_may_be_more_values_than_files_can_be_open(tmp_path: Path, file_format: str) -> None:
+    def open_files() -> int:
+        return sum(STAGED in os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+
+    sink = start(FileSink(str(tmp_path), file_format, partition_by="note"))
+    most = 0
+    for _ in range(3):
+        sink.on_rows(hot(*range(1, 200, 2)), 0)
+        most = max(most, open_files())
+    assert 0 < most <= partitioned_files._OPEN_FILES_MAX
+    sink.commit(prepared(sink, 1))
+    assert open_files() == 0
+    found = [(int(row["auction"]), row["note"]) for row in read_results(str(tmp_path))]
+    assert sorted(found) == [(n, f"n{n}") for n in range(1, 200, 2) for _ in range(3)]
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "csv", "parquet"])
+def test_a_parked_file_is_appended_to(tmp_path: Path, file_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_files, "GATHERED_ROWS", 1)
+    monkeypatch.setattr(partitioned_files, "_OPEN_FILES_MAX", 1)
+    sink = start(FileSink(str(tmp_path), file_format, partition_by="note"))
+    for _ in range(3):
+        sink.on_rows(hot(1, 3), 0)
+    sink.commit(prepared(sink, 1))
+    assert [int(row["auction"]) for row in read_results(str(tmp_path))] == [1, 1, 1, 3, 3, 3]
+
+
+@given(st.lists(st.none() | st.text(max_size=20) | st.just(partitioned_files.NO_VALUE), max_size=5))
+def test_every_value_is_read_back_from_the_name_of_its_folder(values: list[str | None]) -> None:
+    schema = pa.schema([pa.field("n", pa.int64()), pa.field("at", pa.string())])
+    with tempfile.TemporaryDirectory() as folder:
+        sink = opened(FileSink(folder, partition_by="at").create(schema))
+        sink.on_rows(pa.RecordBatch.from_arrays([range(len(values)), pa.array(values, pa.string())], schema=schema), 0)
+        if values:
+            sink.commit(prepared(sink, 1))
+        assert sorted((row["n"], row["at"]) for row in read_results(folder)) == list(enumerate(values))
+
+
+def test_a_value_that_is_too_long_for_a_folder_is_named_before_rows_are_lost(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("n", pa.int64()), pa.field("at", pa.string())])
+    sink = opened(FileSink(str(tmp_path), partition_by="at").create(schema))
+
+    def rows(at: str) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([{"n": 1, "at": at}], schema)
+
+    sink.on_rows(rows("a" * 252), 0)
+    with pytest.raises(SinkError, match=r"'aaa.*'at' needs a folder name of 256 bytes.*shorten it before the sink"):
+        sink.on_rows(rows("a" * 253), 0)
 
 
 @pytest.mark.parametrize(
