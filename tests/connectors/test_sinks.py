@@ -55,6 +55,11 @@ from tests.disks import PowerSupply, make_read_only
 Visible = Callable[[], list[int]]
 
 
+class Placed(Record):
+    n: int
+    at: str | None
+
+
 @pytest.fixture(params=["jsonl", "csv", "parquet", "partitioned", "memory"])
 def medium(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[SinkDefinition, Visible]:
     """A transactional sink, and a function that returns its visible auctions."""
@@ -304,21 +309,24 @@ def test_a_parked_file_is_appended_to(tmp_path: Path, file_format: str, monkeypa
 
 @given(st.lists(st.none() | st.text(max_size=20) | st.just(partitioned_files.NO_VALUE), max_size=5))
 def test_every_value_is_read_back_from_the_name_of_its_folder(values: list[str | None]) -> None:
-    schema = pa.schema([pa.field("n", pa.int64()), pa.field("at", pa.string())])
     with tempfile.TemporaryDirectory() as folder:
-        sink = opened(FileSink(folder, partition_by="at").create(schema))
-        sink.on_rows(pa.RecordBatch.from_arrays([range(len(values)), pa.array(values, pa.string())], schema=schema), 0)
+        sink = opened(FileSink(folder, partition_by="at").create(Placed.schema()))
+        sink.on_rows(
+            pa.RecordBatch.from_arrays(
+                [pa.array(range(len(values)), pa.int64()), pa.array(values, pa.string())], schema=Placed.schema()
+            ),
+            0,
+        )
         if values:
             sink.commit(prepared(sink, 1))
         assert sorted((row["n"], row["at"]) for row in read_results(folder)) == list(enumerate(values))
 
 
 def test_a_value_that_is_too_long_for_a_folder_is_named_before_rows_are_lost(tmp_path: Path) -> None:
-    schema = pa.schema([pa.field("n", pa.int64()), pa.field("at", pa.string())])
-    sink = opened(FileSink(str(tmp_path), partition_by="at").create(schema))
+    sink = opened(FileSink(str(tmp_path), partition_by="at").create(Placed.schema()))
 
     def rows(at: str) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pylist([{"n": 1, "at": at}], schema)
+        return pa.RecordBatch.from_pylist([{"n": 1, "at": at}], Placed.schema())
 
     sink.on_rows(rows("a" * 252), 0)
     with pytest.raises(SinkError, match=r"'aaa.*'at' needs a folder name of 256 bytes.*shorten it before the sink"):
