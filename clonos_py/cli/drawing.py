@@ -39,8 +39,9 @@ def _text_lines(plan: PhysicalPlan) -> Iterator[str]:
             if edge.source == vertex.name:
                 arrow = "=> back to" if edge.feedback else "->"
                 yield f"  {arrow} {edge.target}: {_partitioning(edge)}, {_columns(vertex, edge)}"
-    if plan.notes:
+    if plan.notes or plan.warnings:
         yield ""
+        yield from (f"warning: {warning}" for warning in plan.warnings)
         yield from (f"note: {note}" for note in plan.notes)
 
 

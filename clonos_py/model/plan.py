@@ -158,6 +158,8 @@ class PhysicalPlan:
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """Messages to users about the planner's decisions: columns pruned, filters pushed, operators chained."""
+    warnings: tuple[str, ...] = ()
+    """Messages to users about what is probably a mistake, each with the remedy."""
 
     @cached_property
     def by_name(self) -> dict[str, Vertex]:

@@ -21,7 +21,15 @@ from rich.text import Text
 
 from clonos_py.model.coordinator_events import FunctionHangs
 from clonos_py.model.reports import LogFormat, LogLevel
-from clonos_py.observe.events import Event, FunctionPrinted, ImplausibleEventTimes, Listener, Progress, VertexProgress
+from clonos_py.observe.events import (
+    Event,
+    FunctionPrinted,
+    ImplausibleEventTimes,
+    Listener,
+    PlanWarning,
+    Progress,
+    VertexProgress,
+)
 from clonos_py.observe.log_lines import LogLines
 from clonos_py.observe.start_reports import reported
 from clonos_py.observe.status import (
@@ -59,7 +67,7 @@ def watch(
 
     def listen(at_us: int, event: Event) -> None:
         status.on(at_us, event)
-        if not live or isinstance(event, FunctionHangs | ImplausibleEventTimes | FunctionPrinted):
+        if not live or isinstance(event, FunctionHangs | ImplausibleEventTimes | PlanWarning | FunctionPrinted):
             lines(at_us, event)
 
     def waited() -> int:

@@ -125,6 +125,14 @@ class ImplausibleEventTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanWarning:
+    """The job as written is probably a mistake. Sent before the run begins."""
+
+    reason: str
+    """The problem and its remedy, as text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointsLeft:
     """An earlier run of this job was killed and left its checkpoints in a temporary ``folder``. This run starts from
     the beginning."""
@@ -190,6 +198,7 @@ Event = (
     | CheckpointsLeft
     | Preparing
     | ImplausibleEventTimes
+    | PlanWarning
     | CoordinatorAwaited
     | KillMissed
     | FunctionPrinted

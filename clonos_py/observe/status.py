@@ -34,6 +34,7 @@ from clonos_py.observe.events import (
     Event,
     ImplausibleEventTimes,
     KillMissed,
+    PlanWarning,
     Preparing,
     Progress,
     Recovered,
@@ -159,7 +160,7 @@ def news_text(at_us: int, event: Event) -> str | None:
             return unready_text(event)
         case SpillFailed():
             return unwritten_text(event)
-        case FunctionHangs() | ImplausibleEventTimes():
+        case FunctionHangs() | ImplausibleEventTimes() | PlanWarning():
             return event.reason
         case DeletionFailed():
             return undeleted_text(event)

@@ -15,6 +15,7 @@ from clonos_py.plan.chaining import SOURCE, DraftVertex, DraftVertices, edge, ve
 from clonos_py.plan.event_time import idle_us
 from clonos_py.plan.factories import source_plan
 from clonos_py.plan.framing import Adaptive, rows_per_frame, rows_per_read
+from clonos_py.plan.held_event_time import held_event_time
 from clonos_py.plan.logical import (
     AssignEventTimes,
     FilterRows,
@@ -54,7 +55,8 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
     chosen = resolve(job.settings) if settings is None else settings
     if parallelism is not None:
         chosen = _at_parallelism(chosen, parallelism)
-    graph = rewritten(job.graph())
+    written = job.graph()
+    graph = rewritten(written)
     _check_causal_sinks(graph, chosen)
     _check_parallelism(graph, chosen)
     chains = DraftVertices(graph, chosen.parallelism, chosen.chaining)
@@ -88,6 +90,7 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
             *recovery_notes(graph, chosen),
             *_regeneration_notes(chains, names, chosen),
         ),
+        warnings=tuple(held_event_time(written.without_dead_ends())),
     )
     _check_loops(made, chosen)
     return replace(made, notes=(*made.notes, *_loop_notes(made), *_depth_notes(made, chosen)))

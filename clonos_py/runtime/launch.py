@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clonos_py.dsl.job import Job
-from clonos_py.observe.events import Listener, no_listener
+from clonos_py.observe.events import Listener, PlanWarning, no_listener
 from clonos_py.plan.logical import EnrichRows, ReadSource
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.run_settings import RunResult
@@ -29,4 +29,6 @@ def run_job(
         case Runtime.SIM:
             from clonos_py.runtime.sim.job import run
     with traced(physical, settings, listener) as traced_listener:
+        for warning in physical.warnings:
+            traced_listener(0, PlanWarning(reason=warning))
         return run(physical, settings, traced_listener, stop)

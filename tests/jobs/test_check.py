@@ -308,3 +308,55 @@ def test_what_would_not_end_the_job_is_a_note_and_no_finding(tmp_path: Path, cap
         assert any(re.match(f"note: {told}", line) for line in lines), lines
     assert sum(line.startswith("note:") for line in lines) == sum(map(len, NOTES.values())), "and there are no others"
     assert not (tmp_path / "written").exists()
+
+
+HELD = """
+from collections.abc import Iterator
+
+from clonos_py import Context, CoProcess, Instant, Job, Record, event_timer
+from clonos_py.connectors import BlackholeSink, MemorySource
+
+
+class Order(Record):
+    id: int
+    at: Instant
+
+
+class Rule(Record):
+    id: int
+
+
+class Due(CoProcess[Order, Rule, Order]):
+    due = event_timer()
+
+    def on_left(self, order: Order, ctx: Context) -> Iterator[Order]:
+        yield order
+
+    def on_right(self, rule: Rule, ctx: Context) -> Iterator[Order]:
+        return iter(())
+
+    @due.fires
+    def on_due(self, ctx: Context) -> Iterator[Order]:
+        return iter(())
+
+
+job = Job("held")
+now = 1_800_000_000_000_000
+orders = job.source(MemorySource([Order(1, now)]), event_time="at").named("orders")
+rules = job.source(MemorySource([Rule(1)])).named("rules")
+orders.key_by("id").connect(rules.key_by("id")).process(Due).sink(BlackholeSink())
+"""
+
+
+@pytest.mark.parametrize("command", [["plan"], ["check"], ["run", "--runtime", "local"]], ids=lambda words: words[0])
+def test_a_source_that_holds_event_time_back_is_a_warning(
+    command: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / f"held_in_{command[0]}.py"
+    file.write_text(HELD)
+    assert invoke([command[0], str(file), *command[1:]]) == 0
+    printed = "".join(capfd.readouterr())
+    (line,) = [line for line in printed.splitlines() if "has no event time" in line]
+    assert line.startswith("warning: ")
+    assert "source 'rules'" in line
+    assert "'process' waits until 'rules' ends; give it an event time" in line
