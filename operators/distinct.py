@@ -108,7 +108,7 @@ def _in_turn(ids: Ints, times: Ints, known: Bools, last: Ints, ttl_us: int | Non
     rows = np.arange(len(ids))
     while True:
         of = ids[rows]
-        candidates = ~known[of] if ttl_us is None else ~known[of] | (times[rows] - last[of] >= ttl_us)
+        candidates = ~known[of] if ttl_us is None else ~known[of] | (last[of] <= times[rows] - ttl_us)
         rows = rows[candidates]
         if not len(rows):
             return passed

@@ -10,7 +10,7 @@ from clonos_py.model.errors import UserCodeError
 from clonos_py.model.hidden import is_hidden
 
 _FARTHEST_US = 2**62
-"""About 146,000 years from 1970."""
+"""About 146,000 years from 1970. Plus the longest duration it is still a time."""
 
 
 def event_times(rows: pa.RecordBatch, column: str) -> Ints:

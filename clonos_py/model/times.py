@@ -30,7 +30,8 @@ _UNITS_US = {
 _DURATION = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*-?\d+(?:\.\d+)?\s*", re.ASCII)
 _MICROSECOND = timedelta(microseconds=1)
-_LONGEST_US = 2**62
+LONGEST_US = 2**62 - 1
+"""The longest duration. Windows and joins take times up to 2**62 from 1970, so no bound of theirs exceeds 64 bits."""
 
 
 def micros(duration: Duration) -> int:
@@ -45,7 +46,7 @@ def micros(duration: Duration) -> int:
         found = 0
     else:
         raise _no_duration(duration)
-    if abs(found) > _LONGEST_US:
+    if abs(found) > LONGEST_US:
         raise SettingError(f"{duration!r} is too long a duration: the longest is 146,000 years")
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from clonos_py.model.times import MIN_TIME
+from clonos_py.model.times import MAX_TIME, MIN_TIME
 
 
 class PartitionTimes:
@@ -30,6 +30,6 @@ class PartitionTimes:
 
     def watermark(self, active: Sequence[int], finished: Sequence[int]) -> int:
         """The event time below which the partitions in ``active`` give no more rows, except late ones. If none is
-        active, that which the finished partitions had reached."""
+        active, that which the finished partitions had reached. MAX_TIME is for the end of a stream, not for a row."""
         reached = min(map(self.of, active)) if active else max(map(self.of, finished), default=MIN_TIME)
-        return reached if reached == MIN_TIME else reached - self._out_of_order_us
+        return min(max(reached - self._out_of_order_us, MIN_TIME), MAX_TIME - 1)

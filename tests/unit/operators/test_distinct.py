@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clonos_py.columns.keys import key_groups
-from clonos_py.model.times import MAX_TIME
+from clonos_py.model.times import LONGEST_US, MAX_TIME
 from clonos_py.operators.distinct import Distinct, DistinctCombine
 from tests.unit.operators.scripted import (
     Collected,
@@ -124,3 +124,11 @@ def test_a_row_without_an_event_time_is_counted() -> None:
     distinct.on_rows(pa.record_batch({"key": ["a", "a"], "id": [1, 2], "at": pa.array([None, 3], pa.int64())}), 0)
     assert [row["id"] for row in out.rows()] == [2]
     assert ctx.counted["null_event_time"] == 1
+
+
+@pytest.mark.parametrize("ttl", [1, LONGEST_US])
+def test_a_row_passes_again_after_the_longest_time_there_is(ttl: int) -> None:
+    operator = Distinct(("key",), SCHEMA, ttl, "at")
+    _, out = opened(operator)
+    operator.on_rows(batch([("a", -(2**62)), ("a", 2**62)], 0), 0)
+    assert [row["id"] for row in out.rows()] == [0, 1]

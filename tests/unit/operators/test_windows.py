@@ -14,11 +14,15 @@ from hypothesis import strategies as st
 
 from clonos_py.columns.keys import key_groups
 from clonos_py.model.aggregates import Aggregate
-from clonos_py.model.times import MAX_TIME
-from clonos_py.model.windows import Hopping, Tumbling
+from clonos_py.model.operators import Operator
+from clonos_py.model.tables import SortKey
+from clonos_py.model.times import LONGEST_US, MAX_TIME
+from clonos_py.model.windows import Hopping, Session, Tumbling
 from clonos_py.operators import panes
 from clonos_py.operators.panes import PANE_COLUMN
+from clonos_py.operators.sessions import SessionAggregate
 from clonos_py.operators.window_operator import LATE_PORT
+from clonos_py.operators.window_top import WindowTop
 from clonos_py.operators.windows import WindowAggregate, WindowCombine, combined_schema
 from tests.unit.operators.scripted import ScriptedContext, advance, opened, stored
 
@@ -358,3 +362,41 @@ def test_many_small_batches_have_few_chunks() -> None:
     assert sum(row["rows"] for row in out.rows()) == 500
     assert len(out.rows()) == 300
     assert operator.snapshot().tables["panes"] == []
+
+
+FAR = 2**62
+"""The farthest times that windows take."""
+
+
+@given(
+    st.lists(st.sampled_from([-FAR, FAR, 0]).flatmap(lambda at: st.integers(max(at - 9, -FAR), min(at + 9, FAR)))),
+    st.sampled_from([1, 10, 2**40 + 7, 2**61, LONGEST_US]),
+    st.none() | st.sampled_from([-FAR, 0, FAR]),
+    st.sampled_from(["tumbling", "hopping", "session", "top"]),
+)
+def test_no_row_is_lost_at_the_edges_of_time(times: list[int], size: int, watermark: int | None, kind: str) -> None:
+    """Each row is in a window that ends after it began, or is counted."""
+    operator: Operator
+    match kind:
+        case "session":
+            operator = SessionAggregate(("key",), Session(size), COUNT, COUNTED, "at")
+        case "top":
+            order = (SortKey("at"),)
+            schema = pa.schema((NAMES | {"at": pa.int64()}).items())  # type: ignore[arg-type]
+            operator = WindowTop(("key",), Tumbling(size), len(times) + 1, order, schema, "at")
+        case _:
+            operator = aggregate(Tumbling(size) if kind == "tumbling" else Hopping(size // 2 * 2 or 2, size // 2 or 1))
+    ctx, out = opened(operator)
+    if watermark is not None:
+        advance(operator, ctx, watermark)
+    operator.on_rows(batch([("a", 1, at) for at in times]), 0)
+    advance(operator, ctx, MAX_TIME)
+    operator.on_end()
+    assert all(row["window_start"] < row["window_end"] for row in out.rows())
+    found = sum(row.get("rows", 1) for row in out.rows())
+    if kind == "hopping":  # each row is in two windows, in one if the other has ended, or late
+        assert len(times) - ctx.counted["late_rows"] <= found <= 2 * len(times)
+        if watermark is None:
+            assert found == 2 * len(times)
+    else:
+        assert found + ctx.counted["late_rows"] == len(times)
