@@ -117,6 +117,11 @@ class Partials:
         accumulators = [pa.field(name, _accumulator_type(kind, a, schema)) for name, kind, a in self.accumulators]
         return [*keys, *extra, pa.field(ROWS_COLUMN, pa.int64()), *accumulators]
 
+    def stored_schema(self, rows: pa.Schema, extra: Sequence[str]) -> pa.Schema:
+        """The columns of partial rows of rows with ``rows``, as ``combine`` makes them. ``extra``: int64 columns."""
+        empty = pa.RecordBatch.from_pylist([], schema=rows.append(pa.field(ARRIVAL_COLUMN, pa.int64())))
+        return self.combine(empty, self.groups(empty), {name: constant(0, 0) for name in extra}).schema
+
     def _keys_of(self, rows: pa.RecordBatch, groups: Groups) -> dict[str, Any]:
         keys = {key: take(rows.column(key), groups.first) for key in self.keys}
         return {k: v.dictionary_decode() if isinstance(v, pa.DictionaryArray) else v for k, v in keys.items()}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -28,7 +28,7 @@ from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, decode_
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.model.times import MIN_TIME
 from clonos_py.operators.failures import RowFailures
-from clonos_py.operators.keyed_chunks import stored
+from clonos_py.operators.keyed_chunks import grouped_schema, stored
 from clonos_py.operators.opening import close, opened
 from clonos_py.operators.rows import DEAD_LETTERS, RESULTS, Kind, misfit_of
 from clonos_py.services.async_context import SLEEP, AnswerHistory, AsyncContext, Awaited
@@ -295,6 +295,9 @@ class MapAsyncRows(Operator):
         return True
 
     # ---- state
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        return {"rows": grouped_schema(inputs[0].append(pa.field(_STATE_COLUMN, pa.binary())))}
 
     def snapshot(self) -> OperatorState:
         values = {"next": self._next, "marks": [list(mark) for mark in self._marks]}

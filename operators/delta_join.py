@@ -11,7 +11,7 @@ added so far.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from clonos_py.columns.views import Ints, fixed
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.windows import JoinColumns
-from clonos_py.operators.keyed_chunks import with_groups
+from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.pairs import EMIT_ROWS, Pairs, matchable
 
@@ -55,6 +55,11 @@ class DeltaJoin(Operator):
             part = slice(start, start + EMIT_ROWS)
             self._emit(rows, positions[part], others.take(numbers[part]), side)
         self._add(rows, side)
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        return {
+            name: grouped_schema(inputs[side], [*self._columns[side], DELTA_WEIGHT]) for side, name in enumerate(_SIDES)
+        }
 
     def snapshot(self) -> OperatorState:
         states = [rows.snapshot({}) for rows in self._sides]

@@ -6,7 +6,7 @@ earlier than the watermark. So results do not depend on when expired keys are re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,8 @@ from clonos_py.model.hidden import hidden
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
-from clonos_py.operators.keyed_chunks import with_groups
-from clonos_py.operators.keyed_rows import KeyedRows
+from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
+from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
 from clonos_py.operators.window_operator import with_times
 
 _PASSED = hidden("passed")
@@ -75,6 +75,9 @@ class Distinct(Operator):
                 self._known.compact()
             self._swept = watermark
         return watermark
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        return {ROWS_TABLE: grouped_schema(inputs[0], self._keys).append(pa.field(_PASSED, pa.int64()))}
 
     def snapshot(self) -> OperatorState:
         return self._known.snapshot({})

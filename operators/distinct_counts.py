@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,11 +39,18 @@ class DistinctCounts:
     def counted(self, partial: pa.RecordBatch) -> pa.RecordBatch:
         """Replaces the lists of partial rows by counts. The rows are one per key, with its key group."""
         counts: dict[str, Ints] = {}
-        for kind, names in self._by_type(partial).items():
+        for kind, names in self._by_type(partial.schema).items():
             counts.update(self._news(partial, kind, names))
         for name, count in counts.items():
             partial = partial.append_column(accumulator_name(name, "count"), pa.array(count))
         return partial.drop_columns([accumulator_name(name, "distinct") for name in counts])
+
+    def counted_schema(self, partial: pa.Schema) -> pa.Schema:
+        """The columns of ``partial`` once distinct values are counted."""
+        counted = [name for names in self._by_type(partial).values() for name in names]
+        lists = {accumulator_name(name, "distinct") for name in counted}
+        kept: list[Any] = [field for field in partial if field.name not in lists]
+        return pa.schema([*kept, *(pa.field(accumulator_name(name, "count"), pa.int64()) for name in counted)])
 
     def snapshot(self) -> OperatorState:
         states = [seen.snapshot({}) for seen in self._seen.values()]
@@ -62,10 +70,11 @@ class DistinctCounts:
         for kind, seen in self._seen.items():
             seen.restore([part for part in parts if _table_of(kind) in part.tables], groups)
 
-    def _by_type(self, partial: pa.RecordBatch) -> Mapping[pa.DataType, list[str]]:
+    def _by_type(self, partial: pa.Schema) -> Mapping[pa.DataType, list[str]]:
         found: dict[pa.DataType, list[str]] = {}
         for name in self._names:
-            found.setdefault(partial.column(accumulator_name(name, "distinct")).type.value_type, []).append(name)
+            lists: Any = partial.field(accumulator_name(name, "distinct")).type
+            found.setdefault(lists.value_type, []).append(name)
         return found
 
     def _of_type(self, kind: pa.DataType) -> KeyedRows:

@@ -13,7 +13,7 @@ their sources declare.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from clonos_py.model.tables import FirstOf
 from clonos_py.model.times import MIN_TIME
 from clonos_py.model.windows import Bounds, JoinColumns
 from clonos_py.operators.history import History
-from clonos_py.operators.keyed_chunks import grouped, owned, stored
+from clonos_py.operators.keyed_chunks import grouped, grouped_schema, owned, stored
 from clonos_py.operators.pairs import EMIT_ROWS, Pairs, matchable, on_time
 from clonos_py.operators.ranking import Ranking
 
@@ -116,6 +116,9 @@ class HistoryJoin(Operator):
     @property
     def _rows(self) -> int:
         return sum(history.rows for history in self._histories)
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        return {name: grouped_schema(inputs[side], self._kept[side]) for side, name in enumerate(_SIDES)}
 
     def snapshot(self) -> OperatorState:
         return OperatorState({name: self._histories[side].chunks() for side, name in enumerate(_SIDES)})

@@ -53,7 +53,7 @@ class KeyStates:
 
     def __init__(self, process: type[KeyedFunction]) -> None:
         self._process = process
-        self._types = _value_types(process)
+        self._types = value_types(process)
         self._loose = {name for name, type_ in self._types.items() if _has(type_, _LOOSE)}
         self._put_back = self._loose | {
             name for name, type_ in self._types.items() if _has(type_, (datetime,), inside=True)
@@ -250,7 +250,7 @@ def _key_values(column: pa.Array[Any]) -> list[Any]:
     return python_values(canonical(plain(column)))
 
 
-def _value_types(process: type[KeyedFunction]) -> dict[str, Any]:
+def value_types(process: type[KeyedFunction]) -> dict[str, Any]:
     """The type of each attribute: its annotation, or else the type of its default."""
     try:
         hints = typing.get_type_hints(process)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +50,12 @@ def with_groups(rows: pa.RecordBatch, keys: Sequence[str], groups: int) -> pa.Re
 def grouped(rows: pa.RecordBatch, hashes: Words, groups: int) -> pa.RecordBatch:
     """As ``with_groups``, from the hashes of the keys."""
     return rows.append_column(pa.field(GROUP_COLUMN, pa.int32()), pa.array(groups_of(hashes, groups)))
+
+
+def grouped_schema(rows: pa.Schema, names: Sequence[str] | None = None) -> pa.Schema:
+    """The columns of ``rows``, or those with these names, and ``GROUP_COLUMN``."""
+    fields: list[Any] = [rows.field(name) for name in (rows.names if names is None else names)]
+    return pa.schema([*fields, pa.field(GROUP_COLUMN, pa.int32())])
 
 
 def owned_part(chunk: Chunk, groups: range) -> Chunk | None:

@@ -14,7 +14,7 @@ fails counts as fired. Effects outside of declared state, such as requests to a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.operators.failures import RowFailures, as_text, row_text, shortened
 from clonos_py.operators.key_states import KeyStates
-from clonos_py.operators.keyed_chunks import owned, stored
+from clonos_py.operators.keyed_chunks import grouped_schema, owned, stored
 from clonos_py.operators.opening import call_open, close, copied
 from clonos_py.operators.process_functions import CoProcess, KeyedFunction, Process
 from clonos_py.operators.process_inputs import GivenRows, InputRows, in_order
@@ -190,6 +190,9 @@ class ProcessOperator(Operator):
         self._armed = None
         self._arm()
         self._flush()
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        return {table: grouped_schema(rows) for table, rows in zip(_WAITING, inputs, strict=False)}
 
     def snapshot(self) -> OperatorState:
         waiting = {table: rows.chunks() for table, rows in zip(_WAITING, self._rows, strict=False)}

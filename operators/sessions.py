@@ -10,7 +10,7 @@ as ``late_rows``. ``SessionCombine`` does the first reduction before the shuffle
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +25,8 @@ from clonos_py.model.windows import Session
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
 from clonos_py.operators.due_queue import DueQueue
 from clonos_py.operators.intervals import END_COLUMN, START_COLUMN, merge_intervals
-from clonos_py.operators.keyed_chunks import with_groups
-from clonos_py.operators.keyed_rows import KeyedRows
+from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
+from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
 from clonos_py.operators.window_operator import LATE_PORT, WindowOperator, with_times
 
 
@@ -81,6 +81,9 @@ class SessionAggregate(WindowOperator):
         if not self._processing_time:
             self._advance(watermark if watermark in (MIN_TIME, MAX_TIME) else watermark - 1)
         return watermark
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        return {ROWS_TABLE: grouped_schema(self._partials.stored_schema(inputs[0], [START_COLUMN, END_COLUMN]))}
 
     def snapshot(self) -> OperatorState:
         return self._live.snapshot({"reached": self._reached, **self._arrivals.values()})

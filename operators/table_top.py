@@ -8,7 +8,7 @@ ranks. The modes are those of ``tables``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,8 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import WEIGHT_COLUMN, SortKey, TableMode
 from clonos_py.operators.first_rows import final_rows
-from clonos_py.operators.keyed_chunks import with_groups
+from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
+from clonos_py.operators.keyed_rows import ROWS_TABLE
 from clonos_py.operators.ranked_rows import FirstOfGroups, RankedRows
 from clonos_py.operators.ranking import with_ranks
 from clonos_py.operators.table_output import TableOutput
@@ -67,6 +68,9 @@ class TableTop(Operator):
             kept, schema = self._ranked, self._output.rows
             for rows in final_rows(kept.rows, kept.ranking, self._n, self._keys, self._rank, schema):
                 self.out.emit(rows)
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        return {ROWS_TABLE: grouped_schema(inputs[0], self._ranked.columns)}
 
     def snapshot(self) -> OperatorState:
         return self._ranked.snapshot()

@@ -11,7 +11,7 @@ The input may be another table's deltas. A key without remaining rows there has 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +26,8 @@ from clonos_py.model.tables import TableMode
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
 from clonos_py.operators.arrivals import Arrivals
 from clonos_py.operators.distinct_counts import DistinctCounts, counting
-from clonos_py.operators.keyed_chunks import parted, with_groups
-from clonos_py.operators.keyed_rows import KeyedRows
+from clonos_py.operators.keyed_chunks import grouped_schema, parted, with_groups
+from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
 from clonos_py.operators.table_output import TableOutput
 from clonos_py.operators.weights import combined
 
@@ -118,6 +118,10 @@ class TableAggregate(Operator):
             numbers = numbers[order_by(self._table.places(numbers, by))]
         for part in parted(numbers):
             self.out.emit(self._finish(self._table.take(part)))
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        partial = grouped_schema(self._input.stored_schema(inputs[0], ()))
+        return {ROWS_TABLE: self._distinct.counted_schema(partial)}
 
     def snapshot(self) -> OperatorState:
         seen = self._distinct.snapshot()

@@ -6,7 +6,7 @@ key and, if there may be several, its rank. The modes are those of ``tables``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,8 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import SortKey, TableMode
 from clonos_py.operators.first_rows import FirstRows, final_rows
-from clonos_py.operators.keyed_chunks import with_groups
+from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
+from clonos_py.operators.keyed_rows import ROWS_TABLE
 from clonos_py.operators.ranking import Change, Ranking, with_ranks
 from clonos_py.operators.table_output import TableOutput
 
@@ -73,6 +74,9 @@ class TopRows(Operator):
                 self._first.rows, self._first.ranking, self._n, self._keys, self._rank, self._schema
             ):
                 self.out.emit(rows)
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        return {ROWS_TABLE: grouped_schema(inputs[0], self._first.columns)}
 
     def snapshot(self) -> OperatorState:
         return self._first.snapshot()

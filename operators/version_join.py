@@ -15,7 +15,7 @@ watermark, and all later ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.windows import JoinColumns
 from clonos_py.operators.event_time_buffer import EventTimeBuffer
 from clonos_py.operators.event_time_range import event_times
-from clonos_py.operators.keyed_chunks import owned, stored, with_groups
+from clonos_py.operators.keyed_chunks import grouped_schema, owned, stored, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.pairs import Pairs, matchable, on_time
 
@@ -87,6 +87,9 @@ class VersionJoin(Operator):
         if self._versions.live_row_count > 2 * self._versions_kept + _FEW_ROWS:
             self._expire(watermark)
         return watermark
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        return {name: grouped_schema(inputs[side], self._kept[side]) for side, name in enumerate((_LEFT, _RIGHT))}
 
     def snapshot(self) -> OperatorState:
         state = self._versions.snapshot({})

@@ -13,7 +13,7 @@ times.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.model.windows import Hopping, JoinColumns, Tumbling
 from clonos_py.operators.event_time_range import event_times
-from clonos_py.operators.keyed_chunks import owned, with_groups
+from clonos_py.operators.keyed_chunks import grouped_schema, owned, with_groups
 from clonos_py.operators.pairs import Pairs, matchable
 from clonos_py.operators.panes import PANE_COLUMN
 
@@ -104,6 +104,10 @@ class WindowJoin(Operator):
 
     def on_timer(self, at: int) -> None:
         self._fire(at)
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        pane = pa.field(PANE_COLUMN, pa.int64())
+        return {name: grouped_schema(inputs[side], self._kept[side]).append(pane) for side, name in enumerate(_SIDES)}
 
     def snapshot(self) -> OperatorState:
         """The state: a table of panes per side, and in ``values`` the time up to which each chunk's windows have

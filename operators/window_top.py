@@ -7,7 +7,7 @@ drops, before the shuffle, rows that are not among the first n of their batch (D
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,8 @@ from clonos_py.model.tables import SortKey
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.model.windows import Hopping, Tumbling
 from clonos_py.operators.first_rows import FirstRows
-from clonos_py.operators.keyed_chunks import with_groups
+from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
+from clonos_py.operators.keyed_rows import ROWS_TABLE
 from clonos_py.operators.panes import PANE_COLUMN, PaneClock
 from clonos_py.operators.progress import EventTimeProgress
 from clonos_py.operators.ranking import Ranking, with_ranks
@@ -96,6 +97,10 @@ class WindowTop(Operator):
             self._fire(watermark)
             self._progress.advance(watermark)
         return watermark
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        rows = inputs[0].append(pa.field(_WINDOW, pa.int64()))
+        return {ROWS_TABLE: grouped_schema(rows, self._first.columns)}
 
     def snapshot(self) -> OperatorState:
         state = self._first.snapshot()

@@ -9,7 +9,7 @@ windows at their ends. ``WindowCombine`` does the first reduction before the shu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from clonos_py.model.times import MAX_TIME
 from clonos_py.model.windows import Hopping, Session, Tumbling
 from clonos_py.operators.aggregation import Partials, constant
 from clonos_py.operators.intervals import SESSION_COLUMNS
-from clonos_py.operators.keyed_chunks import stored, with_groups
+from clonos_py.operators.keyed_chunks import grouped_schema, stored, with_groups
 from clonos_py.operators.panes import PANE_COLUMN, PaneClock, Panes
 from clonos_py.operators.progress import EventTimeProgress
 from clonos_py.operators.sliding import SlidingMerges
@@ -84,6 +84,9 @@ class WindowAggregate(WindowOperator):
             rows, times = with_times(rows, self._time_column, self.ctx)
             rows, panes = self._in_windows(rows, self._clock.assign(times))
             self._take(by_pane(self._partials, self._arrivals.numbered(rows), panes))
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        return {"panes": grouped_schema(self._partials.stored_schema(inputs[0], [PANE_COLUMN]))}
 
     def snapshot(self) -> OperatorState:
         values = self._progress.values(self.ctx.groups) | {"window_rows": self._merges.last_rows}

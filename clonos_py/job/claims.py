@@ -8,6 +8,7 @@ yet, would be lost.
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ from clonos_py.model.errors import SettingError, UnclaimedStateError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest, TaskHandle
+from clonos_py.model.state_definitions import StateDefinition, differences
 from clonos_py.process.contract import TaskProgress
 
 SOURCE, SINK = "source", "sink"
@@ -35,6 +37,11 @@ def kinds_of(plan: PhysicalPlan) -> dict[str, str]:
     ``source`` for sources."""
     found = {o.name: SINK if o.sink else o.verb for v in plan.vertices for o in v.operators if o.stateful or o.sink}
     return found | {v.source.name: SOURCE for v in plan.vertices if v.source}
+
+
+def definitions_of(plan: PhysicalPlan) -> dict[str, StateDefinition]:
+    """By name: what the state of each operator of a plan means."""
+    return {o.name: o.definition for v in plan.vertices for o in v.operators if o.definition is not None}
 
 
 def claimed(manifest: Manifest | None, plan: PhysicalPlan, claims: Claims, code_digest: str = "") -> Manifest | None:
@@ -56,11 +63,29 @@ def claimed(manifest: Manifest | None, plan: PhysicalPlan, claims: Claims, code_
     unclaimed = [name for name in _kept(manifest) if name not in operators_of(plan)]
     if unclaimed:
         raise UnclaimedStateError(_complaint(manifest, plan, unclaimed))
+    _check_definitions(manifest, plan)
     if not manifest.coordinated and not _at_the_end(manifest):
         _check_same_run(manifest, plan, code_digest)
     if not same_shape(manifest, plan):
         _check_nothing_in_flight(manifest)
     return manifest
+
+
+def _check_definitions(manifest: Manifest, plan: PhysicalPlan) -> None:
+    """Raises UnclaimedStateError if the state of an operator has another meaning in the checkpoint."""
+    for name, definition in definitions_of(plan).items():
+        stored = Counter[str]()
+        for handle in manifest.parts(name):
+            stored.update({table: sum(c.rows for c in chunks) for table, chunks in handle.tables.items()})
+        old = manifest.definitions.get(name)
+        changes = [] if old is None or not manifest.parts(name) else list(differences(old, definition, stored))
+        if changes:
+            sink = manifest.kinds.get(name) == SINK
+            remedies = "put that back" if sink else f"put that back, add --drop-state {name} to continue without it"
+            raise UnclaimedStateError(
+                f"checkpoint {manifest.checkpoint} holds state of {name!r} under another definition "
+                f"({'; '.join(changes)}): {remedies}, or start over with --fresh"
+            )
 
 
 def _at_the_end(manifest: Manifest) -> bool:
@@ -174,6 +199,7 @@ def _with_names(manifest: Manifest, names: Mapping[str, str], vertices: Mapping[
         operators=operators,
         parallelism={vertex_of[vertex]: number for vertex, number in manifest.parallelism.items()},
         kinds={names.get(name, name): kind for name, kind in manifest.kinds.items()},
+        definitions={names.get(name, name): definition for name, definition in manifest.definitions.items()},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from clonos_py.job.claims import kinds_of, operators_of, same_shape
+from clonos_py.job.claims import definitions_of, kinds_of, operators_of, same_shape
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Restore
 from clonos_py.model.plan import PhysicalPlan
@@ -75,6 +75,7 @@ class CompletedCheckpoint:
             earlier=list(earlier),
             renumberings=self._renumberings,
             kinds=kinds_of(self._plan),
+            definitions=definitions_of(self._plan),
         )
 
     def restart(self, task: TaskId) -> Restore:

@@ -177,6 +177,11 @@ class Operator:
     def on_end(self) -> None:
         """All inputs have ended: emits the remaining results. Called once, after ``on_watermark(MAX_TIME)``."""
 
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        """The columns of the tables of its snapshots, for rows of these schemas, by side. It may be called before
+        ``open``. A restore gets chunks of these columns, even if those in storage had others that can be taken over."""
+        return {}
+
     def snapshot(self) -> OperatorState:
         """The current state. This is cheap: chunks are referenced, only changes since the last snapshot are built."""
         return OperatorState()

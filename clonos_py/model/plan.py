@@ -17,6 +17,7 @@ import pyarrow as pa
 from clonos_py.model.ids import ChannelId, TaskId
 from clonos_py.model.operators import EventTime, Operator, Source
 from clonos_py.model.protocols import ALIGNED
+from clonos_py.model.state_definitions import StateDefinition
 
 
 class Partitioning(Enum):
@@ -62,6 +63,10 @@ class OperatorPlan:
     """Whether it is a sink whose output holds determinants (D16)."""
     where: str = ""
     """The file and line in which the user wrote it."""
+    tables: Mapping[str, pa.Schema] = field(default_factory=dict)
+    """The columns of the tables of its snapshots."""
+    definition: StateDefinition | None = None
+    """What its state means; None if it keeps none that depends on the job."""
 
 
 @dataclass(frozen=True)

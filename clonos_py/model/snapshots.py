@@ -11,6 +11,7 @@ import pyarrow as pa
 from clonos_py.model.ids import TaskId
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.state import OperatorState
+from clonos_py.model.state_definitions import StateDefinition
 
 
 class StoredChunk(msgspec.Struct, frozen=True):
@@ -162,6 +163,8 @@ class Manifest(msgspec.Struct, frozen=True):
     """How often since the lineage began a change of parallelism or of operators has restarted frame numbers at 0."""
     kinds: dict[str, str] = {}
     """By name: the verb of each operator with state or results to commit, sources included."""
+    definitions: dict[str, StateDefinition] = {}
+    """By name: what the state of an operator means."""
 
     @property
     def handles(self) -> Iterator[TaskHandle]:

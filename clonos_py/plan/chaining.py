@@ -14,7 +14,7 @@ again (D16).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -27,6 +27,8 @@ from clonos_py.plan.factories import combining, narrowing, operator_plan
 from clonos_py.plan.feeds import RequiredColumns, feeds
 from clonos_py.plan.logical import (
     GROUPING,
+    AggregateTable,
+    AggregateWindows,
     AssignEventTimes,
     CallPerBatch,
     CallPerRow,
@@ -53,11 +55,14 @@ class DraftVertex:
     source: Node | None = None
     operators: list[OperatorPlan] = field(default_factory=list)
     origins: list[Node | None] = field(default_factory=list)
+    inputs: list[tuple[pa.Schema, ...]] = field(default_factory=list)
+    """By operator: the columns of the rows of each side, before a step of the planner combines them."""
     wires: list[Wire] = field(default_factory=list)
 
-    def append(self, operator: OperatorPlan, origin: Node | None) -> int:
+    def append(self, operator: OperatorPlan, origin: Node | None, inputs: Sequence[pa.Schema] = ()) -> int:
         self.operators.append(operator)
         self.origins.append(origin)
+        self.inputs.append(tuple(inputs))
         return len(self.operators) - 1
 
     def schema(self, producer: int, port: int) -> pa.Schema:
@@ -154,7 +159,8 @@ class DraftVertices:
         ready = [[(feed, *self._prepared(node, feed, chained)) for feed in found] for found in sides]
         first, producer, port = ready[0][0]
         rows = self._places[first.port.node].chain.schema(producer, port)
-        consumer = chain.append(operator_plan(node, rows), node)
+        inputs = [self._uncombined(node, side, *found[0]) for side, found in enumerate(ready)]
+        consumer = chain.append(operator_plan(node, rows), node, inputs)
         self._places[node.id] = _Place(chain, consumer)
         for side, found in enumerate(ready):
             for feed, producer, port in found:
@@ -162,6 +168,12 @@ class DraftVertices:
                     chain.wires.append(Wire(producer, port, consumer, side))
                 else:
                     self._link(node, feed, producer, port, consumer, side)
+
+    def _uncombined(self, node: Node, side: int, feed: RequiredColumns, producer: int, port: int) -> pa.Schema:
+        """The columns of the rows of a side."""
+        if isinstance(node.work, AggregateWindows | AggregateTable) and node.work.combined:
+            return self._graph.schema(node.inputs[side])
+        return self._places[feed.port.node].chain.schema(producer, port)
 
     def _feed_back(self, head: Node, tail: Port) -> None:
         """Adds the edges that feed back to the head of a loop."""

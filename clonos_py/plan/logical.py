@@ -255,7 +255,12 @@ class RunProcess:
     @property
     def name(self) -> str:
         """The name of the class."""
-        return str((self.process if isinstance(self.process, type) else type(self.process)).__name__)
+        return str(self.declared.__name__)
+
+    @property
+    def declared(self) -> Any:
+        """The class, which declares state and timers."""
+        return self.process if isinstance(self.process, type) else type(self.process)
 
 
 Work = (

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from clonos_py.model.connectors import Delivery
 from clonos_py.model.errors import GraphError, SettingError
+from clonos_py.model.operators import Operator
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
 from clonos_py.model.protocols import ALONE
 from clonos_py.model.retention import Spill
@@ -20,6 +24,7 @@ from clonos_py.plan.logical import (
     AssignEventTimes,
     FilterRows,
     LogicalGraph,
+    Node,
     ProjectColumns,
     ReadSource,
     Spread,
@@ -30,6 +35,7 @@ from clonos_py.plan.pickling import check_portable
 from clonos_py.plan.recovery_notes import recovery_notes
 from clonos_py.plan.regeneration import obstacles
 from clonos_py.plan.rewrite import rewritten
+from clonos_py.plan.state_definitions import state_definition
 from clonos_py.settings.definitions import Guarantee, Preference, Settings
 from clonos_py.settings.kinds import FULL_DEPTH
 from clonos_py.settings.resolution import resolve
@@ -62,7 +68,7 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
     chains = DraftVertices(graph, chosen.parallelism, chosen.chaining)
     names = {chain.number: vertex_name(chain) for chain in chains.chains}
     adaptive = Adaptive(chains.links)
-    vertices = tuple(_vertex(chain, names[chain.number], chosen, adaptive) for chain in chains.chains)
+    vertices = tuple(_vertex(graph, chain, names[chain.number], chosen, adaptive) for chain in chains.chains)
     edges = tuple(
         edge(
             link,
@@ -111,29 +117,35 @@ def _check_parallelism(graph: LogicalGraph, settings: Settings) -> None:
             )
 
 
-def _vertex(chain: DraftVertex, name: str, settings: Settings, adaptive: Adaptive) -> Vertex:
+def _vertex(graph: LogicalGraph, chain: DraftVertex, name: str, settings: Settings, adaptive: Adaptive) -> Vertex:
     source: SourcePlan | None = None
     if chain.source is not None:
         source = source_plan(chain.source, *rows_per_read(chain), adaptive.out_of(chain, SOURCE))
         event_time = replace(source.event_time, idle_us=idle_us(chain, source.event_time.idle_us))
         source = replace(source, event_time=event_time)
         check_portable(source.factory, chain.source.name, chain.source.where)
-    for operator, origin in zip(chain.operators, chain.origins, strict=True):
-        if origin is not None:
-            check_portable(operator.factory, operator.name, origin.where)
-            _check_constructible(operator, origin.where)
+    operators = []
+    for operator, origin, inputs in zip(chain.operators, chain.origins, chain.inputs, strict=True):
+        operators.append(operator if origin is None else _defined(graph, operator, origin, inputs))
     kept = source is None or any(obstacles(chain, settings.protocol))
     regenerates = settings.spill is Spill.REGENERATE and not kept
     sampled = all(origin is None or isinstance(origin.work, _OWN) for origin in chain.origins)
-    operators, wires = tuple(chain.operators), tuple(chain.wires)
-    return Vertex(name, chain.parallelism, source, operators, wires, settings.standbys, regenerates, sampled)
+    wires = tuple(chain.wires)
+    return Vertex(name, chain.parallelism, source, tuple(operators), wires, settings.standbys, regenerates, sampled)
 
 
-def _check_constructible(operator: OperatorPlan, where: str) -> None:
-    """Raises GraphError if an operator cannot be built. Building one checks its arguments and opens no connections, so
-    errors show now and not in a task."""
+def _defined(graph: LogicalGraph, operator: OperatorPlan, origin: Node, inputs: Sequence[pa.Schema]) -> OperatorPlan:
+    """The operator with the definition of its state. Raises GraphError if it cannot be sent or built."""
+    check_portable(operator.factory, operator.name, origin.where)
+    tables = _constructed(operator, origin.where).tables(inputs)
+    return replace(operator, tables=tables, definition=state_definition(graph, origin, tables))
+
+
+def _constructed(operator: OperatorPlan, where: str) -> Operator:
+    """The operator. Building one checks its arguments and opens no connections, so errors show now and not in a task.
+    Raises GraphError if it cannot be built."""
     try:
-        operator.factory()
+        return operator.factory()
     except GraphError as error:
         raise GraphError(f"{where}: {operator.name}: {error}") from error
 

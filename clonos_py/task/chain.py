@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 
 from clonos_py.causal.determinants import Completion
+from clonos_py.columns.conforming import conformed
 from clonos_py.model.errors import ClonosError, Interrupted, UserCodeError, text_of
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import EventTimeAssigner, Operator, Sink
@@ -64,6 +65,8 @@ class _Stage(NamedTuple):
     """The line of the user's code that defines it."""
     label: bytes
     """Its name as written to ``NOTE``."""
+    tables: Mapping[str, pa.Schema]
+    """The columns of the tables of its snapshots."""
 
 
 class Chain:
@@ -92,6 +95,7 @@ class Chain:
                     tuple(producers),
                     operator_plan.where,
                     label(operator_plan.name),
+                    operator_plan.tables,
                 )
             )
         for wire in vertex.wires:
@@ -252,7 +256,10 @@ class Chain:
         for number, stage in enumerate(self._stages):
             self._received[number] = progress.received[number] if progress else MIN_TIME
             stage.context.watermark = self._received[number]
-            self._guard(stage, partial(stage.operator.restore, parts.get(stage.name, ())))
+            self._guard(stage, partial(self._restore, stage, parts.get(stage.name, ())))
+
+    def _restore(self, stage: _Stage, parts: Sequence[OperatorState]) -> None:
+        stage.operator.restore(conformed(parts, stage.tables))
 
     def close(self) -> None:
         for stage in self._stages:

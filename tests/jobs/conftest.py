@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 
 from clonos_py.job.events import JobPolicy
+from clonos_py.model.operators import Sink
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.state import OperatorState
 from clonos_py.runtime.sim.run import SimulatedRun, simulate_plan
+from clonos_py.task.chain import Chain
 from tests.disks import small_disk
 
 __all__ = ["small_disk"]
+
+SAME_IN_ALL_JOBS = ("keys", "values.")
+"""Tables of process functions, and of distinct values by type: their columns do not depend on the job."""
 
 
 @pytest.fixture
@@ -21,6 +27,25 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The working folder of a user who has not asked for tracebacks."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CLONOS_DEBUG", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def snapshots_have_the_planned_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan tells the columns of state tables, by which a checkpoint is compared with a changed job: each snapshot
+    of each test has exactly these."""
+    take = Chain.snapshot
+
+    def checked(chain: Chain) -> dict[str, OperatorState]:
+        states = take(chain)
+        for stage in chain._stages:
+            if stage.name in states and not isinstance(stage.operator, Sink):
+                for table, chunks in states[stage.name].tables.items():
+                    if not table.startswith(SAME_IN_ALL_JOBS):
+                        planned = stage.tables[table]
+                        assert all(chunk.rows.schema.equals(planned) for chunk in chunks), f"{stage.name}.{table}"
+        return states
+
+    monkeypatch.setattr(Chain, "snapshot", checked)
 
 
 @pytest.fixture(autouse=True)

@@ -148,7 +148,8 @@ def test_a_process_may_gain_and_lose_state(changed: Change) -> None:
 
 def test_state_of_another_type_is_refused(changed: Change) -> None:
     line = refused(changed(type=("total: int = state(0)\n", 'total: str = state("")\n')))
-    assert "Sum.total is declared as another type than the checkpoint holds" in line
+    assert "state of 'sums' under another definition (attribute total: int, now str)" in line
+    assert "--drop-state sums" in line
 
 
 def test_renames_and_dropped_state_need_a_checkpoint_folder() -> None:

@@ -67,6 +67,7 @@ class KafkaSink(SinkDefinition):
                 raise GraphError("KafkaSink: delivery='idempotent' has no journal; omit journal=")
         self._address = ClusterAddress(bootstrap, security or KafkaSecurity(), client)
         self._layout = MessageLayout(topic, format, keys, timestamp)
+        self.place = f"topic {topic}"
         self._journal = journal
         self._away_s = micros(away) / 1e6
         self.upserts = self.deletes = self.delivery is Delivery.IDEMPOTENT

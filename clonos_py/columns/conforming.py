@@ -1,0 +1,60 @@
+"""Gives stored rows the columns that an operator has for them today."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from clonos_py.model.errors import CheckpointError
+from clonos_py.model.state import Chunk, OperatorState
+
+
+def conformed(parts: Sequence[OperatorState], tables: Mapping[str, pa.Schema]) -> Sequence[OperatorState]:
+    """The snapshots with the chunks of each table of ``tables`` in these columns. Columns that are not there are left
+    out, numbers get their type, and a column that was not stored is null. Chunks that fit, and tables that are not in
+    ``tables``, stay the same objects. Raises CheckpointError for columns that cannot be taken over."""
+    return [_conformed(part, tables) for part in parts]
+
+
+def _conformed(part: OperatorState, tables: Mapping[str, pa.Schema]) -> OperatorState:
+    changed = {
+        table: [_chunk(chunk, tables[table], table) for chunk in chunks]
+        for table, chunks in part.tables.items()
+        if table in tables and any(not _fits(chunk.rows.schema, tables[table]) for chunk in chunks)
+    }
+    return OperatorState({**part.tables, **changed}, part.values) if changed else part
+
+
+def _chunk(chunk: Chunk, schema: pa.Schema, table: str) -> Chunk:
+    if _fits(chunk.rows.schema, schema):
+        return chunk
+    columns: list[Any] = [_column(chunk.rows, field, table) for field in schema]
+    return Chunk(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+
+def _column(rows: pa.RecordBatch, field: pa.Field[Any], table: str) -> Any:
+    if field.name in rows.schema.names:
+        column = rows.column(field.name)
+        try:
+            return column if column.type == field.type else column.cast(field.type)
+        except pa.ArrowInvalid as error:
+            raise CheckpointError(f"column {field.name!r} of the stored table {table!r}: {error}") from error
+    if not field.nullable:
+        raise CheckpointError(f"the stored table {table!r} has no column {field.name!r}, which is not nullable")
+    return pa.nulls(rows.num_rows, field.type)
+
+
+def _fits(stored: pa.Schema, schema: pa.Schema) -> bool:
+    """Whether columns are the same, apart from a dictionary in which values are encoded."""
+    if stored.equals(schema):
+        return True
+    return stored.names == schema.names and all(
+        _values(was) == _values(is_) for was, is_ in zip(stored.types, schema.types, strict=True)
+    )
+
+
+def _values(type_: Any) -> pa.DataType:
+    found: pa.DataType = type_.value_type if pa.types.is_dictionary(type_) else type_
+    return found

@@ -1,0 +1,109 @@
+"""What the state of an operator means, as text, so that a checkpoint can be compared with the job that resumes from it.
+
+Types are texts, too: an Arrow type, followed by ``or null`` if a value may be missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+OR_NULL = " or null"
+WITH_DEFAULT = " with default"
+"""Follows the type of a record's field that need not be in a checkpoint."""
+ANY = "Any"
+
+_WIDTHS = (
+    ("int8", "int16", "int32", "int64"),
+    ("uint8", "uint16", "uint32", "uint64"),
+    ("halffloat", "float", "double"),
+    ("string", "large_string"),
+    ("binary", "large_binary"),
+)
+"""Types by width: a value has the same hash in each type of a row."""
+_DECIMAL = re.compile(r"decimal(?:32|64|128|256)\((\d+), (-?\d+)\)")
+
+
+class StateDefinition(msgspec.Struct, frozen=True):
+    """The definition of an operator that keeps state."""
+
+    facts: dict[str, str] = {}
+    """What must be equal, such as keys, window and order."""
+    limits: dict[str, int] = {}
+    """What may become less, in microseconds: how long state is kept beyond the time for which results need it."""
+    aggregates: dict[str, str] = {}
+    """By result: its aggregate. One may be removed, and none may be added."""
+    attributes: dict[str, str] = {}
+    """By declared attribute of a process function, or by field of a record in one: its type. They may be added and
+    removed."""
+    tables: dict[str, dict[str, str]] = {}
+    """By table: the type of each stored column of the user."""
+
+
+def differences(old: StateDefinition, new: StateDefinition, stored: Mapping[str, int]) -> Iterator[str]:
+    """Each difference between the definition of stored state and another one under which the state would be wrong or
+    incomplete. ``stored``: the number of rows in each table."""
+    for name in dict.fromkeys([*old.facts, *new.facts]):
+        was, is_ = old.facts.get(name, "none"), new.facts.get(name, "none")
+        if was != is_:
+            yield f"{name}: {was}, now {is_}"
+    for name in dict.fromkeys([*old.limits, *new.limits]):
+        if new.limits.get(name, 0) > old.limits.get(name, 0):
+            yield f"{name}: {_seconds(old.limits.get(name, 0))}, now {_seconds(new.limits[name])}"
+    for name, aggregate in new.aggregates.items():
+        if name not in old.aggregates:
+            yield f"aggregate {name}: none, now {aggregate}"
+        elif old.aggregates[name] != aggregate:
+            yield f"aggregate {name}: {old.aggregates[name]}, now {aggregate}"
+    yield from _attributes(old.attributes, new.attributes)
+    for table, columns in new.tables.items():
+        if stored.get(table) and table in old.tables:
+            yield from _columns(old.tables[table], columns)
+
+
+def takes(old: str, new: str) -> bool:
+    """Whether every value of the type ``old`` is one of the type ``new``, with the same hash."""
+    old_values, new_values = old.removesuffix(OR_NULL), new.removesuffix(OR_NULL)
+    if old_values != old and new_values == new:
+        return False
+    if old_values == new_values:
+        return True
+    was, is_ = _DECIMAL.fullmatch(old_values), _DECIMAL.fullmatch(new_values)
+    if was and is_:
+        return was[2] == is_[2] and int(was[1]) <= int(is_[1])
+    return any(old_values in widths and new_values in widths[widths.index(old_values) :] for widths in _WIDTHS)
+
+
+def _columns(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+    for name, type_ in new.items():
+        if name not in old:
+            if not type_.endswith(OR_NULL):
+                yield f"column {name}: not stored, now {type_}"
+        elif not takes(old[name], type_):
+            yield f"column {name}: {old[name]}, now {type_}"
+
+
+def _attributes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+    for name, type_ in new.items():
+        inside, _, _ = name.rpartition(".")
+        if name not in old:
+            if inside in old and inside in new and not type_.endswith((OR_NULL, WITH_DEFAULT)):
+                yield f"attribute {name}: not stored, now {type_}"
+        elif not _decodes(old[name].removesuffix(WITH_DEFAULT), type_.removesuffix(WITH_DEFAULT)):
+            yield f"attribute {name}: {old[name]}, now {type_}"
+
+
+def _decodes(old: str, new: str) -> bool:
+    """Whether a stored value of one Python type is read as another."""
+    old_values, new_values = old.removesuffix(OR_NULL), new.removesuffix(OR_NULL)
+    if ANY in (old_values, new_values):
+        return True
+    if old_values != old and new_values == new:
+        return False
+    return old_values == new_values or (old_values, new_values) == ("int", "float")
+
+
+def _seconds(duration_us: int) -> str:
+    return f"{duration_us / 1_000_000:g}s"

@@ -1,0 +1,227 @@
+"""Describes the state of each operator of a plan, so that a run can compare it with that of a checkpoint."""
+
+from __future__ import annotations
+
+import enum
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from clonos_py.model.aggregates import Aggregate
+from clonos_py.model.hidden import is_hidden
+from clonos_py.model.record import Record, field_types
+from clonos_py.model.state_definitions import ANY, OR_NULL, WITH_DEFAULT, StateDefinition
+from clonos_py.model.tables import SortKey
+from clonos_py.model.windows import Hopping, Session, Window
+from clonos_py.operators.key_states import value_types
+from clonos_py.plan.logical import (
+    AggregateTable,
+    AggregateWindows,
+    CallPerRow,
+    DistinctRows,
+    EnrichRows,
+    JoinDeltas,
+    JoinHistory,
+    JoinVersions,
+    JoinWindows,
+    LogicalGraph,
+    Node,
+    ProjectColumns,
+    RunProcess,
+    TopTable,
+    TopWindows,
+    WriteSink,
+)
+
+
+def state_definition(graph: LogicalGraph, node: Node, tables: Mapping[str, pa.Schema]) -> StateDefinition | None:
+    """The definition of the state that a node's operator keeps in ``tables``; None if it keeps none that depends on
+    the job."""
+    columns = {
+        table: {field.name: _stored_type(field) for field in schema if not is_hidden(field.name)}
+        for table, schema in tables.items()
+    }
+
+    def defined(facts: Mapping[str, str | None], **more: Any) -> StateDefinition:
+        return StateDefinition({name: text for name, text in facts.items() if text}, tables=columns, **more)
+
+    def order(keys: Sequence[SortKey]) -> str:
+        return ", ".join(
+            f"{_origin(graph, node, key.column)} {'descending' if key.descending else 'ascending'}" for key in keys
+        )
+
+    match work := node.work:
+        case AggregateWindows():
+            facts = {"keys": _names(work.keys), "window": _window(work.window), "event time": work.time_column}
+            return defined(
+                facts | _distinct_counts(work.aggregates, columns),
+                limits={"lateness": work.lateness_us},
+                aggregates=_aggregates(graph, node, work.aggregates),
+            )
+        case AggregateTable():
+            facts = {"keys": _names(work.keys), "emits": work.mode, "of a table": "yes" if work.weighted else None}
+            return defined(
+                facts | _distinct_counts(work.aggregates, columns), aggregates=_aggregates(graph, node, work.aggregates)
+            )
+        case TopTable():
+            of_table = None if work.table_keys is None else _names(work.table_keys)
+            facts = {"keys": _names(work.keys), "rows per key": str(work.n), "order": order(work.order)}
+            return defined(facts | {"emits": work.mode, "keys of the table": of_table})
+        case TopWindows():
+            facts = {"keys": _names(work.keys), "window": _window(work.window), "event time": work.time_column}
+            return defined(facts | {"rows per key": str(work.n), "order": order(work.order)})
+        case DistinctRows():
+            ttl = None if work.ttl_us is None else _seconds(work.ttl_us)
+            return defined({"keys": _names(work.keys), "ttl": ttl, "event time": work.time_column})
+        case JoinWindows():
+            return defined(_joined(work) | {"window": _window(work.window)})
+        case JoinHistory():
+            within = None if work.bounds is None else " to ".join(map(_bound, work.bounds))
+            return defined(_joined(work) | {"within": within})
+        case JoinVersions():
+            return defined(_joined(work) | {"within": None if work.oldest_us is None else _seconds(work.oldest_us)})
+        case JoinDeltas():
+            left, right = map(_names, work.sides)
+            return defined(
+                {"keys": _names(work.keys), "keys of the left table": left, "keys of the right table": right}
+            )
+        case RunProcess():
+            return defined(_process_facts(work), attributes=dict(_attributes(work)))
+        case CallPerRow(waiting=waiting) if waiting is not None:
+            return defined({})
+        case EnrichRows():
+            return defined({"side input": work.definition.place})
+        case WriteSink():
+            return defined({"writes to": work.definition.place}) if work.definition.place else None
+        case _:
+            return None
+
+
+def _joined(work: JoinWindows | JoinHistory | JoinVersions) -> dict[str, str | None]:
+    return {
+        "left keys": _names(work.left_keys),
+        "right keys": _names(work.right_keys),
+        "left event time": work.left_time,
+        "right event time": work.right_time,
+    }
+
+
+def _process_facts(work: RunProcess) -> dict[str, str | None]:
+    facts: dict[str, str | None] = {"in order of event time": "yes" if work.in_order else None}
+    for given, side in zip(work.inputs, ("", " of the right input"), strict=False):
+        facts[f"keys{side}"] = ", ".join(f"{field.name}: {_wide(field.type)}" for field in given.key)
+        facts[f"event time{side}"] = given.time_column if work.in_order else None
+    for name, timer in work.declared.declared_timers.items():
+        facts[f"timer {name}"] = "processing time" if timer.processing_time else "event time"
+    for name, state in work.declared.declared_states.items():
+        facts[f"ttl of {name}"] = None if state.ttl_us is None else _seconds(state.ttl_us)
+    return facts
+
+
+def _wide(type_: pa.DataType) -> str:
+    """The type of a key, in the width in which it is stored."""
+    if pa.types.is_integer(type_):
+        return "int64"
+    return "double" if pa.types.is_floating(type_) else str(type_)
+
+
+def _aggregates(graph: LogicalGraph, node: Node, aggregates: Sequence[Aggregate]) -> dict[str, str]:
+    found = {}
+    for aggregate in aggregates:
+        column = "" if aggregate.column is None else _origin(graph, node, aggregate.column)
+        found[aggregate.name] = f"{aggregate.function}({column}) as {aggregate.type}"
+    return found
+
+
+def _distinct_counts(
+    aggregates: Sequence[Aggregate], columns: Mapping[str, Mapping[str, str]]
+) -> dict[str, str | None]:
+    """Counts of distinct values share state that refers to them by position, and to keys by type."""
+    counts = [aggregate.name for aggregate in aggregates if aggregate.function == "count_distinct"]
+    keys = [f"{name}: {type_}" for stored in columns.values() for name, type_ in stored.items()]
+    return {"distinct counts": f"{', '.join(counts)} by {', '.join(keys) or 'nothing'}" if counts else None}
+
+
+def _origin(graph: LogicalGraph, node: Node, column: str) -> str:
+    """The name of a column or, if the job computes it for this node only, its expression."""
+    before = graph.by_id[node.inputs[0].node]
+    while is_hidden(column):
+        if isinstance(before.work, ProjectColumns):
+            return str(dict(before.work.columns).get(column, column))
+        if not before.inputs:
+            break
+        before = graph.by_id[before.inputs[0].node]
+    return column
+
+
+def _window(window: Window) -> str:
+    time = " of processing time" if window.processing_time else ""
+    match window:
+        case Session(gap_us=gap_us):
+            return f"session {_seconds(gap_us)}{time}"
+        case Hopping(size_us=size_us, slide_us=slide_us):
+            return f"{_seconds(size_us)} every {_seconds(slide_us)}{time}"
+    return f"tumbling {_seconds(window.size_us)}{time}"
+
+
+def _bound(bound: int | str) -> str:
+    return bound if isinstance(bound, str) else _seconds(bound)
+
+
+def _seconds(duration_us: int) -> str:
+    return f"{duration_us / 1_000_000:.6f}".rstrip("0").rstrip(".") + "s"
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _stored_type(field: pa.Field[Any]) -> str:
+    kind: Any = field.type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return f"{kind}{OR_NULL if field.nullable else ''}"
+
+
+def _attributes(work: RunProcess) -> Iterator[tuple[str, str]]:
+    for name, type_ in value_types(work.declared).items():
+        yield from _parts(name, type_, ())
+
+
+def _parts(name: str, type_: Any, around: tuple[Any, ...], default: bool = False) -> Iterator[tuple[str, str]]:
+    """The type of an attribute, and those of the fields and elements in it. ``around``: the records that hold it."""
+    type_ = typing.get_args(type_)[0] if typing.get_origin(type_) is typing.Annotated else type_
+    members, null = [type_], ""
+    if typing.get_origin(type_) in (typing.Union, types.UnionType):
+        members = [member for member in typing.get_args(type_) if member is not type(None)]
+        null = OR_NULL if len(members) < len(typing.get_args(type_)) else ""
+    after = WITH_DEFAULT if default else ""
+    if len(members) > 1:
+        yield name, " | ".join(sorted(map(_name, members))) + null + after
+        return
+    (only,) = members
+    yield name, _name(only) + null + after
+    if isinstance(only, type) and issubclass(only, Record) and only not in around:
+        has_default = {
+            field.name: field.default is not msgspec.NODEFAULT or field.default_factory is not msgspec.NODEFAULT
+            for field in msgspec.structs.fields(only)
+        }
+        for field, of_field in field_types(only).items():
+            yield from _parts(f"{name}.{field}", of_field, (*around, only), has_default[field])
+    for number, argument in enumerate(typing.get_args(only)):
+        if argument is not Ellipsis:
+            yield from _parts(f"{name}[{number}]", argument, around)
+
+
+def _name(type_: Any) -> str:
+    if type_ in (Any, object):
+        return ANY
+    origin = typing.get_origin(type_) or type_
+    if isinstance(origin, type) and issubclass(origin, Record):
+        return "record"
+    if isinstance(origin, type) and issubclass(origin, enum.Enum):
+        return f"one of {', '.join(str(member.value) for member in origin)}"
+    return str(getattr(origin, "__name__", origin))
