@@ -18,6 +18,7 @@ pytestmark = pytest.mark.ray
 
 SCRIPT = """
 import json, sys, threading
+from pathlib import Path
 from clonos_py.connectors.digests import read_digest
 from clonos_py.settings.resolution import resolve
 from clonos_py.model.coordinator_events import Deployed, Finished, RolledBack, StandbyActivated
@@ -30,7 +31,8 @@ from tests.ray.counting_job import counting
 from tests.ray.places import places
 
 class Heard:
-    def __init__(self, lose):
+    def __init__(self, folder, lose):
+        self.folder = folder
         self.lose, self.places, self.activated, self.silent, self.rollbacks = lose, [], [], [], 0
         self.standbys = 0
 
@@ -40,6 +42,8 @@ class Heard:
             threading.Timer(2, self.harm).start()
         if isinstance(event, StandbyActivated):
             self.activated.append(str(event.task))
+            if len(self.activated) == 6 // len({node for _, _, node, _ in self.places}):  # the tasks of one node
+                Path(self.folder, "unpaced").touch()
         if isinstance(event, TaskFailed) and event.how.startswith("silent"):
             self.silent.append(str(event.task))
         self.rollbacks += isinstance(event, RolledBack)
@@ -48,23 +52,23 @@ class Heard:
         self.places = [(str(p.task), p.active, p.node, p.pid) for p in places("counting", self.standbys)]
         self.lose()
 
-def counted(folder, standbys, kills, lose, **more):
-    heard = Heard(lose)
+def counted(folder, standbys, kills, lose, rate, **more):
+    heard = Heard(folder, lose)
     given = {"address": cluster.address, "kills": kills, "checkpoint_interval": "1s", **more}
     settings = resolve(command_line=given)
-    run(counting(folder, 20_000, 2_000.0, standbys=standbys), settings, heard)
+    run(counting(folder, 20_000, rate, standbys=standbys), settings, heard)
     found = [read_digest(f"{folder}/{witness}") for witness in ("rows", "near", "far")]
     return {"found": found, **{name: getattr(heard, name) for name in ("places", "activated", "silent", "rollbacks")}}
 
 """
 LOST_AND_ALONE = """
 with raylets(3) as cluster, connected(cluster.address):
-    first = counted(sys.argv[1] + "/first", 1, [], cluster.lose)
-    print(json.dumps([first, counted(sys.argv[1] + "/second", 0, ["count[0]@2.5s"], lambda: None)]))
+    first = counted(sys.argv[1] + "/first", 1, [], cluster.lose, 200)
+    print(json.dumps([first, counted(sys.argv[1] + "/second", 0, ["count[0]@2.5s"], lambda: None, 2_000)]))
 """
 SHARED = """
 with raylets(2) as cluster, connected(cluster.address):
-    print(json.dumps(counted(sys.argv[1], 1, [], cluster.lose, standbys_per_process=6)))
+    print(json.dumps(counted(sys.argv[1], 1, [], cluster.lose, 200, standbys_per_process=6)))
 """
 LOCKING = """
 from clonos_py.observe.events import TaskFailed

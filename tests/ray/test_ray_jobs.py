@@ -205,7 +205,7 @@ def renamed(plan: PhysicalPlan, old: str, new: str) -> PhysicalPlan:
 
 
 def test_an_interrupted_job_resumes_from_its_last_checkpoint(cluster: Cluster, tmp_path: Path) -> None:
-    plan = counting(str(tmp_path), 6_000, 2_000, standbys=0)
+    plan = counting(str(tmp_path), 6_000, 200, standbys=0)
     settings = resolve(command_line={"checkpoints": str(tmp_path / "checkpoints"), "checkpoint_interval": "500ms"})
 
     def interrupt(at_us: int, event: Event) -> None:
@@ -216,6 +216,7 @@ def test_an_interrupted_job_resumes_from_its_last_checkpoint(cluster: Cluster, t
         run(plan, settings, interrupt)
     with pytest.raises(UnclaimedStateError, match=r"'count'.*--rename count=counted"):
         run(renamed(plan, "count", "counted"), settings, interrupt)
+    (tmp_path / "unpaced").touch()
     completed: list[Event] = []
     run(plan, settings, lambda at_us, event: completed.append(event))
     assert min(event.checkpoint for event in completed if isinstance(event, CheckpointCompleted)) > 2
@@ -228,7 +229,7 @@ def test_an_interrupted_job_resumes_from_its_last_checkpoint(cluster: Cluster, t
 
 def test_a_running_job_keeps_its_name_until_another_run_takes_it_over(cluster: Cluster, tmp_path: Path) -> None:
     """The successor resumes from the last checkpoint; its predecessor ends with an error that names the cause."""
-    plan = counting(str(tmp_path), 8_000, 2_000, standbys=0)
+    plan = counting(str(tmp_path), 8_000, 200, standbys=0)
     place = {"checkpoints": str(tmp_path / "checkpoints"), "checkpoint_interval": "500ms"}
     ready = threading.Event()
 
@@ -242,7 +243,13 @@ def test_a_running_job_keeps_its_name_until_another_run_takes_it_over(cluster: C
         with pytest.raises(ClusterError, match=r"a job named 'counting' is running on this cluster: .* --take-over"):
             run(plan, resolve(command_line={**place, "fresh": True}), no_listener)
         second: list[Event] = []
-        run(plan, resolve(command_line={**place, "take_over": True}), lambda at_us, event: second.append(event))
+
+        def note(at_us: int, event: Event) -> None:
+            second.append(event)
+            if isinstance(event, CheckpointCompleted):
+                (tmp_path / "unpaced").touch()
+
+        run(plan, resolve(command_line={**place, "take_over": True}), note)
         with pytest.raises(ClusterError, match="another run has taken the job 'counting' over"):
             first.result(10)
     assert min(event.checkpoint for event in second if isinstance(event, CheckpointCompleted)) > 2
