@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any
 
 from clonos_py.model.errors import UserCodeError
@@ -53,6 +54,11 @@ def is_users(file: str) -> bool:
         return False
     path = Path(file).resolve()
     return not any(path.is_relative_to(folder) for folder in _NOT_THE_USERS)
+
+
+def user_modules() -> list[ModuleType]:
+    """The user's modules that are loaded now, including the script that was started, in the order of loading."""
+    return [module for module in list(sys.modules.values()) if is_users(getattr(module, "__file__", None) or "")]
 
 
 def place_of(error: BaseException) -> str:

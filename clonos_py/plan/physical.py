@@ -36,7 +36,7 @@ from clonos_py.plan.recovery_notes import recovery_notes
 from clonos_py.plan.regeneration import obstacles
 from clonos_py.plan.rewrite import rewritten
 from clonos_py.plan.state_definitions import state_definition
-from clonos_py.settings.definitions import Guarantee, Preference, Settings
+from clonos_py.settings.definitions import Guarantee, Preference, Runtime, Settings
 from clonos_py.settings.kinds import FULL_DEPTH
 from clonos_py.settings.resolution import resolve
 
@@ -119,14 +119,15 @@ def _check_parallelism(graph: LogicalGraph, settings: Settings) -> None:
 
 def _vertex(graph: LogicalGraph, chain: DraftVertex, name: str, settings: Settings, adaptive: Adaptive) -> Vertex:
     source: SourcePlan | None = None
+    leaves = settings.runtime is Runtime.RAY
     if chain.source is not None:
         source = source_plan(chain.source, *rows_per_read(chain), adaptive.out_of(chain, SOURCE))
         event_time = replace(source.event_time, idle_us=idle_us(chain, source.event_time.idle_us))
         source = replace(source, event_time=event_time)
-        check_portable(source.factory, chain.source.name, chain.source.where)
+        check_portable(source.factory, chain.source.name, chain.source.where, leaves=leaves)
     operators = []
     for operator, origin, inputs in zip(chain.operators, chain.origins, chain.inputs, strict=True):
-        operators.append(operator if origin is None else _defined(graph, operator, origin, inputs))
+        operators.append(operator if origin is None else _defined(graph, operator, origin, inputs, leaves))
     kept = source is None or any(obstacles(chain, settings.protocol))
     regenerates = settings.spill is Spill.REGENERATE and not kept
     sampled = all(origin is None or isinstance(origin.work, _OWN) for origin in chain.origins)
@@ -134,9 +135,11 @@ def _vertex(graph: LogicalGraph, chain: DraftVertex, name: str, settings: Settin
     return Vertex(name, chain.parallelism, source, tuple(operators), wires, settings.standbys, regenerates, sampled)
 
 
-def _defined(graph: LogicalGraph, operator: OperatorPlan, origin: Node, inputs: Sequence[pa.Schema]) -> OperatorPlan:
+def _defined(
+    graph: LogicalGraph, operator: OperatorPlan, origin: Node, inputs: Sequence[pa.Schema], leaves: bool
+) -> OperatorPlan:
     """The operator with the definition of its state. Raises GraphError if it cannot be sent or built."""
-    check_portable(operator.factory, operator.name, origin.where)
+    check_portable(operator.factory, operator.name, origin.where, leaves=leaves)
     tables = _constructed(operator, origin.where).tables(inputs)
     return replace(operator, tables=tables, definition=state_definition(graph, origin, tables))
 

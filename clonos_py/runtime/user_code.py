@@ -1,21 +1,15 @@
-"""The user's own modules, which are sent to a cluster with a job, and a digest that shows changes to them (P8)."""
+"""A digest of the user's own modules that shows changes to them (P8)."""
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
 
-from clonos_py.model.places import is_users
+from clonos_py.model.places import user_modules
 
 _DIGEST_BYTES = 16
-
-
-def user_modules() -> list[ModuleType]:
-    """The user's modules that are loaded now, including the script that was started, in the order of loading."""
-    return [module for module in list(sys.modules.values()) if is_users(getattr(module, "__file__", None) or "")]
 
 
 def code_digest() -> str:

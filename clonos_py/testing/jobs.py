@@ -41,6 +41,7 @@ from clonos_py.runtime.run_settings import raise_for
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.services.definition import ServiceDefinition
 from clonos_py.services.registry import ServiceRegistry
+from clonos_py.settings.definitions import Runtime
 from clonos_py.settings.resolution import resolve
 
 Given = Sequence[Record | Sequence[Record]]
@@ -112,7 +113,7 @@ def _run_once(
     for name, rows in inputs.items():
         replaced[name] = GivenSource(rows, job.record_of(name))
     given = job.with_connectors(replaced, source_parallelism=1)
-    physical = _as_given(plan(given, resolve(job.settings), parallelism=parallelism))
+    physical = _as_given(plan(given, replace(resolve(job.settings), runtime=Runtime.SIM), parallelism=parallelism))
     registry = ServiceRegistry(services, http_client)
     try:
         outcome = simulate_plan(

@@ -13,6 +13,7 @@ from clonos_py.connectors.terminal import terminal
 from clonos_py.job.events import EndJob
 from clonos_py.model.coordinator_events import CoordinatorReplaced, Deployed
 from clonos_py.model.errors import ClusterError, ClusterLostError
+from clonos_py.plan.pickling import pack
 from clonos_py.runtime.event_publisher import EventPublisher
 from clonos_py.runtime.ray.actor_registry import ActorRegistry, on_node
 from clonos_py.runtime.ray.actors import (
@@ -25,7 +26,6 @@ from clonos_py.runtime.ray.actors import (
 from clonos_py.runtime.ray.cluster import import_ray, node_ids
 from clonos_py.runtime.ray.names import NAMESPACE, is_free, taken, taken_over
 from clonos_py.runtime.ray.outage import Outage
-from clonos_py.runtime.ray.shipping import pack
 from clonos_py.runtime.ray.start_patience import StartPatience
 from clonos_py.runtime.ray.worker_signs import signs_of
 from clonos_py.runtime.stop_switch import StopSwitch

@@ -12,6 +12,7 @@ from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.model.errors import CheckpointError, one_line
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
+from clonos_py.plan.pickling import pack
 from clonos_py.runtime.clock import SteadyClock
 from clonos_py.runtime.event_publisher import EventPublisher
 from clonos_py.runtime.leftovers import clear
@@ -23,7 +24,6 @@ from clonos_py.runtime.ray.folders import folders
 from clonos_py.runtime.ray.names import claim
 from clonos_py.runtime.ray.outage import watched
 from clonos_py.runtime.ray.process import Deployment, of_vertex
-from clonos_py.runtime.ray.shipping import pack
 from clonos_py.runtime.run_settings import RunResult, drawn_lineage, kills, limits, policy, raise_for
 from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.runtime.transport.tls import TlsFiles

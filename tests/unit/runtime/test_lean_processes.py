@@ -13,9 +13,9 @@ from clonos_py import Instant, Job, Record, col, count, tumbling
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.connectors import BlackholeSink, MemorySource
 from clonos_py.plan.physical import plan
+from clonos_py.plan.pickling import pack
 from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.ray.process import Deployment, of_vertex
-from clonos_py.runtime.ray.shipping import pack
 from clonos_py.settings.resolution import resolve
 
 UNNEEDED = {
