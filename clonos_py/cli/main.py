@@ -16,7 +16,7 @@ from clonos_py.runtime.ray.disconnect import exit_now, process_ends
 
 COMMANDS = {
     "run": ("clonos_py.cli.run", "Runs a job."),
-    "stop": ("clonos_py.cli.stop", "Stops a job on a cluster, with a last checkpoint."),
+    "stop": ("clonos_py.cli.stop", "Stops a running job, with a last checkpoint."),
     "plan": ("clonos_py.cli.plan", "Shows what will run, as text, Mermaid or SVG."),
     "check": ("clonos_py.cli.check", "Finds code that a replay cannot repeat, before a failure does."),
     "config": ("clonos_py.cli.config", "Shows every setting and where its value came from."),

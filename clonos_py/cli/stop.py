@@ -1,4 +1,4 @@
-"""``clonos stop``: stops a job that another command runs on a cluster."""
+"""``clonos stop``: stops a job that another process runs, here or on a cluster."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import click
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.dsl.runs import STOP_TIMEOUT_S
 from clonos_py.model.errors import ClusterError, SettingError
+from clonos_py.runtime.run_control import Ended, local_runs
 from clonos_py.settings.kinds import DURATION
 
+_STOPPING = "stopping {!r}: it takes a last checkpoint and commits it"
 _TIMEOUT = f"{STOP_TIMEOUT_S:g}s"
 
 
@@ -26,23 +28,42 @@ class _Duration(click.ParamType[int]):
 
 def stop(job: str, address: str | None, timeout: int) -> None:
     """The body of the command. ``timeout``: microseconds."""
-    from clonos_py.runtime.ray.cluster import address_here, connected
-    from clonos_py.runtime.ray.stopping import coordinator_of, stop_run
-
-    with connected(resolved({}, {"address": address}).address or address_here()):
-        coordinator = coordinator_of(job)
-        click.echo(f"stopping {job!r}: it takes a last checkpoint and commits it")
-        began_s = time.monotonic()
-        end = stop_run(job, coordinator, timeout / 1_000_000)
-        took_s = time.monotonic() - began_s
-    if end is None:
+    given = resolved({}, {"address": address}).address
+    began_s = time.monotonic()
+    runs = [run for run in local_runs() if run.job == job and run.is_at(given)]
+    if len(runs) > 1:
+        pids = ", ".join(str(run.described.pid) for run in runs)
+        raise SettingError(f"several runs here have a job named {job!r}: send SIGTERM to one of the processes {pids}")
+    if runs:
+        click.echo(_STOPPING.format(job))
+        ended = runs[0].stop(timeout / 1_000_000)
+    else:
+        ended = _stopped_on_ray(job, given, timeout)
+    if ended is None:
         raise ClusterError(f"the job {job!r} is gone without an answer: its own terminal says how it has ended")
-    if end.error is not None:
-        raise ClusterError(f"the job {job!r} has ended before its last checkpoint: {end.message}")
-    if end.stopped:
+    if ended.error is not None:
+        raise ClusterError(f"the job {job!r} has ended before its last checkpoint: {ended.error}")
+    if ended.stopped:
+        took_s = time.monotonic() - began_s
         click.echo(f"stopped after {took_s:.1f} s; the next run with its checkpoints goes on from there")
     else:
         click.echo("finished: its sources have ended meanwhile")
+
+
+def _stopped_on_ray(job: str, address: str | None, timeout: int) -> Ended | None:
+    from clonos_py.runtime.ray.cluster import address_here, connected
+    from clonos_py.runtime.ray.stopping import coordinator_of, stop_run
+
+    try:
+        found = address or address_here()
+    except SettingError as error:
+        running = ", ".join(repr(run.job) for run in local_runs()) or "none"
+        raise SettingError(f"no job named {job!r} runs here; running: {running}; {error}") from error
+    with connected(found):
+        coordinator = coordinator_of(job)
+        click.echo(_STOPPING.format(job))
+        end = stop_run(job, coordinator, timeout / 1_000_000)
+    return None if end is None else Ended(end.stopped, None if end.error is None else end.message)
 
 
 command = click.Command(
@@ -55,11 +76,11 @@ command = click.Command(
             ["--timeout"], type=_Duration(), default=_TIMEOUT, help=f"How long to wait.  [default: {_TIMEOUT}]"
         ),
     ],
-    help="""Stops a job that runs on a cluster, with a last checkpoint that is committed.
+    help="""Stops a running job, with a last checkpoint that is committed.
 
     JOB is the name of the job, which is that of its Job(...). Rows that its sinks have received are visible then, and
-    the next run with the same --checkpoints goes on from there. Without an address the cluster is that of RAY_ADDRESS,
-    or the one that runs on this machine.
+    the next run with the same --checkpoints goes on from there. A run that was started on this machine is found by its
+    name, with any runtime. One that was started elsewhere needs the address of its cluster, or RAY_ADDRESS.
 
     \b
     Examples:

@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from clonos_py.model.coordinator_events import FunctionHangs
+from clonos_py.model.coordinator_events import Deployed, FunctionHangs
 from clonos_py.model.reports import LogFormat, LogLevel
 from clonos_py.observe.events import (
     Event,
@@ -30,7 +30,7 @@ from clonos_py.observe.events import (
     Progress,
     VertexProgress,
 )
-from clonos_py.observe.log_lines import LogLines
+from clonos_py.observe.log_lines import LogLines, stop_text
 from clonos_py.observe.start_reports import reported
 from clonos_py.observe.status import (
     RunStatus,
@@ -69,6 +69,8 @@ def watch(
         status.on(at_us, event)
         if not live or isinstance(event, FunctionHangs | ImplausibleEventTimes | PlanWarning | FunctionPrinted):
             lines(at_us, event)
+        elif isinstance(event, Deployed) and level is LogLevel.INFO:
+            lines.report(at_us, stop_text(job))
 
     def waited() -> int:
         return round((time.monotonic() - began) * 1e6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
@@ -46,6 +47,11 @@ def log_line(status: RunStatus, at_us: int, event: Event) -> tuple[LogLevel, str
             return None
 
 
+def stop_text(job: str) -> str:
+    """How another terminal stops the run."""
+    return f"to stop it: clonos stop {shlex.quote(job)}"
+
+
 class LogLines:
     """A listener that writes the lines of one run, from the level on. ``write`` takes a line without its end.
     ``began``: the time of day at which the run began, for JSON."""
@@ -68,6 +74,8 @@ class LogLines:
             self._printed(at_us, event)
             return
         found = log_line(self._status, at_us, event)
+        if found is not None and isinstance(event, Deployed):
+            found = found[0], f"{found[1]}; {stop_text(self._job)}"
         if found is not None and _ORDER.index(found[0]) >= _ORDER.index(self._level):
             self._report(at_us, *found, event)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from clonos_py.dsl.job import Job
+from clonos_py.model.errors import ClonosError, one_line
 from clonos_py.observe.events import Listener, PlanWarning, no_listener
 from clonos_py.plan.logical import EnrichRows, ReadSource
 from clonos_py.plan.physical import plan
+from clonos_py.runtime.run_control import Ended, controlled
 from clonos_py.runtime.run_settings import RunResult
 from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.runtime.tracing import traced
@@ -28,7 +30,17 @@ def run_job(
             from clonos_py.runtime.local.run import run
         case Runtime.SIM:
             from clonos_py.runtime.sim.job import run
-    with traced(physical, settings, listener) as traced_listener:
+    stop = stop or StopSwitch()
+    with (
+        controlled(physical.job, settings.address, stop) as control,
+        traced(physical, settings, listener) as traced_listener,
+    ):
         for warning in physical.warnings:
             traced_listener(0, PlanWarning(reason=warning))
-        return run(physical, settings, traced_listener, stop)
+        try:
+            result = run(physical, settings, traced_listener, stop)
+        except (ClonosError, KeyboardInterrupt) as error:
+            control.ended = Ended(error=one_line(error) or "it was interrupted")
+            raise
+        control.ended = Ended(result.stopped)
+        return result

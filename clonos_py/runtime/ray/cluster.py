@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from typing import Any
 
 from clonos_py.model.errors import ClusterError, ClusterLostError, SettingError
 from clonos_py.runtime.ray.disconnect import await_disconnected, disconnect, patience_with_local_ray
-from clonos_py.runtime.ray.process_table import entries
+from clonos_py.runtime.ray.process_table import cluster_addresses
 from clonos_py.runtime.transport.batches import ALLOCATOR_ENVIRONMENT
 
 WORKER_ENVIRONMENT: Mapping[str, str] = {
@@ -45,15 +44,18 @@ _RAY_ENVIRONMENT = {
 coordinator reports deaths itself, and one process for each task is intended."""
 
 
-_GCS_ADDRESS = re.compile(rb"\0--gcs-address=([^\0]+)")
-"""An argument of a raylet and of its workers."""
-_ANSWER_S_MAX = 5.0
+_CONNECT_S_MAX, _ANSWER_S_MAX = 2.0, 1.0
 _DISCONNECT_S_MAX = 1.0
 """Without a head Ray takes seconds to end its connection."""
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HTTP2_HEADER_BYTES = 9
 _HTTP2_SETTINGS = b"\0\0\0\4\0\0\0\0\0"
 """A frame of no content: length, type, flags, stream (RFC 9113, section 4.1)."""
+_DATA, _HEADERS, _END_STREAM, _END_HEADERS = 0, 1, 1, 4
+_FRAMES_MAX, _FRAME_BYTES_MAX = 16, 1 << 14
+_OK = 0x88
+"""The field ``:status: 200``, from the static table (RFC 7541, appendix A). Every call of gRPC is answered with it."""
+_SIZE_UPDATE = range(0x20, 0x40)
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def address_here() -> str:
     given = os.environ.get("RAY_ADDRESS")
     if given:
         return given
-    found = {match[1].decode() for _, command in entries() if (match := _GCS_ADDRESS.search(command))}
+    found = cluster_addresses()
     if len(found) != 1:
         running = f"several run here: {', '.join(sorted(found))}" if found else "no Ray runs on this machine"
         raise SettingError(f"{running}; name the cluster with --address")
@@ -155,7 +157,9 @@ def _join(ray: ModuleType, address: str) -> None:
     try:
         ray.init(address=address, logging_level="ERROR", log_to_driver=False)
     except (OSError, RuntimeError, ValueError) as error:
-        hint = "if it asks for a token, set RAY_AUTH_MODE=token"
+        hint = (
+            "if it asks for a token, set RAY_AUTH_MODE=token and have its token in RAY_AUTH_TOKEN or ~/.ray/auth_token"
+        )
         raise ClusterError(f"no Ray cluster can be joined at {address}: {_line(error)}; {hint}") from error
 
 
@@ -166,7 +170,8 @@ def _check_reachable(address: str) -> None:
     if not colon or not port.isdigit():
         return
     try:
-        with socket.create_connection((host.removeprefix("ray://"), int(port)), _ANSWER_S_MAX) as connection:
+        with socket.create_connection((host.removeprefix("ray://"), int(port)), _CONNECT_S_MAX) as connection:
+            connection.settimeout(_ANSWER_S_MAX)
             answers = _answers_like_ray(connection)
     except OSError as error:
         raise ClusterError(
@@ -180,16 +185,37 @@ def _check_reachable(address: str) -> None:
 
 
 def _answers_like_ray(connection: socket.socket) -> bool:
-    """Whether the server begins with an HTTP/2 SETTINGS frame, as Ray does. With TLS it is not checked here: Ray itself
-    finds out."""
+    """Whether the server answers a call of gRPC, as Ray does: other servers of HTTP/2 do not know its path. With TLS it
+    is not checked here: Ray itself finds out."""
     if os.environ.get("RAY_USE_TLS") == "1":
         return True
     try:
-        connection.sendall(_HTTP2_PREFACE + _HTTP2_SETTINGS)
-        answer = connection.recv(_HTTP2_HEADER_BYTES, socket.MSG_WAITALL)
-    except OSError:
-        return False
-    return answer[3:4] == _HTTP2_SETTINGS[3:4]
+        connection.sendall(_HTTP2_PREFACE + _HTTP2_SETTINGS + _grpc_call("/ray.rpc.NodeInfoGcsService/GetClusterId"))
+        for _ in range(_FRAMES_MAX):
+            header = connection.recv(_HTTP2_HEADER_BYTES, socket.MSG_WAITALL)
+            length, kind = int.from_bytes(header[:3], "big"), header[3]
+            if length > _FRAME_BYTES_MAX:
+                return False
+            content = connection.recv(length, socket.MSG_WAITALL) if length else b""
+            if kind == _HEADERS:
+                fields = content[1:] if content[0] in _SIZE_UPDATE else content
+                return fields[0] == _OK
+    except (OSError, IndexError):
+        pass
+    return False
+
+
+def _grpc_call(path: str) -> bytes:
+    """A call without a message, as two frames (RFC 9113, section 6)."""
+    fields = {":path": path, ":authority": "ray", "content-type": "application/grpc", "te": "trailers"}
+    block = b"\x83\x86"  # POST, http
+    for name, value in fields.items():
+        block += b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+    return _frame(_HEADERS, _END_HEADERS, block) + _frame(_DATA, _END_STREAM, bytes(5))
+
+
+def _frame(kind: int, flags: int, content: bytes) -> bytes:
+    return len(content).to_bytes(3, "big") + bytes([kind, flags]) + (1).to_bytes(4, "big") + content
 
 
 def _prepared(ray: ModuleType) -> bool:

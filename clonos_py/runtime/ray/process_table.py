@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,10 @@ from typing import NamedTuple
 _PROCESSES = Path("/proc")
 _PARENT, _USER_TICKS, _SYSTEM_TICKS = 1, 11, 12
 """Fields of /proc/PID/stat after the name of the command."""
+
+
+_GCS_ADDRESS = re.compile(rb"\0--gcs-address=([^\0]+)")
+"""An argument of a raylet and of its workers."""
 
 
 class ProcessEntry(NamedTuple):
@@ -44,6 +49,17 @@ def entries() -> Iterator[tuple[ProcessEntry, bytes]]:
         if folder.name.isdigit() and (found := entry(int(folder.name))) is not None:
             with suppress(OSError):
                 yield found, (folder / "cmdline").read_bytes()
+
+
+def cluster_addresses(ancestor: int | None = None) -> set[str]:
+    """The addresses of the Ray clusters that run here; with ``ancestor``, only of those that this process has
+    started."""
+    started = None if ancestor is None else {pid for pid, _ in descendants(ancestor)}
+    return {
+        match[1].decode()
+        for found, command in entries()
+        if (started is None or found.pid in started) and (match := _GCS_ADDRESS.search(command))
+    }
 
 
 def descendants(pid: int) -> Iterator[tuple[int, str]]:

@@ -59,7 +59,7 @@ def lines(level: LogLevel, format_: LogFormat = LogFormat.PLAIN, terminal: bool 
 
 def test_checkpoints_and_the_steps_of_a_recovery_are_lines_as_they_happen() -> None:
     assert lines(LogLevel.INFO)[: len(STORY) - 1] == [
-        "hot 0.0 s: 4 tasks run, with 4 standbys",
+        "hot 0.0 s: 4 tasks run, with 4 standbys; to stop it: clonos stop hot",
         "hot 1.1 s: checkpoint 1 completed after 42 ms, 3.0 MB",
         WARNINGS[0],
         "hot 2.0 s: join[0]: standby activated 50 ms after the failure",
@@ -104,7 +104,7 @@ def test_one_task_is_named_as_one() -> None:
     text = io.StringIO()
     with watch("hot", console=Console(file=text, width=40)) as listener:
         listener(0, Deployed(tasks=1, standbys=1))
-    assert text.getvalue() == "hot 0.0 s: 1 task runs, with 1 standby\n"
+    assert text.getvalue() == "hot 0.0 s: 1 task runs, with 1 standby; to stop it: clonos stop hot\n"
 
 
 def test_off_leaves_only_the_summary() -> None:

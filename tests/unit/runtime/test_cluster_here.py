@@ -8,7 +8,7 @@ import pytest
 
 from clonos_py.cli.main import invoke
 from clonos_py.model.errors import SettingError
-from clonos_py.runtime.ray import cluster
+from clonos_py.runtime.ray import cluster, process_table
 from clonos_py.runtime.ray.process_table import ProcessEntry
 
 
@@ -21,7 +21,7 @@ def running(monkeypatch: pytest.MonkeyPatch, *commands: bytes) -> None:
     def entries() -> Iterator[tuple[ProcessEntry, bytes]]:
         yield from ((ProcessEntry(number, 1, 0), command) for number, command in enumerate(commands))
 
-    monkeypatch.setattr(cluster, "entries", entries)
+    monkeypatch.setattr(process_table, "entries", entries)
 
 
 def test_it_is_the_only_one_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

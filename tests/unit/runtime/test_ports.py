@@ -24,7 +24,11 @@ def taken_port() -> Iterator[int]:
         yield other.getsockname()[1]
 
 
-@pytest.fixture(params=[b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["hangs up", "speaks HTTP/1"])
+HTTP2_NOT_FOUND = b"\0\0\0\4\0\0\0\0\0" + b"\0\0\1\1\5\0\0\0\1\x8d"
+ANSWERS = {"hangs up": b"", "speaks HTTP/1": b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP/2": HTTP2_NOT_FOUND}
+
+
+@pytest.fixture(params=ANSWERS.values(), ids=list(ANSWERS))
 def other_program(request: pytest.FixtureRequest) -> Iterator[int]:
     """Sends this to each client, and closes the connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -33,7 +37,7 @@ def other_program(request: pytest.FixtureRequest) -> Iterator[int]:
             with suppress(OSError):
                 while True:
                     connection, _ = listener.accept()
-                    connection.recv(10)
+                    connection.recv(1_000)
                     connection.sendall(request.param)
                     connection.close()
 

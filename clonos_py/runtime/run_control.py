@@ -1,0 +1,203 @@
+"""Runs of this machine can be stopped from another terminal, whichever runtime they have.
+
+The process that drives a run listens on a socket of the file system in a folder that only its user can enter. A request
+is one line, ``stop``; the answer is one line of JSON, when the run has ended. Nothing else is accepted. A process that
+was killed leaves its socket behind, which the next search removes.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import stat
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from clonos_py.model.errors import ClusterError
+from clonos_py.runtime.ray.process_table import cluster_addresses
+from clonos_py.runtime.stop_switch import StopSwitch
+
+_REQUEST = b"stop\n"
+_ANSWER_BYTES_MAX = 1 << 16
+_REQUEST_S_MAX = 5.0
+_WAITING_MAX = 8
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a run has ended. ``stopped``: with a last checkpoint, because it was asked to. ``error``: why it failed, or
+    that it was interrupted."""
+
+    stopped: bool = False
+    error: str | None = None
+
+
+class Described(msgspec.Struct, frozen=True):
+    """What the folder says of a run. ``address``: of the cluster that it has joined; None for one of its own."""
+
+    job: str
+    pid: int
+    address: str | None = None
+
+
+class LocalRun(msgspec.Struct, frozen=True):
+    """A run of this machine."""
+
+    described: Described
+    path: Path
+
+    @property
+    def job(self) -> str:
+        return self.described.job
+
+    def is_at(self, address: str | None) -> bool:
+        """Whether the run is on the cluster at ``address``; all are where none is given."""
+        own = self.described.address
+        return address in (None, own) or (own is None and address in cluster_addresses(self.described.pid))
+
+    def stop(self, timeout_s: float) -> Ended | None:
+        """Stops the run and waits for its end. None if it is gone without an answer. Raises ClusterError if it has not
+        ended in time; it goes on to stop then."""
+        with closing(socket.socket(socket.AF_UNIX)) as connection:
+            connection.settimeout(timeout_s)
+            try:
+                connection.connect(str(self.path))
+                connection.sendall(_REQUEST)
+                answer = connection.makefile("rb").readline(_ANSWER_BYTES_MAX)
+            except TimeoutError as error:
+                raise ClusterError(
+                    f"the job {self.job!r} has not ended within {timeout_s:g} s: it goes on to stop, and "
+                    "Ctrl-C in its own terminal ends it at once"
+                ) from error
+            except OSError:
+                return None
+        return msgspec.json.decode(answer, type=Ended) if answer.endswith(b"\n") else None
+
+
+class Control:
+    """The socket of a run, and those that wait for its end."""
+
+    def __init__(self, server: socket.socket | None, stop: StopSwitch) -> None:
+        self._server, self._stop = server, stop
+        self._waiting: list[socket.socket] = []
+        self._lock = threading.Lock()
+        self.ended = Ended(error="it has ended without a last checkpoint")
+        """How the run ends, for those that wait."""
+
+    def accept(self) -> None:
+        """Takes requests until the socket is closed."""
+        assert self._server is not None
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return
+            with self._lock:
+                asks = len(self._waiting) < _WAITING_MAX and _asks(connection)
+                if asks:
+                    self._waiting.append(connection)
+            if asks:
+                self._stop.request()
+            else:
+                connection.close()
+
+    def answer(self) -> None:
+        with self._lock:
+            for connection in self._waiting:
+                with closing(connection), suppress(OSError):
+                    connection.sendall(msgspec.json.encode(self.ended) + b"\n")
+
+
+@contextmanager
+def controlled(job: str, address: str | None, stop: StopSwitch) -> Iterator[Control]:
+    """Within the block other processes of this user can stop the run; after it they get its ``ended``. Where no socket
+    can be made, nobody can, and the run goes on without."""
+    try:
+        path = _described(Described(job, os.getpid(), address))
+    except OSError:
+        yield Control(None, stop)
+        return
+    with closing(socket.socket(socket.AF_UNIX)) as server:
+        control = Control(server, stop)
+        try:
+            server.bind(str(path))
+            server.listen(_WAITING_MAX)
+        except OSError:  # the path is too long, or the file system has no sockets
+            _remove(path)
+            yield control
+            return
+        thread = threading.Thread(target=control.accept, name=f"control {job}", daemon=True)
+        thread.start()
+        try:
+            yield control
+        finally:
+            _remove(path)
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            control.answer()
+
+
+def local_runs() -> list[LocalRun]:
+    """The runs of this user on this machine, by the names of their jobs."""
+    found = []
+    for path in _folder().glob("*.sock") if _is_private(_folder()) else ():
+        with suppress(OSError, msgspec.DecodeError):
+            described = msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=Described)
+            if _listens(path):
+                found.append(LocalRun(described, path))
+                continue
+        _remove(path)
+    return sorted(found, key=lambda run: (run.job, run.described.pid))
+
+
+def _folder() -> Path:
+    return Path(tempfile.gettempdir(), f"clonos-runs-{os.getuid()}")
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether only this user can write there: others may have made a folder of that name."""
+    with suppress(OSError):
+        found = folder.lstat()
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return False
+
+
+def _described(run: Described) -> Path:
+    """Writes what the folder says of the run, and returns the path of its socket. Raises OSError."""
+    folder = _folder()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if not _is_private(folder):
+        raise PermissionError(f"{folder} belongs to another user")
+    path = folder / f"{run.pid}-{secrets.token_hex(4)}.sock"
+    path.with_suffix(".json").write_bytes(msgspec.json.encode(run))
+    return path
+
+
+def _remove(path: Path) -> None:
+    for file in (path, path.with_suffix(".json")):
+        with suppress(OSError):
+            file.unlink()
+
+
+def _listens(path: Path) -> bool:
+    with closing(socket.socket(socket.AF_UNIX)) as connection:
+        connection.settimeout(_REQUEST_S_MAX)
+        try:
+            connection.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def _asks(connection: socket.socket) -> bool:
+    """Whether the connection has sent a request."""
+    connection.settimeout(_REQUEST_S_MAX)
+    try:
+        return connection.recv(len(_REQUEST), socket.MSG_WAITALL) == _REQUEST
+    except OSError:
+        return False
