@@ -275,8 +275,13 @@ def _none_found(path: str, matches: Sequence[str]) -> str:
 
 def _format(path: str, schema: object, given: str | None) -> str:
     """The given format, or the one that the file name shows. Raises GraphError."""
+    if isinstance(schema, str):
+        raise GraphError(
+            f"FileSource: the rows come before the format: write FileSource(path, Row, {schema!r}), or "
+            f"FileSource(path, format={schema!r})"
+        )
     if given is not None:
-        if given not in _FORMATS:
+        if not isinstance(given, str) or given not in _FORMATS:
             raise GraphError(f"FileSource: unknown format {given!r}; choose one of {', '.join(_FORMATS)}")
         return given
     if schema is None:

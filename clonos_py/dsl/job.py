@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from clonos_py.dsl.callsite import located
 from clonos_py.dsl.draft import Draft
+from clonos_py.dsl.elsewhere import Helpful
 from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import is_event_time
@@ -30,7 +31,7 @@ _TIMES = (str, type(None))
 R = TypeVar("R", bound=Record)
 
 
-class Job:
+class Job(Helpful):
     """A job. Its name identifies it when it resumes from a checkpoint. ``settings`` are defaults for its runs,
     below the command line, the environment and ``clonos.toml``."""
 

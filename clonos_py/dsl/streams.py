@@ -25,6 +25,7 @@ from clonos_py.dsl.callsite import located
 from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.draft import Draft
 from clonos_py.dsl.duplicates import without_duplicates
+from clonos_py.dsl.elsewhere import Helpful, shown
 from clonos_py.dsl.expressions import Expr, SortOrders
 from clonos_py.dsl.functions import Shape, is_record, record_of
 from clonos_py.dsl.joining import Keys, Within, enriched, joined
@@ -68,11 +69,14 @@ B = TypeVar("B", bound=Record)
 C = TypeVar("C", bound=Record)
 
 
-class Stream(Generic[R]):
+class Stream(Helpful, Generic[R]):
     """A stream of rows with one schema; ``R`` is their class if they have one."""
 
     def __init__(self, output: OutputPort) -> None:
         self._output = output
+
+    def __repr__(self) -> str:
+        return shown(self, self.schema, self._output.node.name)
 
     @property
     def schema(self) -> pa.Schema:
@@ -367,6 +371,9 @@ class Written:
         self._draft = draft
         self._node = node
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._draft.nodes[self._node].name!r}>"
+
     def named(self, name: str) -> Written:
         """Sets the sink's stable name."""
         with located("named"):
@@ -380,12 +387,15 @@ class Written:
         return self
 
 
-class KeyedStream(Generic[R]):
+class KeyedStream(Helpful, Generic[R]):
     """A stream partitioned by key: rows with equal keys go to the same task. Without keys all rows go to one task."""
 
     def __init__(self, rows: OutputPort, keys: tuple[str, ...]) -> None:
         self._rows = rows
         self._keys = keys
+
+    def __repr__(self) -> str:
+        return shown(self, self._rows.schema, keys=self._keys)
 
     def with_event_time(self, column: str, *, delay: Duration = "0s", idle: Duration | None = None) -> NoReturn:
         """Raises GraphError: the rows of a key come from many partitions, so event time cannot be assigned here."""
@@ -465,7 +475,7 @@ class ConnectedStreams(Generic[R, T]):
             return Processed(processed(process, self._both, in_order, site))
 
 
-class WindowedStream(Generic[R]):
+class WindowedStream(Helpful, Generic[R]):
     """A stream cut into windows."""
 
     def __init__(self, rows: OutputPort, keys: tuple[str, ...], window: Window, lateness_us: int) -> None:
@@ -549,7 +559,7 @@ class Processed(Stream[R]):
         raise GraphError("to take the results apart write .split(A, B)")
 
 
-class Table(Generic[R]):
+class Table(Helpful, Generic[R]):
     """An updating result: a later row replaces an earlier one with the same ``keys``. It becomes a stream by
     ``changes`` or ``at_end``, goes to a sink that takes updates, or is the input of another table."""
 
@@ -559,6 +569,9 @@ class Table(Generic[R]):
         self._schema = output.schema
         self._shrinks = shrinks
         self.keys = keys
+
+    def __repr__(self) -> str:
+        return shown(self, self.schema, self._output.node.name, self.keys)
 
     @property
     def schema(self) -> pa.Schema:

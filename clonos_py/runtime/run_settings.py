@@ -25,6 +25,9 @@ class RunResult:
     latency: LatencyHistogram
     stopped: bool = False
 
+    def __repr__(self) -> str:
+        return f"<RunResult of {self.plan.job!r}: {'stopped' if self.stopped else 'finished'}>"
+
 
 def policy(settings: Settings, lineage: str = "") -> JobPolicy:
     """The coordinator's policy. ``lineage``: see ``JobPolicy``."""
