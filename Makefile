@@ -12,7 +12,7 @@ RUN := PATH="$(CURDIR)/.venv/bin:$$PATH" PYTHONDONTWRITEBYTECODE=
 READY := .venv/.ready
 TESTS := pytest -q $(if $(THOROUGH),,-m "not thorough")
 
-.PHONY: help setup demo check format lint types mypy pyright imports unit test stalls bench dist docs fix clean
+.PHONY: help setup demo check format lint types mypy pyright imports unit test stalls bench dist docs reference fix clean
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ dist: $(READY) ## builds wheel and sdist in dist, and runs a job of each in clea
 
 docs: $(READY) ## builds the site of the documents in build/site
 	$(RUN) mkdocs build --strict
+
+reference: $(READY) ## writes the pages of all commands and all settings from the code
+	$(RUN) python -m deploy.reference
 
 fix: $(READY) ## formats and applies safe lint fixes
 	$(RUN) ruff check --fix --quiet . || true

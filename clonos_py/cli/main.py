@@ -40,7 +40,7 @@ A job is a Python file:
 Start here:
     clonos run hello.py --runtime local     one process, starts in about a second
     clonos run hello.py --parallelism 4     Ray: a local one, or --address of a cluster
-    clonos stop hello                       takes a last checkpoint of a job on Ray and ends it
+    clonos stop hello                       takes a last checkpoint of a running job and ends it
     clonos plan hello.py                    what will run
     clonos check hello.py                   is it replayable? names the line that is not
     clonos config hello.py                  every setting and where it came from

@@ -14,6 +14,7 @@ import pytest
 
 from clonos_py.cli.main import COMMANDS
 from clonos_py.settings.resolution import resolve
+from deploy import reference
 from tests.examples.documents import BLOCK, ROOT, TEXTS, command_lines
 
 README_WORDS_MAX = 700
@@ -78,6 +79,12 @@ def test_a_python_block_is_copied_from_a_tested_file_word_for_word(block: Block)
     assert block.origin is not None
     file = (ROOT / block.origin).read_text(encoding="utf-8")
     assert block.text in file or textwrap.indent(block.text, "    ") in file
+
+
+@pytest.mark.parametrize("page", reference.PAGES)
+def test_a_page_that_is_made_from_the_code_is_that_of_now(page: str) -> None:
+    written = (reference.FOLDER / page).read_text(encoding="utf-8")
+    assert written == reference.PAGES[page](), "run make reference"
 
 
 @pytest.mark.parametrize("block", blocks("toml"), ids=str)

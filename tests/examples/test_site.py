@@ -36,6 +36,14 @@ def test_links_to_source_files_lead_to_pages(site: Path) -> None:
     assert "class Fraud" in re.sub(r"<[^>]+>", "", (site / "source/examples/fraud.py.html").read_text(encoding="utf-8"))
 
 
+def test_the_reference_has_what_jobs_are_written_with(site: Path) -> None:
+    pages = [path.read_text(encoding="utf-8") for path in (site / "reference").glob("*.html")]
+    functions = {"state", "list_state", "map_state", "event_timer", "processing_timer", "tumbling", "session", "as_of"}
+    names = {"col", "lit", "when", "apply", "count", "aggregate_by", "UserAggregate", "Http", "Options", "Context"}
+    names |= functions | {"Money", "Instant", "DeadLetter", "Record", "Process", "CoProcess", "service"}
+    assert {name for name in names if not any(re.search(rf'id="[\w.]*\.{name}"', page) for page in pages)} == set()
+
+
 def test_the_reference_has_every_connector(site: Path) -> None:
     page = (site / "reference" / "connectors.html").read_text(encoding="utf-8")
     missing = [name for name in connectors.__all__ if not re.search(rf'id="[\w.]*\.{name}"', page)]

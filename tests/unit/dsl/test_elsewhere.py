@@ -32,14 +32,14 @@ def test_no_remedy_is_for_a_method_that_exists(kind: str) -> None:
 
 BY_KEY = "state and timers belong to keys: write .key_by(...).process(...)"
 MISSING: list[tuple[Callable[[], object], str, str]] = [
-    (lambda: rows(), "process", f"'Stream' object has no attribute 'process': {BY_KEY}"),
-    (lambda: rows(), "print", "'Stream' object has no attribute 'print': write .sink(PrintSink())"),
+    (rows, "process", f"'Stream' object has no attribute 'process': {BY_KEY}"),
+    (rows, "print", "'Stream' object has no attribute 'print': write .sink(PrintSink())"),
     (lambda: rows().map(same), "group_by", "'Mapped' object has no attribute 'group_by': write .key_by(...)"),
     (lambda: rows().key_by("key"), "filter", "'KeyedStream' object has no attribute 'filter': write it before key_by"),
     (lambda: rows().key_by("key").aggregate(n=count()), "filter", "a table is not a stream: filter and select before"),
     (lambda: rows().window(tumbling("1s", processing_time=True)), "sum", "write .aggregate(total=col(...).sum())"),
     (lambda: Job("job"), "execute", "'Job' object has no attribute 'execute': write .run()"),
-    (lambda: rows(), "fliter", "'Stream' object has no attribute 'fliter'"),
+    (rows, "fliter", "'Stream' object has no attribute 'fliter'"),
 ]
 
 

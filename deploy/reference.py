@@ -1,0 +1,56 @@
+"""Writes the pages of the documents that list all commands and all settings, from the code: ``make reference``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from clonos_py.cli.main import clonos
+from clonos_py.settings.definitions import DEFINITIONS
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
+_WIDTH = 100
+
+
+def commands() -> str:
+    pages = [f"## {name}\n\n```text\n{text}\n```\n" for name, text in _helped(clonos, "clonos")]
+    return "\n".join(["# Commands\n\nWhat each command prints with `--help`.\n", *pages])
+
+
+def settings() -> str:
+    rows = [
+        f"| `{found.key}` | `{_cell(found.kind.show(found.default))}` | {_cell(found.help)} |"
+        for found in DEFINITIONS.values()
+    ]
+    head = (
+        "# All settings\n\n"
+        "Each is an option of `clonos run` (`--checkpoint-interval 1s`), a variable (`CLONOS_CHECKPOINT_INTERVAL`), a\n"
+        "key of `clonos.toml` (`checkpoint_interval`), and an argument of `Job(...)` and `job.run(...)`.\n"
+        "[Settings](../tasks/settings.md) explains them.\n\n"
+        "| setting | default | meaning |\n|---|---|---|"
+    )
+    return "\n".join([head, *rows, ""])
+
+
+PAGES = {"commands.md": commands, "settings.md": settings}
+
+
+def _helped(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
+    context = click.Context(command, info_name=name, terminal_width=_WIDTH, **command.context_settings)
+    yield name, "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            found = command.get_command(context, inner)
+            assert found is not None
+            yield from _helped(found, f"{name} {inner}")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    for page, text in PAGES.items():
+        (FOLDER / page).write_text(text(), encoding="utf-8")
