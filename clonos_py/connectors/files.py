@@ -30,7 +30,7 @@ from clonos_py.connectors.row_files import check_columns, check_format
 from clonos_py.model.connectors import Delivery, SinkDefinition
 from clonos_py.model.errors import GraphError, SinkError, SourceError
 from clonos_py.model.operators import Sink, Source
-from clonos_py.model.record import Record
+from clonos_py.model.record import ArrowSchema, Record
 
 R = TypeVar("R", bound=Record, default=Any)
 
@@ -91,7 +91,7 @@ class FileSource(CatchingSource[R]):
     def __init__(
         self,
         path: str,
-        schema: type[R] | pa.Schema | None = None,
+        schema: type[R] | ArrowSchema | None = None,
         format: str | None = None,
         *,
         follow: bool = False,

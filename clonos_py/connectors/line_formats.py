@@ -28,7 +28,7 @@ from clonos_py.connectors.record_ends import (
 )
 from clonos_py.connectors.written_times import as_text, as_written, read_times
 from clonos_py.model.errors import GraphError, SourceError, one_line
-from clonos_py.model.record import Record, schema_of
+from clonos_py.model.record import ArrowSchema, Record, schema_of
 
 _MARK = rb"\xef?+\xbb?+\xbf?+"
 """A byte order mark. At the start of its input Arrow's parser skips each of its bytes, even if others are missing."""
@@ -42,7 +42,7 @@ _NO_OBJECT = re.compile(rb"[ \t\r\n]*[^{ \t\r\n]")
 TEXT_SCHEMA = pa.schema([pa.field("line", pa.string(), nullable=False)])
 
 
-def input_schema(source: str, format: str, schema: type[Record] | pa.Schema | None, others: str) -> pa.Schema:
+def input_schema(source: str, format: str, schema: type[Record] | ArrowSchema | None, others: str) -> pa.Schema:
     """The columns of a source's rows. ``others``: the formats that have a schema. Raises GraphError."""
     if format == "text":
         if schema is not None:

@@ -20,7 +20,7 @@ from clonos_py.connectors.users_code import failures_of
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
-from clonos_py.model.record import Record, schema_of
+from clonos_py.model.record import ArrowSchema, Record, schema_of
 from clonos_py.model.record_codec import encode
 
 R = TypeVar("R", bound=Record, default=Any)
@@ -64,7 +64,7 @@ class PartitionedSource(SourceDefinition[R]):
     poll_every_us = 100_000
     """How long to wait, in microseconds, before the next poll if no partition has rows."""
 
-    def __init__(self, rows: type[R] | pa.Schema) -> None:
+    def __init__(self, rows: type[R] | ArrowSchema) -> None:
         self.schemas = (schema_of(rows),)
         self.records = (rows if isinstance(rows, type) else None,)
 

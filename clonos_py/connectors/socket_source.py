@@ -15,7 +15,7 @@ from clonos_py.connectors.malformed import REMEDY, CatchingSource, OnError, OnEr
 from clonos_py.connectors.pushed_rows import READ_BYTES, WAIT_US, PushedRowsReader, check_port
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
-from clonos_py.model.record import Record
+from clonos_py.model.record import ArrowSchema, Record
 from clonos_py.model.times import Duration, micros
 
 R = TypeVar("R", bound=Record, default=Any)
@@ -64,7 +64,7 @@ class SocketSource(CatchingSource[R]):
         self,
         host: str,
         port: int,
-        schema: type[R] | pa.Schema | None = None,
+        schema: type[R] | ArrowSchema | None = None,
         format: Literal["json", "csv", "text"] = "json",
         *,
         reconnect: bool = True,

@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
-import pyarrow as pa
 import xxhash
 from typing_extensions import TypeVar
 
@@ -27,7 +26,7 @@ from clonos_py.connectors.webhook_inbox import Inbox, MalformedValue, Post
 from clonos_py.connectors.webhook_server import WebAddress, WebAnswer, WebServer
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
-from clonos_py.model.record import Record, schema_of
+from clonos_py.model.record import ArrowSchema, Record, schema_of
 from clonos_py.model.times import Duration, micros
 
 R = TypeVar("R", bound=Record, default=Any)
@@ -91,7 +90,7 @@ class WebhookSource(CatchingSource[R]):
     def __init__(
         self,
         port: int,
-        schema: type[R] | pa.Schema,
+        schema: type[R] | ArrowSchema,
         path: str = "/",
         host: str = "127.0.0.1",
         *,

@@ -22,7 +22,7 @@ import typing
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Annotated, Any, Self, dataclass_transform
+from typing import Annotated, Any, Protocol, Self, dataclass_transform
 
 import msgspec
 import pyarrow as pa
@@ -70,6 +70,13 @@ class Record(msgspec.Struct, metaclass=RecordMeta, frozen=True, gc=False):
         return cls(**taken, **fields)
 
 
+class ArrowSchema(Protocol):
+    """A ``pyarrow.Schema``. Where no types of pyarrow are installed, ``pa.Schema`` is Any for type checkers, and would
+    hide the class of rows that may be given instead."""
+
+    def remove_metadata(self) -> Any: ...
+
+
 class DeadLetter(Record):
     """A row on which a function failed. ``operator``: where; ``error``: what was raised; ``record``: the row as JSON
     text. ``channel``, ``sequence``, ``row``: input channel, sequence number of the frame, row in the frame. ``place``:
@@ -89,7 +96,7 @@ def at(offset: Duration) -> int:
     return micros(offset)
 
 
-def schema_of(rows: type[Record] | pa.Schema) -> pa.Schema:
+def schema_of(rows: type[Record] | ArrowSchema) -> pa.Schema:
     """The schema of rows that are declared by a Record class or a schema. Raises GraphError for anything else."""
     if isinstance(rows, pa.Schema):
         check_names(rows.names, "the schema")

@@ -21,7 +21,7 @@ from clonos_py.connectors.kafka.topic_reader import ReaderTimes, TopicReader
 from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, WantedPorts
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Source
-from clonos_py.model.record import Record, schema_of
+from clonos_py.model.record import ArrowSchema, Record, schema_of
 from clonos_py.model.times import Duration, micros
 
 _PLACES = {"earliest": Place.EARLIEST, "latest": Place.LATEST}
@@ -71,7 +71,7 @@ class KafkaSource(CatchingSource[R]):
     def __init__(
         self,
         topics: str | Sequence[str],
-        schema: type[R] | pa.Schema | None = None,
+        schema: type[R] | ArrowSchema | None = None,
         *,
         bootstrap: str,
         format: Literal["json", "msgpack", "arrow", "text", "bytes"] | Avro | Protobuf = "json",
@@ -126,7 +126,7 @@ class KafkaSource(CatchingSource[R]):
         return TopicReader(*place, read_rows, wanted, self._logged)
 
 
-def _schema(format: str | FormatDefinition, schema: type[Record] | pa.Schema | None) -> pa.Schema:
+def _schema(format: str | FormatDefinition, schema: type[Record] | ArrowSchema | None) -> pa.Schema:
     if schema is None:
         if format not in ("text", "bytes"):
             raise GraphError(f"KafkaSource: {format} needs schema=, a Record class or a pyarrow schema")

@@ -7,6 +7,8 @@ import json
 import re
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -116,6 +118,48 @@ def test_pyright_finds_the_errors_in_a_job(tmp_path: Path) -> None:
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     noted = json.loads(printed)["generalDiagnostics"]
     compare({note["range"]["start"]["line"] + 1: note["message"] for note in noted[::-1]}, checker=1)
+
+
+SOURCES = """
+import pyarrow as pa
+from clonos_py import Job, Record
+from clonos_py.connectors import FileSource, KafkaSource, MemorySource, SocketSource, WebhookSource
+
+class Row(Record):
+    id: int
+
+def same(row: Row) -> Row:
+    return row
+
+job = Job("installed")
+reveal_type(job.source(FileSource("rows.jsonl", Row)))
+reveal_type(job.source(KafkaSource("rows", Row, bootstrap="localhost:9092")))
+reveal_type(job.source(SocketSource("localhost", 9000, Row)))
+reveal_type(job.source(WebhookSource(9000, Row)))
+reveal_type(job.source(MemorySource([Row(1)])))
+reveal_type(job.source(FileSource("rows.jsonl", schema=Row, format="jsonl")).map(same))
+columns = job.source(FileSource("rows.jsonl", pa.schema([])))
+"""
+
+
+def test_rows_have_their_class_where_pyarrow_has_no_types(tmp_path: Path) -> None:
+    """The environment of a user has this package installed, and no package of types beside it."""
+    here = Path(sysconfig.get_path("purelib"))
+    venv.create(tmp_path / "venv", symlinks=True, with_pip=False)
+    (there,) = (tmp_path / "venv").glob("lib/*/site-packages")
+    for path in here.iterdir():
+        if path.suffix != ".pth" and "stubs" not in path.name:
+            (there / path.name).symlink_to(path)
+    (there / "clonos_py").symlink_to(ROOT / "clonos_py")
+    (tmp_path / "typed.py").write_text(SOURCES)
+    command = [sys.executable, "-m", "mypy", "--strict", "--allow-untyped-calls", "--cache-dir"]
+    command += [str(ROOT / ".mypy_cache" / "installed"), "--python-executable", str(tmp_path / "venv/bin/python")]
+    command += ["--disable-error-code", "import-untyped", "typed.py"]
+    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    *revealed, last = printed.splitlines()
+    assert last.startswith("Success"), printed
+    found = [line.partition("Revealed type is ")[2].strip('"').rpartition(".streams.")[2] for line in revealed]
+    assert found == ["Stream[typed.Row]"] * 5 + ["Mapped[typed.Row]"], printed
 
 
 def compare(found: dict[int, str], checker: int) -> None:
