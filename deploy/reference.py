@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,14 +38,16 @@ def settings() -> str:
 PAGES = {"commands.md": commands, "settings.md": settings}
 
 
-def _helped(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
-    context = click.Context(command, info_name=name, terminal_width=_WIDTH, **command.context_settings)
+def _helped(command: click.Command, name: str, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
+    context = click.Context(
+        command, parent, name.rsplit(maxsplit=1)[-1], terminal_width=_WIDTH, **command.context_settings
+    )
     yield name, "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):
             found = command.get_command(context, inner)
             assert found is not None
-            yield from _helped(found, f"{name} {inner}")
+            yield from _helped(found, f"{name} {inner}", context)
 
 
 def _cell(text: str) -> str:
@@ -52,5 +55,6 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     for page, text in PAGES.items():
-        (FOLDER / page).write_text(text(), encoding="utf-8")
+        (folder / page).write_text(text(), encoding="utf-8")
