@@ -53,6 +53,10 @@ class Distinct(Operator):
         self._known = KeyedRows(keys)
         self._swept = MIN_TIME
 
+    @property
+    def final(self) -> bool:
+        return self._ttl_us is not None
+
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         times = np.zeros(rows.num_rows, np.int64)
         if self._ttl_us is not None:

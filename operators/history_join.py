@@ -85,6 +85,10 @@ class HistoryJoin(Operator):
         self._histories = tuple(History(keys) for keys in self._keys)
         self._expired, self._rows_kept = MIN_TIME, 0
 
+    @property
+    def final(self) -> bool:
+        return self._bounds is not None
+
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         rows = matchable(rows, self._keys[side], self._timing[side], self.ctx.count)
         time = self._times[side]

@@ -107,6 +107,10 @@ class ProcessOperator(Operator):
         self._processing_timers = [t.name for t in timers if t.processing_time]
         self._ttl_us = min((s.ttl_us for s in states.values() if s.ttl_us is not None), default=None)
 
+    @property
+    def final(self) -> bool:
+        return self._in_order or bool(self._event_timers)
+
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
         self._keys = ProcessKeys(self._inputs[0].key)

@@ -52,6 +52,10 @@ class TableTop(Operator):
         columns = [name for name in self._output.rows.names if name != rank]
         self._ranked = RankedRows(keys, table_keys, n, total, columns)
 
+    @property
+    def final(self) -> bool:
+        return self._output.mode == "at_end"
+
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         if rows.num_rows == 0:
             return

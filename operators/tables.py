@@ -93,6 +93,10 @@ class TableAggregate(Operator):
         self._table = KeyedRows(keys)
         self._arrivals = Arrivals(aggregates)
 
+    @property
+    def final(self) -> bool:
+        return self._output.mode == "at_end"
+
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         if rows.num_rows == 0:
             return

@@ -59,6 +59,10 @@ class TopRows(Operator):
         self._rank = rank
         self._first = FirstRows(keys, n, order, [name for name in self._schema.names if name != rank])
 
+    @property
+    def final(self) -> bool:
+        return self._output.mode == "at_end"
+
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         if rows.num_rows == 0:
             return

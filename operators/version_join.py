@@ -66,6 +66,10 @@ class VersionJoin(Operator):
         self._waiting.load(chunks)
         self._versions_kept = 0
 
+    @property
+    def final(self) -> bool:
+        return True
+
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         rows = matchable(rows, self._keys[side], [self._times[side]], self.ctx.count)
         if side:

@@ -80,6 +80,10 @@ class WindowJoin(Operator):
         self._fired = MIN_TIME
         self._next_end = MAX_TIME
 
+    @property
+    def final(self) -> bool:
+        return True
+
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         time = self._times[side]
         rows = matchable(rows, self._keys[side], [time] if time else [], self.ctx.count)

@@ -43,6 +43,10 @@ class WindowOperator(Operator):
         self._combined = combined
         self._arrivals = Arrivals(aggregates)
 
+    @property
+    def final(self) -> bool:
+        return True
+
     def on_watermark(self, watermark: int) -> int:
         if not self._processing_time:
             self._advance(watermark)

@@ -81,6 +81,10 @@ class WindowTop(Operator):
         self._progress = EventTimeProgress()
         self._next_end = MAX_TIME
 
+    @property
+    def final(self) -> bool:
+        return True
+
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         rows, times = with_times(rows, self._time_column, self.ctx)
         rows = with_groups(rows, self._keys, self.ctx.key_groups)

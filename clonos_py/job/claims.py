@@ -64,7 +64,7 @@ def claimed(manifest: Manifest | None, plan: PhysicalPlan, claims: Claims, code_
     if unclaimed:
         raise UnclaimedStateError(_complaint(manifest, plan, unclaimed))
     _check_definitions(manifest, plan)
-    if not manifest.coordinated and not _at_the_end(manifest):
+    if not manifest.coordinated and not at_the_end(manifest):
         _check_same_run(manifest, plan, code_digest)
     if not same_shape(manifest, plan):
         _check_nothing_in_flight(manifest)
@@ -88,9 +88,13 @@ def _check_definitions(manifest: Manifest, plan: PhysicalPlan) -> None:
             )
 
 
-def _at_the_end(manifest: Manifest) -> bool:
-    """Whether all tasks had finished when the checkpoint was taken."""
-    return all(msgspec.msgpack.decode(task.progress, type=TaskProgress).finished for task in manifest.tasks)
+def at_the_end(manifest: Manifest) -> bool:
+    """Whether all tasks had finished when the checkpoint was taken. False for a progress that cannot be read: the task
+    that restores it reports that."""
+    try:
+        return all(msgspec.msgpack.decode(task.progress, type=TaskProgress).finished for task in manifest.tasks)
+    except msgspec.MsgspecError:
+        return False
 
 
 def _check_same_run(manifest: Manifest, plan: PhysicalPlan, code_digest: str) -> None:
@@ -113,7 +117,7 @@ def _check_same_run(manifest: Manifest, plan: PhysicalPlan, code_digest: str) ->
 def _check_nothing_in_flight(manifest: Manifest) -> None:
     """Raises SettingError if the checkpoint holds channel state, which fits only the receiver it was sent to (E3)."""
     in_flight = sum(stored.rows for task in manifest.tasks for frames in task.frames.values() for stored in frames)
-    if in_flight and not _at_the_end(manifest):
+    if in_flight and not at_the_end(manifest):
         tasks = ", ".join(f"{vertex} x {parallelism}" for vertex, parallelism in manifest.parallelism.items())
         raise SettingError(
             f"checkpoint {manifest.checkpoint} holds {in_flight} rows that were in flight between tasks ({tasks}), and "

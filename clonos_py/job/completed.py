@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from clonos_py.job.claims import definitions_of, kinds_of, operators_of, same_shape
+from clonos_py.job.claims import at_the_end, definitions_of, kinds_of, operators_of, same_shape
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Restore
 from clonos_py.model.plan import PhysicalPlan
@@ -15,16 +15,22 @@ class CompletedCheckpoint:
     """The newest manifest that is known to be written, and the restart points that follow from it."""
 
     def __init__(self, plan: PhysicalPlan, manifest: Manifest | None, code_digest: str, lineage: str) -> None:
-        """``lineage``: the name of the lineage that begins if there is no manifest to resume."""
+        """``lineage``: the name of this run, and of the lineage that begins if there is no manifest to resume."""
         self._plan, self._code_digest = plan, code_digest
         self.manifest: Manifest | None = None
         self._handles: dict[TaskId, TaskHandle] = {}
-        """By task; empty if the plan's tasks differ from the manifest's."""
-        self._lineage, self._renumberings = lineage, 0
+        """By task; empty if the plan's tasks differ from the manifest's, or if these had finished in an earlier run.
+        Sources may have more rows now."""
+        self._run = self._lineage = lineage
+        self._renumberings, self._reopened = 0, False
         if manifest is not None:
             self.adopt(manifest)
+            begins_again = manifest.run != lineage and at_the_end(manifest)
+            if begins_again:
+                self._handles = {}
             self._lineage = manifest.lineage or lineage
-            self._renumberings = manifest.renumberings + (not same_shape(manifest, plan))
+            self._renumberings = manifest.renumberings + (begins_again or not same_shape(manifest, plan))
+            self._reopened = manifest.reopened or begins_again
 
     def adopt(self, manifest: Manifest) -> None:
         """``manifest`` is written, and is the newest."""
@@ -75,6 +81,8 @@ class CompletedCheckpoint:
             earlier=list(earlier),
             renumberings=self._renumberings,
             kinds=kinds_of(self._plan),
+            run=self._run,
+            reopened=self._reopened,
             definitions=definitions_of(self._plan),
         )
 
@@ -92,8 +100,9 @@ class CompletedCheckpoint:
             operators = {name: [handle.operators[name]] for name in names if name in handle.operators}
             committed = dict(handle.committables)
             return Restore(
-                handle.checkpoint, operators, handle.progress, committed, frames=handle.frames, logs=handle.logs
-            )
+                handle.checkpoint, operators, handle.progress, committed, frames=handle.frames, logs=handle.logs,
+                reopened=self._reopened,
+            )  # fmt: skip
         operators = {name: parts for name in names if (parts := manifest.parts(name))}
         committables: dict[str, list[bytes]] = {}
         if task.index == 0:
@@ -101,4 +110,4 @@ class CompletedCheckpoint:
                 for name, named in handle.committables.items():
                     if name in names:
                         committables.setdefault(name, []).extend(named)
-        return Restore(manifest.checkpoint, operators, None, committables)
+        return Restore(manifest.checkpoint, operators, None, committables, reopened=self._reopened)

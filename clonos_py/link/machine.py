@@ -166,7 +166,8 @@ class LinkMachine:
         self._restore_channels(progress, event)
         self._loaded_logs = event.logs
         ahead = self.state is TaskState.STANDBY
-        taken = io.SendToTask(task.RestoreState(restore.checkpoint, event.operators, progress, ahead))
+        state = task.RestoreState(restore.checkpoint, event.operators, progress, ahead, restore.reopened)
+        taken = io.SendToTask(state)
         if ahead:
             return [taken, io.SendToCoordinator(control.Prepared(self.process, restore.checkpoint))]
         return [taken, *self._start()]

@@ -39,6 +39,8 @@ class Restore(msgspec.Struct, frozen=True):
     """By output channel: the frames before this snapshot that its receiver's restart point does not cover."""
     logs: StoredChunk | None = None
     """Determinants that the state depends on."""
+    reopened: bool = False
+    """An earlier run had read all of its input, and had emitted what operators emit at the end."""
     fallback: Fallback | None = None
     """None: the task will not go back to an earlier snapshot than this one."""
 

@@ -144,6 +144,11 @@ class Operator:
     ctx: OperatorContext
     out: Output
 
+    @property
+    def final(self) -> bool:
+        """Whether what it emits at the end of all input is final: rows that come in a later run cannot change it."""
+        return False
+
     def open(self, ctx: OperatorContext, out: Output) -> None:
         self.ctx, self.out = ctx, out
 

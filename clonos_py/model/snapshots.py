@@ -163,6 +163,10 @@ class Manifest(msgspec.Struct, frozen=True):
     """How often since the lineage began a change of parallelism or of operators has restarted frame numbers at 0."""
     kinds: dict[str, str] = {}
     """By name: the verb of each operator with state or results to commit, sources included."""
+    run: str = ""
+    """The name of the run that took it, the same for all coordinators of a run."""
+    reopened: bool = False
+    """Whether that run, or one before it in its lineage, has resumed from a checkpoint at the end of all input."""
     definitions: dict[str, StateDefinition] = {}
     """By name: what the state of an operator means."""
 

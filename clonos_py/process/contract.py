@@ -109,12 +109,13 @@ class TaskProgress(msgspec.Struct):
 
 class RestoreState(msgspec.Struct, frozen=True):
     """Replace all state. ``operators`` holds, by operator, one snapshot, or several at a new parallelism. ``ahead``:
-    the process is a standby, and no failed task waits for it."""
+    the process is a standby, and no failed task waits for it. ``reopened``: see ``Restore``."""
 
     checkpoint: int
     operators: Mapping[str, Sequence[OperatorState]]
     progress: TaskProgress | None
     ahead: bool = False
+    reopened: bool = False
 
 
 class Begin(msgspec.Struct, frozen=True):

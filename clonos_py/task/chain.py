@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from clonos_py.causal.determinants import Completion
 from clonos_py.columns.conforming import conformed
-from clonos_py.model.errors import ClonosError, Interrupted, UserCodeError, text_of
+from clonos_py.model.errors import CheckpointError, ClonosError, Interrupted, UserCodeError, text_of
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import EventTimeAssigner, Operator, Sink
 from clonos_py.model.places import blamed, located
@@ -81,6 +81,8 @@ class Chain:
         self._edges_of = {e.id: e.producer for e in plan.edges if e.source == task.vertex}
         entered = {consumer for consumer, _ in self._entries.values()}
         self._stages: list[_Stage] = []
+        self._closed: set[int] = set()
+        """The operators that have emitted their final results in an earlier run."""
         for number, operator_plan in enumerate(vertex.operators):
             producers: list[int | None] = [*sorted({w.producer for w in vertex.wires if w.consumer == number})]
             if number in entered:
@@ -142,6 +144,11 @@ class Chain:
 
     def push(self, number: int, rows: pa.RecordBatch, side: int) -> None:
         stage = self._stages[number]
+        if number in self._closed and rows.num_rows:
+            raise CheckpointError(
+                f"operator {stage.name!r} has emitted its final results: an earlier run had read all input, and now "
+                "there is more; start over with --fresh, or read the new rows in a job of another name"
+            )
         self._guard(stage, partial(stage.operator.on_rows, rows, side))
 
     def enter(self, edge: int, rows: pa.RecordBatch) -> None:
@@ -196,7 +203,8 @@ class Chain:
         while self.ended < len(self._stages) and not self._shared.working:
             stage = self._stages[self.ended]
             self.ended += 1
-            self._guard(stage, stage.operator.on_end)
+            if self.ended - 1 not in self._closed:
+                self._guard(stage, stage.operator.on_end)
         return self.ended == len(self._stages) and not self._shared.working
 
     def prepare(self, checkpoint: int) -> dict[str, bytes]:
@@ -245,8 +253,11 @@ class Chain:
         """By operator: the last watermark that it received."""
         return [self._received[number] for number in range(len(self._stages))]
 
-    def restore(self, parts: Mapping[str, Sequence[OperatorState]], progress: TaskProgress | None) -> None:
-        """Replaces all state; operators without a snapshot start empty."""
+    def restore(
+        self, parts: Mapping[str, Sequence[OperatorState]], progress: TaskProgress | None, reopened: bool = False
+    ) -> None:
+        """Replaces all state; operators without a snapshot start empty. ``reopened``: see ``Restore``."""
+        self._closed = {n for n, stage in enumerate(self._stages) if reopened and stage.operator.final}
         self.ended = progress.ended if progress else NOT_ENDED
         self._shared.calls.clear()
         self._shared.working.clear()
