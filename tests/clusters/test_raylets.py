@@ -147,6 +147,7 @@ def only_of_one_node(run: dict[str, Any]) -> None:
     assert any(others <= set(run["silent"]) for others in beside), (of_node, replaced, run["silent"])
 
 
+@pytest.mark.thorough
 def test_a_function_that_holds_the_gil_is_waited_for_on_any_node(tmp_path: Path) -> None:
     failed, nodes = told(LOCKING, tmp_path / "out")
     assert len(set(nodes)) == 2, "one instance is on the coordinator's node, one is not"

@@ -105,6 +105,7 @@ def test_each_row_is_visible_once_although_every_task_returns_as_a_zombie(cluste
         assert made.wrong() is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("library", "delivery"),
     [(LIBRARIES[0], DELIVERIES[0]), pytest.param(LIBRARIES[1], DELIVERIES[1], marks=pytest.mark.thorough)],
@@ -183,6 +184,7 @@ def waits_for_brokers(made: JobOverTopics, folder: Path, away_s: float) -> None:
     assert not [event for event in events if isinstance(event, TaskFailed)], "the job waited for the brokers"
 
 
+@pytest.mark.thorough
 def test_each_row_is_visible_once_although_the_only_broker_is_down_for_a_while(
     cluster: Cluster, tmp_path: Path
 ) -> None:

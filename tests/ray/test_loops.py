@@ -35,6 +35,7 @@ def wanted() -> Counter[bytes]:
     return Counter({row["path"]: row["weight"] for row in paths})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("protocol", "recovery"),
     [

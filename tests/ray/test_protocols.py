@@ -60,8 +60,12 @@ def test_both_witnesses_agree_with_other_protocols(protocol: str, cluster: Clust
     assert [event for event in events if isinstance(event, RolledBack)] == []
     assert len([event for event in events if isinstance(event, CoordinatorReplaced)]) == 1
     assert [event for event in events if isinstance(event, WentBack)] == []
-    failed = sorted(event.task for event in events if isinstance(event, TaskFailed))
-    assert Counter(map(str, failed)) == Counter(task for _, tasks in FAULTS for task in tasks)
+    failures = [event for event in events if isinstance(event, TaskFailed)]
+    failed = sorted(event.task for event in failures)
+    silent = Counter(str(event.task) for event in failures if event.how.startswith("silent"))
+    harmed, found = Counter(task for _, tasks in FAULTS for task in tasks), Counter(map(str, failed))
+    assert not harmed - found
+    assert found - harmed <= silent, "on a busy machine a task may be declared dead"
     activated = sorted(event.task for event in events if isinstance(event, StandbyActivated))
     assert activated == failed, "attempts of other tasks than the killed ones changed"
     assert witnesses.wrong(str(tmp_path), total) is None

@@ -31,6 +31,7 @@ def ids(out: Path) -> list[int]:
     return [row["id"] for row in visible_rows(out)]
 
 
+@pytest.mark.thorough
 def test_no_line_of_a_server_is_read_twice_and_no_logged_line_is_lost(cluster: Cluster, tmp_path: Path) -> None:
     """Killed in the middle, it loses the lines in flight to it, and these are neighbours. Killed when all sent lines
     are in the output, it loses none."""

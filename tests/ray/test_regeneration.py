@@ -16,6 +16,7 @@ SOURCE = "source-nexmark"
 KILLS = [f"{SOURCE}[0]@1.5s", "join[1]@2.3s", f"{SOURCE}[1]@3.1s", "join[0]@3.1s"]
 
 
+@pytest.mark.thorough
 def test_frames_are_regenerated_and_the_answer_is_that_of_a_run_without_failures(cluster: Cluster) -> None:
     order = QueryRun("q3", 1_000_000, rate=200_000, event_rate=20_000, sink=SinkKind.DIGEST)
     calm = run_query(replace(order, rate=None), resolve({"parallelism": 2, "runtime": "local"}))

@@ -12,6 +12,7 @@ from tests.running_totals import Sales
 pytestmark = pytest.mark.ray
 
 
+@pytest.mark.thorough
 def test_the_top_n_of_running_totals_and_its_changes_are_right_while_tasks_are_killed(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def busy_processors() -> Iterator[None]:
         program.join()
 
 
+@pytest.mark.thorough
 def test_checkpoints_complete_in_time_and_no_process_is_replaced(
     cluster: Cluster, busy_processors: None, tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def job(folder: Path) -> Job:
     return made
 
 
+@pytest.mark.thorough
 def test_a_killed_task_with_two_inputs_recovers_its_model_and_its_state(cluster: Cluster, tmp_path: Path) -> None:
     heard: list[Event] = []
     given = {

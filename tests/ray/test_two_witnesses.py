@@ -1,8 +1,8 @@
 """Exactly once, nondeterminism included, on real actors.
 
-SIGKILL of every task in turn, of neighbours at once, of a task while another recovers, of a standby and of the
-coordinator; a task that hangs and wakes up as a zombie: both witnesses must agree on every record. The long form, over
-several nodes, is ``python -m clonos_py.bench soak``.
+SIGKILL of a task of each operator in turn, of neighbours at once, of a task while another recovers, of a standby and
+of the coordinator; a task that hangs and wakes up as a zombie: both witnesses must agree on every record. The long
+form, over several nodes, is ``python -m clonos_py.bench soak``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.ray.killing import FRAMES_AT_LEAST, Killer
 pytestmark = pytest.mark.ray
 
 FAULTS = (
-    *((InjectedFault.TASK, (task,)) for task in witnesses.TASKS),
+    *((InjectedFault.TASK, (task,)) for task in witnesses.FIRST_TASKS),
     (InjectedFault.NEIGHBOURS, ("enrich[0]", "rank[0]")),
     (InjectedFault.COORDINATOR, ()),
     (InjectedFault.DURING, ("enrich[1]", "numbers[0]")),

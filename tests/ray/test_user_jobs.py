@@ -15,16 +15,14 @@ from clonos_py.runtime.ray.cluster import Cluster
 from tests.user_jobs import (
     USER_JOBS,
     best_sellers,
-    enrichment_over_http,
     features_by_polars,
-    scores_of_a_model,
     upserts_into_sqlite,
 )
 
 pytestmark = pytest.mark.ray
 
 
-ALWAYS = (enrichment_over_http, scores_of_a_model, upserts_into_sqlite, features_by_polars)
+ALWAYS = (upserts_into_sqlite, features_by_polars)
 
 
 @pytest.mark.parametrize(

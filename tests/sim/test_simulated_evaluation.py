@@ -52,6 +52,7 @@ def test_two_runs_of_one_cell_give_the_same_metrics() -> None:
     assert simulated(variant, 1_000.0) == simulated(variant, 1_000.0)
 
 
+@pytest.mark.thorough
 def test_keys_are_shuffled_by_hash_or_by_remainder_as_the_cell_says() -> None:
     """Tasks of their own make the keys that the remainder shares."""
     variant = Variant("q12", NONE, NONE, 2)

@@ -195,9 +195,11 @@ FOLDER_DAMAGES: tuple[Callable[[Path], None], ...] = (
     folder_is_a_fifo,
     folder_is_a_file,
 )
-NEWEST = tuple(damage for damage in DAMAGES if damage not in (flip_early, flip_late))
-"""Damages to the newest file of a kind for every run: a checksum finds a bit at any place."""
-OLDER: tuple[Damage, ...] = (flip_middle, cut_in_half, removed, swapped, older, a_fifo)
+_LIKE_OTHERS: tuple[Damage, ...] = (flip_early, flip_late, flip_last, empty, cut_by_a_byte, a_link_to_nothing)
+"""Found in the same way as another damage: by the checksum, or since nothing can be read."""
+NEWEST = tuple(damage for damage in DAMAGES if damage not in _LIKE_OTHERS)
+"""Damages to the newest file of a kind for every run."""
+OLDER: tuple[Damage, ...] = (flip_middle, removed, older, a_fifo)
 """The same to others: a run rarely reads them."""
 CASES = [
     pytest.param(kind, number, damage, marks=[pytest.mark.thorough] * (damage not in (OLDER if number else NEWEST)))
@@ -206,8 +208,6 @@ CASES = [
     for damage in DAMAGES
     if damage is not swapped or kind not in ALONE
 ]
-_LIKE_OTHERS: tuple[Damage, ...] = (flip_early, flip_late, flip_last, empty, cut_by_a_byte, a_link_to_nothing)
-"""Found in the same way as another damage: by the checksum, or since nothing can be read."""
 ONE_FILE = [
     pytest.param(damage, marks=[pytest.mark.thorough] * (damage in _LIKE_OTHERS))
     for damage in DAMAGES
