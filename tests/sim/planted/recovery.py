@@ -286,7 +286,7 @@ def sources_begin_at_the_beginning_again(patch: pytest.MonkeyPatch) -> None:
 @BUGS.planted()
 def state_of_operators_is_not_restored(patch: pytest.MonkeyPatch) -> None:
     restore = Chain.restore
-    patch.setattr(Chain, "restore", lambda self, parts, progress: restore(self, {}, progress))
+    patch.setattr(Chain, "restore", lambda self, parts, *others: restore(self, {}, *others))
 
 
 @BUGS.planted()
