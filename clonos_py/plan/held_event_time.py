@@ -69,17 +69,10 @@ def _waits(work: Any) -> bool:
             return not window.processing_time
         case TopWindows() | JoinVersions():
             return True
-        case RunProcess(process=process, in_order=in_order):
-            return in_order or _has_event_timers(process if isinstance(process, type) else type(process))
+        case RunProcess():
+            return work.in_order or any(not t.processing_time for t in work.declared.declared_timers.values())
         case _:
             return False
-
-
-def _has_event_timers(process: type) -> bool:
-    from clonos_py.operators.process_state import Timer  # a job without processes does not load it
-
-    declared = [value for owner in process.__mro__ for value in vars(owner).values()]
-    return any(isinstance(value, Timer) and not value.processing_time for value in declared)
 
 
 def _warning(source: Node, where: Node, names: list[str]) -> str:

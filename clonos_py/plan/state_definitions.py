@@ -17,7 +17,6 @@ from clonos_py.model.record import Record, field_types
 from clonos_py.model.state_definitions import ANY, OR_NULL, WITH_DEFAULT, StateDefinition
 from clonos_py.model.tables import SortKey
 from clonos_py.model.windows import Hopping, Session, Window
-from clonos_py.operators.key_states import value_types
 from clonos_py.plan.logical import (
     AggregateTable,
     AggregateWindows,
@@ -187,6 +186,8 @@ def _stored_type(field: pa.Field[Any]) -> str:
 
 
 def _attributes(work: RunProcess) -> Iterator[tuple[str, str]]:
+    from clonos_py.operators.key_states import value_types  # a job without processes does not load it
+
     for name, type_ in value_types(work.declared).items():
         yield from _parts(name, type_, ())
 
