@@ -36,7 +36,6 @@ from clonos_py.connectors import (
     row_files,
 )
 from clonos_py.connectors.digests import decode_result, read_digest
-from clonos_py.connectors.file_writer import STAGED
 from clonos_py.connectors.files import FileSource
 from clonos_py.connectors.row_files import json_lines
 from clonos_py.model.connectors import SinkDefinition
@@ -282,7 +281,7 @@ def test_files_are_in_folders_named_by_columns_that_they_omit(tmp_path: Path) ->
 @pytest.mark.parametrize("file_format", ["jsonl", "csv", "parquet"])
 def test_there_may_be_more_values_than_files_can_be_open(tmp_path: Path, file_format: str) -> None:
     def open_files() -> int:
-        return sum(STAGED in os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+        return sum(str(tmp_path) in os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
 
     sink = start(FileSink(str(tmp_path), file_format, partition_by="note"))
     most = 0

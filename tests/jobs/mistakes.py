@@ -109,7 +109,7 @@ WRITTEN = [
     Mistake("a table into a file", "source.key_by('key').aggregate(n=count()).sink(out)  # HERE", "only appends"),
     Mistake("a window without event time", "other = job.source(MemorySource([Named('a', 1.0)])).named('o')\nother.key_by('name').window(tumbling('1s')).aggregate(n=count()).sink(out)  # HERE", "event time"),
     Mistake("a window of no length", "source.key_by('key').window(tumbling('0s'))  # HERE", "0s"),
-    Mistake("a duration without a unit", "source.key_by('key').window(tumbling('5'))  # HERE", "'5' is not a duration"),
+    Mistake("a duration without a unit", "source.key_by('key').window(tumbling('5'))  # HERE", "'5' has no unit"),
     Mistake("an aggregate of a text", "other = job.source(MemorySource([Named('a', 1.0)])).named('o')\nother.key_by('worth').aggregate(n=sum_('name'))  # HERE", "name"),
     Mistake("an undeclared state", process("self.total = 3\nreturn row").replace("self.total = 3", "self.total = 3  # HERE"), "write 'total = state"),
     Mistake("a format that is unknown", "job.source(FileSource('x', Row, 'xml')).sink(out)  # HERE", "unknown format 'xml'"),

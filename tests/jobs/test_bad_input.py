@@ -147,7 +147,7 @@ def test_an_error_is_one_line(text: str, expected: str, capsys: pytest.CaptureFi
         (["--kill", "rows[3]@1s"], "--kill rows[3]@1s: there is no such task; there are rows[0..0]"),
         (["--kill", "rows@1s"], "'rows@1s' is not a kill: write OPERATOR[INDEX]@TIME"),
         (["--parallelism", "1000"], "contradicts key_groups = 128 (default): every task needs a key group of its own"),
-        (["--checkpoint-interval", "5"], "'5' is not a duration: write a number and one of us, ms, s"),
+        (["--checkpoint-interval", "5"], "'5' has no unit: write one of us, ms, s"),
         (["--guarantee", "at-most-once", "--sharing-depth", "1"], "at-most-once replays nothing"),
         (["--protocol", "uncoordinated", "--sharing-depth", "1"], "fit together by all determinants"),
         (["--protocol", "chandy-lamport"], "is not one of aligned, unaligned, uncoordinated, communication-induced"),
