@@ -25,8 +25,6 @@ class TaskEpoch(NamedTuple):
 class KeepingSink(Sink):
     """Base of such sinks. Rows are kept from their arrival until a later snapshot finds them committed."""
 
-    remote = True
-
     def __init__(self) -> None:
         self._arrived: list[pa.RecordBatch] = []
         self._kept: dict[TaskEpoch, Sequence[Chunk]] = {}

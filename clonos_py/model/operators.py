@@ -199,11 +199,6 @@ class Operator:
 class Committing(Protocol):
     """A part that commits when checkpoints complete: a sink, or a source that reports its progress elsewhere."""
 
-    @property
-    def remote(self) -> bool:
-        """Whether its calls wait for a server."""
-        ...
-
     def commit_all(self, committables: Sequence[bytes]) -> None:
         """Commits all results that a completed checkpoint names, oldest first. Raises ClonosError."""
         ...
@@ -215,9 +210,6 @@ class Committing(Protocol):
 
 class Sink(Operator):
     """An operator without output. The defaults fit sinks whose effect needs no commit (memory, print, digest)."""
-
-    remote = False
-    """Whether ``commit``, ``claim`` and ``append`` wait for a server."""
 
     def prepare(self, checkpoint: int) -> bytes | None:
         """Called at the barrier, before ``snapshot``: makes durable what was written since the last barrier and names

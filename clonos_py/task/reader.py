@@ -129,8 +129,6 @@ class Reader:
 
     # ---- commits, by another thread
 
-    remote = True
-
     def prepared(self) -> bytes:
         """The committable that ``commit_all`` receives when the checkpoint is complete."""
         return msgspec.msgpack.encode(self._positions)

@@ -28,8 +28,6 @@ from clonos_py.model.segments import LogSegment
 class KafkaCausalWriter(CausalSink):
     """The sink of one task."""
 
-    remote = True
-
     def __init__(self, medium: JournaledTopic, maker: MessageMaker) -> None:
         self._medium, self._maker = medium, maker
         self._writer: TransactionalWriter | None = None

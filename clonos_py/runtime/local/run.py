@@ -1,4 +1,5 @@
-"""Runs a plan in this process: all tasks and standbys in one thread, started in about a second.
+"""Runs a plan in this process: all tasks and standbys in one thread, started in about a second. Another thread does the
+work of storage and sinks, so that a slow disk does not hold the tasks back.
 
 An ordered failure (``--kill``) drops a task's objects. Recovery from it runs the same machines as on Ray.
 """

@@ -7,7 +7,7 @@ before that, storage refuses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable
+from collections.abc import Callable, Container, Hashable, Iterator
 from functools import partial
 
 from clonos_py.checkpoint.store import SnapshotStore
@@ -44,13 +44,16 @@ class Coordination:
         start_process: Callable[[StartProcess], None],
         end_process: Callable[[int], object],
         end: Callable[[EndJob], None],
+        store_outside: Callable[[Callable[[], Callable[[], None]]], None] | None,
     ) -> None:
-        """``processes``: the numbers of the processes that are up. ``end`` is called when the job ends."""
+        """``processes``: the numbers of the processes that are up. ``end`` is called when the job ends.
+        ``store_outside``: see ``OutsideStorage``."""
         self._plan, self._store, self._policy, self._code_digest = plan, store, policy, code_digest
         self._listener, self._actions, self._dispatcher, self._layers = listener, actions, dispatcher, layers
         self._processes, self._start_process, self._end_process = processes, start_process, end_process
         self._fence = layers.fence or end_process
         self._end = end
+        self._store_outside = store_outside
         self._standbys_per_process = standbys_per_process
         self._placement = Placement(standbys_per_process)
         self._host_processes: dict[int, int] = {}
@@ -238,11 +241,29 @@ class Coordination:
     # ---- checkpoint storage
 
     def write_manifest(self, manifest: Manifest) -> None:
-        self._actions.after("disk", "manifest", partial(self._write, manifest))
+        if self._store_outside is not None:
+            self._write_outside(manifest, iter(self._layers.complete(manifest, self._store)))
+        else:
+            self._actions.after("disk", "manifest", partial(self._write, manifest))
 
     def _write(self, manifest: Manifest) -> None:
         for event in self._layers.complete(manifest, self._store):
             self._dispatcher.coordinator(partial(self._stored, manifest, event))
+
+    def _write_outside(self, manifest: Manifest, events: Iterator[JobEvent]) -> None:
+        """Requests the next event. Each is delivered at once: a checkpoint is complete before others are deleted."""
+        assert self._store_outside is not None
+        self._store_outside(partial(self._next_stored, manifest, events))
+
+    def _next_stored(self, manifest: Manifest, events: Iterator[JobEvent]) -> Callable[[], None]:
+        """Writes or deletes. Returns an action for the thread of the world: it delivers the result and continues."""
+        event = next(events, None)
+        return partial(self._deliver_stored, manifest, event, events)
+
+    def _deliver_stored(self, manifest: Manifest, event: JobEvent | None, events: Iterator[JobEvent]) -> None:
+        if event is not None:
+            self._dispatcher.coordinator(partial(self._stored, manifest, event))
+            self._write_outside(manifest, events)
 
     def _stored(self, manifest: Manifest, event: JobEvent) -> None:
         """Passes the result of writing a manifest to the coordinator that requested it, if it is still there."""

@@ -57,7 +57,7 @@ class WorldSettings:
     """Makes a service call outside the world; the answer arrives through the scheduler. None: the ports answer after a
     delay."""
     outside: OutsideStorage | None = None
-    """Does the storage work of processes with sinks that wait for a server. None: the world does it, after a delay."""
+    """Does all storage work while the world goes on. None: the world does it, after a delay."""
     post: Callable[[Callable[[], None]], None] | None = None
     """Adds an action for the thread of the world; any thread may call it. None if no source has threads."""
 
@@ -65,7 +65,7 @@ class WorldSettings:
 @dataclass(frozen=True)
 class OutsideStorage:
     """Storage work in another thread. ``do`` takes work for storage and sinks, which that thread does in order; the
-    thread of the world performs the action that the work returns. ``open_store`` opens a store for that thread."""
+    thread of the world performs the action that the work returns. ``open_store`` opens a store for one process."""
 
     do: Callable[[Callable[[], Callable[[], None]]], None]
     open_store: Callable[[], SnapshotStore]
@@ -109,6 +109,7 @@ class World:
             self._start,
             self.end_process,
             self.end,
+            settings.outside.do if settings.outside is not None else None,
         )
 
     @property
@@ -173,8 +174,7 @@ class World:
         world_ports = self._ports(task)
         machine = TaskMachine(self.plan, task, world_ports, settings.linger_us, settings.limits)
         process = LocalProcess(number, link, machine, world_ports, SpillExecutor(settings.shelf(number)))
-        remote = any(committing.remote for committing in machine.committing.values())
-        outside = settings.outside if remote else None
+        outside = settings.outside
         ports = ProcessPorts(
             process,
             self.actions,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from clonos_py.checkpoint.folder import Content, LocalFolder
 from clonos_py.model.errors import CapacityError
 from clonos_py.nexmark.running import QueryRun, SinkKind, run_query
+from clonos_py.observe.events import Event, Progress
 from clonos_py.observe.status import RunStatus
 from clonos_py.runtime.spill import FileShelf, SpilledAt
 from clonos_py.settings.resolution import resolve
@@ -31,6 +34,28 @@ def test_a_busy_job_takes_checkpoints_and_kills_in_time() -> None:
     assert recovery.first_new_effect_ms is not None
     assert len(status.checkpoints) >= 2
     assert not status.rollbacks
+
+
+@pytest.mark.parametrize("file", ["state/", "manifests/"])
+def test_tasks_go_on_while_the_disk_writes(monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+    """The first write of a snapshot or manifest ends only when the thread of the tasks has reported again."""
+    writing, went_on, write = threading.Event(), threading.Event(), LocalFolder.write
+    waited: list[bool] = []
+
+    def slow(self: LocalFolder, path: str, content: Content) -> None:
+        if file in path and not writing.is_set():
+            writing.set()
+            waited.append(went_on.wait(10))
+        write(self, path, content)
+
+    def on(at_us: int, event: Event) -> None:
+        if writing.is_set() and isinstance(event, Progress):
+            went_on.set()
+
+    monkeypatch.setattr(LocalFolder, "write", slow)
+    order = QueryRun("q8", 1_000_000, sink=SinkKind.DIGEST)
+    run_query(order, resolve({"runtime": "local", "protocol": "uncoordinated", "checkpoint_interval": "50ms"}), on)
+    assert waited == [True]
 
 
 def test_a_job_without_logs_rolls_back() -> None:
