@@ -114,6 +114,15 @@ class CheckpointAborted(msgspec.Struct, frozen=True):
     reason: str
 
 
+class IntervalExceeded(msgspec.Struct, frozen=True):
+    """Snapshots of ``task``, which are taken alone, take longer to become durable than the checkpoint interval. It is
+    called when the previous snapshot is durable, last after ``kept_ms`` instead of ``asked_ms``. Reported once."""
+
+    task: TaskId
+    asked_ms: float
+    kept_ms: float
+
+
 class DeletionFailed(msgspec.Struct, frozen=True):
     """Checkpoints that are not retained cannot be deleted. This is tried again with every checkpoint."""
 
@@ -206,6 +215,7 @@ PublishedEvent = (
     | Finished
     | CheckpointCompleted
     | CheckpointAborted
+    | IntervalExceeded
     | DeletionFailed
     | SpillFailed
     | StandbyUnready

@@ -35,6 +35,7 @@ from clonos_py.observe.start_reports import reported
 from clonos_py.observe.status import (
     RunStatus,
     awaited_text,
+    exceeded_text,
     left_text,
     missed_text,
     restart_text,
@@ -192,6 +193,8 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
     yield from (f"  {restart_text(restart_without_log)}" for restart_without_log in status.restarts_without_log)
     yield from (f"  {unready_text(event)}" for event in status.standbys_unready)
     yield from (f"  {unwritten_text(event)}" for event in status.spills_failed)
+    if status.interval_exceeded is not None:
+        yield f"  {exceeded_text(status.interval_exceeded)}"
     yield from (f"  {undeleted_text(event)}" for event in status.deletions_failed)
     yield from (f"  {missed_text(event)}" for event in status.kills_missed)
 

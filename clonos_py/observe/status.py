@@ -17,6 +17,7 @@ from clonos_py.model.coordinator_events import (
     Finished,
     FirstNewEffect,
     FunctionHangs,
+    IntervalExceeded,
     Replayed,
     Restarted,
     RestartedWithoutLog,
@@ -114,6 +115,13 @@ def unwritten_text(event: SpillFailed) -> str:
     return f"{event.task} keeps its frames in memory, as {event.reason}"
 
 
+def exceeded_text(event: IntervalExceeded) -> str:
+    return (
+        f"the checkpoint interval of {event.asked_ms / 1e3:g} s is not kept: snapshots of {event.task} become durable "
+        f"more slowly, and it takes one every {event.kept_ms / 1e3:.3g} s"
+    )
+
+
 def undeleted_text(event: DeletionFailed) -> str:
     return f"old checkpoints are not deleted, which is tried again with each new one: {event.reason}"
 
@@ -162,6 +170,8 @@ def news_text(at_us: int, event: Event) -> str | None:
             return unwritten_text(event)
         case FunctionHangs() | ImplausibleEventTimes() | PlanWarning():
             return event.reason
+        case IntervalExceeded():
+            return exceeded_text(event)
         case DeletionFailed():
             return undeleted_text(event)
         case TraceStopped():
@@ -207,6 +217,7 @@ class RunStatus:
     kills_missed: list[KillMissed] = field(default_factory=list)
     standbys_unready: list[StandbyUnready] = field(default_factory=list)
     spills_failed: list[SpillFailed] = field(default_factory=list)
+    interval_exceeded: IntervalExceeded | None = None
     deletions_failed: list[DeletionFailed] = field(default_factory=list)
     news: deque[str] = field(default_factory=lambda: deque(maxlen=5))
     """The latest exceptional events, as text."""
@@ -259,6 +270,8 @@ class RunStatus:
                 self.standbys_unready.append(event)
             case SpillFailed():
                 self.spills_failed.append(event)
+            case IntervalExceeded():
+                self.interval_exceeded = event
             case DeletionFailed():
                 self.deletions_failed.append(event)
             case TraceStopped():

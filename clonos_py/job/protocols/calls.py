@@ -7,11 +7,15 @@ would have to store all frames that they have sent.
 
 *Independent* calls come at times of each task's own, as in CheckMate (III-B). On average, half an interval of frames
 lies between the snapshots of a task and those of its receivers.
+
+A task is not called while its last called snapshot is not durable yet. On a slow disk its interval becomes longer:
+otherwise snapshots would be taken that only queue for the disk. Other tasks are called in time.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 import xxhash
@@ -31,8 +35,9 @@ class SnapshotCalls(ABC):
     wait_for_manifests: ClassVar[bool]
     """Whether calls wait for the snapshots of other tasks to count."""
 
-    def __init__(self, context: CoordinatorContext) -> None:
-        self._context = context
+    def __init__(self, context: CoordinatorContext, awaited: Callable[[TaskId], bool]) -> None:
+        """``awaited``: whether the last called snapshot of a task is not durable yet."""
+        self._context, self._awaited = context, awaited
 
     @property
     def _interval_us(self) -> int:
@@ -49,7 +54,8 @@ class SnapshotCalls(ABC):
 
     @abstractmethod
     def due(self) -> list[TaskId]:
-        """The tasks to call now. A task that cannot be called now waits for its next time."""
+        """The tasks to call now. A task that cannot be called now waits for its next time. One whose last snapshot is
+        awaited is called as soon as that is durable."""
 
 
 class StaggeredCalls(SnapshotCalls):
@@ -58,11 +64,15 @@ class StaggeredCalls(SnapshotCalls):
 
     wait_for_manifests = True
 
-    def __init__(self, context: CoordinatorContext, completed: CompletedCheckpoint) -> None:
-        super().__init__(context)
+    def __init__(
+        self, context: CoordinatorContext, awaited: Callable[[TaskId], bool], completed: CompletedCheckpoint
+    ) -> None:
+        super().__init__(context, awaited)
         self._completed = completed
         self._waiting: dict[TaskId, dict[TaskId, int]] = {}
         self._next_us = self._late_us = MAX_TIME
+        self._late = False
+        """Whether the tasks of this wave are called even if the new snapshots of their receivers do not count."""
 
     def begin(self) -> None:
         if self._interval_us and self._next_us == MAX_TIME:
@@ -71,7 +81,7 @@ class StaggeredCalls(SnapshotCalls):
 
     @property
     def wake_us(self) -> int:
-        ready = any(map(self._passed, self._waiting.values()))
+        ready = any(map(self._ready, self._waiting))
         return self._context.now_us if ready else min(self._next_us, self._late_us)
 
     def due(self) -> list[TaskId]:
@@ -79,8 +89,10 @@ class StaggeredCalls(SnapshotCalls):
         if self._next_us <= now_us:
             self._next_us, self._late_us = now_us + self._interval_us, now_us + self._interval_us // 2
             self._waiting = {task: self._epochs(task) for task in self._context.plan.tasks}
-        late = self._late_us <= now_us  # do not wait longer for a receiver that is slow or has failed
-        found = [task for task, before in self._waiting.items() if late or self._passed(before)]
+            self._late = False
+        if self._late_us <= now_us:  # do not wait longer for a receiver that is slow or has failed
+            self._late, self._late_us = True, MAX_TIME
+        found = [task for task in self._waiting if self._ready(task)]
         for task in found:
             del self._waiting[task]
         if not self._waiting:
@@ -93,8 +105,9 @@ class StaggeredCalls(SnapshotCalls):
         channels = [channel for channel in plan.outputs[task] if not plan.edges[channel.edge].feedback]
         return {receiver: self._completed.epoch(receiver) for receiver in map(plan.receiver, channels)}
 
-    def _passed(self, before: dict[TaskId, int]) -> bool:
-        return all(self._completed.epoch(task) > epoch for task, epoch in before.items())
+    def _ready(self, task: TaskId) -> bool:
+        passed = (self._completed.epoch(receiver) > epoch for receiver, epoch in self._waiting[task].items())
+        return (self._late or all(passed)) and not self._awaited(task)
 
 
 class IndependentCalls(SnapshotCalls):
@@ -102,8 +115,8 @@ class IndependentCalls(SnapshotCalls):
 
     wait_for_manifests = False
 
-    def __init__(self, context: CoordinatorContext) -> None:
-        super().__init__(context)
+    def __init__(self, context: CoordinatorContext, awaited: Callable[[TaskId], bool]) -> None:
+        super().__init__(context, awaited)
         self._next_us: dict[TaskId, int] = {}
         self._drawn = 0
 
@@ -113,10 +126,11 @@ class IndependentCalls(SnapshotCalls):
 
     @property
     def wake_us(self) -> int:
-        return min(self._next_us.values(), default=MAX_TIME)
+        return min((at_us for task, at_us in self._next_us.items() if not self._awaited(task)), default=MAX_TIME)
 
     def due(self) -> list[TaskId]:
-        found = [task for task, at_us in self._next_us.items() if at_us <= self._context.now_us]
+        now_us = self._context.now_us
+        found = [task for task, at_us in self._next_us.items() if at_us <= now_us and not self._awaited(task)]
         for task in found:
             self._next_us[task] = self._draw_us(task)
         return found

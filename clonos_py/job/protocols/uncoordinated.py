@@ -13,7 +13,8 @@ it from its last one on (E10).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,7 +26,7 @@ from clonos_py.job.fleet import Role
 from clonos_py.job.protocols.calls import IndependentCalls, SnapshotCalls, StaggeredCalls
 from clonos_py.job.protocols.interface import Adopted, JobCheckpointing, Late
 from clonos_py.model import messages
-from clonos_py.model.coordinator_events import CheckpointCompleted, SnapshotDurable
+from clonos_py.model.coordinator_events import CheckpointCompleted, IntervalExceeded, SnapshotDurable
 from clonos_py.model.ids import TaskId
 from clonos_py.model.segments import StableMark
 from clonos_py.model.snapshots import Manifest, TaskHandle
@@ -36,6 +37,8 @@ _GATHER_US = 100_000
 """How long snapshots are gathered for one manifest; at most a tenth of the interval."""
 _PAUSE_US = 1_000
 """The least time before the next attempt to write a manifest that cannot be written now."""
+_SLOW_MIN = 3
+"""After so many slow snapshots of a task in a row it is reported that it does not keep the interval."""
 _UNSEEN_MAX = 2
 """How many numbers per task a lost coordinator may have used that no running process has received."""
 
@@ -52,6 +55,29 @@ class _Writing:
     """The tasks of which it has a new snapshot."""
 
 
+class _Exceeded:
+    """Reports once that snapshots of a task take longer than the interval. A single slow write is not enough."""
+
+    def __init__(self, context: CoordinatorContext) -> None:
+        self._context = context
+        self._slow: Counter[TaskId] = Counter()
+        """By task: how many of its called snapshots in a row took longer than an interval to become durable."""
+        self._reported = False
+
+    def durable(self, task: TaskId, called_us: int) -> None:
+        interval_us = self._context.policy.checkpoint_interval_us
+        slow = 0 < interval_us < self._context.clock_us - called_us
+        self._slow[task] = self._slow[task] + 1 if slow else 0
+
+    def calling(self, called_us: Mapping[TaskId, int]) -> None:
+        """Tasks are called by the schedule. ``called_us``: by task, the previous call."""
+        for task, before_us in called_us.items():
+            if self._slow[task] >= _SLOW_MIN and not self._reported:
+                self._reported = True
+                asked_ms, kept_ms = self._context.policy.checkpoint_interval_us, self._context.clock_us - before_us
+                self._context.report(IntervalExceeded(task, asked_ms / 1_000, kept_ms / 1_000))
+
+
 class UncoordinatedCheckpoints(JobCheckpointing):
     """The coordinator's side of checkpoints that each task takes alone. ``_last`` numbers calls and manifests."""
 
@@ -64,10 +90,15 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         self._last = self.completed.number
         self._numbers = {task: number for number, task in enumerate(context.plan.tasks)}
         self._times: SnapshotCalls = (
-            StaggeredCalls(context, self.completed) if context.policy.staggered else IndependentCalls(context)
+            StaggeredCalls(context, self._is_awaited, self.completed)
+            if context.policy.staggered
+            else IndependentCalls(context, self._is_awaited)
         )
         self._calls: dict[TaskId, tuple[int, int]] = {}
         """By task: the number of the newest call, and its time on the driver's clock."""
+        self._called: dict[TaskId, int] = {}
+        """By task: the process that was called last, until its snapshot is durable."""
+        self._exceeded = _Exceeded(context)
         self._stop_calls: dict[TaskId, int] = {}
         """By task: the number of its first call since the user has stopped the job. The job ends once the restart
         point of each task is at that call or later."""
@@ -101,6 +132,7 @@ class UncoordinatedCheckpoints(JobCheckpointing):
     def tick(self, running: bool) -> None:
         due, gathered = self._times.due(), self._gather_until_us <= self._context.now_us
         if running:
+            self._exceeded.calling({task: self._calls[task][1] for task in due if task in self._calls})
             self._call(due)
             if gathered:
                 self._write()
@@ -166,6 +198,7 @@ class UncoordinatedCheckpoints(JobCheckpointing):
             if owner is not None and owner.role is Role.ACTIVE:
                 self._last += 1
                 self._calls[task] = self._last, context.clock_us
+                self._called[task] = owner.number
                 context.send(owner, messages.TriggerCheckpoint(self._last))
                 called += 1
         return called
@@ -177,6 +210,9 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         self._gather(process.number, handle)
         self._context.report(SnapshotDurable(process.task))
         called, called_us = self._calls.get(handle.task, (0, 0))
+        if handle.checkpoint >= called:
+            self._called.pop(handle.task, None)
+            self._exceeded.durable(handle.task, called_us)
         if handle.checkpoint == called:
             self._durable_ms.append((self._context.clock_us - called_us) / 1_000)
         self._last = max(self._last, handle.checkpoint)
@@ -184,6 +220,11 @@ class UncoordinatedCheckpoints(JobCheckpointing):
             self._gather_until_us = self._context.now_us
         elif self._gather_until_us == MAX_TIME:
             self._gather_until_us = self._context.now_us + self._gather_us
+
+    def _is_awaited(self, task: TaskId) -> bool:
+        """Whether the process of a task was called and its snapshot is not durable yet."""
+        owner = self._context.fleet.owner(task)
+        return owner is not None and self._called.get(task) == owner.number
 
     @property
     def _awaited(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -16,7 +17,7 @@ from clonos_py.job.events import (
     ProcessDied,
     WriteManifest,
 )
-from clonos_py.model.coordinator_events import CheckpointCompleted, RolledBack
+from clonos_py.model.coordinator_events import CheckpointCompleted, IntervalExceeded, RolledBack
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import (
     Committed,
@@ -85,21 +86,29 @@ def adopt(stage: Stage, manifest: Manifest) -> list[JobInstruction]:
     return stage.say(ManifestWritten(manifest.checkpoint))
 
 
-def calls(stage: Stage, seconds: float) -> list[tuple[TaskId, int]]:
-    """The tasks that are called in this time, each with when. They do not take the snapshots."""
+def calls(stage: Stage, seconds: float, durable: Sequence[TaskId] = ()) -> list[tuple[TaskId, int]]:
+    """The tasks that are called in this time, each with when. ``durable``: those whose snapshots are durable at
+    once; the others do not take snapshots."""
     found: list[tuple[TaskId, int]] = []
     for _ in range(round(seconds * 10)):
-        for process, _ in sent(stage.wait(SECOND_US // 10), TriggerCheckpoint):
-            found.append((next(task for task in TASKS if stage.process(task) == process), stage.now_us))
+        told = stage.wait(SECOND_US // 10)
+        for write in of(told, WriteManifest) if durable else ():
+            adopt(stage, write.manifest)
+        for process, call in sent(told, TriggerCheckpoint):
+            task = next(task for task in TASKS if stage.process(task) == process)
+            found.append((task, stage.now_us))
+            if task in durable:
+                stage.say(Snapshotted(process, handle(task, call.checkpoint)))
     return found
 
 
 def test_independent_calls_come_to_each_task_at_its_own_times() -> None:
     stage = deployed(replace(POLICY, heartbeat_us=0, staggered=False))
     called: dict[TaskId, list[int]] = {}
-    for task, at_us in calls(stage, 30):
+    for task, at_us in calls(stage, 30, durable=TASKS):
         called.setdefault(task, []).append(at_us)
     assert called.keys() == set(TASKS)
+    assert all(len(times) >= 2 for times in called.values())
     for times in called.values():
         gaps = [later - earlier for earlier, later in zip([0, *times], times, strict=False)]
         assert all(7.9 * SECOND_US < gap < 12.2 * SECOND_US for gap in gaps)
@@ -139,6 +148,34 @@ def test_a_task_is_called_when_the_snapshots_of_its_receivers_are_in_a_manifest(
         adopt(stage, written(told))
         assert [task for task, _ in calls(stage, 0.1)] == [sender]
     assert [task for task, _ in calls(stage, 10)] == [SINK], "the next interval has begun with the first call"
+
+
+@pytest.mark.parametrize("staggered", [False, True])
+def test_a_task_whose_snapshot_is_not_durable_is_not_called_and_the_others_are(staggered: bool) -> None:
+    """Its interval becomes longer. This is reported once, after three slow snapshots in a row."""
+    stage = deployed(replace(POLICY, heartbeat_us=0, staggered=staggered))
+    if staggered:
+        adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
+    call = 3 if staggered else 0
+    for _ in range(5):
+        call = _next_call(stage, SINK, call)
+        others = calls(stage, 24, durable=(SOURCE, MIDDLE))
+        assert {task for task, _ in others} == {SOURCE, MIDDLE}
+        assert len(others) >= 4
+        stage.say(Snapshotted(stage.process(SINK), handle(SINK, call)))
+    (exceeded,) = [event for event in reported(stage.told) if isinstance(event, IntervalExceeded)]
+    assert (exceeded.task, exceeded.asked_ms) == (SINK, 10_000)
+    assert exceeded.kept_ms > 20_000
+
+
+def _next_call(stage: Stage, task: TaskId, after: int) -> int:
+    """The number of the first call of a task with a higher number than ``after``."""
+    for _ in range(200):
+        for process, call in sent(stage.told, TriggerCheckpoint):
+            if process == stage.process(task) and call.checkpoint > after:
+                return call.checkpoint
+        calls(stage, 0.1, durable=(SOURCE, MIDDLE))
+    raise AssertionError(f"{task} is not called")
 
 
 def test_a_receiver_without_a_new_snapshot_delays_its_senders_by_half_an_interval() -> None:

@@ -16,6 +16,7 @@ from clonos_py.model.coordinator_events import (
     Deploying,
     Finished,
     FirstNewEffect,
+    IntervalExceeded,
     Replayed,
     RestartedWithoutLog,
     RolledBack,
@@ -174,6 +175,7 @@ def test_unfulfilled_orders_are_in_the_summary() -> None:
         False,
         *STORY[:4],
         (1_200_000, StandbyUnready(task=JOIN, checkpoint=1, reason="a chunk is damaged")),
+        (1_300_000, IntervalExceeded(task=JOIN, asked_ms=300, kept_ms=1_234.5)),
         (1_300_000, DeletionFailed(reason="a is stuck")),
         (5_000_000, KillMissed(task=JOIN, after_us=60_000_000)),
         (5_000_000, Finished()),
@@ -181,6 +183,8 @@ def test_unfulfilled_orders_are_in_the_summary() -> None:
     (finished,) = [number for number, line in enumerate(lines) if line.startswith("hot finished")]
     assert lines[finished + 1 :] == [
         "  the standby of join[0] could not load checkpoint 1: a chunk is damaged",
+        "  the checkpoint interval of 0.3 s is not kept: snapshots of join[0] become durable more slowly, and it takes"
+        " one every 1.23 s",
         "  old checkpoints are not deleted, which is tried again with each new one: a is stuck",
         "  kill of join[0] at 60s never happened: the job had ended",
     ]
