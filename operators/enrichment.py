@@ -68,14 +68,17 @@ class Enrich(Operator):
         return positions[equal], numbers[equal]
 
     def snapshot(self) -> OperatorState:
-        return OperatorState(values={"checksum": self._checksum})
+        return OperatorState(values={"checksum": self._checksum, "rows": self._known.num_rows})
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        if any(part.values["checksum"] != self._checksum for part in parts):
-            raise SourceError(
-                f"operator {self.ctx.operator!r}: the side input has changed since the checkpoint: put back what was "
-                "there, or start over with --fresh"
-            )
+        for part in parts:
+            if part.values["checksum"] != self._checksum:
+                before, now = part.values.get("rows"), self._known.num_rows
+                rows = f"has other values in its {now} rows" if before == now else f"had {before} rows and has {now}"
+                raise SourceError(
+                    f"operator {self.ctx.operator!r}: the side input has changed since the checkpoint, it {rows}: put "
+                    "back what was there, or start over with --fresh"
+                )
 
 
 def read_whole(source: Source, schema: pa.Schema, operator: str) -> pa.RecordBatch:

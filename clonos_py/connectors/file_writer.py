@@ -94,7 +94,7 @@ class FileWriter(StagedSink):
 
     def _piece(self, checkpoint: int, staged: str) -> StagedPiece:
         self._own.add(staged)
-        return StagedPiece(checkpoint, staged, self._final_name(checkpoint), self._closed)
+        return StagedPiece(checkpoint, staged, self._final_name(checkpoint), self._closed, self._folder)
 
     def _publish(self, piece: StagedPiece) -> None:
         self._check_names(piece)
@@ -103,7 +103,7 @@ class FileWriter(StagedSink):
 
     def _show_all(self, piece: StagedPiece) -> None:
         for file in piece.files:
-            self._show(piece.staged, piece.final, file, piece.staged in self._own)
+            self._show(piece, piece.staged, piece.final, file)
         with named_errors(self._folder):
             flush_folder(self._folder)
 
@@ -125,20 +125,24 @@ class FileWriter(StagedSink):
             f"{self._folder}: its manifest is damaged; restore it from a copy, or start over with --fresh"
         )
 
-    def _show(self, staged_name: str, final_name: str, file: StagedFile, own: bool) -> None:
+    def _show(self, piece: StagedPiece, staged_name: str, final_name: str, file: StagedFile) -> None:
         """Renames a staged file into the folder, unless that was done before."""
         staged, final = self._staged_path(staged_name), os.path.join(self._folder, final_name)
         with named_errors(final):
             if os.path.lexists(final) and os.path.lexists(staged):
                 self._check_new(final)
-            self._check_staged(staged, file, own)
+            self._check_staged(staged, file, piece.staged in self._own)
             try:
                 os.rename(staged, final)
             except FileNotFoundError:  # this process renamed it before, or another attempt of the task did just now
                 if not os.path.lexists(final):
-                    raise SinkError(
-                        f"{staged} is missing, and {final} was not written: restore it, or start over with --fresh"
-                    ) from None
+                    missing = f"{staged} is missing, and {final} was not written"
+                    if piece.folder not in ("", self._folder):
+                        raise SinkError(
+                            f"{missing}: the checkpoint belongs to the output folder {piece.folder}: write there "
+                            f"again, move its contents to {self._folder}, or start over with --fresh"
+                        ) from None
+                    raise SinkError(f"{missing}: restore it, or start over with --fresh") from None
 
     def _check_staged(self, path: str, file: StagedFile, own: bool) -> None:
         """Raises SinkError if the file is not what was staged; for this sink's own files only sizes are compared."""

@@ -97,7 +97,7 @@ class FileSource(CatchingSource[R]):
         follow: bool = False,
         on_error: OnErrorWord = "fail",
     ) -> None:
-        self._path, self.place = local_path("FileSource", path), path
+        self._path = local_path("FileSource", path)
         self._format, self._follow = _format(path, schema, format), follow
         if follow and self._format == "parquet":
             raise GraphError("FileSource: Parquet files do not grow; with follow=True choose text, jsonl or csv")
@@ -213,7 +213,7 @@ class FileSink(SinkDefinition):
             check_growing("FileSink", format)
             if partition_by:
                 raise GraphError("FileSink: with delivery='causal' files grow in one folder; omit partition_by")
-        self._folder, self.place = local_path("FileSink", folder), folder
+        self._folder = local_path("FileSink", folder)
         self._format = format
         self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
 

@@ -110,7 +110,7 @@ class PartitionedFileWriter(FileWriter):
             with named_errors(folder):
                 os.makedirs(folder, exist_ok=True)
             staged, final = f"{piece.staged}/{file.place}/{self._name}", f"{file.place}/{piece.final}"
-            self._show(staged, final, file, piece.staged in self._own)
+            self._show(piece, staged, final, file)
             with named_errors(folder):
                 for above in _upwards(file.place):
                     flush_folder(os.path.join(self._folder, above))

@@ -40,6 +40,8 @@ class StagedPiece(msgspec.Struct, frozen=True, array_like=True):
     staged: str
     final: str
     files: tuple[StagedFile, ...] = ()
+    folder: str = ""
+    """The output folder, if the medium is one."""
 
 
 class StagedSink(Sink):

@@ -44,7 +44,7 @@ class UpsertFileSink(SinkDefinition):
 
     def __init__(self, folder: str, key: str | Sequence[str], format: str = "jsonl") -> None:
         check_format("UpsertFileSink", format)
-        self._folder, self.place = local_path("UpsertFileSink", folder), folder
+        self._folder = local_path("UpsertFileSink", folder)
         self._key = _names(key)
         self._format = format
 

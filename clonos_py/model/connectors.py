@@ -25,8 +25,6 @@ class SourceDefinition(Generic[R]):
     """The Record classes of the rows, one per port, if the definition was given any."""
     commits: bool = False
     """Whether the source reports the positions of completed checkpoints to an external system (``Source.commit``)."""
-    place: str = ""
-    """What it reads, such as a path, as the user wrote it."""
 
     def resolve(self) -> None:
         """Called once, when the job is submitted. Looks up what must be equal in all processes and must not be looked
@@ -57,7 +55,7 @@ class SinkDefinition:
     """A sink as written in a job. Picklable."""
 
     place: str = ""
-    """What it writes to, such as a folder, as the user wrote it. A checkpoint belongs to this place."""
+    """What it writes to, such as a topic, if a checkpoint with rows for it belongs there."""
 
     delivery: Delivery | None = None
     """None: after a failure rows may appear twice, or there is no output to read."""

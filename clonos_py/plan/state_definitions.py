@@ -22,7 +22,6 @@ from clonos_py.plan.logical import (
     AggregateWindows,
     CallPerRow,
     DistinctRows,
-    EnrichRows,
     JoinDeltas,
     JoinHistory,
     JoinVersions,
@@ -92,8 +91,6 @@ def state_definition(graph: LogicalGraph, node: Node, tables: Mapping[str, pa.Sc
             return defined(_process_facts(work), attributes=dict(_attributes(work)))
         case CallPerRow(waiting=waiting) if waiting is not None:
             return defined({})
-        case EnrichRows():
-            return defined({"side input": work.definition.place})
         case WriteSink():
             return defined({"writes to": work.definition.place}) if work.definition.place else None
         case _:
