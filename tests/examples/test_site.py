@@ -1,17 +1,47 @@
-"""The site of the documents: it is built without a warning, and contains the files outside of the folder, too."""
+"""The site of the documents: it is built without a warning, contains the files outside of the folder, too, and loads
+nothing from other hosts."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
 
 from clonos_py import connectors
 
 ROOT = Path(__file__).resolve().parents[2]
+# What Material's script loads from other hosts, and what in a page makes it do so.
+# Browsers since 2020 do not need the last.
+LOADED_FOR = {
+    "https://unpkg.com/mermaid@11/dist/mermaid.min.js": 'class="mermaid"',
+    "https://api.github.com/repos/${e}/${t}": 'data-md-component="source"',
+    "https://api.github.com/users/${e}": 'data-md-component="source"',
+    "https://${e}/api/v4/projects/${encodeURIComponent(t)}": 'data-md-component="source"',
+    "https://unpkg.com/resize-observer-polyfill": None,
+}
+
+
+class Loads(HTMLParser):
+    """The addresses of what a page loads when it is opened, scripts among them."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.all: list[str] = []
+        self.scripts: set[str] = set()
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if tag == "link" and values.get("rel") not in ("prev", "next", "canonical"):
+            self.all.append(values["href"] or "")
+        if (source := values.get("src")) is not None:
+            self.all.append(source)
+            self.scripts |= {source} if tag == "script" else set()
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +78,33 @@ def test_the_reference_has_every_connector(site: Path) -> None:
     page = (site / "reference" / "connectors.html").read_text(encoding="utf-8")
     missing = [name for name in connectors.__all__ if not re.search(rf'id="[\w.]*\.{name}"', page)]
     assert missing == []
+
+
+def test_pages_and_styles_load_nothing_from_other_hosts(site: Path) -> None:
+    pages = {page: Loads(page).all for page in site.rglob("*.html")}
+    assert [(page.name, url) for page, urls in pages.items() for url in urls if re.match("(https?:)?//", url)] == []
+    styles = [path.read_text(encoding="utf-8") for path in (*site.rglob("*.css"), *site.glob("diagrams/*.svg"))]
+    assert [found for style in styles for found in re.findall(r"(?:url\(|@import)\W*(?:https?:)?//[^)]*", style)] == []
+
+
+def test_scripts_load_nothing_from_other_hosts(site: Path) -> None:
+    pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
+    sources = {urljoin(page.as_uri(), source) for page in pages for source in Loads(page).scripts}
+    scripts = [path for path in site.rglob("*.js") if path.as_uri() in sources or path.parent.name == "workers"]
+    assert {"iframe-worker", "bundle", "search"} <= {path.name.split(".")[0] for path in scripts}
+    literal = re.compile(r"""["'`](https?://[^"'`]+)["'`]""")
+    loaded = {url for path in scripts for url in literal.findall(path.read_text(encoding="utf-8"))}
+    assert {url for url in loaded if not url.startswith("http://www.w3.org/")} <= set(LOADED_FOR)
+    assert [page.name for page, text in pages.items() for cause in LOADED_FOR.values() if cause and cause in text] == []
+
+
+def test_the_search_works_in_pages_that_are_opened_as_files(site: Path) -> None:
+    assert (site / "search" / "search_index.js").read_text(encoding="utf-8").startswith("var __index = {")
+    assert 'src="../assets/iframe-worker.js"' in (site / "design" / "processes.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["index.html", "how-it-works.html", "design/processes.html"])
+def test_diagrams_are_drawn_when_the_site_is_built(site: Path, name: str) -> None:
+    drawings = [url for url in Loads(site / name).all if "diagrams/" in url and url.endswith(".svg")]
+    assert drawings
+    assert all(((site / name).parent / url).read_text(encoding="utf-8").startswith("<svg ") for url in drawings)
