@@ -1,0 +1,219 @@
+"""The short pieces of code in the guide: what they give, also when tasks fail."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from clonos_py import (
+    Context,
+    DeadLetter,
+    Instant,
+    Job,
+    Process,
+    Record,
+    UserAggregate,
+    aggregate_by,
+    apply,
+    at,
+    list_state,
+    map_state,
+    testing,
+    tumbling,
+)
+from clonos_py.connectors import MemorySink, MemorySource
+from clonos_py.dsl.streams import Stream
+
+
+class Order(Record):
+    at: Instant
+    customer: str
+    product: str
+    cents: int
+    pieces: int = 1
+
+
+def orders_of(job: Job, rows: list[Order]) -> Stream[Order]:
+    return job.source(MemorySource(rows, schema=Order), event_time="at").named("orders")
+
+
+# ---- expressions
+
+
+def titled(names: pa.StringArray) -> pa.StringArray:
+    return pc.utf8_title(names)
+
+
+def test_a_function_of_arrays_is_an_expression() -> None:
+    job = Job("names")
+    orders = orders_of(job, [Order(at("1s"), "a", "green tea", 250), Order(at("2s"), "b", "CUP", 300)])
+    named = orders.with_columns(product=apply(titled, "product", returns=str))
+    assert job.preview(named)["product"].to_pylist() == ["Green Tea", "Cup"]
+
+
+# ---- aggregates
+
+
+class Average(Record):
+    product: str
+    window_end: Instant
+    cents: float
+
+
+def added(sums: list[int], order: dict[str, Any]) -> list[int]:
+    return [sums[0] + order["cents"] * order["pieces"], sums[1] + order["pieces"]]
+
+
+def merged(some: list[int], others: list[int]) -> list[int]:
+    return [some[0] + others[0], some[1] + others[1]]
+
+
+def average(sums: list[int]) -> float:
+    return sums[0] / sums[1]
+
+
+AVERAGE = UserAggregate(create=lambda: [0, 0], add=added, merge=merged, result=average)
+
+
+def averages(rows: list[Order]) -> Job:
+    job = Job("averages")
+    minutes = orders_of(job, rows).key_by("product").window(tumbling("1m"))
+    minutes.aggregate(Average, cents=aggregate_by(AVERAGE)).sink(MemorySink()).named("averages")
+    return job
+
+
+def test_an_aggregate_of_ones_own_folds_rows() -> None:
+    rows = [Order(at("1s"), "a", "tea", 300, 3), Order(at("2s"), "b", "tea", 500), Order(at("70s"), "a", "tea", 400)]
+    out = testing.run(averages([]), {"orders": rows}, kills=1, seeds=3)
+    assert out["averages"] == [Average("tea", at("1m"), 350.0), Average("tea", at("2m"), 400.0)]
+
+
+# ---- state that expires
+
+
+class Spree(Record):
+    customer: str
+    cents: int
+    products: list[str]
+
+
+class Sprees(Process[Order, Spree]):
+    """Reports customers who spend more than 100 in ten minutes, with what they bought within a day."""
+
+    spent: list[int] = list_state(ttl="10m")
+    pieces: dict[str, int] = map_state(ttl="1d")
+
+    def on_row(self, order: Order, ctx: Context) -> Iterator[Spree]:
+        self.spent.append(order.cents)
+        self.pieces[order.product] = self.pieces.get(order.product, 0) + order.pieces
+        if sum(self.spent) > 10_000:
+            yield Spree(order.customer, sum(self.spent), sorted(self.pieces))
+
+
+def test_entries_of_lists_and_maps_expire_one_by_one() -> None:
+    job = Job("sprees")
+    found = orders_of(job, []).key_by("customer").process(Sprees).named("sprees")
+    found.sink(MemorySink()).named("found")
+    rows = [
+        Order(at("0s"), "a", "cup", 100),
+        Order(at("1h"), "a", "pot", 6_000),
+        Order(at("65m"), "a", "tea", 5_000),
+        Order(at("71m"), "a", "tea", 4_000),
+        Order(at("24h"), "a", "pan", 20_000),
+    ]
+    out = testing.run(job, {"orders": rows}, kills=1, seeds=3)
+    assert out["found"] == [Spree("a", 11_000, ["cup", "pot", "tea"]), Spree("a", 20_000, ["pan", "pot", "tea"])]
+
+
+# ---- servers and failures
+
+
+class Charged(Record):
+    customer: str
+    cents: int
+    receipt: str
+
+
+def charges(bank: str, rows: list[Order]) -> Job:
+    def charge(order: Order, ctx: Context) -> Charged:
+        answer = ctx.http.post(
+            f"{bank}/charges",
+            json={"customer": order.customer, "cents": order.cents},
+            headers={"Authorization": "Bearer 123"},
+            timeout="2s",
+            retries=3,
+            backoff="1ms",
+        )
+        if not answer.ok:
+            raise ValueError(f"{answer.status}: {answer.text}")
+        return Charged.extend(order, receipt=answer.json()["receipt"])
+
+    job = Job("charges")
+    charged, failed = orders_of(job, rows).map(charge).named("charge").catch()
+    charged.sink(MemorySink()).named("charged")
+    failed.map(reason).sink(MemorySink()).named("failed")
+    return job
+
+
+class Reason(Record):
+    error: str
+    customer: str
+
+
+def reason(letter: DeadLetter) -> Reason:
+    return Reason(letter.error, json.loads(letter.record)["customer"])
+
+
+class Bank(BaseHTTPRequestHandler):
+    """Is busy for the first try of each request, and refuses large amounts."""
+
+    protocol_version = "HTTP/1.1"
+    tries: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        key = self.headers["Idempotency-Key"]
+        assert self.headers["Authorization"] == "Bearer 123"
+        self.tries.append(key)
+        if self.tries.count(key) == 1:
+            self._answer(503, b"")
+        elif asked["cents"] > 1_000:
+            self._answer(402, b"too much")
+        else:
+            self._answer(200, json.dumps({"receipt": f"{asked['customer']}-1"}).encode())
+
+    def _answer(self, status: int, content: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def bank() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Bank)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_requests_are_tried_again_and_failures_become_rows(bank: str) -> None:
+    Bank.tries.clear()
+    rows = [Order(at("1s"), "a", "tea", 300), Order(at("2s"), "b", "pot", 6_000)]
+    out = testing.run(charges(bank, []), {"orders": rows})
+    assert out["charged"] == [Charged("a", 300, "a-1")]
+    assert out["failed"] == [Reason("ValueError: 402: too much", "b")]
+    assert [Bank.tries.count(key) for key in dict.fromkeys(Bank.tries)] == [2, 2], "each request keeps its key"
