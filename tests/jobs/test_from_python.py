@@ -18,6 +18,7 @@ from clonos_py.model.record_codec import encode
 from clonos_py.plan.logical import ReadSource
 from clonos_py.runtime.from_python import JobThread
 from clonos_py.runtime.preview import _PreviewJob
+from clonos_py.runtime.run_control import local_runs
 from tests.waiting import SOON_S, wait_until
 
 pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
@@ -268,6 +269,20 @@ def test_a_preview_commits_no_offsets() -> None:
     assert not source.commits
     assert definition.commits
     assert job.preview(stream).num_rows == len(WORDS)
+
+
+def test_a_preview_is_no_run_of_its_job() -> None:
+    """``clonos stop JOB`` finds the run of the job beside a preview."""
+    names = set[str]()
+
+    def noted(row: Word) -> Word:
+        names.update(run.job for run in local_runs())
+        return row
+
+    job = Job("beside-a-preview")
+    job.preview(job.source(MemorySource(WORDS)).map(noted))
+    assert names
+    assert "beside-a-preview" not in names
 
 
 def test_impossible_previews_are_refused() -> None:
