@@ -6,7 +6,7 @@ Types are texts, too: an Arrow type, followed by ``or null`` if a value may be m
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -40,6 +40,8 @@ class StateDefinition(msgspec.Struct, frozen=True):
     removed."""
     tables: dict[str, dict[str, str]] = {}
     """By table: the type of each stored column of the user."""
+    unread: dict[str, list[str]] = {}
+    """By table: the columns of its rows that were not stored, since nothing read them."""
 
 
 def differences(old: StateDefinition, new: StateDefinition, stored: Mapping[str, int]) -> Iterator[str]:
@@ -60,7 +62,7 @@ def differences(old: StateDefinition, new: StateDefinition, stored: Mapping[str,
     yield from _attributes(old.attributes, new.attributes)
     for table, columns in new.tables.items():
         if stored.get(table) and table in old.tables:
-            yield from _columns(old.tables[table], columns)
+            yield from _columns(old.tables[table], columns, old.unread.get(table, ()))
 
 
 def takes(old: str, new: str) -> bool:
@@ -76,10 +78,10 @@ def takes(old: str, new: str) -> bool:
     return any(old_values in widths and new_values in widths[widths.index(old_values) :] for widths in _WIDTHS)
 
 
-def _columns(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+def _columns(old: Mapping[str, str], new: Mapping[str, str], unread: Collection[str]) -> Iterator[str]:
     for name, type_ in new.items():
         if name not in old:
-            if not type_.endswith(OR_NULL):
+            if not type_.endswith(OR_NULL) or name in unread:
                 yield f"column {name}: not stored, now {type_}"
         elif not takes(old[name], type_):
             yield f"column {name}: {old[name]}, now {type_}"

@@ -288,7 +288,8 @@ class EventTimeColumn:
 class Node:
     """One verb. ``name``: its stable name; empty until names are resolved, then by default made from ``stem``.
     ``where``: the line that wrote it. ``schemas``, ``records``, ``times``: by output port. ``reads``: by side, the
-    columns that it needs; set by the planner. ``parallelism``: the number of tasks that it asks for; None: any."""
+    columns that it needs; set by the planner. ``parallelism``: the number of tasks that it asks for; None: any.
+    ``filtered``: conditions of filters behind it that the planner moved before it."""
 
     id: int
     verb: str
@@ -302,6 +303,7 @@ class Node:
     stem: str = ""
     reads: tuple[tuple[str, ...], ...] = ()
     parallelism: int | None = None
+    filtered: tuple[str, ...] = ()
 
     def exchange(self, side: int) -> tuple[str, ...] | None:
         """The columns by which rows of a side must be brought together; () for all on one instance, None for none."""

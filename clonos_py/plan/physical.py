@@ -68,7 +68,7 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
     chains = DraftVertices(graph, chosen.parallelism, chosen.chaining)
     names = {chain.number: vertex_name(chain) for chain in chains.chains}
     adaptive = Adaptive(chains.links)
-    vertices = tuple(_vertex(graph, chain, names[chain.number], chosen, adaptive) for chain in chains.chains)
+    vertices = tuple(_vertex(graph, written, chain, names[chain.number], chosen, adaptive) for chain in chains.chains)
     edges = tuple(
         edge(
             link,
@@ -117,7 +117,9 @@ def _check_parallelism(graph: LogicalGraph, settings: Settings) -> None:
             )
 
 
-def _vertex(graph: LogicalGraph, chain: DraftVertex, name: str, settings: Settings, adaptive: Adaptive) -> Vertex:
+def _vertex(
+    graph: LogicalGraph, written: LogicalGraph, chain: DraftVertex, name: str, settings: Settings, adaptive: Adaptive
+) -> Vertex:
     source: SourcePlan | None = None
     leaves = settings.runtime is Runtime.RAY
     if chain.source is not None:
@@ -127,7 +129,7 @@ def _vertex(graph: LogicalGraph, chain: DraftVertex, name: str, settings: Settin
         check_portable(source.factory, chain.source.name, chain.source.where, leaves=leaves)
     operators = []
     for operator, origin, inputs in zip(chain.operators, chain.origins, chain.inputs, strict=True):
-        operators.append(operator if origin is None else _defined(graph, operator, origin, inputs, leaves))
+        operators.append(operator if origin is None else _defined(graph, written, operator, origin, inputs, leaves))
     kept = source is None or any(obstacles(chain, settings.protocol))
     regenerates = settings.spill is Spill.REGENERATE and not kept
     sampled = all(origin is None or isinstance(origin.work, _OWN) for origin in chain.origins)
@@ -136,12 +138,17 @@ def _vertex(graph: LogicalGraph, chain: DraftVertex, name: str, settings: Settin
 
 
 def _defined(
-    graph: LogicalGraph, operator: OperatorPlan, origin: Node, inputs: Sequence[pa.Schema], leaves: bool
+    graph: LogicalGraph,
+    written: LogicalGraph,
+    operator: OperatorPlan,
+    origin: Node,
+    inputs: Sequence[pa.Schema],
+    leaves: bool,
 ) -> OperatorPlan:
     """The operator with the definition of its state. Raises GraphError if it cannot be sent or built."""
     check_portable(operator.factory, operator.name, origin.where, leaves=leaves)
     tables = _constructed(operator, origin.where).tables(inputs)
-    return replace(operator, tables=tables, definition=state_definition(graph, origin, tables))
+    return replace(operator, tables=tables, definition=state_definition(graph, origin, tables, written))
 
 
 def _constructed(operator: OperatorPlan, where: str) -> Operator:

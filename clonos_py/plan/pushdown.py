@@ -101,7 +101,7 @@ def _inserted(
 ) -> dict[int, Node]:
     """Inserts filters before these inputs of the target. The filter itself keeps what is ``left``, or is removed."""
     nodes = dict(graph.by_id)
-    inputs = list(target.inputs)
+    inputs, filtered = list(target.inputs), list(target.filtered)
     for side, predicate in sides.items():
         origin = target.inputs[side]
         upstream = nodes[origin.node]
@@ -117,7 +117,8 @@ def _inserted(
             times=(upstream.times[origin.port],),
         )
         inputs[side] = Port(fresh)
-    nodes[target.id] = replace(target, inputs=tuple(inputs))
+        filtered += [f"{part}{' on the right' if side else ''}" for part in _conjuncts(predicate)]
+    nodes[target.id] = replace(target, inputs=tuple(inputs), filtered=tuple(filtered))
     if left is not None:
         nodes[node.id] = replace(node, work=FilterRows(left))
         return nodes

@@ -36,16 +36,24 @@ from clonos_py.plan.logical import (
 )
 
 
-def state_definition(graph: LogicalGraph, node: Node, tables: Mapping[str, pa.Schema]) -> StateDefinition | None:
+def state_definition(
+    graph: LogicalGraph, node: Node, tables: Mapping[str, pa.Schema], written: LogicalGraph
+) -> StateDefinition | None:
     """The definition of the state that a node's operator keeps in ``tables``; None if it keeps none that depends on
-    the job."""
+    the job. ``written``: the graph before rewrites, with the columns that nothing reads."""
     columns = {
         table: {field.name: _stored_type(field) for field in schema if not is_hidden(field.name)}
         for table, schema in tables.items()
     }
 
+    unread = {table: sorted(names - columns[table].keys()) for table, names in _offered(node, tables, written).items()}
+
     def defined(facts: Mapping[str, str | None], **more: Any) -> StateDefinition:
-        return StateDefinition({name: text for name, text in facts.items() if text}, tables=columns, **more)
+        given = {**facts, "only rows with": ", ".join(sorted(node.filtered))}
+        stated = {name: text for name, text in given.items() if text}
+        return StateDefinition(
+            stated, tables=columns, unread={t: names for t, names in unread.items() if names}, **more
+        )
 
     def order(keys: Sequence[SortKey]) -> str:
         return ", ".join(
@@ -56,14 +64,15 @@ def state_definition(graph: LogicalGraph, node: Node, tables: Mapping[str, pa.Sc
         case AggregateWindows():
             facts = {"keys": _names(work.keys), "window": _window(work.window), "event time": work.time_column}
             return defined(
-                facts | _distinct_counts(work.aggregates, columns),
+                facts | _distinct_counts(graph, node, work.aggregates, columns),
                 limits={"lateness": work.lateness_us},
                 aggregates=_aggregates(graph, node, work.aggregates),
             )
         case AggregateTable():
             facts = {"keys": _names(work.keys), "emits": work.mode, "of a table": "yes" if work.weighted else None}
             return defined(
-                facts | _distinct_counts(work.aggregates, columns), aggregates=_aggregates(graph, node, work.aggregates)
+                facts | _distinct_counts(graph, node, work.aggregates, columns),
+                aggregates=_aggregates(graph, node, work.aggregates),
             )
         case TopTable():
             of_table = None if work.table_keys is None else _names(work.table_keys)
@@ -97,6 +106,17 @@ def state_definition(graph: LogicalGraph, node: Node, tables: Mapping[str, pa.Sc
             return None
 
 
+def _offered(node: Node, tables: Mapping[str, pa.Schema], written: LogicalGraph) -> dict[str, set[str]]:
+    """By table of whole rows: the columns of these rows, as the user wrote them."""
+    origin = written.by_id.get(node.id)
+    if origin is None or isinstance(node.work, AggregateWindows | AggregateTable | DistinctRows | WriteSink):
+        return {}
+    return {
+        table: {name for name in written.schema(port).names if not is_hidden(name)}
+        for table, port in zip(tables, origin.inputs, strict=False)
+    }
+
+
 def _joined(work: JoinWindows | JoinHistory | JoinVersions) -> dict[str, str | None]:
     return {
         "left keys": _names(work.left_keys),
@@ -120,9 +140,10 @@ def _process_facts(work: RunProcess) -> dict[str, str | None]:
 
 def _wide(type_: pa.DataType) -> str:
     """The type of a key, in the width in which it is stored."""
+    type_ = type_.value_type if pa.types.is_dictionary(type_) else type_
     if pa.types.is_integer(type_):
         return "int64"
-    return "double" if pa.types.is_floating(type_) else str(type_)
+    return "double" if pa.types.is_floating(type_) else str(type_).removeprefix("large_")
 
 
 def _aggregates(graph: LogicalGraph, node: Node, aggregates: Sequence[Aggregate]) -> dict[str, str]:
@@ -134,10 +155,15 @@ def _aggregates(graph: LogicalGraph, node: Node, aggregates: Sequence[Aggregate]
 
 
 def _distinct_counts(
-    aggregates: Sequence[Aggregate], columns: Mapping[str, Mapping[str, str]]
+    graph: LogicalGraph, node: Node, aggregates: Sequence[Aggregate], columns: Mapping[str, Mapping[str, str]]
 ) -> dict[str, str | None]:
-    """Counts of distinct values share state that refers to them by position, and to keys by type."""
-    counts = [aggregate.name for aggregate in aggregates if aggregate.function == "count_distinct"]
+    """Counts of distinct values share state that refers to them by position, and to keys and values by type."""
+    rows = graph.schema(node.inputs[0])
+    counts = [
+        f"{aggregate.name} of {_wide(rows.field(aggregate.column).type)}"
+        for aggregate in aggregates
+        if aggregate.function == "count_distinct" and aggregate.column is not None
+    ]
     keys = [f"{name}: {type_}" for stored in columns.values() for name, type_ in stored.items()]
     return {"distinct counts": f"{', '.join(counts)} by {', '.join(keys) or 'nothing'}" if counts else None}
 

@@ -25,6 +25,7 @@ class Event(Record):
     key: int
     half: Annotated[int, pa.int32()]
     at: Instant
+    spare: int | None
 
 class Counted(Record):
     key: int
@@ -65,7 +66,7 @@ class Seen(Process[Event, Total]):
 
 def event(row: Row) -> Event:
     take_time()
-    return Event(row.id, row.key, row.key // 2, row.id * 1_000_000)
+    return Event(row.id, row.key, row.key // 2, row.id * 1_000_000, row.id)
 
 SIDE = "names.jsonl"
 job = Job("changed", checkpoint_interval="20ms", runtime="local")
@@ -73,7 +74,7 @@ rows = job.source(FileSource("in", format="jsonl", schema=Row)).named("rows").ma
 events = rows.with_event_time("at", delay="1h").named("timed")
 others = events.select(id=col("id"), other=col("key"), at=col("at"))
 events.key_by("key").window(tumbling("7s"), lateness="5s").aggregate(
-    Counted, n=count(), most=col("id").max(), kinds=col("half").count_distinct()
+    Counted, n=count(), most=col("id").max(), kinds=col("id").count_distinct()
 ).named("windows").sink(FileSink("out/windows")).named("windows-out")
 events.key_by("half").window(tumbling("7s")).top(2, by=col("id").desc()).named("first").sink(
     FileSink("out/first")
@@ -90,6 +91,9 @@ events.join(others, on="id", within=tumbling("3s"), into=Sides).named("together"
     FileSink("out/together")
 ).named("together-out")
 events.key_by("key").process(Seen).named("seen").sink(FileSink("out/seen")).named("seen-out")
+events.key_by("key").top(2, by=col("id").asc()).named("least").at_end().select("id").sink(
+    FileSink("out/least")
+).named("least-out")
 events.enrich(FileSource(SIDE, Name), on="key").named("named").sink(FileSink("out/named")).named("named-out")
 """
 ).replace("import itertools", "import itertools\nfrom typing import Annotated\nimport pyarrow as pa", 1)
@@ -140,6 +144,7 @@ WINDOW, TOP = 'window(tumbling("7s"), lateness="5s")', 'top(2, by=col("id").desc
 TAKEN_OVER: dict[str, list[Change]] = {
     "nothing": [],
     "another class of a process": [("Seen", "Watched")],
+    "a path that is written in another way": [("out/seen", "./out//seen"), ("names.jsonl", "./names.jsonl")],
     "an aggregate removed": [("n=count(), most=col", "most=col"), ("    n: int\n    most", "    most")],
     "an aggregate of a table removed": [("n=count(), total=", "total=")],
     "a shorter lateness": [('lateness="5s"', 'lateness="3s"')],
@@ -187,8 +192,8 @@ REFUSED: dict[str, tuple[str, str, list[Change]]] = {
     ),
     "a count of distinct values removed": (
         "windows",
-        "distinct counts: kinds by key: int64",
-        [(', kinds=col("half").count_distinct()', ""), ("    kinds: int\n", "")],
+        "distinct counts: kinds of int64 by key: int64",
+        [(', kinds=col("id").count_distinct()', ""), ("    kinds: int\n", "")],
     ),
     "an aggregated expression": (
         "sums",
@@ -211,6 +216,11 @@ REFUSED: dict[str, tuple[str, str, list[Change]]] = {
         "first",
         "column half: int32, now string",
         [("half: Annotated[int, pa.int32()]", "half: str"), ("row.key // 2", "str(row.key // 2)")],
+    ),
+    "type of counted values": (
+        "windows",
+        "distinct counts: kinds of int64 by key: int64",
+        [('kinds=col("id")', 'kinds=col("id").cast(str)')],
     ),
     "columns of distinct": ("distinct", "keys: half, now half, id", [('distinct("half")', 'distinct("half", "id")')]),
     "ttl of distinct": ("distinct", "ttl: none, now 9s", [('distinct("half")', 'distinct("half", ttl="9s")')]),
@@ -261,6 +271,26 @@ REFUSED: dict[str, tuple[str, str, list[Change]]] = {
         "seen",
         "ttl of total: none, now 9s",
         [("total: int = state(0)", 'total: int = state(0, ttl="9s")')],
+    ),
+    "a column that nothing had read": (
+        "least",
+        "column spare: not stored, now int64 or null",
+        [('.select("id").sink', '.select("id", "spare").sink')],
+    ),
+    "a filter behind a table": (
+        "sums",
+        "only rows with: none, now (half == 1)",
+        [('.at_end().sink(FileSink("out/sums"))', '.at_end().filter(col("half") == 1).sink(FileSink("out/sums"))')],
+    ),
+    "a filter behind a join": (
+        "pairs",
+        "only rows with: none, now (other == 1) on the right",
+        [
+            (
+                'into=Sides).named("pairs")',
+                'into=Sides).named("pairs").filter(col("other") == 1)',
+            )
+        ],
     ),
 }
 
