@@ -203,6 +203,7 @@ def _with_names(manifest: Manifest, names: Mapping[str, str], vertices: Mapping[
         operators=operators,
         parallelism={vertex_of[vertex]: number for vertex, number in manifest.parallelism.items()},
         kinds={names.get(name, name): kind for name, kind in manifest.kinds.items()},
+        closed=[names[name] for name in manifest.closed if name in names],
         definitions={names.get(name, name): definition for name, definition in manifest.definitions.items()},
     )
 

@@ -22,7 +22,7 @@ class CompletedCheckpoint:
         """By task; empty if the plan's tasks differ from the manifest's, or if these had finished in an earlier run.
         Sources may have more rows now."""
         self._run = self._lineage = lineage
-        self._renumberings, self._reopened = 0, False
+        self._renumberings, self._closed = 0, frozenset[str]()
         if manifest is not None:
             self.adopt(manifest)
             begins_again = manifest.run != lineage and at_the_end(manifest)
@@ -30,7 +30,8 @@ class CompletedCheckpoint:
                 self._handles = {}
             self._lineage = manifest.lineage or lineage
             self._renumberings = manifest.renumberings + (begins_again or not same_shape(manifest, plan))
-            self._reopened = manifest.reopened or begins_again
+            ended = {name for task in manifest.tasks for name in task.operators} if begins_again else manifest.closed
+            self._closed = frozenset(ended)
 
     def adopt(self, manifest: Manifest) -> None:
         """``manifest`` is written, and is the newest."""
@@ -82,7 +83,7 @@ class CompletedCheckpoint:
             renumberings=self._renumberings,
             kinds=kinds_of(self._plan),
             run=self._run,
-            reopened=self._reopened,
+            closed=sorted(self._closed),
             definitions=definitions_of(self._plan),
         )
 
@@ -101,7 +102,7 @@ class CompletedCheckpoint:
             committed = dict(handle.committables)
             return Restore(
                 handle.checkpoint, operators, handle.progress, committed, frames=handle.frames, logs=handle.logs,
-                reopened=self._reopened,
+                closed=self._closed,
             )  # fmt: skip
         operators = {name: parts for name in names if (parts := manifest.parts(name))}
         committables: dict[str, list[bytes]] = {}
@@ -110,4 +111,4 @@ class CompletedCheckpoint:
                 for name, named in handle.committables.items():
                     if name in names:
                         committables.setdefault(name, []).extend(named)
-        return Restore(manifest.checkpoint, operators, None, committables, reopened=self._reopened)
+        return Restore(manifest.checkpoint, operators, None, committables, closed=self._closed)

@@ -166,7 +166,7 @@ class LinkMachine:
         self._restore_channels(progress, event)
         self._loaded_logs = event.logs
         ahead = self.state is TaskState.STANDBY
-        state = task.RestoreState(restore.checkpoint, event.operators, progress, ahead, restore.reopened)
+        state = task.RestoreState(restore.checkpoint, event.operators, progress, ahead, restore.closed)
         taken = io.SendToTask(state)
         if ahead:
             return [taken, io.SendToCoordinator(control.Prepared(self.process, restore.checkpoint))]

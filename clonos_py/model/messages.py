@@ -39,8 +39,8 @@ class Restore(msgspec.Struct, frozen=True):
     """By output channel: the frames before this snapshot that its receiver's restart point does not cover."""
     logs: StoredChunk | None = None
     """Determinants that the state depends on."""
-    reopened: bool = False
-    """An earlier run had read all of its input, and had emitted what operators emit at the end."""
+    closed: frozenset[str] = frozenset()
+    """The operators that had emitted, in an earlier run, what they emit at the end of all input."""
     fallback: Fallback | None = None
     """None: the task will not go back to an earlier snapshot than this one."""
 

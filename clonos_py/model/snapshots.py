@@ -165,8 +165,8 @@ class Manifest(msgspec.Struct, frozen=True):
     """By name: the verb of each operator with state or results to commit, sources included."""
     run: str = ""
     """The name of the run that took it, the same for all coordinators of a run."""
-    reopened: bool = False
-    """Whether that run, or one before it in its lineage, has resumed from a checkpoint at the end of all input."""
+    closed: list[str] = []
+    """The operators that had reached the end of all input in an earlier run of the lineage."""
     definitions: dict[str, StateDefinition] = {}
     """By name: what the state of an operator means."""
 

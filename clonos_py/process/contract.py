@@ -6,7 +6,7 @@ table (``link/states.py``, ``task/states.py``), and the same limits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -109,13 +109,13 @@ class TaskProgress(msgspec.Struct):
 
 class RestoreState(msgspec.Struct, frozen=True):
     """Replace all state. ``operators`` holds, by operator, one snapshot, or several at a new parallelism. ``ahead``:
-    the process is a standby, and no failed task waits for it. ``reopened``: see ``Restore``."""
+    the process is a standby, and no failed task waits for it. ``closed``: see ``Restore``."""
 
     checkpoint: int
     operators: Mapping[str, Sequence[OperatorState]]
     progress: TaskProgress | None
     ahead: bool = False
-    reopened: bool = False
+    closed: Collection[str] = ()
 
 
 class Begin(msgspec.Struct, frozen=True):

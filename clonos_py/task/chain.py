@@ -5,7 +5,7 @@ Rows pass through the chain depth first. Watermarks pass operator by operator, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -254,10 +254,10 @@ class Chain:
         return [self._received[number] for number in range(len(self._stages))]
 
     def restore(
-        self, parts: Mapping[str, Sequence[OperatorState]], progress: TaskProgress | None, reopened: bool = False
+        self, parts: Mapping[str, Sequence[OperatorState]], progress: TaskProgress | None, closed: Collection[str] = ()
     ) -> None:
-        """Replaces all state; operators without a snapshot start empty. ``reopened``: see ``Restore``."""
-        self._closed = {n for n, stage in enumerate(self._stages) if reopened and stage.operator.final}
+        """Replaces all state; operators without a snapshot start empty. ``closed``: see ``Restore``."""
+        self._closed = {n for n, stage in enumerate(self._stages) if stage.name in closed and stage.operator.final}
         self.ended = progress.ended if progress else NOT_ENDED
         self._shared.calls.clear()
         self._shared.working.clear()

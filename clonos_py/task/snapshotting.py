@@ -51,7 +51,7 @@ class Snapshotting:
         self._checkpointing.restore(progress.protocol if progress else b"")
         offset = progress.log_offset if progress else 0
         self._writer.resume(item.checkpoint, offset, offset)
-        self._chain.restore(item.operators, progress, item.reopened)
+        self._chain.restore(item.operators, progress, item.closed)
         if progress:
             self._shared.timers.restore(progress.timers, progress.timers_left_us)
         if self._reader:

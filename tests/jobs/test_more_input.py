@@ -145,3 +145,22 @@ def test_a_parallelism_may_change_with_more_input() -> None:
         runs(GOES_ON["a process"], "--parallelism", parallelism)
     assert len(shown()) == 12
     assert max(row["total"] for row in read_results("out")) == 6
+
+
+COUNTS = (
+    'events.key_by("key").aggregate(n=count()).named("counts").at_end().sink(FileSink("counts")).named("counts-out")\n'
+)
+
+
+def test_an_operator_that_is_new_or_starts_over_takes_more_input() -> None:
+    day(1)
+    runs("events")
+    for number, dropped in ((2, ()), (3, ("--drop-state", "counts"))):
+        day(number)
+        runs(COUNTS + "events", *dropped)
+        counts = sorted((row["key"], row["n"]) for row in read_results("counts"))
+        assert counts == sorted([(0, 2), (1, 2)] * (number - 1))
+    day(4)
+    done = run(Path(SCRIPT).resolve())
+    assert done.returncode == 1
+    assert "operator 'counts' has emitted its final results" in done.stderr
