@@ -47,11 +47,13 @@ def _column(rows: pa.RecordBatch, field: pa.Field[Any], table: str) -> Any:
 
 
 def _fits(stored: pa.Schema, schema: pa.Schema) -> bool:
-    """Whether columns are the same, apart from a dictionary in which values are encoded."""
+    """Whether columns are the same, apart from a dictionary in which values are encoded. Rows of one table are
+    concatenated, so a column that may be null now does not fit one that may not."""
     if stored.equals(schema):
         return True
     return stored.names == schema.names and all(
-        _values(was) == _values(is_) for was, is_ in zip(stored.types, schema.types, strict=True)
+        was.nullable == is_.nullable and _values(was.type) == _values(is_.type)
+        for was, is_ in zip(stored, schema, strict=True)
     )
 
 

@@ -148,6 +148,7 @@ TAKEN_OVER: dict[str, list[Change]] = {
     "an aggregate removed": [("n=count(), most=col", "most=col"), ("    n: int\n    most", "    most")],
     "an aggregate of a table removed": [("n=count(), total=", "total=")],
     "a shorter lateness": [('lateness="5s"', 'lateness="3s"')],
+    "a field that may be null": [("half: Annotated[int, pa.int32()]", "half: Annotated[int, pa.int32()] | None")],
     "a wider number": [("half: Annotated[int, pa.int32()]", "half: int")],
     "an attribute that is a wider number": [("total: int = state(0)", "total: float = state(0.0)")],
     "a nullable field": [
