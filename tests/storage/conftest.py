@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from clonos_py.runtime.local.storage_thread import StorageThread
 from tests.storage import alone, written
 
 
@@ -21,11 +22,20 @@ def copied(folder: Path) -> Iterator[Path]:
     shutil.rmtree(copy)
 
 
+@contextmanager
+def written_at_once() -> Iterator[pytest.MonkeyPatch]:
+    """Storage and sinks work in the thread of the tasks: what lies on disk when the process dies is certain, and what
+    tasks do behind the last write is not among it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StorageThread, "do", lambda thread, work: thread._post(work()))
+        yield patch
+
+
 @pytest.fixture(scope="session")
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The files of the job. Not to be changed."""
     folder = tmp_path_factory.mktemp("storage") / "interrupted"
-    with pytest.MonkeyPatch.context() as patch:
+    with written_at_once() as patch:
         written.write(folder, patch)
     yield folder
     shutil.rmtree(folder)
@@ -41,7 +51,7 @@ def left(interrupted: Path) -> Iterator[Path]:
 def interrupted_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of the job whose tasks take snapshots alone. Not to be changed."""
     folder = tmp_path_factory.mktemp("storage-alone") / "interrupted"
-    with pytest.MonkeyPatch.context() as patch:
+    with written_at_once() as patch:
         alone.write(folder, patch)
     return folder
 
