@@ -21,7 +21,7 @@ from clonos_py.columns import arrivals
 from clonos_py.columns.distinct import distinct_values, united
 from clonos_py.columns.grouping import Groups, group
 from clonos_py.columns.reduction import WIDE, count_rows, count_values, greatest, least, sums, wide_sums
-from clonos_py.columns.views import Column, take
+from clonos_py.columns.views import Column, plain_type, take
 from clonos_py.model.aggregates import Aggregate, accumulator_name
 from clonos_py.model.errors import UserCodeError
 from clonos_py.model.hidden import hidden
@@ -113,7 +113,7 @@ class Partials:
 
     def fields(self, schema: pa.Schema, extra: Sequence[Any]) -> list[Any]:
         """The fields, in order, of a partial batch of rows with ``schema``."""
-        keys = [pa.field(key, _plain_type(schema.field(key).type)) for key in self.keys]
+        keys = [pa.field(key, plain_type(schema.field(key).type)) for key in self.keys]
         accumulators = [pa.field(name, _accumulator_type(kind, a, schema)) for name, kind, a in self.accumulators]
         return [*keys, *extra, pa.field(ROWS_COLUMN, pa.int64()), *accumulators]
 
@@ -153,7 +153,7 @@ def _start(kind: str, aggregate: Aggregate, rows: pa.RecordBatch, groups: Groups
         return _STARTED_BY_ARRIVAL[kind](values, groups)
     column = rows.column(aggregate.column)
     if kind == "sum":
-        whole = aggregate.function == "mean" and pa.types.is_integer(_plain_type(column.type))
+        whole = aggregate.function == "mean" and pa.types.is_integer(plain_type(column.type))
         return _summed(wide_sums if whole else sums, aggregate, column, groups)
     return _STARTED_BY[kind](column, groups)
 
@@ -201,7 +201,7 @@ def _accumulator_type(kind: str, aggregate: Aggregate, schema: pa.Schema) -> Any
     if kind in ("count", "user"):
         return pa.int64() if kind == "count" else pa.binary()
     assert aggregate.column is not None
-    taken = _plain_type(schema.field(aggregate.column).type)
+    taken = plain_type(schema.field(aggregate.column).type)
     if kind in ("min", "max", "distinct"):
         return pa.list_(taken) if kind == "distinct" else taken
     if aggregate.function == "mean" and pa.types.is_integer(taken):
@@ -209,7 +209,3 @@ def _accumulator_type(kind: str, aggregate: Aggregate, schema: pa.Schema) -> Any
     if isinstance(taken, pa.Decimal128Type):
         return pa.decimal128(_SUM_DIGITS, taken.scale)
     return pa.float64() if pa.types.is_floating(taken) else pa.int64()
-
-
-def _plain_type(kind: Any) -> Any:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind

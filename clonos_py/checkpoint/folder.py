@@ -14,7 +14,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol
 
 import pyarrow as pa
@@ -234,26 +234,24 @@ class RemoteFolder:
         return f"{self.root}/{path}"
 
 
-@contextmanager
-def reading(path: str) -> Iterator[None]:
+def reading(path: str) -> AbstractContextManager[None]:
     """Turns errors of the operating system and of Arrow into UnreadableCheckpointErrors."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise UnreadableCheckpointError(f"{path} is missing; {DAMAGED_REMEDY}") from error
-    except (OSError, pa.ArrowException) as error:
-        raise UnreadableCheckpointError(f"{path}: {_explained(error)}") from error
+    return _turned(path, UnreadableCheckpointError, "")
+
+
+def named_errors(path: str) -> AbstractContextManager[None]:
+    """Turns errors of the operating system and of Arrow while files are written into CheckpointErrors."""
+    return _turned(path, CheckpointError, "; the last completed checkpoint is intact")
 
 
 @contextmanager
-def named_errors(path: str) -> Iterator[None]:
-    """Turns errors of the operating system and of Arrow while files are written into CheckpointErrors."""
+def _turned(path: str, kind: type[CheckpointError], kept: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
         raise UnreadableCheckpointError(f"{path} is missing; {DAMAGED_REMEDY}") from error
     except (OSError, pa.ArrowException) as error:
-        raise CheckpointError(f"{path}: {_explained(error)}; the last completed checkpoint is intact") from error
+        raise kind(f"{path}: {_explained(error)}{kept}") from error
 
 
 def _explained(error: Exception) -> str:

@@ -13,18 +13,17 @@ from clonos_py.cli.options import resolved
 @click.pass_context
 def check(ctx: click.Context, /, file: str, rows: int, live: bool, **parameters: Any) -> int:
     """The body of the command: plans the job once to report its errors, runs the trials, and prints the findings."""
-    from clonos_py.plan.held_event_time import held_event_time
     from clonos_py.plan.physical import plan
     from clonos_py.runtime.check.run import check as tried
 
     job = job_of(ctx)
-    plan(job, resolved(job.settings, {}))
+    warnings = plan(job, resolved(job.settings, {})).warnings
     found = tried(file, parameters, rows, live)
     for finding in found.findings:
         click.echo(str(finding))
     for failure in found.failures:
         click.echo(failure)
-    for warning in held_event_time(job.graph().without_dead_ends()):
+    for warning in warnings:
         click.echo(f"warning: {warning}")
     for note in found.notes:
         click.echo(f"note: {note}")

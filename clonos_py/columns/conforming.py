@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from clonos_py.columns.views import plain_type
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.state import Chunk, OperatorState
 
@@ -52,11 +53,6 @@ def _fits(stored: pa.Schema, schema: pa.Schema) -> bool:
     if stored.equals(schema):
         return True
     return stored.names == schema.names and all(
-        was.nullable == is_.nullable and _values(was.type) == _values(is_.type)
+        was.nullable == is_.nullable and plain_type(was.type) == plain_type(is_.type)
         for was, is_ in zip(stored, schema, strict=True)
     )
-
-
-def _values(type_: Any) -> pa.DataType:
-    found: pa.DataType = type_.value_type if pa.types.is_dictionary(type_) else type_
-    return found

@@ -26,6 +26,11 @@ _SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 _LARGE = (pa.types.is_large_string, pa.types.is_large_binary, pa.types.is_large_list)
 
 
+def plain_type(kind: Any) -> Any:
+    """The type of the values, whether a dictionary encodes them or not."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
 def plain(array: Column) -> Column:
     """The array without extension types and dictionaries, which do not change its values."""
     while True:

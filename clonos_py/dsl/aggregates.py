@@ -74,8 +74,7 @@ def count() -> AggregateExpr:
 
 
 def aggregate_by(fold: UserAggregate, column: str | Expression | None = None, returns: object = None) -> AggregateExpr:
-    """The user's own fold over a column, an expression, or (None) the whole rows of a group,
-    as dicts.
+    """The user's own fold over a column, an expression, or (None) the whole rows of a group, as dicts.
 
     ``returns``: the type of the results; the default is the return annotation of ``fold.result``. Raises GraphError
     without either.

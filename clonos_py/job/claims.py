@@ -74,12 +74,13 @@ def claimed(manifest: Manifest | None, plan: PhysicalPlan, claims: Claims, code_
 def _check_definitions(manifest: Manifest, plan: PhysicalPlan) -> None:
     """Raises UnclaimedStateError if the state of an operator has another meaning in the checkpoint."""
     for name, definition in definitions_of(plan).items():
+        old, parts = manifest.definitions.get(name), manifest.parts(name)
+        if old is None or not parts:
+            continue
         stored = Counter[str]()
-        for handle in manifest.parts(name):
+        for handle in parts:
             stored.update({table: sum(c.rows for c in chunks) for table, chunks in handle.tables.items()})
-        old = manifest.definitions.get(name)
-        changes = [] if old is None or not manifest.parts(name) else list(differences(old, definition, stored))
-        if changes:
+        if changes := list(differences(old, definition, stored)):
             sink = manifest.kinds.get(name) == SINK
             remedies = "put that back" if sink else f"put that back, add --drop-state {name} to continue without it"
             raise UnclaimedStateError(

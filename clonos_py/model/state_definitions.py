@@ -53,7 +53,7 @@ def differences(old: StateDefinition, new: StateDefinition, stored: Mapping[str,
             yield f"{name}: {was}, now {is_}"
     for name in dict.fromkeys([*old.limits, *new.limits]):
         if new.limits.get(name, 0) > old.limits.get(name, 0):
-            yield f"{name}: {_seconds(old.limits.get(name, 0))}, now {_seconds(new.limits[name])}"
+            yield f"{name}: {seconds_text(old.limits.get(name, 0))}, now {seconds_text(new.limits[name])}"
     for name, aggregate in new.aggregates.items():
         if name not in old.aggregates:
             yield f"aggregate {name}: none, now {aggregate}"
@@ -63,6 +63,11 @@ def differences(old: StateDefinition, new: StateDefinition, stored: Mapping[str,
     for table, columns in new.tables.items():
         if stored.get(table) and table in old.tables:
             yield from _columns(old.tables[table], columns, old.unread.get(table, ()))
+
+
+def seconds_text(duration_us: int) -> str:
+    """A duration as in definitions, exact: ``1500000`` as ``1.5s``."""
+    return f"{duration_us / 1_000_000:.6f}".rstrip("0").rstrip(".") + "s"
 
 
 def takes(old: str, new: str) -> bool:
@@ -105,7 +110,3 @@ def _decodes(old: str, new: str) -> bool:
     if old_values != old and new_values == new:
         return False
     return old_values == new_values or (old_values, new_values) == ("int", "float")
-
-
-def _seconds(duration_us: int) -> str:
-    return f"{duration_us / 1_000_000:g}s"

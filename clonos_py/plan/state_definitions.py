@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from clonos_py.columns.views import plain_type
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.hidden import is_hidden
 from clonos_py.model.record import Record, field_types
-from clonos_py.model.state_definitions import ANY, OR_NULL, WITH_DEFAULT, StateDefinition
+from clonos_py.model.state_definitions import ANY, OR_NULL, WITH_DEFAULT, StateDefinition, seconds_text
 from clonos_py.model.tables import SortKey
 from clonos_py.model.windows import Hopping, Session, Window
 from clonos_py.plan.logical import (
@@ -82,7 +83,7 @@ def state_definition(
             facts = {"keys": _names(work.keys), "window": _window(work.window), "event time": work.time_column}
             return defined(facts | {"rows per key": str(work.n), "order": order(work.order)})
         case DistinctRows():
-            ttl = None if work.ttl_us is None else _seconds(work.ttl_us)
+            ttl = None if work.ttl_us is None else seconds_text(work.ttl_us)
             return defined({"keys": _names(work.keys), "ttl": ttl, "event time": work.time_column})
         case JoinWindows():
             return defined(_joined(work) | {"window": _window(work.window)})
@@ -90,7 +91,7 @@ def state_definition(
             within = None if work.bounds is None else " to ".join(map(_bound, work.bounds))
             return defined(_joined(work) | {"within": within})
         case JoinVersions():
-            return defined(_joined(work) | {"within": None if work.oldest_us is None else _seconds(work.oldest_us)})
+            return defined(_joined(work) | {"within": None if work.oldest_us is None else seconds_text(work.oldest_us)})
         case JoinDeltas():
             left, right = map(_names, work.sides)
             return defined(
@@ -134,13 +135,13 @@ def _process_facts(work: RunProcess) -> dict[str, str | None]:
     for name, timer in work.declared.declared_timers.items():
         facts[f"timer {name}"] = "processing time" if timer.processing_time else "event time"
     for name, state in work.declared.declared_states.items():
-        facts[f"ttl of {name}"] = None if state.ttl_us is None else _seconds(state.ttl_us)
+        facts[f"ttl of {name}"] = None if state.ttl_us is None else seconds_text(state.ttl_us)
     return facts
 
 
 def _wide(type_: pa.DataType) -> str:
     """The type of a key, in the width in which it is stored."""
-    type_ = type_.value_type if pa.types.is_dictionary(type_) else type_
+    type_ = plain_type(type_)
     if pa.types.is_integer(type_):
         return "int64"
     return "double" if pa.types.is_floating(type_) else str(type_).removeprefix("large_")
@@ -184,18 +185,14 @@ def _window(window: Window) -> str:
     time = " of processing time" if window.processing_time else ""
     match window:
         case Session(gap_us=gap_us):
-            return f"session {_seconds(gap_us)}{time}"
+            return f"session {seconds_text(gap_us)}{time}"
         case Hopping(size_us=size_us, slide_us=slide_us):
-            return f"{_seconds(size_us)} every {_seconds(slide_us)}{time}"
-    return f"tumbling {_seconds(window.size_us)}{time}"
+            return f"{seconds_text(size_us)} every {seconds_text(slide_us)}{time}"
+    return f"tumbling {seconds_text(window.size_us)}{time}"
 
 
 def _bound(bound: int | str) -> str:
-    return bound if isinstance(bound, str) else _seconds(bound)
-
-
-def _seconds(duration_us: int) -> str:
-    return f"{duration_us / 1_000_000:.6f}".rstrip("0").rstrip(".") + "s"
+    return bound if isinstance(bound, str) else seconds_text(bound)
 
 
 def _names(names: Sequence[str]) -> str:
@@ -203,9 +200,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _stored_type(field: pa.Field[Any]) -> str:
-    kind: Any = field.type
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return f"{kind}{OR_NULL if field.nullable else ''}"
+    return f"{plain_type(field.type)}{OR_NULL if field.nullable else ''}"
 
 
 def _attributes(work: RunProcess) -> Iterator[tuple[str, str]]:
