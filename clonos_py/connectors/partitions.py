@@ -140,6 +140,6 @@ def _position(partition: Partition, offset: int) -> int:
     if not 0 <= position < POSITIONS:
         raise SourceError(
             f"{partition.name}: the list of inputs has changed since the checkpoint; put back what was removed or "
-            "renamed, or start over with --fresh"
+            "renamed, give new inputs names that sort after the others, or start over with --fresh"
         )
     return position

@@ -147,7 +147,8 @@ class Chain:
         if number in self._closed and rows.num_rows:
             raise CheckpointError(
                 f"operator {stage.name!r} has emitted its final results: an earlier run had read all input, and now "
-                "there is more; start over with --fresh, or read the new rows in a job of another name"
+                f"there is more; start over with --fresh, add --drop-state {stage.name} to take the new rows without "
+                "its state, or read them in a job of another name"
             )
         self._guard(stage, partial(stage.operator.on_rows, rows, side))
 
