@@ -13,6 +13,7 @@ import socket
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -27,6 +28,7 @@ _REQUEST = b"stop\n"
 _ANSWER_BYTES_MAX = 1 << 16
 _REQUEST_S_MAX = 5.0
 _WAITING_MAX = 8
+_ASK_AGAIN_S = 0.1
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -62,21 +64,37 @@ class LocalRun(msgspec.Struct, frozen=True):
 
     def stop(self, timeout_s: float) -> Ended | None:
         """Stops the run and waits for its end. None if it is gone without an answer. Raises ClusterError if it has not
-        ended in time; it goes on to stop then."""
+        ended in time; it goes on to stop then.
+
+        The run may end the connection of a process that is slow to ask, so this asks again as long as the run listens.
+        """
+        until_s = time.monotonic() + timeout_s
+        try:
+            while not (answer := self._ask(until_s - time.monotonic())).endswith(b"\n"):
+                if not _listens(self.path):
+                    return None
+                time.sleep(_ASK_AGAIN_S)
+        except TimeoutError as error:
+            raise ClusterError(
+                f"the job {self.job!r} has not ended within {timeout_s:g} s: it goes on to stop, and "
+                "Ctrl-C in its own terminal ends it at once"
+            ) from error
+        return msgspec.json.decode(answer, type=Ended)
+
+    def _ask(self, timeout_s: float) -> bytes:
+        """The answer of the run, or less if the connection ends early. Raises TimeoutError."""
+        if timeout_s <= 0:
+            raise TimeoutError
         with closing(socket.socket(socket.AF_UNIX)) as connection:
             connection.settimeout(timeout_s)
             try:
                 connection.connect(str(self.path))
                 connection.sendall(_REQUEST)
-                answer = connection.makefile("rb").readline(_ANSWER_BYTES_MAX)
-            except TimeoutError as error:
-                raise ClusterError(
-                    f"the job {self.job!r} has not ended within {timeout_s:g} s: it goes on to stop, and "
-                    "Ctrl-C in its own terminal ends it at once"
-                ) from error
+                return connection.makefile("rb").readline(_ANSWER_BYTES_MAX)
+            except TimeoutError:
+                raise
             except OSError:
-                return None
-        return msgspec.json.decode(answer, type=Ended) if answer.endswith(b"\n") else None
+                return b""
 
 
 class Control:
@@ -189,8 +207,10 @@ def _listens(path: Path) -> bool:
         connection.settimeout(_REQUEST_S_MAX)
         try:
             connection.connect(str(path))
-        except OSError:
+        except (ConnectionRefusedError, FileNotFoundError):
             return False
+        except OSError:  # it listens, and too many wait for their turn
+            return True
     return True
 
 

@@ -26,6 +26,7 @@ from clonos_py.runtime.event_publisher import CoordinatorNews
 from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray.actor_registry import ProcessRequest, RegisteredProcess
 from clonos_py.runtime.ray.cluster import Cluster
+from clonos_py.runtime.ray.end_watchers import EndWatchers
 from clonos_py.runtime.ray.job_loop import Interrupt, JobListeners, JobLoop
 from clonos_py.runtime.ray.names import taken_over
 from clonos_py.runtime.ray.ordering import InOrder
@@ -101,6 +102,7 @@ class CoordinatorActor:
         self._ended = threading.Event()
         """The job has ended: calls of ``next_update`` wait no longer."""
         self._end: EndJob | None = None
+        self._watchers = EndWatchers()
         self._ready = threading.Event()
         self._loop: JobLoop | None = None
         self._platform: RayPlatform | None = None
@@ -214,8 +216,11 @@ class CoordinatorActor:
         self._fresh.set()
         return True
 
-    def stop(self) -> None:
-        """Has the job take a last checkpoint and end."""
+    def stop(self, watcher: str | None = None) -> None:
+        """Has the job take a last checkpoint and end. ``watcher``: the name of a caller that then waits for ``end``,
+        and calls ``unwatch`` when it waits no longer."""
+        if watcher is not None:
+            self._watchers.add(watcher)
         self._put(StopRequested())
 
     def interrupt(self) -> None:
@@ -227,6 +232,14 @@ class CoordinatorActor:
         if not self._ended.wait(_UPDATE_WAIT_S_MAX):
             return None
         return self._end or EndJob("Interrupted", "the run was interrupted")
+
+    def unwatch(self, watcher: str) -> None:
+        """A caller of ``stop`` has read how the job ended, or waits for it no longer."""
+        self._watchers.remove(watcher)
+
+    def await_watchers(self, timeout_s: float) -> bool:
+        """Waits until no caller of ``stop`` waits for the end; False if one still does after ``timeout_s`` seconds."""
+        return self._watchers.await_none(timeout_s)
 
     def give_way(self) -> None:
         """Stops the job like ``interrupt``, for another run that takes it over."""

@@ -38,6 +38,9 @@ _CHECK_INTERVAL_S = 1.0
 """The interval of checks whether Ray is still there, and whether the node is starting the coordinator."""
 _END_S = 1.0
 """The time that calls get to reach their processes."""
+_WATCHED_S_MAX = 30.0
+"""The time that those who have stopped the job from another process get to read how it ended. They give up earlier
+unless they were killed or their machine stalls."""
 
 
 class Driver:
@@ -141,6 +144,7 @@ class Driver:
                 self._take(self._fetch_update(coordinator), coordinator)
                 if finished:
                     end: EndJob | None = self._ray.get(done)
+                    self._ray.wait([coordinator.await_watchers.remote(_WATCHED_S_MAX)], timeout=_WATCHED_S_MAX)
                     return end
             except KeyboardInterrupt:
                 self._interrupted = True

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from clonos_py.job.events import EndJob
@@ -10,8 +13,11 @@ from clonos_py.model.errors import ClusterError, SettingError
 from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.names import holder, running_jobs
 
-_REPLACED_WITHIN_S = 5.0
-"""The time that the driver gets to replace a coordinator that has died. After it, the run has ended."""
+_REPLACED_WITHIN_S = 30.0
+"""The time that the driver gets to replace a coordinator that has died. After it, the driver is assumed to be dead too:
+it keeps the coordinator of a run that has ended until those who stopped it have read how."""
+_LEAVE_S = 1.0
+"""The time that a call gets to reach the coordinator."""
 _POLL_S = 0.1
 
 
@@ -39,26 +45,37 @@ def stop_run(job: str, coordinator: Any, timeout_s: float) -> EndJob | None:
     )
     while coordinator is not None:
         try:
-            _answer(coordinator.stop, until_s, unanswered)
-            while True:
-                end: EndJob | None = _answer(coordinator.end, until_s, unended)
-                if end is not None:
-                    return end
+            with _watching(coordinator) as watcher:
+                _answer(coordinator.stop, until_s, unanswered, watcher)
+                while True:
+                    end: EndJob | None = _answer(coordinator.end, until_s, unended)
+                    if end is not None:
+                        return end
         except import_ray().exceptions.RayActorError:
-            coordinator = _replacement(job)
+            coordinator = _replacement(job, until_s)
     return None
 
 
-def _answer(method: Any, until_s: float, otherwise: str) -> Any:
+@contextmanager
+def _watching(coordinator: Any) -> Iterator[str]:
+    """The name under which this process waits for the end of the job. At the end of the block it waits no longer."""
+    watcher = secrets.token_hex(8)
+    try:
+        yield watcher
+    finally:
+        import_ray().wait([coordinator.unwatch.remote(watcher)], timeout=_LEAVE_S)
+
+
+def _answer(method: Any, until_s: float, otherwise: str, *arguments: str) -> Any:
     """Calls a method of an actor. Raises ClusterError with the text if no answer comes in time."""
-    ray, coming = import_ray(), method.remote()
+    ray, coming = import_ray(), method.remote(*arguments)
     if not ray.wait([coming], timeout=max(0.0, until_s - time.monotonic()))[0]:
         raise ClusterError(otherwise)
     return ray.get(coming)
 
 
-def _replacement(job: str) -> Any | None:
-    until_s = time.monotonic() + _REPLACED_WITHIN_S
+def _replacement(job: str, until_s: float) -> Any | None:
+    until_s = min(until_s, time.monotonic() + _REPLACED_WITHIN_S)
     while (found := holder(job)) is None and time.monotonic() < until_s:
         time.sleep(_POLL_S)
     return found

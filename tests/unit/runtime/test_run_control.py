@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import tempfile
 import threading
@@ -67,6 +68,43 @@ def test_a_run_that_does_not_end_in_time_goes_on_to_stop() -> None:
             run.stop(0.1)
         wait_until(lambda: stop.requested)
     assert run.stop(1) is None
+
+
+def test_who_is_slow_to_ask_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run ends the connection of a process that has stalled. That is no end of the run."""
+    refused = iter((False, False))
+    asks = run_control._asks
+    monkeypatch.setattr(run_control, "_asks", lambda connection: next(refused, True) and asks(connection))
+    stop = StopSwitch()
+    told: list[Ended | None] = []
+    with controlled("job", None, stop) as control:
+        (run,) = local_runs()
+        asking = threading.Thread(target=lambda: told.append(run.stop(60)))
+        asking.start()
+        wait_until(lambda: stop.requested)
+        control.ended = Ended(stopped=True)
+    asking.join()
+    assert told == [Ended(stopped=True)]
+
+
+def test_who_is_never_heard_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_control, "_asks", lambda connection: False)
+    with controlled("job", None, StopSwitch()):
+        (run,) = local_runs()
+        with pytest.raises(ClusterError, match=r"has not ended within 0\.3 s"):
+            run.stop(0.3)
+
+
+def test_a_run_that_many_ask_at_once_is_not_taken_for_dead() -> None:
+    with controlled("job", None, StopSwitch()):
+        (run,) = local_runs()
+        with contextlib.ExitStack() as open_ones:
+            for _ in range(3 * run_control._WAITING_MAX):
+                connection = open_ones.enter_context(socket.socket(socket.AF_UNIX))
+                connection.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    connection.connect(str(run.path))
+            assert [found.path for found in local_runs()] == [run.path]
 
 
 def test_a_run_is_found_by_the_address_of_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
