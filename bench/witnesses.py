@@ -20,7 +20,7 @@ from clonos_py import Context, Job, Process, Record, state
 from clonos_py.bench.paced import PacedSource
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
-from clonos_py.model.operators import Source
+from clonos_py.model.operators import End, Read, Source, Wait
 
 PARTITIONS = 2
 TASKS = ("numbers[0]", "numbers[1]", "enrich[0]", "enrich[1]", "left[0]", "left[1]", "rank[0]", "rank[1]")
@@ -48,10 +48,27 @@ class RankedNumber(Enriched):
 class Numbers(PacedSource):
     def __init__(self, total: int, rate: float, unpaced: str) -> None:
         super().__init__(total, rate, PARTITIONS, most=64)
-        self._rows, self._unpaced = total, unpaced
+        self._unpaced, self._is_unpaced = unpaced, False
+
+    def poll(self, now: int) -> Read | Wait | End:
+        self._check_pace()
+        return super().poll(now)
+
+    def reread(self, partition: int, start: int, stop: int) -> Read:
+        self._check_pace()
+        return super().reread(partition, start, stop)
 
     def due_rows(self, elapsed_us: float) -> int:
-        return self._rows if self._unpaced and os.path.exists(self._unpaced) else super().due_rows(elapsed_us)
+        return self._total if self._is_unpaced else super().due_rows(elapsed_us)
+
+    def _check_pace(self) -> None:
+        if self._is_unpaced or not os.path.exists(self._unpaced):
+            return
+        self._is_unpaced = True
+        with open(self._unpaced) as file:
+            total = file.read()
+        if total and self._partition < PARTITIONS:
+            self._total = int(total) // PARTITIONS
 
     def rows(self, partition: int, start: int, stop: int) -> pa.RecordBatch:
         ids = [n * PARTITIONS + partition for n in range(start, stop)]
@@ -59,7 +76,8 @@ class Numbers(PacedSource):
 
 
 class PacedNumbers(SourceDefinition):
-    """Gives ``total`` numbers, ``rate`` a second in each partition. ``unpaced``: once this file exists, all are due."""
+    """Gives ``total`` numbers, ``rate`` a second in each partition. ``unpaced``: once this file exists, all are due. A
+    number in it is a new total, which must be above what the rate allows until then."""
 
     def __init__(self, total: int, rate: float, unpaced: str = "") -> None:
         self.schemas = (Number.schema(),)

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from clonos_py.bench import witnesses
 from clonos_py.bench.fault_injector import FaultInjector, InjectedFault
 from clonos_py.model.coordinator_events import CheckpointCompleted, Deployed, StandbyActivated
 from clonos_py.model.ids import TaskId
 from clonos_py.observe.events import Event, Progress, TaskFailed
 
 FRAMES_AT_LEAST = 20
+RATE = 80
+"""Rows a second of each partition while faults are injected."""
 PlannedFault = tuple[InjectedFault, tuple[str, ...]]
 """What is done, and to which tasks; a fault of none has none."""
+ROWS_MAX = 10**9
+"""The total of a job until the last fault has happened."""
 
 
 class Killer:
     """``first`` happens when the job is deployed, ``faults`` in their order later, each a while after a checkpoint when
-    all tasks have recovered. ``unpaced`` is created after the last one: the rest of the rows is due then."""
+    all tasks have recovered. The job runs until the last one has happened: then its total is written to ``unpaced``."""
 
     def __init__(
         self,
@@ -29,7 +36,10 @@ class Killer:
         before_each: Callable[[FaultInjector], object] = lambda injector: None,
     ) -> None:
         """``before_each``: is called before each fault, in the thread that injects it."""
+        self.total: int | None = None
+        """The rows of the job, once it is known."""
         self.events: list[Event] = []
+        self._began_s = time.monotonic()
         self.injector = FaultInjector("witnesses")
         self._first, self._left, self._unpaced = first, list(faults), unpaced
         self._after_checkpoint_us, self._before_each = after_checkpoint_us, before_each
@@ -72,4 +82,13 @@ class Killer:
         self._before_each(self.injector)
         self.injector.inject(fault, victims or ("",))
         if not self._left:
-            self._unpaced.touch()
+            self._end_job()
+
+    def _end_job(self) -> None:
+        """Ends the job with more rows than the sources can have read by now, and as few as possible: how many are
+        needed depends on the machine."""
+        due = math.ceil((time.monotonic() - self._began_s) * RATE)
+        self.total = (due + 1) * witnesses.PARTITIONS
+        written = self._unpaced.with_suffix(".new")
+        written.write_text(str(self.total))
+        written.rename(self._unpaced)

@@ -29,7 +29,7 @@ from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
-from tests.ray.killing import Killer
+from tests.ray.killing import RATE, ROWS_MAX, Killer
 
 pytestmark = pytest.mark.ray
 
@@ -47,13 +47,13 @@ FAULTS = (
 )
 def test_both_witnesses_agree_with_other_protocols(protocol: str, cluster: Cluster, tmp_path: Path) -> None:
     """Only killed tasks are replaced, also after all were killed at once, and no snapshot is given up."""
-    total, rate, unpaced = 12_000, 150, tmp_path / "unpaced"
+    unpaced = tmp_path / "unpaced"
     killer = Killer(FAULTS, unpaced)
     given = {"checkpoint_interval": "1s", "parallelism": 2, "protocol": protocol}
     settings = resolve(command_line={**given, "standbys_per_process": 1})  # else tasks fail together, and move apart
     with witnesses.answer_server() as server:
         causal = protocol not in ALONE
-        job = witnesses.witnesses(server, str(tmp_path), total, rate, causal, unpaced=str(unpaced))
+        job = witnesses.witnesses(server, str(tmp_path), ROWS_MAX, RATE, causal, unpaced=str(unpaced))
         run_job(job, settings, killer)
     events = killer.events
     assert sum(killer.injector.counts.faults.values()) == len(FAULTS)
@@ -68,7 +68,8 @@ def test_both_witnesses_agree_with_other_protocols(protocol: str, cluster: Clust
     assert found - harmed <= silent, "on a busy machine a task may be declared dead"
     activated = sorted(event.task for event in events if isinstance(event, StandbyActivated))
     assert activated == failed, "attempts of other tasks than the killed ones changed"
-    assert witnesses.wrong(str(tmp_path), total) is None
+    assert killer.total is not None
+    assert witnesses.wrong(str(tmp_path), killer.total) is None
 
 
 # ---- long queues

@@ -20,11 +20,10 @@ from clonos_py.observe.events import TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
-from tests.ray.killing import Killer, PlannedFault
+from tests.ray.killing import RATE, ROWS_MAX, Killer, PlannedFault
 
 pytestmark = pytest.mark.ray
 
-TOTAL, RATE = 12_000, 150
 FAULTS: tuple[PlannedFault, ...] = (
     (InjectedFault.TASK, ("enrich[0]",)),
     (InjectedFault.NEIGHBOURS, ("enrich[1]", "rank[0]")),
@@ -48,10 +47,11 @@ def run_with_kills(folder: Path, protocol: str, killer: Killer) -> None:
         }
     )
     with witnesses.answer_server() as server:
-        job = witnesses.witnesses(server, str(folder), TOTAL, RATE, causal=False, unpaced=str(folder / "unpaced"))
+        job = witnesses.witnesses(server, str(folder), ROWS_MAX, RATE, causal=False, unpaced=str(folder / "unpaced"))
         run_job(job, settings, killer)
     assert sum(killer.injector.counts.faults.values()) == len(FAULTS)
-    assert witnesses.wrong(str(folder), TOTAL) is None
+    assert killer.total is not None
+    assert witnesses.wrong(str(folder), killer.total) is None
 
 
 @pytest.mark.parametrize("protocol", [ALIGNED, pytest.param(UNALIGNED, marks=pytest.mark.thorough)])

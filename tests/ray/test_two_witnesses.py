@@ -25,7 +25,7 @@ from clonos_py.observe.events import TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
-from tests.ray.killing import FRAMES_AT_LEAST, Killer
+from tests.ray.killing import FRAMES_AT_LEAST, RATE, ROWS_MAX, Killer
 
 pytestmark = pytest.mark.ray
 
@@ -39,12 +39,12 @@ FAULTS = (
 
 
 def test_both_witnesses_agree_on_every_record_under_any_failures(cluster: Cluster, tmp_path: Path) -> None:
-    total, rate, unpaced = 12_000, 150, tmp_path / "unpaced"
+    unpaced = tmp_path / "unpaced"
     killer = Killer(FAULTS, unpaced, first=(InjectedFault.STANDBY, ("left[1]",)))
     given = {"checkpoint_interval": "1s", "parallelism": 2, "standbys_per_process": 1}  # else tasks fail together
     settings = resolve(command_line=given)
     with witnesses.answer_server() as server:
-        run_job(witnesses.witnesses(server, str(tmp_path), total, rate, unpaced=str(unpaced)), settings, killer)
+        run_job(witnesses.witnesses(server, str(tmp_path), ROWS_MAX, RATE, unpaced=str(unpaced)), settings, killer)
 
     events, failing = killer.events, [task for _, tasks in FAULTS for task in tasks]
     failed = [event for event in events if isinstance(event, TaskFailed)]
@@ -63,7 +63,8 @@ def test_both_witnesses_agree_on_every_record_under_any_failures(cluster: Cluste
     idle = [f"{event.task}: {event.frames_at_stake}" for event in killed if event.frames_at_stake < FRAMES_AT_LEAST]
     assert not idle, f"these kills lost too little to prove anything: {idle}"
     assert sum(event.rows > 0 for event in events if isinstance(event, Replayed)) >= len(failing) - 2
-    assert witnesses.wrong(str(tmp_path), total) is None
+    assert killer.total is not None
+    assert witnesses.wrong(str(tmp_path), killer.total) is None
 
 
 @pytest.mark.thorough
