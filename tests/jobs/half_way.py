@@ -32,7 +32,8 @@ rows_seen = itertools.count()
 
 def take_time() -> None:
     if os.path.exists("slow"):
-        time.sleep(0.0005 if next(rows_seen) < 100 else 0.01)
+        row = next(rows_seen)
+        time.sleep(0.0005 if row < 100 else 0.01 if row < 300 else 0.05)
 """
 """How a job begins that reads the files and writes to the folder ``out``. It is slow until it is stopped: its last
 rows take seconds, longer than its first checkpoints do on a busy machine."""
