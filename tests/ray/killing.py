@@ -14,7 +14,7 @@ from clonos_py.model.coordinator_events import CheckpointCompleted, Deployed, St
 from clonos_py.model.ids import TaskId
 from clonos_py.observe.events import Event, Progress, TaskFailed
 
-FRAMES_AT_LEAST = 20
+FRAMES_AT_LEAST = 8
 RATE = 80
 """Rows a second of each partition while faults are injected."""
 PlannedFault = tuple[InjectedFault, tuple[str, ...]]

@@ -34,10 +34,9 @@ from tests.ray.killing import RATE, ROWS_MAX, Killer
 pytestmark = pytest.mark.ray
 
 FAULTS = (
-    *((InjectedFault.TASK, (task,)) for task in witnesses.FIRST_TASKS),
     (InjectedFault.NEIGHBOURS, ("enrich[0]", "rank[0]")),
     (InjectedFault.COORDINATOR, ()),
-    (InjectedFault.DURING, ("rank[1]", "enrich[1]")),
+    (InjectedFault.DURING, ("rank[1]", "numbers[0]")),
     (InjectedFault.NEIGHBOURS, witnesses.TASKS),
 )
 

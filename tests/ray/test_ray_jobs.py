@@ -34,6 +34,7 @@ from clonos_py.runtime.ray.run import run
 from clonos_py.settings.resolution import resolve
 from tests.ray.counting_job import counting, expected_digest
 from tests.ray.places import places
+from tests.waiting import WAIT_S_MAX
 
 pytestmark = pytest.mark.ray
 
@@ -181,6 +182,7 @@ def test_a_coordinator_that_stood_still_replaces_no_process(cluster: Cluster, tm
     assert_exactly_once(tmp_path, 24_000)
 
 
+@pytest.mark.thorough
 def test_two_kills_of_one_task_at_once_hit_it_and_then_its_replacement(cluster: Cluster, tmp_path: Path) -> None:
     """The second kill finds a process that is dead already, and waits for the next."""
     events = heard(tmp_path, ["count[0]@2s", "count[0]@2s"], total=16_000, rate=2_000)
@@ -239,7 +241,7 @@ def test_a_running_job_keeps_its_name_until_another_run_takes_it_over(cluster: C
 
     with ThreadPoolExecutor(1) as first_run:
         first = first_run.submit(run, plan, resolve(command_line=place), hear)
-        assert ready.wait(60)
+        assert ready.wait(WAIT_S_MAX)
         with pytest.raises(ClusterError, match=r"a job named 'counting' is running on this cluster: .* --take-over"):
             run(plan, resolve(command_line={**place, "fresh": True}), no_listener)
         second: list[Event] = []
@@ -251,7 +253,7 @@ def test_a_running_job_keeps_its_name_until_another_run_takes_it_over(cluster: C
 
         run(plan, resolve(command_line={**place, "take_over": True}), note)
         with pytest.raises(ClusterError, match="another run has taken the job 'counting' over"):
-            first.result(10)
+            first.result(WAIT_S_MAX)
     assert min(event.checkpoint for event in second if isinstance(event, CheckpointCompleted)) > 2
     last = next(event for event in reversed(second) if isinstance(event, Progress))
     assert 0 < last.vertices[0].rows_in < 16_000, "it has not begun again"

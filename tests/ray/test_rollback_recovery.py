@@ -28,7 +28,6 @@ FAULTS: tuple[PlannedFault, ...] = (
     (InjectedFault.TASK, ("enrich[0]",)),
     (InjectedFault.NEIGHBOURS, ("enrich[1]", "rank[0]")),
     (InjectedFault.DURING, ("rank[1]", "numbers[0]")),
-    *((InjectedFault.TASK, (task,)) for task in witnesses.FIRST_TASKS if task != "enrich[0]"),
     (InjectedFault.NEIGHBOURS, witnesses.TASKS),
 )
 SURVIVORS, SURVIVED = ("left[0]", "left[1]", "numbers[1]"), 3

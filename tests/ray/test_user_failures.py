@@ -44,8 +44,11 @@ def test_an_error_has_its_place_and_its_whole_traceback(cluster: Cluster, tmp_pa
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        *FATAL[:2],
-        *(pytest.param(*other, marks=pytest.mark.thorough) for other in (("leaves", "SystemExit: 3"), *FATAL[2:])),
+        FATAL[1],
+        *(
+            pytest.param(*other, marks=pytest.mark.thorough)
+            for other in (FATAL[0], ("leaves", "SystemExit: 3"), *FATAL[2:])
+        ),
     ],
 )
 def test_a_function_that_ends_its_process_ends_the_job(

@@ -16,13 +16,12 @@ from tests.user_jobs import (
     USER_JOBS,
     best_sellers,
     features_by_polars,
-    upserts_into_sqlite,
 )
 
 pytestmark = pytest.mark.ray
 
 
-ALWAYS = (upserts_into_sqlite, features_by_polars)
+ALWAYS = (features_by_polars,)
 
 
 @pytest.mark.parametrize(
