@@ -115,20 +115,23 @@ BUGS: list[Patch] = [
 ]
 
 
-RARE: dict[Patch, int] = {
+SEEDS_MAX = 1_000
+FOUND_BY: dict[Patch, int] = {
+    time_passes_in_replayed_events: 2,
+    completions_are_not_logged: 2,
+    a_replay_calls_again_what_was_answered: 3,
     pending_rows_are_not_in_the_snapshot: 38,
-    a_restored_row_forgets_what_it_was_told: 3,
-    idempotency_keys_name_the_event_at_work: 353,
-    each_attempt_counts_as_a_renumbering: 15,
+    a_restored_row_forgets_what_it_was_told: 11,
+    idempotency_keys_name_the_event_at_work: 413,
+    each_attempt_counts_as_a_renumbering: 49,
 }
-"""Where the search begins: few seeds notice, and going through all from the first on takes half a minute."""
+"""The seeds that are tried before all others: a hint that saves time."""
 
 
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
 def test_the_simulator_finds(plant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    first = RARE.get(plant, 0)
-    for seed in range(first, first + 100):
+    for seed in (FOUND_BY[plant], *range(SEEDS_MAX)):
         try:
             outcome = simulate(seed, kills=1 if seed % 2 else 4)
         except (AttributeError, NameError):
@@ -137,4 +140,4 @@ def test_the_simulator_finds(plant: Patch, monkeypatch: pytest.MonkeyPatch) -> N
             return
         if outcome.problems:
             return
-    pytest.fail("100 seeds did not find it")
+    pytest.fail(f"{SEEDS_MAX} seeds did not find it")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +18,7 @@ from clonos_py.model.coordinator_events import CheckpointCompleted, CoordinatorE
 from clonos_py.model.retention import Spill
 from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.sim.faults import Faults
-from clonos_py.runtime.sim.run import SimulatedPorts, simulate
+from clonos_py.runtime.sim.run import SimulatedPorts, simulate, simulate_plan
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.runtime.spill import MemoryShelf
@@ -28,10 +29,20 @@ from clonos_py.task.regeneration import _Run
 from clonos_py.task.snapshotting import Snapshotting
 from tests.sim.test_two_witnesses import told
 
-SEEDS = int(os.environ.get("SIMULATED_SEEDS", "320")) // 40
+SEEDS = int(os.environ.get("SIMULATED_SEEDS", "160")) // 40
 BUG_SEEDS_MAX = 2_000
-FOUND_BY = {"what_was_made_for_an_earlier_receiver_is_sent_to_the_next": 8}
-"""The seed that finds a bug first, where it is not one of the first of all."""
+ACTIONS_MAX = 30_000
+"""More than any of these jobs takes without a bug; some bugs let it never end."""
+FOUND_BY = {
+    "reads_come_back_in_any_order": 3,
+    "goes_on_without_cutting_what_is_pending": 2,
+    "an_epoch_begins_without_a_landmark": 4,
+    "a_replacement_forgets_what_its_predecessor_cut": 14,
+    "one_frame_too_few_is_made_again": 1,
+    "what_was_made_for_an_earlier_receiver_is_sent_to_the_next": 24,
+}
+"""The seeds that are tried before all others: a hint that saves time. Seed 0 finds the others."""
+SHORT = WitnessJob(total=60)
 REGENERATING = WitnessJob(regenerates=True)
 LIMITS = {policy: ChannelLimits(policy=policy, spill_bytes=1_000) for policy in Spill}
 
@@ -161,7 +172,7 @@ def _what_was_made_for_an_earlier_receiver_is_sent_to_the_next(patch: pytest.Mon
 )
 def test_the_simulator_finds_of_frames_on_disk(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    _find(WitnessJob(), LIMITS[Spill.BUFFER])
+    _find(plant, SHORT, LIMITS[Spill.BUFFER])
 
 
 @pytest.mark.parametrize(
@@ -177,17 +188,18 @@ def test_the_simulator_finds_of_frames_on_disk(plant: Plant, monkeypatch: pytest
 )
 def test_the_simulator_finds_of_regenerated_frames(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    _find(REGENERATING, LIMITS[Spill.REGENERATE], FOUND_BY.get(plant.__name__.strip("_"), 0))
+    _find(plant, replace(SHORT, regenerates=True), LIMITS[Spill.REGENERATE])
 
 
-def _find(job: WitnessJob, limits: ChannelLimits, first: int = 0) -> None:
-    for seed in (first, *range(BUG_SEEDS_MAX)):
+def _find(plant: Plant, job: WitnessJob, limits: ChannelLimits) -> None:
+    for seed in (FOUND_BY.get(plant.__name__.strip("_"), 0), *range(BUG_SEEDS_MAX)):
+        ledger = WitnessLedger()
         try:
-            outcome = simulate(seed, job, kills=6, limits=limits)
+            outcome = simulate_plan(job.plan(ledger), seed, kills=6, limits=limits, actions_max=ACTIONS_MAX)
         except (AttributeError, NameError):
             raise  # the bug is not planted: the code that it patches has another name now
         except Exception:  # noqa: BLE001 - a machine that trips over its own invariant has found the bug
             return
-        if outcome.problems:
+        if outcome.problems or disagreements(ledger, job.total):
             return
     pytest.fail(f"{BUG_SEEDS_MAX} seeds did not find it")
