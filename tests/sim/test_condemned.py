@@ -20,7 +20,7 @@ def every_other(self: CoordinatedCheckpoints, lost: Collection[TaskId]) -> set[T
     return set(self._context.plan.tasks[::2]) if lost else set()
 
 
-@pytest.mark.parametrize("seeds", chunks(120, 20, always=40))
+@pytest.mark.parametrize("seeds", chunks(120, 20, always=20))
 def test_no_row_is_lost_or_doubled_when_condemned_survivors_go_back(
     seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import combinations
+from dataclasses import replace
+from itertools import combinations, islice
 from weakref import WeakKeyDictionary
 
 import pytest
@@ -14,20 +15,22 @@ from clonos_py.job.fleet import TaskProcess
 from clonos_py.model.coordinator_events import CoordinatorReplaced, StandbyLost, TaskLost
 from clonos_py.model.ids import TaskId
 from clonos_py.model.protocols import ALIGNED, UNCOORDINATED
-from clonos_py.runtime.sim.generator import generate
-from clonos_py.runtime.sim.scenario import run_seed
+from clonos_py.runtime.sim.scenario import run_scenario
 from clonos_py.runtime.sim.witness import WitnessJob
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
 from tests.sim import points
 from tests.sim.points import Harm, Point, Run, run
+from tests.sim.small_first import small_first
 from tests.sim.test_failure_points import harm_first_then_again, told
 
-SEEDS = max(3, int(os.environ.get("SIMULATED_SEEDS", "0")) // 100)
+SEEDS = max(2, int(os.environ.get("SIMULATED_SEEDS", "0")) // 100)
 STANDBYS_PER_PROCESS = 3
+SHORT = WitnessJob(total=100)
+"""Long enough for five failures."""
 
 
-def harmed(point: Point, harm: Harm, times: int, job: WitnessJob = WitnessJob()) -> list[Run]:  # noqa: B008 - frozen
+def harmed(point: Point, harm: Harm, times: int, job: WitnessJob = SHORT) -> list[Run]:
     """The runs; asserts that none has problems."""
     runs = []
     for seed in range(SEEDS):
@@ -53,7 +56,7 @@ def calm(world: World, process: LocalProcess) -> bool:
 )
 @pytest.mark.parametrize("standbys", [1, 2])
 def test_a_process_killed_here_ends_its_host_process_and_the_witnesses_agree(point: Point, standbys: int) -> None:
-    runs = harmed(*harm_first_then_again(point), times=5, job=WitnessJob(standbys=standbys))
+    runs = harmed(*harm_first_then_again(point), times=5, job=replace(SHORT, standbys=standbys))
     assert sum(found.harmed - 1 for found in runs) > 0
     assert sum(StandbyLost in found.happened for found in runs) > 0
 
@@ -118,7 +121,7 @@ def _hosts_of_tasks(world: World) -> set[int]:
 @pytest.mark.parametrize("protocol", [ALIGNED, UNCOORDINATED])
 def test_tasks_that_were_promoted_into_one_host_process_move_apart(protocol: str) -> None:
     watch = Together()
-    runs = harmed(watch.point, watch.kill, times=2, job=WitnessJob(total=600, protocol=protocol))
+    runs = harmed(watch.point, watch.kill, times=2, job=WitnessJob(total=300, protocol=protocol))
     moved = sum(any("its process has another task" in line for line in found.story) for found in runs)
     assert moved > 0
     assert any(True in seen and not any(seen[len(seen) * 3 // 4 :]) for seen in watch.watched.values())
@@ -140,7 +143,7 @@ def test_the_simulator_finds_a_dismissal_that_kills_the_whole_host_process(monke
 
 def test_generated_jobs_have_shared_host_processes_and_lose_them() -> None:
     """Otherwise, the jobs of seeds do not depend on shared host processes."""
-    seeds = [seed for seed in range(60) if generate(seed).conditions.standbys_per_process > 1]
-    assert 15 < len(seeds) < 45
-    stories = [" ".join(run_seed(seed).story) for seed in seeds]
-    assert sum("become another task's" in story for story in stories) > 5
+    shared = [s for s in small_first(range(60)) if s.conditions.standbys_per_process > 1]
+    assert 15 < len(shared) < 45
+    lost = (None for scenario in shared if "become another task's" in " ".join(run_scenario(scenario).story))
+    assert len(list(islice(lost, 6))) == 6
