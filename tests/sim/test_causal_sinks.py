@@ -16,7 +16,7 @@ from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
 from tests.sim.courses import Course, Faults, crash, running, writes
 
-SEEDS = 6
+SEEDS = 4
 BOTH, LEFT, RIGHT = ("left", "right"), ("left",), ("right",)
 JOB = WitnessJob(total=60, causal=BOTH)
 

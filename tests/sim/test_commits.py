@@ -15,6 +15,7 @@ from tests.sim.courses import Course, crash
 
 SEEDS = 5
 KINDS = {"transactional": (), "causal": ("left", "right"), "both": ("left",)}
+"""The causal sinks; one sink of each delivery meets what two of the same meet."""
 
 
 class DeathAtCommits:
@@ -43,7 +44,9 @@ class DeathAtCommits:
         return False
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.thorough] * (kind != "both")) for kind in KINDS]
+)
 @pytest.mark.parametrize("alone", [True, False], ids=["the sink", "everybody"])
 @pytest.mark.parametrize("before", [True, False], ids=["manifest written", "committed"])
 def test_every_row_is_visible_once_although_processes_die_around_commits(before: bool, alone: bool, kind: str) -> None:

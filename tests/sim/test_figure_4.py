@@ -17,12 +17,13 @@ from clonos_py.runtime.sim.witness import WitnessJob, disagreements
 from tests.sim.worlds import INTERVAL_US, E, KillBehind, KillTogether, L, N, R, Run, run
 
 AVAILABLE = JobPolicy(checkpoint_interval_us=INTERVAL_US, availability=True)
-SEEDS = range(3)
+SEEDS = range(2)
+TOTAL = 120
 
 
 def kill(seed: int, depth: int, *tasks: TaskId, policy: JobPolicy | None = None) -> Run:
     """A chain of parallelism 1, so that a set of vertices names the failed tasks."""
-    made = run(seed, WitnessJob(parallelism=1, sharing_depth=depth), KillTogether(tasks, times=2), policy)
+    made = run(seed, WitnessJob(TOTAL, parallelism=1, sharing_depth=depth), KillTogether(tasks, times=2), policy)
     assert made.kills >= len(tasks), "nothing was killed"
     assert made.ended is not None
     assert made.ended.error is None, made.ended.message
@@ -31,7 +32,7 @@ def kill(seed: int, depth: int, *tasks: TaskId, policy: JobPolicy | None = None)
 
 def healed(made: Run) -> bool:
     """Whether there was no rollback and the outputs are right."""
-    assert not disagreements(made.ledger, 200)
+    assert not disagreements(made.ledger, TOTAL)
     assert not made.of(RestartedWithoutLog)
     return not made.of(RolledBack)
 
@@ -91,8 +92,8 @@ def test_lower_depth_a_job_that_prefers_availability_goes_on_at_least_once_inste
         assert not made.of(RolledBack)
         assert made.of(RestartedWithoutLog)
         for witness in ("left", "right"):
-            assert set(made.ids(witness)) == set(range(200)), "nothing is lost"
-        twice += len(made.ids("right")) - 200
+            assert set(made.ids(witness)) == set(range(TOTAL)), "nothing is lost"
+        twice += len(made.ids("right")) - TOTAL
     assert twice > 0, "nothing ever came twice: there was no lapse to survive"
 
 
@@ -101,15 +102,15 @@ def test_depth_0_no_determinant_is_kept_and_the_job_is_at_least_once() -> None:
     for seed in SEEDS:
         made = kill(seed, 0, N, E, policy=policy)
         assert not made.of(RolledBack)
-        assert set(made.ids("left")) == set(made.ids("right")) == set(range(200))
+        assert set(made.ids("left")) == set(made.ids("right")) == set(range(TOTAL))
 
 
 def behind(seed: int) -> Run:
     """numbers fails before the replacement of enrich, the only holder of its determinants, has received anything from
     it."""
-    made = run(seed, WitnessJob(parallelism=1, sharing_depth=1), KillBehind(E, N))
+    made = run(seed, WitnessJob(TOTAL, parallelism=1, sharing_depth=1), KillBehind(E, N))
     assert made.kills == 2
-    assert not disagreements(made.ledger, 200)
+    assert not disagreements(made.ledger, TOTAL)
     return made
 
 

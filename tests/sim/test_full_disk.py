@@ -27,11 +27,11 @@ from clonos_py.runtime.world.world import World, WorldSettings
 
 SEEDS = int(os.environ.get("SIMULATED_SEEDS", "400")) // 200
 JOBS = {
-    "unaligned": WitnessJob(total=600, protocol=UNALIGNED),
-    "unaligned, rolled back": WitnessJob(total=600, protocol=UNALIGNED, sharing_depth=0, rollback=True),
-    "uncoordinated": WitnessJob(total=600, protocol=UNCOORDINATED),
-    "uncoordinated, rolled back": WitnessJob(total=600, protocol=UNCOORDINATED, sharing_depth=0, rollback=True),
-    "communication-induced": WitnessJob(total=600, protocol=INDUCED),
+    "unaligned": WitnessJob(total=300, protocol=UNALIGNED),
+    "unaligned, rolled back": WitnessJob(total=300, protocol=UNALIGNED, sharing_depth=0, rollback=True),
+    "uncoordinated": WitnessJob(total=300, protocol=UNCOORDINATED),
+    "uncoordinated, rolled back": WitnessJob(total=300, protocol=UNCOORDINATED, sharing_depth=0, rollback=True),
+    "communication-induced": WitnessJob(total=300, protocol=INDUCED),
 }
 any_job = pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 Hook = Callable[["FullDisk", World], None]

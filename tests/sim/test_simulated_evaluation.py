@@ -22,7 +22,7 @@ from clonos_py.runtime.sim.machines import Machines
 
 
 def terms(**cluster: int) -> RunTerms:
-    return RunTerms(1.0, 5.0, 5.0, None, {"checkpoint_interval": "500ms"}, ClusterTerms(**cluster))
+    return RunTerms(1.0, 2.0, 2.0, None, {"checkpoint_interval": "500ms"}, ClusterTerms(**cluster))
 
 
 def simulated(variant: Variant, rate: float, **cluster: int) -> Any:

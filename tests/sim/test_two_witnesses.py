@@ -8,7 +8,7 @@ from clonos_py.runtime.sim.run import SimulatedRun, simulate
 from clonos_py.runtime.sim.witness import WitnessJob
 from tests.chunks import chunks
 
-SIZE = 50
+SIZE = 25
 SHORT = WitnessJob(total=60)
 """Long enough for several checkpoints and failures."""
 
@@ -18,7 +18,7 @@ def told(outcome: SimulatedRun) -> str:
     return f"seed {outcome.seed}: {'; '.join(outcome.problems)}\n  {story}"
 
 
-@pytest.mark.parametrize("seeds", chunks(1_000, SIZE, always=100))
+@pytest.mark.parametrize("seeds", chunks(1_000, SIZE, always=50))
 def test_witnesses_agree_on_every_record_whatever_dies(seeds: range) -> None:
     at_stake = 0
     for seed in seeds:
@@ -29,15 +29,15 @@ def test_witnesses_agree_on_every_record_whatever_dies(seeds: range) -> None:
 
 
 def test_no_attempt_changes_without_a_failure() -> None:
-    for seed in range(10):
-        outcome = simulate(seed, kills=0)
+    for seed in range(5):
+        outcome = simulate(seed, SHORT, kills=0)
         assert not outcome.problems, told(outcome)
         assert not any("attempt" in line for line in outcome.story)
 
 
 def test_only_killed_tasks_change_their_attempt() -> None:
-    for seed in range(15):
-        outcome = simulate(seed, kills=3)
+    for seed in range(8):
+        outcome = simulate(seed, SHORT, kills=3)
         killed = {line.split(", ")[1] for line in outcome.story if "killed process" in line and "standby" not in line}
         promoted = {
             line.split("standby promoted ")[1].split(",")[0] for line in outcome.story if "standby promoted" in line
@@ -47,8 +47,8 @@ def test_only_killed_tasks_change_their_attempt() -> None:
 
 def test_chains_of_parallelism_1_and_3_recover() -> None:
     for parallelism in (1, 3):
-        for seed in range(8):
-            outcome = simulate(seed, WitnessJob(parallelism=parallelism, partitions=3), kills=4)
+        for seed in range(4):
+            outcome = simulate(seed, WitnessJob(100, parallelism=parallelism, partitions=3), kills=4)
             assert not outcome.problems, told(outcome)
 
 
