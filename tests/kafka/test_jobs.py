@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,7 +82,21 @@ def check_words(found: list[dict[str, Any]]) -> None:
 KILLS = ("source-kafka[0]@100ms", "counted[0]@200ms", "source-kafka[1]@400ms", "counted[1]@450ms")
 
 
-@pytest.mark.parametrize("delivery", ["causal", "transactional"])
+def with_libraries(
+    names: str, *often: tuple[object, ...], seldom: Sequence[tuple[object, ...]] = ()
+) -> pytest.MarkDecorator:
+    """Cases with the client library in front. Each library and each delivery is among those that run ``often``:
+    ``test_port.py`` and the tests of the sinks have every pair of them."""
+    cases = [*often, *(pytest.param(*case, marks=pytest.mark.thorough) for case in seldom)]
+    return pytest.mark.parametrize(f"client,{names}", cases, indirect=["client"])
+
+
+@with_libraries(
+    "delivery",
+    ("confluent-kafka", "causal"),
+    ("kafka-python", "transactional"),
+    seldom=[("confluent-kafka", "transactional"), ("kafka-python", "causal")],
+)
 def test_every_row_is_written_once_although_tasks_die(
     client: Client, words: str, at: dict[str, Any], delivery: Literal["causal", "transactional"], tmp_path: Path
 ) -> None:
@@ -96,9 +110,16 @@ def test_every_row_is_written_once_although_tasks_die(
     assert any(p.vertices[0].rows_waiting is not None for p in events if isinstance(p, Progress)), "lag is reported"
 
 
-@pytest.mark.parametrize(
-    ("delivery", "parallelism"),
-    [("causal", 2), ("transactional", 3), pytest.param("transactional", 1, marks=pytest.mark.thorough)],
+@with_libraries(
+    "delivery,parallelism",
+    ("confluent-kafka", "transactional", 3),
+    ("kafka-python", "causal", 2),
+    seldom=[
+        ("confluent-kafka", "causal", 2),
+        ("confluent-kafka", "transactional", 1),
+        ("kafka-python", "transactional", 3),
+        ("kafka-python", "transactional", 1),
+    ],
 )
 def test_every_row_is_written_once_although_the_job_is_interrupted(
     client: Client,
