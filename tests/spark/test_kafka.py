@@ -22,7 +22,7 @@ from clonos_py.spark.sources import NexmarkReader
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EVENTS, SEED, PARTITIONS = 6_000, 5, 2
+EVENTS, SEED, PARTITIONS = 500, 5, 2
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_each_partition_of_a_topic_has_the_events_of_a_partition_of_the_source(
     spark: SparkSession, servers: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert generate(f"kafka://{servers}/nexmark") == 0
-    assert capsys.readouterr().out == f"kafka://{servers}/nexmark: 120 people, 360 auctions, 5,520 bids\n"
+    assert capsys.readouterr().out == f"kafka://{servers}/nexmark: 10 people, 30 auctions, 460 bids\n"
     source = NexmarkSource(EVENTS, seed=SEED, partitions=PARTITIONS)
     for number, kind in enumerate(KINDS):
         reader = NexmarkReader(source, number)

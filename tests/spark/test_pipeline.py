@@ -22,7 +22,7 @@ from clonos_py.spark.synthetic import Synthetic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EVENTS = ("--events", "9k", "--event-rate", "300", "--seed", "5", "--out-of-order-group", "50")
+EVENTS = ("--events", "3k", "--event-rate", "100", "--seed", "5", "--out-of-order-group", "50")
 
 
 @pytest.fixture(scope="module")
