@@ -65,6 +65,10 @@ _DESCENDANTS = 0.1
 """The share of runs in which a task fails together with all tasks downstream of it."""
 _UNEVEN_ENDS = 0.25
 """The share of jobs with several sources in which one of them ends long after the others."""
+_SLOW_STORAGE = 0.04
+"""The share of runs in which storage takes many checkpoint intervals."""
+_SLOW_STORAGE_FACTOR = 30.0
+"""With it a write takes up to 0.6 s, less than a manifest may take (``scenario``)."""
 _FOLLOWING = (FaultKind.KILL_AGAIN, FaultKind.KILL_RECOVERING, FaultKind.KILL_MEANWHILE)
 
 _AFTER_LOSSES = (FaultKind.KILL, FaultKind.KILL_AGAIN, FaultKind.KILL_MEANWHILE, FaultKind.KILL_NEIGHBOURS)
@@ -172,6 +176,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
         topology, conditions = _with_lines(random.Random(f"lines of {seed}"), topology, conditions)
     if "kill" in range_.faults:
         faults = _with_descendants(random.Random(f"descendants of {seed}"), faults)
+    conditions = _with_slow_storage(random.Random(f"storage of {seed}"), conditions)
     topology = _with_uneven_ends(random.Random(f"ends of {seed}"), topology)
     if "stop" in range_.faults:
         faults = _with_stop(random.Random(f"stop of {seed}"), faults)
@@ -313,6 +318,14 @@ def _conditions(random_: random.Random) -> Conditions:
         slowness=tuple((kind, random_.choice([0.1, 0.3, 1.0, 3.0, 8.0])) for kind in sorted(kinds)),
         spill=random_.choice([Spill.IN_MEMORY, *Spill]),
     )
+
+
+def _with_slow_storage(random_: random.Random, conditions: Conditions) -> Conditions:
+    """In some runs snapshots become durable long after the next ones are due."""
+    if random_.random() >= _SLOW_STORAGE:
+        return conditions
+    slowness = {**dict(conditions.slowness), "disk": _SLOW_STORAGE_FACTOR}
+    return replace(conditions, slowness=tuple(sorted(slowness.items())))
 
 
 def _standbys_per_process(seed: int) -> int:
