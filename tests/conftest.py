@@ -17,12 +17,13 @@ settings.register_profile("busy", suppress_health_check=[HealthCheck.too_slow], 
 settings.load_profile("busy")
 # Times on a crowded machine do not describe the code.
 
-_TOGETHER = ("tests/spark/", "tests/kafka/")
+_TOGETHER = ("tests/spark/", "tests/kafka/", "tests/examples/test_site.py", "tests/jobs/test_check.py")
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Each test by itself, but those with Spark in one process, and those with Kafka: they share a session, or a
-    broker, that takes seconds to start. They start first, since each takes minutes."""
+    broker, that takes seconds to start; so are the site, and the job of suspects, which are made once. They start
+    first, since the former take minutes."""
 
     def _split_scope(self, nodeid: str) -> str:
         return next((folder for folder in _TOGETHER if nodeid.startswith(folder)), nodeid)

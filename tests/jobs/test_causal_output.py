@@ -66,8 +66,11 @@ def unchanged(before: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]
 
 
 def test_tasks_of_another_parallelism_cannot_resume_with_visible_rows(command: Arguments, tmp_path: Path) -> None:
-    (tmp_path / "resumed.py").write_text(SELDOM.replace("100ms", "1h"))
-    killed_after(command("--parallelism", "2"), 1_500, tmp_path)
+    job = tmp_path / "resumed.py"
+    job.write_text(SELDOM.replace("100ms", "1h"))
+    settings = {"parallelism": 2, "checkpoints": str(tmp_path / "checkpoints")}
+    with resuming.slow(tmp_path):
+        in_process.run_until(lambda: size_bytes(tmp_path) >= 1_500, job, {"folder": str(tmp_path)}, **settings)
     message = resuming.refused(command("--parallelism", "3"))
     assert "which only tasks of the operators and the parallelism that wrote them can repeat: resume with" in message
     resuming.finished(command("--parallelism", "2"))

@@ -296,15 +296,33 @@ REFUSED: dict[str, tuple[str, str, list[Change]]] = {
 }
 
 
-@pytest.mark.parametrize("change", TAKEN_OVER)
-def test_state_is_taken_over(changed: Callable[..., Ended], change: str) -> None:
-    done = changed(*TAKEN_OVER[change])
+TOGETHER = [
+    ["another class of a process", "an aggregate removed", "an aggregate of a table removed", "a wider number"],
+    ["a path that is written in another way", "a shorter lateness", "a nullable field", "an attribute added"],
+    ["a field that may be null", "an attribute that is a wider number", "a nullable field of an attribute"],
+]
+"""Changes that do not touch the same operator. No group has two that would hide each other: any one that is refused
+ends the run, and every result is compared."""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [*TOGETHER, *(pytest.param([change], marks=pytest.mark.thorough) for change in TAKEN_OVER)],
+    ids=" and ".join,
+)
+def test_state_is_taken_over(changed: Callable[..., Ended], changes: list[str]) -> None:
+    texts = [text for change in changes for text in TAKEN_OVER[change]]
+    done = changed(*texts)
     assert done.returncode == 0, done.stderr
     resumed = results()
     shutil.rmtree("out")
     shutil.rmtree("checkpoints")
-    assert changed(*TAKEN_OVER[change]).returncode == 0
+    assert changed(*texts).returncode == 0
     assert resumed == results()
+
+
+def test_each_change_is_tried_with_others() -> None:
+    assert {change for changes in TOGETHER for change in changes} | {"nothing"} == set(TAKEN_OVER)
 
 
 @pytest.mark.parametrize("change", REFUSED)

@@ -195,6 +195,7 @@ def test_a_sink_whose_rows_are_visible_at_once_is_tried_on_request(told: tuple[i
     assert "operator 'visible' failed: ValueError: no such table" in told[1]
 
 
+@pytest.mark.thorough  # as below, and in the job with notes
 def test_nothing_is_found_in_an_example(capfd: pytest.CaptureFixture[str]) -> None:
     assert invoke(["check", str(ROOT / "examples" / "fraud.py"), "--rows", "50"]) == 0
     assert "nothing found" in capfd.readouterr().out
@@ -209,7 +210,7 @@ def test_rows_whose_service_did_not_answer_are_no_finding_and_reported(capfd: py
 
 FAILING = """
 import math
-from clonos_py import DeadLetter, Job, Record, col
+from clonos_py import Context, CoProcess, DeadLetter, Instant, Job, Record, col, event_timer
 from clonos_py.connectors import BlackholeSink, FileSink, FileSource, MemorySource
 from clonos_py.model.connectors import Delivery, SinkDefinition
 from clonos_py.model.operators import Sink
@@ -218,6 +219,25 @@ from clonos_py.model.operators import Sink
 class Row(Record):
     id: int
     share: float = 1.0
+
+
+class Timed(Record):
+    id: int
+    at: Instant
+
+
+class Due(CoProcess[Timed, Row, Row]):
+    due = event_timer()
+
+    def on_left(self, row: Timed, ctx: Context) -> None:
+        pass
+
+    def on_right(self, row: Row, ctx: Context) -> None:
+        pass
+
+    @due.fires
+    def on_due(self, ctx: Context) -> None:
+        pass
 
 
 class Broken(Sink):
@@ -261,6 +281,10 @@ def add(job: Job, case: str) -> None:
             bad.sink(BlackholeSink()).named("bad")
         case "nan":
             rows.map(share).sink(FileSink(FOLDER + "/out")).named("file")
+        case "held":
+            timed = job.source(MemorySource([Timed(1, 1_800_000_000_000_000)]), event_time="at").named("timed")
+            due = timed.key_by("id").connect(rows.key_by("id")).process(Due).named("due")
+            due.sink(BlackholeSink()).named("held")
         case "fine":
             rows.sink(FileSink(FOLDER + "/out")).named("file")
         case "malformed":
@@ -279,22 +303,26 @@ NOTES = {
     "caught": [r"operator 'half' failed on 3 of 6 rows, first with: .*ZeroDivisionError"],
     "made-up": [r"source 'in-made-up' gave no rows", r"operator 'half-made-up' failed on \d+ of 200 rows"],
     "fine": [],
+    "held": [],
     "idempotent": [r"sink 'database' makes its rows visible, so it is tried only with --live"],
 }
 
 
-def checked(folder: Path, capfd: pytest.CaptureFixture[str], cases: str) -> tuple[int, list[str]]:
-    """The exit code and the lines of the report, for a job with all these cases: a check starts two processes."""
+def checked(folder: Path, capfd: pytest.CaptureFixture[str], cases: str) -> tuple[int, list[str], list[str]]:
+    """The exit code, the lines of the report and the warnings, for a job with all these cases: a check starts two
+    processes."""
     file = folder / f"{re.sub('[^a-z]', '_', cases)}_case.py"  # a module of its own
     file.write_text(f"FOLDER = {str(folder)!r}\n{FAILING}")
     (folder / "rows.jsonl").write_text("{\n")
     code = invoke(["check", str(file), "--cases", cases])
     assert not (folder / "out").exists()
-    return code, capfd.readouterr().out.splitlines()
+    printed = capfd.readouterr()
+    lines = printed.out.splitlines()
+    return code, lines, [line for line in (*lines, *printed.err.splitlines()) if line.startswith("warning: ")]
 
 
 def test_errors_that_would_end_the_job_are_findings(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, lines = checked(tmp_path, capfd, "+".join(FAILURES))
+    code, lines, _ = checked(tmp_path, capfd, "+".join(FAILURES))
     assert code == 1
     for told in FAILURES.values():
         assert any(re.search(rf"case\.py:\d+: {told}", line) for line in lines if not line.startswith("note:")), lines
@@ -302,12 +330,14 @@ def test_errors_that_would_end_the_job_are_findings(tmp_path: Path, capfd: pytes
 
 
 def test_what_would_not_end_the_job_is_a_note_and_no_finding(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, lines = checked(tmp_path, capfd, "+".join(NOTES))
+    code, lines, warnings = checked(tmp_path, capfd, "+".join(NOTES))
     assert code == 0
     for told in itertools.chain.from_iterable(NOTES.values()):
         assert any(re.match(f"note: {told}", line) for line in lines), lines
     assert sum(line.startswith("note:") for line in lines) == sum(map(len, NOTES.values())), "and there are no others"
     assert not (tmp_path / "written").exists()
+    (held,) = warnings
+    assert "source 'in-held' has no event time" in held
 
 
 HELD = """
@@ -348,7 +378,7 @@ orders.key_by("id").connect(rules.key_by("id")).process(Due).sink(BlackholeSink(
 """
 
 
-@pytest.mark.parametrize("command", [["plan"], ["check"], ["run", "--runtime", "local"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("command", [["plan"], ["run", "--runtime", "local"]], ids=lambda words: words[0])
 def test_a_source_that_holds_event_time_back_is_a_warning(
     command: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

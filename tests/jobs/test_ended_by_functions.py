@@ -23,7 +23,16 @@ def command(file: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "clonos_py.cli.main", *more, str(file)]
 
 
-@pytest.mark.parametrize(("function", "said", "runtime"), [*((*fatal, "local") for fatal in FATAL), (*FATAL[0], "sim")])
+EXITS, CRASHES, ABORTS = FATAL
+FATAL_RUNS = [
+    (*EXITS, "local"),
+    (*CRASHES, "local"),
+    pytest.param(*ABORTS, "local", marks=pytest.mark.thorough),  # another signal than that of a crash
+    (*EXITS, "sim"),
+]
+
+
+@pytest.mark.parametrize(("function", "said", "runtime"), FATAL_RUNS)
 def test_a_function_that_ends_the_process_is_named_in_one_line(
     function: str, said: str, runtime: str, tmp_path: Path
 ) -> None:
@@ -37,7 +46,7 @@ def test_a_function_that_ends_the_process_is_named_in_one_line(
     assert f"; at {place(file, function, function)} (the last checkpoint is intact)" in line
 
 
-@pytest.mark.parametrize(("function", "said"), FATAL[1:2])
+@pytest.mark.parametrize(("function", "said"), [CRASHES])
 def test_a_check_names_a_function_that_ends_the_process(
     function: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,7 +74,7 @@ def test_an_exit_that_can_be_caught_becomes_a_dead_letter(function: str, tmp_pat
     assert letter.place == place(file, function, function)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.thorough), signal.SIGTERM])
 def test_an_interrupt_does_not_wait_for_a_function_that_sleeps(number: signal.Signals, tmp_path: Path) -> None:
     """The function sleeps for ten minutes."""
     file = written(tmp_path, "sleeping", "good, bad = rows.map(sleeps).catch()\ngood.sink(out)\nbad.sink(PrintSink())")

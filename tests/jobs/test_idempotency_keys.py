@@ -122,7 +122,7 @@ def test_a_fresh_run_sends_other_keys(server: Server, folder: Path) -> None:
     assert not first & second
 
 
-@pytest.mark.parametrize("before", [1, 2])
+@pytest.mark.parametrize("before", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_a_run_that_resumes_at_another_parallelism_uses_no_key_for_two_effects(
     server: Server, folder: Path, before: int
 ) -> None:

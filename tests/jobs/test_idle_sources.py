@@ -76,7 +76,7 @@ def stamped(row: Counted, ctx: Context) -> Stamped:
 
 @pytest.mark.parametrize("idle", ["200ms", None])
 def test_an_idle_source_does_not_hold_windows_back(idle: str | None) -> None:
-    for seed in range(3):
+    for seed in range(2):
         job = Job("semantics")
         quiet = job.source(Quiet(), event_time="at", idle=idle).named("quiet")
         ending = job.source(MemorySource(EVENTS), event_time="at", out_of_order="4s").named("in")

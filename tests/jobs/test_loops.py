@@ -77,7 +77,10 @@ NUMBERS = [Countdown(n, n % 7 + 1) for n in range(40)]
 DONE = [Countdown(n, 0) for n in range(40)]
 
 
-@pytest.mark.parametrize(("protocol", "parallelism"), [(ALIGNED, 1), *((protocol, 2) for protocol in PROTOCOLS)])
+@pytest.mark.parametrize(
+    ("protocol", "parallelism"),
+    [pytest.param(ALIGNED, 1, marks=pytest.mark.thorough), *((protocol, 2) for protocol in PROTOCOLS)],
+)
 def test_every_row_leaves_the_loop_once(protocol: str, parallelism: int) -> None:
     job = countdown(protocol=protocol)
     out = run(job, {"numbers": NUMBERS}, kills=2, seeds=SEEDS, parallelism=parallelism)
@@ -95,7 +98,7 @@ def test_at_least_once_every_row_leaves_the_loop() -> None:
     assert sorted(out["done"], key=lambda row: row.id) == DONE
 
 
-@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_rows_in_a_loop_are_joined_with_others(parallelism: int) -> None:
     """Ten hops from each of three places: 10 + 100 + 1,000 walks of each start."""
     hops = [Hop(start, n % 3) for start in range(3) for n in range(10)]

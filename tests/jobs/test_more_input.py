@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from clonos_py.connectors.files import read_results
+from clonos_py.model.protocols import ALIGNED, INDUCED, UNALIGNED, UNCOORDINATED
 from tests.jobs.half_way import RECORDS, SCRIPT
 from tests.jobs.in_process import run
 from tests.observed import without_warnings
@@ -57,6 +57,12 @@ GOES_ON = {
     "changes of a top": 'events.key_by("key").top(9, by="id").changes()',
     "a join": PAIRS.format("forever()"),
 }
+LIKE_OTHERS = [
+    ("a process", UNALIGNED),
+    ("a process", INDUCED),
+    ("a join", UNCOORDINATED),
+    ("a join", INDUCED),
+]
 FINAL = {
     "windows": 'events.key_by("key").window(tumbling("2s")).aggregate(n=count())',
     "sessions": 'events.key_by("key").window(session("2s")).aggregate(n=count())',
@@ -106,8 +112,10 @@ def runs(body: str, *more: str) -> None:
 @pytest.mark.parametrize(
     ("body", "protocol"),
     [
-        *((body, "aligned") for body in GOES_ON),
-        *itertools.product(("a process", "a join"), ("unaligned", "uncoordinated", "communication-induced")),
+        *((body, ALIGNED) for body in GOES_ON),
+        ("a process", UNCOORDINATED),
+        ("a join", UNALIGNED),
+        *(pytest.param(*case, marks=pytest.mark.thorough) for case in LIKE_OTHERS),
     ],
 )
 def test_the_results_are_those_of_one_run_over_all_input(body: str, protocol: str) -> None:

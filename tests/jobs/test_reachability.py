@@ -9,16 +9,17 @@ import pytest
 
 from clonos_py.connectors import MemorySink
 from clonos_py.model.errors import SettingError
-from clonos_py.model.protocols import PROTOCOLS
+from clonos_py.model.protocols import ALIGNED, PROTOCOLS, UNCOORDINATED
 from clonos_py.reachability.expected import expected_paths
 from clonos_py.reachability.generator import Reachability
 from clonos_py.reachability.query import final_paths, reachability
 from clonos_py.reachability.source import CommandSource
 from clonos_py.testing import run
 
-COMMANDS = Reachability(700, nodes=1_000, disorder=1_400)
+COMMANDS = Reachability(500, nodes=650, disorder=1_000)
 SOURCE = CommandSource(COMMANDS, partitions=4)
-RUNS = [*((protocol, 2) for protocol in PROTOCOLS), ("uncoordinated", 1)]
+OTHERS = [(protocol, 2) for protocol in PROTOCOLS if protocol != UNCOORDINATED] + [(UNCOORDINATED, 1)]
+"""``tests/sim`` has all protocols and their recoveries over generated jobs."""
 
 
 @cache
@@ -27,7 +28,10 @@ def wanted() -> Counter[bytes]:
     return Counter({row["path"]: row["weight"] for row in paths})
 
 
-@pytest.mark.parametrize(("protocol", "parallelism"), RUNS)
+@pytest.mark.parametrize(
+    ("protocol", "parallelism"),
+    [(UNCOORDINATED, 2), *(pytest.param(*run, marks=pytest.mark.thorough) for run in OTHERS)],
+)
 def test_the_paths_equal_those_of_a_direct_computation(protocol: str, parallelism: int) -> None:
     job = final_paths(SOURCE, MemorySink("paths"), protocol=protocol)
     found = run(job, {}, kills=2, parallelism=parallelism)["paths"]
@@ -35,14 +39,17 @@ def test_the_paths_equal_those_of_a_direct_computation(protocol: str, parallelis
     assert {row.path: row.weight for row in found} == wanted()
 
 
-@pytest.mark.parametrize(("protocol", "parallelism"), [("aligned", 2), ("uncoordinated", 1)])
+@pytest.mark.parametrize(
+    ("protocol", "parallelism"),
+    [(ALIGNED, 2), pytest.param(UNCOORDINATED, 1, marks=pytest.mark.thorough)],
+)
 def test_the_paths_are_the_same_with_rollback_recovery(protocol: str, parallelism: int) -> None:
     job = final_paths(SOURCE, MemorySink("paths"), protocol=protocol, guarantee="exactly-once", sharing_depth=0)
     found = run(job, {}, kills=2, parallelism=parallelism)["paths"]
     assert {row.path: row.weight for row in found} == wanted()
 
 
-@pytest.mark.parametrize("chaining", ["on", "off"])
+@pytest.mark.parametrize("chaining", [pytest.param("on", marks=pytest.mark.thorough), "off"])
 def test_the_changes_of_all_paths_add_up_to_the_final_ones(chaining: str) -> None:
     found: Counter[bytes] = Counter()
     for row in run(reachability(SOURCE, MemorySink("changes"), chaining=chaining), {}, parallelism=2)["changes"]:

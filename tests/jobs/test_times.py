@@ -28,10 +28,10 @@ from clonos_py import (
 )
 from clonos_py.connectors import MemorySink, MemorySource
 from clonos_py.task.partition_times import PartitionTimes
-from tests.jobs.rows import SECOND
+from tests.jobs.rows import SECOND, both_parallelisms
 from tests.jobs.test_idle_sources import Counted, InHalves
 
-SEEDS = 4
+SEEDS = 3
 START = datetime(2026, 1, 31, tzinfo=UTC)
 
 
@@ -62,7 +62,7 @@ SECONDS = [0, 3, 1, 5, 12, 9, 11, 30, 2, 40]
 """With a delay of two seconds, 9 and 2 are late in windows of ten."""
 
 
-@pytest.mark.parametrize("parallelism", [1, 2])
+@both_parallelisms
 def test_text_becomes_event_time_after_the_source(parallelism: int) -> None:
     job = Job("timed")
     lines = job.source(MemorySource([line(0, 0)])).named("lines")
@@ -92,7 +92,7 @@ def rows_counted(parallelism: int, kills: int, seeds: int) -> Counter[datetime]:
     return Counter({window.window_start: window.rows for window in out["windows"]})
 
 
-@pytest.mark.parametrize("parallelism", [1, 2])
+@both_parallelisms
 def test_no_row_is_late_because_another_partition_is_ahead(parallelism: int) -> None:
     expected = Counter({moment(3_600 * hour + 10 * step): 5 for hour in range(3) for step in range(3)})
     assert rows_counted(parallelism, kills=2, seeds=SEEDS) == expected

@@ -12,7 +12,7 @@ import pytest
 
 from clonos_py import Context, CoProcess, Instant, Job, Record, Stream, at, col, event_timer, state, testing
 from clonos_py.connectors import MemorySink, MemorySource, read_results
-from clonos_py.model.protocols import PROTOCOLS
+from clonos_py.model.protocols import ALIGNED, PROTOCOLS, UNALIGNED, UNCOORDINATED
 from tests.jobs.half_way import RECORDS, go_on, stopped_half_way
 from tests.jobs.rows import values
 
@@ -81,6 +81,12 @@ def in_pieces(rows: Sequence[Record]) -> list[Sequence[Record]]:
     return [rows[start : start + 5] for start in range(0, len(rows), 5)]
 
 
+def protocols(always: str) -> pytest.MarkDecorator:
+    """One of them, and all with THOROUGH: ``test_loops.py`` and ``tests/sim`` have the differences between them."""
+    others = (pytest.param(name, marks=pytest.mark.thorough) for name in PROTOCOLS if name != always)
+    return pytest.mark.parametrize("protocol", [always, *others])
+
+
 GIVEN = {"orders": in_pieces(ORDERS), "payments": in_pieces(PAYMENTS)}
 
 
@@ -106,13 +112,10 @@ def expected_numbers() -> list[Numbered]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("protocol", "parallelism", "seeds"),
-    [("aligned", 1, 3), ("aligned", 2, 6), *((name, 2, 3) for name in PROTOCOLS[1:])],
-)
-def test_in_order_rows_of_both_inputs_come_by_time(protocol: str, parallelism: int, seeds: int) -> None:
+@protocols(ALIGNED)
+def test_in_order_rows_of_both_inputs_come_by_time(protocol: str) -> None:
     job = accounts(in_order=True, protocol=protocol)
-    out = testing.run(job, GIVEN, kills=2, seeds=seeds, parallelism=parallelism)
+    out = testing.run(job, GIVEN, kills=2, seeds=3, parallelism=2)
     assert values(out["numbered"]) == values(expected_numbers())
     last = {row.customer: row for row in sorted(out["summed"], key=lambda row: row.at)}
     assert {c: (row.orders, row.payments) for c, row in last.items()} == {
@@ -120,11 +123,11 @@ def test_in_order_rows_of_both_inputs_come_by_time(protocol: str, parallelism: i
     }
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@protocols(UNCOORDINATED)
 def test_without_in_order_each_row_of_both_inputs_counts_once(protocol: str) -> None:
     """The order of arrival is random, and a replay repeats it."""
     orders_of_arrival = set()
-    for seed in range(4):
+    for seed in range(3):
         out = testing.run(accounts(protocol=protocol), GIVEN, kills=2, first_seed=seed, parallelism=2)["numbered"]
         by_customer: dict[str, list[Numbered]] = defaultdict(list)
         for row in out:
@@ -164,7 +167,7 @@ class Lessening(CoProcess[Left, Less, Left]):
         return Left(less.id, self.waiting - self.by) if self.waiting else None
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@protocols(UNALIGNED)
 def test_rows_in_a_loop_meet_those_of_another_stream(protocol: str) -> None:
     def step(rows: Stream[Left]) -> tuple[Stream[Left], Stream[Left]]:
         less = rows.key_by("id").connect(lesses.key_by("id")).process(Lessening).named("lessening")
@@ -178,7 +181,7 @@ def test_rows_in_a_loop_meet_those_of_another_stream(protocol: str) -> None:
         "numbers": in_pieces([Left(n, 3 * n + 3) for n in range(20)]),
         "lesses": in_pieces([Less(n, 3) for n in range(20)]),
     }
-    out = testing.run(job, given, kills=2, seeds=4, parallelism=2)
+    out = testing.run(job, given, kills=2, seeds=3, parallelism=2)
     assert sorted(out["done"], key=lambda row: row.id) == [Left(n, 0) for n in range(20)]
 
 
