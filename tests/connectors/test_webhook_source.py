@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -487,14 +487,14 @@ KILLS = ("rows[0]@600ms", "rows[0]@1200ms", "out[0]@1800ms", "rows[0]@2400ms", "
 """The last three together: all tasks, and so all logs, are gone."""
 
 
-def posted(folder: Path, clients: int = 8, each: int = 60) -> tuple[Clients, list[int]]:
+def posted(folder: Path, clients: int = 8, each: int = 60, kills: Sequence[str] = KILLS) -> tuple[Clients, list[int]]:
     """Clients post numbers to a job whose tasks are killed; the clients, and the numbers in the output."""
     port = free_port()
     job = Job("posted", checkpoint_interval="300ms")
     rows = job.source(WebhookSource(port, Item)).named("rows").parallelism(1)
     rows.rebalance().filter(col("id") >= 0).sink(FileSink(str(folder / "out"))).named("out")
     sending = Clients(f"http://127.0.0.1:{port}/", clients, each)
-    run = job.start(runtime="local", parallelism=2, kills=list(KILLS), checkpoints=str(folder / "checkpoints"))
+    run = job.start(runtime="local", parallelism=2, kills=list(kills), checkpoints=str(folder / "checkpoints"))
     with sending.sending():
         wait_while_running(run, lambda: sending.done, lambda: len(sending.taken))
     assert run.stop(), "it commits all that was answered"
@@ -513,7 +513,7 @@ def test_answered_rows_are_visible_once_although_all_tasks_are_killed(tmp_path: 
 
 
 def test_the_check_finds_an_answer_before_the_rows_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted bug: rows are answered before they are durable, and then lost."""
+    """The planted bug: rows are answered before they are durable, and then lost, with all tasks."""
     add = Inbox.add
 
     def hasty(self: Inbox, post: Post, settle: Settle) -> Post | None:
@@ -523,5 +523,6 @@ def test_the_check_finds_an_answer_before_the_rows_are_durable(tmp_path: Path, m
         return added
 
     monkeypatch.setattr(Inbox, "add", hasty)
-    sending, found = posted(tmp_path, each=200)
+    all_tasks = ("rows[0]@600ms", "out[0]@600ms", "out[1]@600ms")
+    sending, found = posted(tmp_path, clients=2, each=200, kills=all_tasks)
     assert set(sending.taken) - set(found)
