@@ -29,11 +29,11 @@ LOADED_FOR = {
 class Loads(HTMLParser):
     """The addresses of what a page loads when it is opened, scripts among them."""
 
-    def __init__(self, page: Path) -> None:
+    def __init__(self, page: str) -> None:
         super().__init__()
         self.all: list[str] = []
         self.scripts: set[str] = set()
-        self.feed(page.read_text(encoding="utf-8"))
+        self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
@@ -51,6 +51,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, str]:
+    return {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
+
+
+@pytest.fixture(scope="module")
+def loads(pages: dict[Path, str]) -> dict[Path, Loads]:
+    return {page: Loads(text) for page, text in pages.items()}
 
 
 def test_every_document_is_a_page(site: Path) -> None:
@@ -80,16 +90,16 @@ def test_the_reference_has_every_connector(site: Path) -> None:
     assert missing == []
 
 
-def test_pages_and_styles_load_nothing_from_other_hosts(site: Path) -> None:
-    pages = {page: Loads(page).all for page in site.rglob("*.html")}
-    assert [(page.name, url) for page, urls in pages.items() for url in urls if re.match("(https?:)?//", url)] == []
+def test_pages_and_styles_load_nothing_from_other_hosts(site: Path, loads: dict[Path, Loads]) -> None:
+    assert [
+        (page.name, url) for page, found in loads.items() for url in found.all if re.match("(https?:)?//", url)
+    ] == []
     styles = [path.read_text(encoding="utf-8") for path in (*site.rglob("*.css"), *site.glob("diagrams/*.svg"))]
     assert [found for style in styles for found in re.findall(r"(?:url\(|@import)\W*(?:https?:)?//[^)]*", style)] == []
 
 
-def test_scripts_load_nothing_from_other_hosts(site: Path) -> None:
-    pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
-    sources = {urljoin(page.as_uri(), source) for page in pages for source in Loads(page).scripts}
+def test_scripts_load_nothing_from_other_hosts(site: Path, pages: dict[Path, str], loads: dict[Path, Loads]) -> None:
+    sources = {urljoin(page.as_uri(), source) for page, found in loads.items() for source in found.scripts}
     scripts = [path for path in site.rglob("*.js") if path.as_uri() in sources or path.parent.name == "workers"]
     assert {"iframe-worker", "bundle", "search"} <= {path.name.split(".")[0] for path in scripts}
     literal = re.compile(r"""["'`](https?://[^"'`]+)["'`]""")
@@ -104,7 +114,7 @@ def test_the_search_works_in_pages_that_are_opened_as_files(site: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["index.html", "how-it-works.html", "design/processes.html"])
-def test_diagrams_are_drawn_when_the_site_is_built(site: Path, name: str) -> None:
-    drawings = [url for url in Loads(site / name).all if "diagrams/" in url and url.endswith(".svg")]
+def test_diagrams_are_drawn_when_the_site_is_built(site: Path, loads: dict[Path, Loads], name: str) -> None:
+    drawings = [url for url in loads[site / name].all if "diagrams/" in url and url.endswith(".svg")]
     assert drawings
     assert all(((site / name).parent / url).read_text(encoding="utf-8").startswith("<svg ") for url in drawings)

@@ -133,7 +133,7 @@ def simulated(database: Path, seed: int, kills: int, actions: int | None) -> Any
     return outcome
 
 
-@pytest.mark.parametrize("parallelism", ["1", "3"])
+@pytest.mark.parametrize("parallelism", [pytest.param("1", marks=pytest.mark.thorough), "3"])
 def test_a_run_writes_each_row_once_and_a_source_reads_them_again(tmp_path: Path, parallelism: str) -> None:
     database = tmp_path / "orders.sqlite"
     run("sqlite_sink", "--database", str(database), "--parallelism", parallelism)
