@@ -189,17 +189,17 @@ def folder_is_a_file(path: Path) -> None:
     path.write_bytes(b"")
 
 
-FOLDER_DAMAGES: tuple[Callable[[Path], None], ...] = (
+FOLDER_DAMAGES = (
     folder_removed,
     folder_emptied,
     folder_is_a_fifo,
-    folder_is_a_file,
+    pytest.param(folder_is_a_file, marks=pytest.mark.thorough),  # no folder either, and it cannot block
 )
 _LIKE_OTHERS: tuple[Damage, ...] = (flip_early, flip_late, flip_last, empty, cut_by_a_byte, a_link_to_nothing)
 """Found in the same way as another damage: by the checksum, or since nothing can be read."""
 NEWEST = tuple(damage for damage in DAMAGES if damage not in _LIKE_OTHERS)
 """Damages to the newest file of a kind for every run."""
-OLDER: tuple[Damage, ...] = (flip_middle, removed, older, a_fifo)
+OLDER: tuple[Damage, ...] = (flip_middle, removed, a_fifo)
 """The same to others: a run rarely reads them."""
 CASES = [
     pytest.param(kind, number, damage, marks=[pytest.mark.thorough] * (damage not in (OLDER if number else NEWEST)))
