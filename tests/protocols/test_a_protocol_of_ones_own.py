@@ -15,7 +15,7 @@ from clonos_py.runtime.sim.topology import Topology
 from tests.protocols import lone
 from tests.protocols.lone.job import LoneCheckpoints
 
-SEEDS = 40
+SEEDS = 20
 
 
 @pytest.fixture
