@@ -96,7 +96,7 @@ class LocalFolder:
             flush_folder(os.path.dirname(temporary))
 
     def create(self, path: str, content: Content) -> bool:
-        temporary = self._write_temporary(f"{path}.{os.getpid()}", content)
+        temporary = self._write_temporary(f"{path}.{os.uname().nodename}-{os.getpid()}", content)
         with named_errors(self._at(path)):
             try:
                 os.link(temporary, self._at(path))

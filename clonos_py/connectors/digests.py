@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from urllib.parse import quote
@@ -128,9 +129,10 @@ def _remove_before(folder: str, owner: str, checkpoint: int) -> None:
 
 
 def _write_whole(path: str, content: bytes) -> None:
-    """Writes a file completely or not at all."""
+    """Writes a file completely or not at all. A task that was replaced may still write the same file, also on another
+    machine, so each attempt has a file of its own until it is complete."""
     with named_errors(path):
-        with open(f"{path}.{os.getpid()}.incomplete", "wb") as file:
+        with open(f"{path}.{secrets.token_hex(8)}.incomplete", "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
