@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -88,6 +89,10 @@ _RETRIABLE = {
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
 _AUTHENTICATION_ERRORS = {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
+_WRONG_PASSWORD = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
+"""The answers of a broker that no retry changes. A TLS handshake may also fail because a broker ends."""
+_REFUSALS_MAX = 3
+"""A broker that starts may refuse a user that it does not know yet."""
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 """The errors of the remaining messages of a failed transaction."""
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FATAL}
@@ -126,8 +131,11 @@ class _BackgroundErrors:
 
     def __init__(self) -> None:
         self._last: KafkaError | None = None
+        self.refused = 0
+        """How often a broker has refused the user or the password."""
 
     def __call__(self, error: KafkaError) -> None:
+        self.refused += error.code() in _WRONG_PASSWORD
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last is None:
             self._last = error
 
@@ -412,13 +420,24 @@ class _FastAdmin:
     def _failures(self) -> AbstractContextManager[None]:
         return self._background_errors.failures(self._client.poll)
 
+    def _result(self, answer: Future[T]) -> T:
+        """Waits for an answer, no longer once brokers refuse the user or the password again and again: the library
+        would go on to try until the request times out. Raises KafkaException."""
+        refused = self._background_errors.refused + _REFUSALS_MAX
+        while not answer.done() and self._background_errors.refused < refused:
+            wait([answer], _POLL_S)
+            self._client.poll(0)
+        if not answer.done():
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return answer.result()
+
     def topics(self, names: Sequence[str]) -> Mapping[str, Topic]:
         with self._failures():
             asked = self._client.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_S)
         found = {}
         for name, answer in asked.items():
             try:
-                described = answer.result()
+                described = self._result(answer)
             except KafkaException as problem:
                 if problem.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     self._client.poll(0)
@@ -431,7 +450,7 @@ class _FastAdmin:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         with self._failures():
             (asked,) = self._client.describe_configs([resource], request_timeout=ANSWER_S).values()
-            return {name: str(entry.value) for name, entry in asked.result().items()}
+            return {name: str(entry.value) for name, entry in self._result(asked).items()}
 
     def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         wanted = NewTopic(topic, num_partitions=partitions, config=dict(settings))
@@ -455,7 +474,7 @@ class _FastAdmin:
     def _done(self, answer: Any, before: int, about: str) -> None:
         """``before``: the error code that means it had been done before."""
         try:
-            answer.result()
+            self._result(answer)
         except KafkaException as problem:
             if problem.args[0].code() != before:
                 self._client.poll(0)
@@ -473,7 +492,7 @@ class _FastAdmin:
                 request_timeout=ANSWER_S,
             )
             return {
-                TopicPartition(assigned.topic, assigned.partition): answer.result().offset
+                TopicPartition(assigned.topic, assigned.partition): self._result(answer).offset
                 for assigned, answer in asked.items()
             }
 
@@ -486,7 +505,7 @@ class _FastAdmin:
         asked = ConsumerGroupTopicPartitions(group, [Assigned(*partition) for partition in partitions])
         with self._failures():
             (answer,) = self._client.list_consumer_group_offsets([asked], request_timeout=ANSWER_S).values()
-            found = answer.result().topic_partitions
+            found = self._result(answer).topic_partitions
         return {TopicPartition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -495,7 +514,7 @@ class _FastAdmin:
             (answer,) = self._client.alter_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=ANSWER_S
             ).values()
-            found = answer.result().topic_partitions
+            found = self._result(answer).topic_partitions
         for at in found:
             if at.error:
                 raise failure(at.error, TopicPartition(at.topic, at.partition))
@@ -504,7 +523,7 @@ class _FastAdmin:
         wanted = [Assigned(*partition, offset) for partition, offset in offsets.items()]
         with self._failures():
             for answer in self._client.delete_records(wanted, request_timeout=ANSWER_S).values():
-                answer.result()
+                self._result(answer)
 
     def close(self) -> None:
         """Does nothing: the library closes the client in its destructor."""
