@@ -236,22 +236,22 @@ class RemoteFolder:
 
 def reading(path: str) -> AbstractContextManager[None]:
     """Turns errors of the operating system and of Arrow into UnreadableCheckpointErrors."""
-    return _turned(path, UnreadableCheckpointError, "")
+    return _turned(path, UnreadableCheckpointError)
 
 
 def named_errors(path: str) -> AbstractContextManager[None]:
     """Turns errors of the operating system and of Arrow while files are written into CheckpointErrors."""
-    return _turned(path, CheckpointError, "; the last completed checkpoint is intact")
+    return _turned(path, CheckpointError)
 
 
 @contextmanager
-def _turned(path: str, kind: type[CheckpointError], kept: str) -> Iterator[None]:
+def _turned(path: str, kind: type[CheckpointError]) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
         raise UnreadableCheckpointError(f"{path} is missing; {DAMAGED_REMEDY}") from error
     except (OSError, pa.ArrowException) as error:
-        raise kind(f"{path}: {_explained(error)}{kept}") from error
+        raise kind(f"{path}: {_explained(error)}") from error
 
 
 def _explained(error: Exception) -> str:
