@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,9 +100,10 @@ def test_both_witnesses_have_the_same_answers_to_requests_pending_at_a_kill(
     run_job(witnesses(server, str(tmp_path)), settings, killer)
 
     assert [event for event in killer.events if isinstance(event, RolledBack)] == []
-    failed = sorted(str(event.task) for event in killer.events if isinstance(event, TaskFailed))
-    assert failed == ["enrich[0]", "enrich[1]"]
-    assert len([event for event in killer.events if isinstance(event, StandbyActivated)]) == 2
+    failed = Counter(str(event.task) for event in killer.events if isinstance(event, TaskFailed))
+    assert {"enrich[0]", "enrich[1]"} <= set(failed)  # others may share a process with them, or move apart
+    assert failed == Counter(str(event.task) for event in killer.events if isinstance(event, StandbyActivated))
+    assert len(killer.pending_then) == 2
     assert min(killer.pending_then) >= PENDING, f"too few requests were pending: {killer.pending_then}"
 
     left = {row["id"]: row for row in read_results(str(tmp_path / "left"))}
