@@ -75,10 +75,7 @@ class LocalRun(msgspec.Struct, frozen=True):
                     return None
                 time.sleep(_ASK_AGAIN_S)
         except TimeoutError as error:
-            raise ClusterError(
-                f"the job {self.job!r} has not ended within {timeout_s:g} s: it goes on to stop, and "
-                "Ctrl-C in its own terminal ends it at once"
-            ) from error
+            raise ClusterError(not_ended(self.job, timeout_s)) from error
         return msgspec.json.decode(answer, type=Ended)
 
     def _ask(self, timeout_s: float) -> bytes:
@@ -95,6 +92,14 @@ class LocalRun(msgspec.Struct, frozen=True):
                 raise
             except OSError:
                 return b""
+
+
+def not_ended(job: str, timeout_s: float) -> str:
+    """The message for who has stopped a run and waits for its end no longer."""
+    return (
+        f"the job {job!r} has not ended within {timeout_s:g} s: it goes on to stop, and Ctrl-C in its own terminal "
+        "ends it at once"
+    )
 
 
 class Control:

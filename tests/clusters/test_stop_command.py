@@ -40,7 +40,6 @@ def actors(cluster: Raylets, name: str) -> list[int]:
 
 SLOW_STOP = """
 import sys
-import time
 import ray
 from clonos_py.runtime.ray.cluster import connected
 from clonos_py.runtime.ray.stopping import coordinator_of
@@ -48,20 +47,24 @@ from clonos_py.runtime.ray.stopping import coordinator_of
 with connected(sys.argv[1]):
     coordinator = coordinator_of(sys.argv[2])
     ray.get(coordinator.stop.remote("slow"))
-    while ray.get(coordinator.end.remote()) is None:
-        pass
-    time.sleep(2)  # the defect would be that the coordinator is gone then
+    print("asked", flush=True)
+    sys.stdin.readline()
     end = ray.get(coordinator.end.remote())
     ray.get(coordinator.unwatch.remote("slow"))
 print(end.error, end.stopped)
 """
 
 
-def stopped_slowly(cluster: Raylets, job: str) -> str:
-    """Stops the job, and asks how it has ended some time after its end. Returns the answer."""
+def stopped_twice(cluster: Raylets, job: str) -> tuple[subprocess.CompletedProcess[str], str]:
+    """Two processes stop the job. Returns the command, and what the other one has read after the command has ended: the
+    run has ended before."""
     script = [sys.executable, "-c", SLOW_STOP, cluster.address, job]
-    stopping = subprocess.run(script, capture_output=True, text=True, check=False, timeout=WAIT_S_MAX)
-    return stopping.stdout.strip() or stopping.stderr
+    with subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as slow:
+        assert slow.stdout is not None
+        assert slow.stdout.readline() == "asked\n"
+        stopped = stop(cluster, job)
+        answer, _ = slow.communicate("\n", timeout=WAIT_S_MAX)
+    return stopped, answer.strip()
 
 
 def wait_for_coordinator(cluster: Raylets) -> int:
@@ -81,12 +84,14 @@ def test_a_job_is_stopped_by_its_name_and_the_next_run_goes_on(tmp_path: Path, m
             await_checkpoint(checkpoints, process)
             before = len(visible_rows(tmp_path / "out"))
             refused = stop(cluster, "nobody")
-            answer = stopped_slowly(cluster, "numbers")
+            stopped, answer = stopped_twice(cluster, "numbers")
             _, told = process.communicate(timeout=WAIT_S_MAX)
         assert (refused.returncode, refused.stdout.count("\n")) == (1, 0)
         assert refused.stderr == "error: no job named 'nobody' is running on this cluster; running: 'numbers'\n"
-        assert process.returncode == 0, told
+        assert stopped.returncode == 0, stopped.stderr
+        assert STOPPED.search(stopped.stdout), stopped.stdout
         assert answer == "None True"
+        assert process.returncode == 0, told
         assert told.splitlines()[-1].startswith("to continue from the last checkpoint: clonos run job.py "), told
         found = len(visible_rows(tmp_path / "out"))
         assert before < found < TOTAL

@@ -88,9 +88,9 @@ _RETRIABLE = {
     KafkaError.NOT_ENOUGH_REPLICAS,
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
-_AUTHENTICATION_ERRORS = {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
 _WRONG_PASSWORD = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
 """The answers of a broker that no retry changes. A TLS handshake may also fail because a broker ends."""
+_AUTHENTICATION_ERRORS = {*_WRONG_PASSWORD, KafkaError._SSL}
 _REFUSALS_MAX = 3
 """A broker that starts may refuse a user that it does not know yet."""
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}

@@ -12,6 +12,7 @@ from clonos_py.job.events import EndJob
 from clonos_py.model.errors import ClusterError, SettingError
 from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.names import holder, running_jobs
+from clonos_py.runtime.run_control import not_ended
 
 _REPLACED_WITHIN_S = 30.0
 """The time that the driver gets to replace a coordinator that has died. After it, the driver is assumed to be dead too:
@@ -38,11 +39,8 @@ def stop_run(job: str, coordinator: Any, timeout_s: float) -> EndJob | None:
     ``timeout_s`` seconds. It goes on to stop then, unless the coordinator has not even taken the request: Ray drops the
     calls of a process that ends.
     """
-    until_s, within = time.monotonic() + timeout_s, f"within {timeout_s:g} s"
-    unanswered = f"the coordinator of {job!r} has not answered {within}: try again"
-    unended = (
-        f"the job {job!r} has not ended {within}: it goes on to stop, and Ctrl-C in its own terminal ends it at once"
-    )
+    until_s, unended = time.monotonic() + timeout_s, not_ended(job, timeout_s)
+    unanswered = f"the coordinator of {job!r} has not answered within {timeout_s:g} s: try again"
     while coordinator is not None:
         try:
             with _watching(coordinator) as watcher:
