@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Semaphore
 
 from clonos_py.bench import witnesses
 from clonos_py.bench.fault_injector import FaultInjector, InjectedFault
@@ -42,6 +43,8 @@ class Killer:
         self._began_s = time.monotonic()
         self.injector = FaultInjector("witnesses")
         self._first, self._left, self._unpaced = first, list(faults), unpaced
+        self._to_come = Semaphore(len(faults) + (first is not None) - 1)
+        """One less than the faults that have not happened: one may begin before the one before has ended."""
         self._after_checkpoint_us, self._before_each = after_checkpoint_us, before_each
         self._ready_us: int | None = None
         self._recovering: set[TaskId] = set()
@@ -79,10 +82,12 @@ class Killer:
         threading.Thread(target=self._do, args=planned, daemon=True).start()
 
     def _do(self, fault: InjectedFault, victims: tuple[str, ...]) -> None:
-        self._before_each(self.injector)
-        self.injector.inject(fault, victims or ("",))
-        if not self._left:
-            self._end_job()
+        try:
+            self._before_each(self.injector)
+            self.injector.inject(fault, victims or ("",))
+        finally:
+            if not self._to_come.acquire(blocking=False):
+                self._end_job()
 
     def _end_job(self) -> None:
         """Ends the job with more rows than the sources can have read by now, and as few as possible: how many are
