@@ -16,6 +16,7 @@ os.environ.setdefault("CLONOS_LOG_LEVEL", "warning")
 settings.register_profile("busy", suppress_health_check=[HealthCheck.too_slow], deadline=None)
 settings.load_profile("busy")
 # Times on a crowded machine do not describe the code.
+settings.register_profile("quick", settings.get_profile("busy"), max_examples=25)
 
 _TOGETHER = ("tests/spark/", "tests/kafka/", "tests/examples/test_site.py", "tests/jobs/test_check.py")
 
@@ -47,6 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if isinstance(reporter, pytest.TerminalReporter):
         config.pluginmanager.register(Failures(reporter))
+    if "not thorough" in config.option.markexpr:
+        settings.load_profile("quick")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,47 +74,59 @@ def wait_for_coordinator(cluster: Raylets) -> int:
     return found
 
 
-def test_a_job_is_stopped_by_its_name_and_the_next_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then its coordinator is killed before it answers, and at last it runs to its end."""
+def arguments(folder: Path, cluster: Raylets) -> list[str]:
+    given = ["--total", str(TOTAL), "--checkpoints", str(folder / "checkpoints"), "--address", cluster.address]
+    return [*given, "--unpaced", str(folder / "unpaced")]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Raylets]:
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    checkpoints = tmp_path / "checkpoints"
-    with raylets(1) as cluster:
-        given = ["--total", str(TOTAL), "--checkpoints", str(checkpoints), "--address", cluster.address]
-        given += ["--unpaced", str(tmp_path / "unpaced")]
-        with started(tmp_path, *given, "--checkpoint-interval", "500ms") as process:
-            await_checkpoint(checkpoints, process)
-            before = len(visible_rows(tmp_path / "out"))
-            refused = stop(cluster, "nobody")
-            stopped, answer = stopped_twice(cluster, "numbers")
-            _, told = process.communicate(timeout=WAIT_S_MAX)
-        assert (refused.returncode, refused.stdout.count("\n")) == (1, 0)
-        assert refused.stderr == "error: no job named 'nobody' is running on this cluster; running: 'numbers'\n"
-        assert stopped.returncode == 0, stopped.stderr
-        assert STOPPED.search(stopped.stdout), stopped.stdout
-        assert answer == "None True"
+    with raylets(1) as found:
+        yield found
+
+
+def test_a_job_is_stopped_by_its_name_and_the_next_run_goes_on(cluster: Raylets, tmp_path: Path) -> None:
+    """It runs to its end."""
+    checkpoints, given = tmp_path / "checkpoints", arguments(tmp_path, cluster)
+    with started(tmp_path, *given, "--checkpoint-interval", "500ms") as process:
+        await_checkpoint(checkpoints, process)
+        before = len(visible_rows(tmp_path / "out"))
+        refused = stop(cluster, "nobody")
+        stopped, answer = stopped_twice(cluster, "numbers")
+        _, told = process.communicate(timeout=WAIT_S_MAX)
+    assert (refused.returncode, refused.stdout.count("\n")) == (1, 0)
+    assert refused.stderr == "error: no job named 'nobody' is running on this cluster; running: 'numbers'\n"
+    assert stopped.returncode == 0, stopped.stderr
+    assert STOPPED.search(stopped.stdout), stopped.stdout
+    assert answer == "None True"
+    assert process.returncode == 0, told
+    assert told.splitlines()[-1].startswith("to continue from the last checkpoint: clonos run job.py "), told
+    assert before < len(visible_rows(tmp_path / "out")) < TOTAL
+
+    (tmp_path / "unpaced").touch()
+    with started(tmp_path, *given) as process:
+        _, told = process.communicate(timeout=WAIT_S_MAX)
         assert process.returncode == 0, told
-        assert told.splitlines()[-1].startswith("to continue from the last checkpoint: clonos run job.py "), told
-        found = len(visible_rows(tmp_path / "out"))
-        assert before < found < TOTAL
-
-        with started(tmp_path, *given, "--checkpoint-interval", "1h") as process:
-            coordinator = wait_for_coordinator(cluster)
-            os.kill(coordinator, signal.SIGSTOP)
-            hung = stop(cluster, "numbers", "--timeout", "1s")
-            assert hung.returncode == 1
-            assert hung.stderr.startswith("error: the coordinator of 'numbers' has not answered within 1 s: try again")
-            with subprocess.Popen(command(cluster, "numbers"), stdout=subprocess.PIPE, text=True) as stopping:
-                assert stopping.stdout is not None
-                assert stopping.stdout.readline().startswith("stopping 'numbers'")
-                os.kill(coordinator, signal.SIGKILL)
-                assert STOPPED.search(stopping.stdout.read())
-            process.wait(WAIT_S_MAX)
-        assert found <= len(visible_rows(tmp_path / "out")) < TOTAL
-
-        (tmp_path / "unpaced").touch()
-        with started(tmp_path, *given) as process:
-            _, told = process.communicate(timeout=WAIT_S_MAX)
-            assert process.returncode == 0, told
-        again = stop(cluster, "numbers")
+    again = stop(cluster, "numbers")
     assert again.stderr == "error: no job named 'numbers' is running on this cluster; running: none\n"
     assert sorted(row["id"] for row in visible_rows(tmp_path / "out")) == list(range(TOTAL))
+
+
+@pytest.mark.thorough
+def test_a_coordinator_that_hangs_is_named_and_one_that_is_killed_is_replaced(cluster: Raylets, tmp_path: Path) -> None:
+    """It is killed before it has answered; its successor takes the last checkpoint."""
+    with started(tmp_path, *arguments(tmp_path, cluster), "--checkpoint-interval", "1h") as process:
+        coordinator = wait_for_coordinator(cluster)
+        os.kill(coordinator, signal.SIGSTOP)
+        hung = stop(cluster, "numbers", "--timeout", "1s")
+        assert hung.returncode == 1
+        assert hung.stderr.startswith("error: the coordinator of 'numbers' has not answered within 1 s: try again")
+        with subprocess.Popen(command(cluster, "numbers"), stdout=subprocess.PIPE, text=True) as stopping:
+            assert stopping.stdout is not None
+            assert stopping.stdout.readline().startswith("stopping 'numbers'")
+            os.kill(coordinator, signal.SIGKILL)
+            assert STOPPED.search(stopping.stdout.read())
+        process.wait(WAIT_S_MAX)
+    found = [row["id"] for row in visible_rows(tmp_path / "out")]
+    assert len(found) == len(set(found)) < TOTAL

@@ -91,6 +91,7 @@ class Killer:
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.thorough
 def test_both_witnesses_have_the_same_answers_to_requests_pending_at_a_kill(
     cluster: Cluster, slow: tuple[str, type[_Slow]], tmp_path: Path
 ) -> None:

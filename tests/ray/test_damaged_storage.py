@@ -26,6 +26,7 @@ CASES: tuple[tuple[str, Damage, str], ...] = (
 )
 
 
+@pytest.mark.thorough
 def test_damage_is_reported_and_without_it_the_job_resumes(cluster: Cluster, interrupted: Path) -> None:
     left = interrupted.with_name("copy")
     before = written.visible(interrupted)

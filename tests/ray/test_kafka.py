@@ -37,8 +37,6 @@ pytestmark = pytest.mark.ray
 
 RATE = 100.0
 TOTAL = int(12 * RATE) * PARTITIONS
-BOTH = pytest.mark.parametrize("library", [LIBRARIES[0], pytest.param(LIBRARIES[1], marks=pytest.mark.thorough)])
-"""Each test of the port is of both libraries; random failures are of the second one."""
 KILLS = tuple(f"{task}@{1 + number}s" for number, task in enumerate(FIRST_TASKS))
 
 
@@ -67,7 +65,8 @@ def carried_out(
     return events
 
 
-@BOTH
+@pytest.mark.thorough
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_each_row_is_seen_once_though_a_task_of_each_operator_is_killed(
     library: Library, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -64,6 +64,7 @@ class PacedReader(RowReader):
         return [Number(self._partition, number) for number in range(position, stop)], stop
 
 
+@pytest.mark.thorough
 def test_each_row_is_in_the_database_once_although_tasks_of_source_and_sink_are_killed(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -29,7 +29,7 @@ from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
-from tests.ray.killing import RATE, ROWS_MAX, Killer
+from tests.ray.killing import RATE, ROWS_MAX, Killer, PlannedFault
 
 pytestmark = pytest.mark.ray
 
@@ -39,15 +39,22 @@ FAULTS = (
     (InjectedFault.DURING, ("rank[1]", "numbers[0]")),
     (InjectedFault.NEIGHBOURS, witnesses.TASKS),
 )
+OTHERS = (UNALIGNED, UNCOORDINATED, INDUCED)
 
 
 @pytest.mark.parametrize(
-    "protocol", [*(pytest.param(other, marks=pytest.mark.thorough) for other in (UNALIGNED, UNCOORDINATED)), INDUCED]
+    ("protocol", "faults"),
+    [
+        pytest.param(INDUCED, FAULTS[-1:], id=f"{INDUCED}, all tasks at once"),
+        *(pytest.param(other, FAULTS, marks=pytest.mark.thorough, id=other) for other in OTHERS),
+    ],
 )
-def test_both_witnesses_agree_with_other_protocols(protocol: str, cluster: Cluster, tmp_path: Path) -> None:
+def test_both_witnesses_agree_with_other_protocols(
+    protocol: str, faults: tuple[PlannedFault, ...], cluster: Cluster, tmp_path: Path
+) -> None:
     """Only killed tasks are replaced, also after all were killed at once, and no snapshot is given up."""
     unpaced = tmp_path / "unpaced"
-    killer = Killer(FAULTS, unpaced)
+    killer = Killer(faults, unpaced)
     given = {"checkpoint_interval": "1s", "parallelism": 2, "protocol": protocol}
     settings = resolve(command_line={**given, "standbys_per_process": 1})  # else tasks fail together, and move apart
     with witnesses.answer_server() as server:
@@ -55,14 +62,14 @@ def test_both_witnesses_agree_with_other_protocols(protocol: str, cluster: Clust
         job = witnesses.witnesses(server, str(tmp_path), ROWS_MAX, RATE, causal, unpaced=str(unpaced))
         run_job(job, settings, killer)
     events = killer.events
-    assert sum(killer.injector.counts.faults.values()) == len(FAULTS)
+    assert sum(killer.injector.counts.faults.values()) == len(faults)
     assert [event for event in events if isinstance(event, RolledBack)] == []
-    assert len([event for event in events if isinstance(event, CoordinatorReplaced)]) == 1
+    assert len([event for event in events if isinstance(event, CoordinatorReplaced)]) == (faults is FAULTS)
     assert [event for event in events if isinstance(event, WentBack)] == []
     failures = [event for event in events if isinstance(event, TaskFailed)]
     failed = sorted(event.task for event in failures)
     silent = Counter(str(event.task) for event in failures if event.how.startswith("silent"))
-    harmed, found = Counter(task for _, tasks in FAULTS for task in tasks), Counter(map(str, failed))
+    harmed, found = Counter(task for _, tasks in faults for task in tasks), Counter(map(str, failed))
     assert not harmed - found
     assert found - harmed <= silent, "on a busy machine a task may be declared dead"
     activated = sorted(event.task for event in events if isinstance(event, StandbyActivated))
@@ -111,6 +118,7 @@ def checkpointing_s(protocol: str) -> list[float]:
     return [event.duration_ms / 1_000 for event in events if isinstance(event, CheckpointCompleted)][:-1]
 
 
+@pytest.mark.thorough
 def test_an_unaligned_checkpoint_does_not_wait_for_queues(cluster: Cluster) -> None:
     unaligned, aligned = checkpointing_s("unaligned"), checkpointing_s("aligned")
     assert len(unaligned) >= 3

@@ -37,6 +37,7 @@ def test_a_query_has_the_same_answer_when_one_of_its_tasks_is_killed(cluster: Cl
     assert_as_in_one_process(find(DigestCase(query, 2, Runtime.RAY, killed=True)), query)
 
 
+@pytest.mark.thorough
 def test_a_query_has_the_same_answer_when_its_only_task_is_killed(cluster: Cluster) -> None:
     assert_as_in_one_process(find(DigestCase("q7", 1, Runtime.RAY, killed=True)), "q7")
 

@@ -25,33 +25,38 @@ from clonos_py.observe.events import TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
-from tests.ray.killing import FRAMES_AT_LEAST, RATE, ROWS_MAX, Killer
+from tests.ray.killing import FRAMES_AT_LEAST, RATE, ROWS_MAX, Killer, PlannedFault
 
 pytestmark = pytest.mark.ray
 
+ONE_BY_ONE = tuple((InjectedFault.TASK, (task,)) for task in witnesses.FIRST_TASKS)
 FAULTS = (
-    *((InjectedFault.TASK, (task,)) for task in witnesses.FIRST_TASKS),
+    (InjectedFault.TASK, ("left[0]",)),
     (InjectedFault.NEIGHBOURS, ("enrich[0]", "rank[0]")),
     (InjectedFault.COORDINATOR, ()),
     (InjectedFault.DURING, ("enrich[1]", "numbers[0]")),
     (InjectedFault.SLEEP, ("rank[1]",)),
 )
+"""A task of each operator dies, alone or with others."""
 
 
-def test_both_witnesses_agree_on_every_record_under_any_failures(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("faults", [FAULTS, pytest.param(ONE_BY_ONE, marks=pytest.mark.thorough)], ids=["any", "tasks"])
+def test_both_witnesses_agree_on_every_record_under_any_failures(
+    faults: tuple[PlannedFault, ...], cluster: Cluster, tmp_path: Path
+) -> None:
     unpaced = tmp_path / "unpaced"
-    killer = Killer(FAULTS, unpaced, first=(InjectedFault.STANDBY, ("left[1]",)))
+    killer = Killer(faults, unpaced, first=(InjectedFault.STANDBY, ("left[1]",)))
     given = {"checkpoint_interval": "1s", "parallelism": 2, "standbys_per_process": 1}  # else tasks fail together
     settings = resolve(command_line=given)
     with witnesses.answer_server() as server:
         run_job(witnesses.witnesses(server, str(tmp_path), ROWS_MAX, RATE, unpaced=str(unpaced)), settings, killer)
 
-    events, failing = killer.events, [task for _, tasks in FAULTS for task in tasks]
+    events, failing = killer.events, [task for _, tasks in faults for task in tasks]
     failed = [event for event in events if isinstance(event, TaskFailed)]
     activated = [event.task for event in events if isinstance(event, StandbyActivated)]
-    assert sum(killer.injector.counts.faults.values()) == len(FAULTS) + 1
+    assert sum(killer.injector.counts.faults.values()) == len(faults) + 1
     assert [event for event in events if isinstance(event, RolledBack)] == []
-    assert len([event for event in events if isinstance(event, CoordinatorReplaced)]) == 1
+    assert len([event for event in events if isinstance(event, CoordinatorReplaced)]) == (faults is FAULTS)
     harmed, found = Counter(failing), Counter(str(event.task) for event in failed)
     suspected = Counter(str(event.task) for event in failed if event.how.startswith("silent"))
     assert not harmed - found

@@ -15,23 +15,13 @@ from clonos_py.runtime.ray.cluster import Cluster
 from tests.user_jobs import (
     USER_JOBS,
     best_sellers,
-    features_by_polars,
 )
 
 pytestmark = pytest.mark.ray
 
 
-ALWAYS = (features_by_polars,)
-
-
-@pytest.mark.parametrize(
-    "user_job",
-    [
-        pytest.param(job, marks=[pytest.mark.thorough] * (job not in ALWAYS))
-        for job in USER_JOBS
-        if job is not best_sellers
-    ],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("user_job", [job for job in USER_JOBS if job is not best_sellers])
 def test_every_row_is_right_although_a_task_is_killed(
     cluster: Cluster, user_job: Callable[[str, Path], None], tmp_path: Path
 ) -> None:
