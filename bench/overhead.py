@@ -16,9 +16,9 @@ import click
 
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.cli.tables import show
-from clonos_py.model.protocols import ALIGNED, INDUCED, PROTOCOLS, UNCOORDINATED
 from clonos_py.nexmark.running import QueryRun, run_query
 from clonos_py.settings.definitions import Settings
+from clonos_py.settings.protocols import ALIGNED, INDUCED, PROTOCOL_NAMES, UNCOORDINATED
 
 _RUNS: dict[str, dict[str, Any]] = {
     "sharing depth full": {"sharing_depth": "full"},
@@ -26,13 +26,13 @@ _RUNS: dict[str, dict[str, Any]] = {
     "sharing depth 0": {"sharing_depth": "0"},
     "regenerate": {"sharing_depth": "full", "spill": "regenerate"},
     "at-most-once": {"guarantee": "at-most-once"},
-    **{protocol: {"protocol": protocol} for protocol in PROTOCOLS},
+    **{protocol: {"protocol": protocol} for protocol in PROTOCOL_NAMES},
 }
 _Pair: TypeAlias = tuple[str, str]
 """The run that is measured, and the run that it is compared with."""
 _LOG, _SHORT_LOG = ("sharing depth full", "sharing depth 0"), ("sharing depth 1", "sharing depth 0")
 _GUARANTEE, _REGENERATING = ("sharing depth full", "at-most-once"), ("regenerate", "at-most-once")
-_ALONE = tuple((protocol, ALIGNED) for protocol in (UNCOORDINATED, INDUCED))
+_ALONE = tuple((protocol.name, ALIGNED.name) for protocol in (UNCOORDINATED, INDUCED))
 _COMPARISONS: dict[str, tuple[_Pair, ...]] = {
     "q3": _ALONE,
     "q5": (_LOG, _GUARANTEE),

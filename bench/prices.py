@@ -28,10 +28,10 @@ from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.protocols import ALIGNED
 from clonos_py.nexmark.report import WARM_UP_US
 from clonos_py.observe.events import Event, Measured
 from clonos_py.runtime.sim.costs import BACKGROUND, BLOCK_EVENTS, WAKE_US, WORK, Duty, duty_of
+from clonos_py.settings.protocols import ALIGNED
 
 _QUERIES, _PARALLELISMS, _RATES = ("q1", "q3", "q12"), (1, 2, 4), (200_000, 800_000, 3_200_000)
 _RECOVERIES = (ROLLBACK, CAUSAL)
@@ -180,7 +180,7 @@ def command(seconds: float) -> None:
         runs = itertools.product(_QUERIES, _RECOVERIES, _PARALLELISMS, _RATES)
         for query, recovery, parallelism, rate in runs:
             click.echo(f"{query}, {recovery}, parallelism {parallelism}, {rate:,} events/s", err=True)
-            found += _run(Variant(query, ALIGNED, recovery, parallelism), rate, terms)
+            found += _run(Variant(query, ALIGNED.name, recovery, parallelism), rate, terms)
     if not found:
         raise click.ClickException(f"no task was in steady state for {_LEAST_S} s: give more --seconds")
     prices = fitted(found)

@@ -17,7 +17,7 @@ import msgspec
 
 from clonos_py.channel.stamps import HmnrStamp, StampWriter
 from clonos_py.cli.tables import show
-from clonos_py.task.checkpointing.hmnr import Hmnr
+from clonos_py.protocols.induced.hmnr import Hmnr
 
 ROWS_PER_FRAME = (1, 64, 4_096)
 ROW_BYTES = 100

@@ -14,7 +14,7 @@ from itertools import product
 
 from clonos_py.channel.stamps import HmnrStamp
 from clonos_py.checkpoint.line import LineChannel, Positions, recovery_line
-from clonos_py.task.checkpointing.hmnr import Hmnr
+from clonos_py.protocols.induced.hmnr import Hmnr
 
 Checkpoint = tuple[int, int]
 """(task, index); index 0 is the initial one."""

@@ -18,8 +18,8 @@ from clonos_py.checkmate.tables import markdown, tables
 from clonos_py.cli.counts import Count, Words
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.model.errors import SettingError
-from clonos_py.model.protocols import PROTOCOLS
 from clonos_py.settings.definitions import Runtime
+from clonos_py.settings.protocols import PROTOCOL_NAMES
 
 _SETTINGS = (
     "runtime", "address", "checkpoint_interval", "standbys", "standbys_per_process", "linger", "frame_rows", "spill",
@@ -137,7 +137,7 @@ command = click.Command(
     callback=run,
     params=[
         _many("--queries", "queries", ",".join(QUERIES), "Which queries."),
-        _many("--protocols", "protocols", ",".join(PROTOCOLS), "Which checkpoint protocols."),
+        _many("--protocols", "protocols", ",".join(PROTOCOL_NAMES), "Which checkpoint protocols."),
         _many("--recoveries", "recoveries", ",".join(RECOVERIES), "none: without checkpoints, to compare with."),
         _many("--parallelism", "parallelisms", "1,2,4", "Tasks of each operator."),
         _many("--skews", "skews", "0,10,20,30", "Percent of events with a hot key; above 0 for q3, q8 and q12."),

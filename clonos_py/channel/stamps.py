@@ -1,4 +1,4 @@
-"""The stamp that a communication-induced protocol puts on frames (E10), stored with the frame and small on the wire.
+"""The stamp that a checkpoint protocol may put on frames (E10), stored with the frame and small on the wire.
 
 A frame gets its stamp when it is cut and keeps it: if it is sent again, the stamp is the same. The in-flight log holds
 stamps in full form. On a connection a stamp is encoded as the difference to the one before it there, so a connection
@@ -26,7 +26,7 @@ _NUMBER_MAX = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class HmnrStamp:
-    """The state of a frame's sender when the frame was cut (``task/checkpointing/hmnr.py``). Bit k of ``greater`` and
+    """The state of a frame's sender when the frame was cut (``protocols/induced/hmnr.py``). Bit k of ``greater`` and
     of ``taken`` belongs to task k."""
 
     clock: int

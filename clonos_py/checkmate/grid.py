@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from clonos_py.model.errors import SettingError
-from clonos_py.model.protocols import PROTOCOLS
+from clonos_py.settings.protocols import PROTOCOL_NAMES
 
 CYCLE = "reachability"
 KEYED = ("q3", "q8", "q12")
@@ -83,7 +83,7 @@ class GridSelection:
     """The requested part of the grid. Raises SettingError for unknown values."""
 
     queries: Sequence[str] = QUERIES
-    protocols: Sequence[str] = PROTOCOLS
+    protocols: Sequence[str] = PROTOCOL_NAMES
     recoveries: Sequence[str] = RECOVERIES
     parallelisms: Sequence[int] = (1, 2, 4)
     skews: Sequence[int] = (0, 10, 20, 30)
@@ -92,7 +92,7 @@ class GridSelection:
 
     def __post_init__(self) -> None:
         _check("query", self.queries, QUERIES)
-        _check("protocol", self.protocols, PROTOCOLS)
+        _check("protocol", self.protocols, PROTOCOL_NAMES)
         _check("recovery", self.recoveries, RECOVERIES)
         _check("way to share keys", self.keys, KEYS)
         _check_range("parallelism", self.parallelisms, 1, PARALLELISM_MAX)

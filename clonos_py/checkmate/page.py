@@ -27,8 +27,8 @@ from clonos_py.checkmate.tables import (
     of_failure,
     tables,
 )
-from clonos_py.model.protocols import PROTOCOLS
 from clonos_py.observe.plots import Plot, Point, linear, logarithmic, style
+from clonos_py.settings.protocols import PROTOCOL_NAMES
 
 Lines = Mapping[TableRow, Sequence[Point]]
 """The points of each line. ``parallelism`` of the row is 0: the points or the title give the number of workers."""
@@ -172,7 +172,7 @@ def _name(protocol: str, recovery: str) -> TableRow:
 
 
 def _style(row: TableRow) -> str:
-    hue = 5 if row.protocol == NONE else PROTOCOLS.index(row.protocol)
+    hue = 5 if row.protocol == NONE else PROTOCOL_NAMES.index(row.protocol)
     return f"hue{hue}" + (" dashed" if row.recovery == ROLLBACK else "")
 
 

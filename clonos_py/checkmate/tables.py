@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from clonos_py.checkmate import paper
 from clonos_py.checkmate.grid import BY_HASH, CYCLE, KEYED, LOADS_SKEWED, NONE, QUERIES, ROLLBACK
-from clonos_py.model.protocols import PROTOCOLS
+from clonos_py.settings.protocols import PROTOCOL_NAMES
 
 Line = Mapping[str, Any]
 Metrics = Mapping[str, Any]
@@ -38,7 +38,7 @@ class TableRow(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int, str]:
-        order = (NONE, *PROTOCOLS)
+        order = (NONE, *PROTOCOL_NAMES)
         return self.parallelism, order.index(self.protocol), self.recovery
 
 

@@ -32,7 +32,7 @@ class Scratch:
 
     def room(self, size_bytes: int) -> tuple[int, memoryview]:
         """Reserves this many bytes at the end. Returns their offset, and the view to fill."""
-        offset = aligned(self.used_bytes)
+        offset = padded(self.used_bytes)
         self._reserve(offset + size_bytes)
         self.used_bytes = offset + size_bytes
         return offset, memoryview(self._bytes)[offset : self.used_bytes]
@@ -51,7 +51,7 @@ class Scratch:
             self._bytes = grown
 
 
-def aligned(size_bytes: int) -> int:
+def padded(size_bytes: int) -> int:
     """The size rounded up to a multiple of 64."""
     return -(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
 

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from clonos_py.checkpoint.chunks import DAMAGED_REMEDY, Scratch, aligned
+from clonos_py.checkpoint.chunks import DAMAGED_REMEDY, Scratch, padded
 from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError
 from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames
 
@@ -35,11 +35,11 @@ def add(run: FrameRun, scratch: Scratch) -> tuple[int, int, int]:
     head = _LENGTH.pack(len(index)) + index
     bodies = [memoryview(body).cast("B") for body in run.bodies if body is not None]
     parts = [memoryview(head), *bodies]
-    offset, room = scratch.room(sum(aligned(part.nbytes) for part in parts))
+    offset, room = scratch.room(sum(padded(part.nbytes) for part in parts))
     at = 0
     for part in parts:
         room[at : at + part.nbytes] = part
-        at += aligned(part.nbytes)
+        at += padded(part.nbytes)
     return offset, len(room), xxhash.xxh3_64_intdigest(room)
 
 
@@ -60,7 +60,7 @@ def _bodies(content: pa.Buffer, records: list[FrameRecord], at: int) -> Iterator
     if not records:
         raise ValueError("there is no frame in it")
     for record in records:
-        at = aligned(at)
+        at = padded(at)
         yield content.slice(at, record.size_bytes) if record.size_bytes else None
         at += record.size_bytes
     if at > content.size:

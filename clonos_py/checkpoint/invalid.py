@@ -1,4 +1,4 @@
-"""Estimates how many uncoordinated checkpoints are invalid at a failure, from their times alone (E13).
+"""Estimates how many checkpoints that tasks take alone are invalid at a failure, from their times alone (E13).
 
 A checkpoint is *invalid* if it is ahead of the recovery line when all tasks go back to it (CheckMate, table III). If
 every channel is always busy and frames take no time, the position of a checkpoint in each channel is its time. Then a

@@ -16,10 +16,12 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from clonos_py.model.protocols import ALIGNED, PROTOCOLS
 from clonos_py.runtime.interrupts import held_back
 from clonos_py.runtime.sim.campaign import Tally, explain, run_seeds
-from clonos_py.runtime.sim.generator import FAULTS, MIXED, RECOVERIES, TASKS_MAX, Range
+from clonos_py.runtime.sim.generator import FAULTS, RECOVERIES, TASKS_MAX, Range
+from clonos_py.settings.protocols import DEFAULT_PROTOCOL, PROTOCOL_NAMES, PROTOCOLS
+
+MIXED = "mixed"
 
 _CHUNK = 25
 """The number of seeds that a process runs at a time."""
@@ -46,7 +48,8 @@ def _sim(
     """The body of the command. The exit code is 1 if a rule was violated."""
     named = tuple(name.strip() for name in faults.split(",") if name.strip() not in ("", "none"))
     asked = None if recovery == MIXED else recovery
-    range_ = Range(named, depth, tasks, protocol=protocol, cycles=cycles, recovery=asked)
+    found = next((known for known in PROTOCOLS if known.name == protocol), None)
+    range_ = Range(named, depth, tasks, protocol=found, cycles=cycles, recovery=asked)
     started = time.monotonic()
     tally = _run_all(start, seeds, range_)
     seconds = time.monotonic() - started
@@ -114,7 +117,7 @@ def _command(seed: int, faults: str, depth: int | None, tasks: int, protocol: st
     words += [f"--faults {faults}"] if faults != ",".join(FAULTS) else []
     words += [f"--depth {'full' if depth < 0 else depth}"] if depth is not None else []
     words += [f"--tasks {tasks}"] if tasks != TASKS_MAX else []
-    words += [f"--protocol {protocol}"] if protocol != ALIGNED else []
+    words += [f"--protocol {protocol}"] if protocol != DEFAULT_PROTOCOL.name else []
     words += ["--cycles"] if cycles else []
     words += [f"--recovery {recovery}"] if recovery != MIXED else []
     return " ".join(words)
@@ -145,8 +148,8 @@ command = click.Command(
         ),
         click.Option(
             ["--protocol"],
-            type=click.Choice([*PROTOCOLS, MIXED]),
-            default=ALIGNED,
+            type=click.Choice([*PROTOCOL_NAMES, MIXED]),
+            default=DEFAULT_PROTOCOL.name,
             show_default=True,
             help="Checkpoint protocol; mixed: any, by seed.",
         ),

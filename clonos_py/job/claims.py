@@ -99,11 +99,11 @@ def at_the_end(manifest: Manifest) -> bool:
 
 
 def _check_same_run(manifest: Manifest, plan: PhysicalPlan, code_digest: str) -> None:
-    """Raises SettingError if an uncoordinated checkpoint comes from a different job. Its snapshots fit together only
-    through the logs between them (E8) or the frames in flight between them (E9)."""
+    """Raises SettingError if a checkpoint of snapshots that tasks took alone comes from a different job. They fit
+    together only through the logs between them (E8) or the frames in flight between them (E9)."""
     differing = [
         *(["other operators or another parallelism"] if not same_shape(manifest, plan) else []),
-        *([f"protocol {plan.protocol}"] if plan.protocol != manifest.protocol else []),
+        *([f"protocol {plan.protocol}"] if plan.protocol.name != manifest.protocol else []),
         *([f"sharing_depth {plan.sharing_depth}"] if plan.rollback != manifest.rollback else []),
         *(["other code"] if manifest.of_other_code(code_digest) else []),
     ]

@@ -77,7 +77,7 @@ class CompletedCheckpoint:
             operators=operators_of(self._plan),
             code_digest=self._code_digest,
             lineage=self._lineage,
-            protocol=self._plan.protocol,
+            protocol=self._plan.protocol.name,
             rollback=self._plan.rollback,
             earlier=list(earlier),
             renumberings=self._renumberings,

@@ -22,8 +22,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from clonos_py.checkpoint.line import LineChannel, line_channels
+from clonos_py.job.checkpointing import JobCheckpointing
 from clonos_py.job.context import CoordinatorContext
-from clonos_py.job.protocols.interface import JobCheckpointing
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import EndLoop, Probe, Probed
 from clonos_py.model.plan import Loop, PhysicalPlan

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+from clonos_py.job.checkpointing import Adopted, JobSide, Late
 from clonos_py.job.claims import claimed
 from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.context import CoordinatorContext
@@ -38,8 +39,6 @@ from clonos_py.job.events import (
 from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.job.heartbeat import Heartbeat
 from clonos_py.job.loops import LoopEnds
-from clonos_py.job.protocols.interface import Adopted, Late
-from clonos_py.job.protocols.registry import JOB_SIDES
 from clonos_py.job.rounds import Rounds
 from clonos_py.job.starts import Starts
 from clonos_py.job.states import JOB_STATES, JobCause, JobState
@@ -78,11 +77,13 @@ class JobMachine:
         self,
         plan: PhysicalPlan,
         policy: JobPolicy,
+        checkpointing: JobSide,
         manifest: Manifest | None = None,
         generation: int = 1,
         code_digest: str = "",
     ) -> None:
-        """Raises UnclaimedStateError if ``manifest`` holds state for which the plan has no operator."""
+        """``checkpointing``: creates the coordinator's side of the checkpoint protocol. Raises UnclaimedStateError if
+        ``manifest`` holds state for which the plan has no operator."""
         self.state = JOB_STATES.initial
         self._last = LastEvents()
         self._plan, self._policy = plan, policy
@@ -90,7 +91,7 @@ class JobMachine:
             plan, claimed(manifest, plan, policy.claims, code_digest), code_digest, policy.lineage
         )
         self._context = CoordinatorContext(plan, policy, self._completed, generation)
-        self._protocol = JOB_SIDES.of(plan.protocol)(self._context)
+        self._protocol = checkpointing(self._context)
         self._fleet = self._context.fleet
         self._rounds = Rounds(self._context, self._protocol)
         self._heartbeat = Heartbeat(self._context)
@@ -354,7 +355,7 @@ class JobMachine:
         explicit last resort (D10), or the usual recovery where nothing is logged (E2). ``counted``: count it towards
         the limit of rollbacks without a completed checkpoint in between. If snapshots fit together only through their
         logs, the job ends instead (E8)."""
-        if self._protocol.stores_logs:
+        if self._plan.stores_logs:
             self._end("CannotRollBackError", f"{reason}; {_NO_ROLLBACK}")
             return
         if self._protocol.settling:

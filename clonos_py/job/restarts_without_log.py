@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from clonos_py.job.checkpointing import JobCheckpointing
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.orphans import Survivors, explanation, orphans
-from clonos_py.job.protocols.interface import JobCheckpointing
 from clonos_py.job.recovery import Round
 from clonos_py.model.coordinator_events import RestartedWithoutLog
 from clonos_py.model.errors import OrphanError

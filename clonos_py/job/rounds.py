@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from clonos_py.job.checkpointing import JobCheckpointing
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.fleet import Role, TaskProcess
-from clonos_py.job.protocols.interface import JobCheckpointing
 from clonos_py.job.recovery import Round, newest_epoch_named, peers, replay_of
 from clonos_py.job.restarts_without_log import RestartsWithoutLog
 from clonos_py.model import messages
@@ -34,7 +34,14 @@ from clonos_py.model.coordinator_events import (
 )
 from clonos_py.model.errors import OrphanError
 from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import Incarnation
+
+
+def reports_logs(plan: PhysicalPlan, task: TaskId) -> bool:
+    """Whether a process that starts with the state of ``task`` has logs of others: from the output of a causal sink, or
+    from its snapshot."""
+    return plan.stores_logs or bool(plan.by_name[task.vertex].causal_sinks)
 
 
 class Rounds:
@@ -213,8 +220,7 @@ class Rounds:
                 inputs = []
             else:
                 inputs = peers(context.plan, process.task, owners, reset, of=round_.failed)
-            causal_sinks = context.plan.by_name[process.task.vertex].causal_sinks
-            if process not in promoted or causal_sinks or self._protocol.stores_logs:
+            if process not in promoted or reports_logs(context.plan, process.task):
                 round_.awaited.add(process.number)
                 completed = self._protocol.complete_message(process.task)
                 context.send(process, messages.Sever(round_.number, inputs, attempts, completed))

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from clonos_py.job.checkpointing import JobCheckpointing
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.fleet import Role, TaskProcess
-from clonos_py.job.protocols.interface import JobCheckpointing
 from clonos_py.job.rounds import Rounds
 from clonos_py.model import messages
 from clonos_py.model.ids import Attempt, TaskId

@@ -25,7 +25,7 @@ from clonos_py.channel.frames import FrameCodec, FrameHeader, FrameKind
 from clonos_py.link import instructions as io
 from clonos_py.link.catching_up import CatchingUp
 from clonos_py.link.causal_outputs import CausalOutputs
-from clonos_py.link.checkpointing.registry import LINK_SIDES
+from clonos_py.link.checkpointing import LinkSide
 from clonos_py.link.connections import Connections
 from clonos_py.link.epochs import Epochs
 from clonos_py.link.held_logs import HeldLogs, shared_logs
@@ -58,6 +58,7 @@ class LinkMachine:
         task_id: TaskId,
         process: int,
         codec: FrameCodec,
+        checkpointing: LinkSide,
         limits: ChannelLimits = ChannelLimits(),  # noqa: B008 - frozen
         retain: bool = True,
     ) -> None:
@@ -66,8 +67,7 @@ class LinkMachine:
         self.attempt: Attempt | None = None
         self._logs = plan.sharing_depth != 0
         self._in_loop = plan.loop_of(task_id) is not None
-        side = LINK_SIDES.of(plan.protocol)
-        stamped = len(plan.tasks) if side.stamped else 0
+        stamped = len(plan.tasks) if plan.protocol.stamps else 0
         self.inputs = [
             InputChannel(i, c, plan.sender(c), limits.window, stamped) for i, c in enumerate(plan.inputs[task_id])
         ]
@@ -108,7 +108,8 @@ class LinkMachine:
         self._status = TaskStatus(process, self.inputs, self.outputs, self._restoring)
         self._replay: control.Replay | None = None
         self._epochs = Epochs()
-        self._checkpointing = side(plan, self.outputs, codec)
+        self._checkpointing = checkpointing(plan, self.outputs, codec)
+        self._coordinated, self._stores_logs = plan.protocol.coordinated, plan.stores_logs
         self._loaded_logs: Sequence[LogSegment] = ()
         self._restart_point: TaskProgress | None = None
         """The task's progress at the last checkpoint that is known to be complete."""
@@ -294,7 +295,7 @@ class LinkMachine:
         """Answers once the contents of the causal outputs are loaded: this process answers as a holder of them, too."""
         if self._unanswered_sever is None or not self._causal_outputs.ready:
             return []
-        if self._checkpointing.stores_logs and self.state in BEFORE_BEGIN and not self._restoring.ready:
+        if self._stores_logs and self.state in BEFORE_BEGIN and not self._restoring.ready:
             return []
         message, self._unanswered_sever = self._unanswered_sever, None
         return [io.SendToCoordinator(self._held_logs.answer(self.process, message))]
@@ -407,7 +408,7 @@ class LinkMachine:
             return []
         for output in self.outputs:
             output.check_caught_up()
-        if self._checkpointing.stores_logs:
+        if self._stores_logs:
             logs = self._held_logs.to_store()
             if logs is None:
                 return []
@@ -415,7 +416,7 @@ class LinkMachine:
         instructions = self._causal_outputs.flush()
         instructions += self._checkpointing.snapshot_taken(snapshot, event.progress, self.attempt)
         instructions += self._report_snapshot(snapshot.checkpoint, event.progress)
-        if self._checkpointing.barriers:
+        if self._coordinated:
             instructions += self._outflow.passed(snapshot.checkpoint)
         return instructions
 

@@ -136,8 +136,8 @@ class OrphanError(ProtocolError):
 
 
 class CannotRollBackError(ClonosError):
-    """A rule of the protocol was broken, and a rollback would break exactly-once: uncoordinated snapshots fit together
-    only if every replay repeats the original run (E8)."""
+    """A rule of the protocol was broken, and a rollback would break exactly-once: snapshots that tasks
+    take alone fit together only if every replay repeats the original run (E8)."""
 
     remedy = Remedy.STOP_JOB
 

@@ -119,8 +119,8 @@ class Sever(msgspec.Struct, frozen=True, tag=True):
 
 
 class TriggerCheckpoint(msgspec.Struct, frozen=True, tag=True):
-    """To the tasks that begin a checkpoint (the sources, with aligned barriers): take a snapshot for it. ``last``: the
-    job ends with it, so tasks stand still behind their snapshots."""
+    """To the tasks that begin a checkpoint (the sources, if the others wait for barriers): take a snapshot for it.
+    ``last``: the job ends with it, so tasks stand still behind their snapshots."""
 
     checkpoint: int
     last: bool = False

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from clonos_py.model.ids import ChannelId, TaskId
 from clonos_py.model.operators import EventTime, Operator, Source
-from clonos_py.model.protocols import ALIGNED
+from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.model.state_definitions import StateDefinition
 
 
@@ -156,8 +156,8 @@ class PhysicalPlan:
     """Hops that determinants travel (D6); -1: the depth of the graph."""
     gaps: bool = False
     """At-most-once: nothing is replayed. Only the determinants of source reads are held, to be skipped."""
-    protocol: str = ALIGNED
-    """The checkpoint protocol, by its registered name."""
+    protocol: ProtocolProperties = field(kw_only=True)
+    """The checkpoint protocol."""
     rollback: bool = False
     """Exactly-once without determinants: when a task fails, tasks whose state does not fit go back with it (E2)."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -165,6 +165,12 @@ class PhysicalPlan:
     """Messages to users about the planner's decisions: columns pruned, filters pushed, operators chained."""
     warnings: tuple[str, ...] = ()
     """Messages to users about what is probably a mistake, each with the remedy."""
+
+    @property
+    def stores_logs(self) -> bool:
+        """Whether a snapshot holds the determinants of upstream tasks on which it depends. Processes that start from
+        such a snapshot report them in a recovery round."""
+        return not self.protocol.coordinated and not self.rollback
 
     @cached_property
     def by_name(self) -> dict[str, Vertex]:

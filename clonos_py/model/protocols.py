@@ -1,47 +1,25 @@
-"""Checkpoint protocols by name. Each registers a side in the tasks, one in the coordinator and, if the default is not
-enough, one in the links."""
+"""What must be known of a checkpoint protocol to plan and to check a job: its properties. Its machinery is below
+``protocols/``."""
 
 from __future__ import annotations
 
-import importlib
-from typing import Generic, TypeVar
-
-from clonos_py.model.errors import SettingError
-
-T = TypeVar("T")
-
-ALIGNED = "aligned"
-"""Coordinated checkpoints with aligned barriers."""
-UNALIGNED = "unaligned"
-"""Coordinated checkpoints in which no task waits for barriers; frames in flight are stored (E4)."""
-UNCOORDINATED = "uncoordinated"
-"""Each task takes its snapshots alone; frames and determinants between them are stored (E5)."""
-INDUCED = "communication-induced"
-"""Uncoordinated, and a task takes a snapshot before frames that could make an earlier one useless (E10)."""
-ALONE = (UNCOORDINATED, INDUCED)
-"""The protocols in which each task takes its snapshots alone."""
-PROTOCOLS = (ALIGNED, UNALIGNED, UNCOORDINATED, INDUCED)
-"""The names that a setting may choose; the sides of each protocol are registered under it."""
+from dataclasses import dataclass
 
 
-class ProtocolSides(Generic[T]):
-    """The implementations of one side of all protocols, by protocol name."""
+@dataclass(frozen=True)
+class ProtocolProperties:
+    """The properties of a checkpoint protocol."""
 
-    def __init__(self, default: T | None = None) -> None:
-        """``default``: the side of protocols that do not register one."""
-        self._sides: dict[str, T] = {}
-        self._default = default
+    name: str
+    coordinated: bool = True
+    """Whether a checkpoint is one of all tasks, and counts as a whole. If not, each task takes its snapshots alone, and
+    the frames and determinants between the snapshots of two tasks are stored with them."""
+    barriers: bool = True
+    """Whether a snapshot ends its epoch with a barrier on every output channel."""
+    stamps: bool = False
+    """Whether frames carry stamps, for which a receiver may have to take a snapshot first."""
+    stores_frames: bool = True
+    """Whether frames in flight are stored with a snapshot. Then no sender may drop them to make them again."""
 
-    def register(self, name: str, side: T) -> None:
-        """``name``: one without a dot, or the path of the module that registers this side when it is imported."""
-        self._sides[name] = side
-
-    def of(self, name: str) -> T:
-        """The side of a protocol; imports its module if needed. Raises SettingError for an unknown protocol."""
-        if name not in self._sides and "." in name:
-            importlib.import_module(name)
-        side = self._sides.get(name, self._default)
-        if side is None:
-            known = ", ".join(sorted(self._sides))
-            raise SettingError(f"there is no checkpoint protocol {name!r}: choose one of {known}")
-        return side
+    def __str__(self) -> str:
+        return self.name

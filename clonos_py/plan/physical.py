@@ -13,7 +13,6 @@ from clonos_py.model.connectors import Delivery
 from clonos_py.model.errors import GraphError, SettingError
 from clonos_py.model.operators import Operator
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
-from clonos_py.model.protocols import ALONE
 from clonos_py.model.retention import Spill
 from clonos_py.plan.chaining import SOURCE, DraftVertex, DraftVertices, edge, vertex_name
 from clonos_py.plan.event_time import idle_us
@@ -169,7 +168,7 @@ def _check_causal_sinks(graph: LogicalGraph, settings: Settings) -> None:
                 f"{node.where}: sink {node.name!r} has delivery='causal', which needs sharing_depth = full; it is "
                 f"{settings.sharing_depth} ({settings.origin('sharing_depth')})"
             )
-        if causal and settings.protocol in ALONE:
+        if causal and not settings.protocol.coordinated:
             raise SettingError(
                 f"{node.where}: sink {node.name!r} has delivery='causal', which needs checkpoints of all tasks; "
                 f"protocol is {settings.protocol} ({settings.origin('protocol')}): choose another delivery or protocol"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from clonos_py.model.connectors import Delivery
-from clonos_py.model.protocols import ALONE
 from clonos_py.plan.logical import LogicalGraph, WriteSink
 from clonos_py.settings.definitions import Guarantee, Settings
 
@@ -23,16 +22,16 @@ def recovery_notes(graph: LogicalGraph, settings: Settings) -> Iterator[str]:
     yield f"a failure restarts {_restarted(settings)}"
     found = {node.work.definition.delivery for node in graph.nodes if isinstance(node.work, WriteSink)}
     committed = _BEHIND_THE_LINE if settings.rollback else _ALONE
-    alone = {Delivery.TRANSACTIONAL: committed} if settings.protocol in ALONE else {}
+    alone = {Delivery.TRANSACTIONAL: committed} if not settings.protocol.coordinated else {}
     if lines := [line for delivery, line in {**_SINKS, **alone}.items() if delivery in found]:
         yield "; ".join(lines)
 
 
 def _restarted(settings: Settings) -> str:
     match settings.guarantee:
-        case Guarantee.EXACTLY_ONCE if settings.protocol in ALONE and settings.rollback:
+        case Guarantee.EXACTLY_ONCE if not settings.protocol.coordinated and settings.rollback:
             return "the failed task and all tasks behind it, from their newest snapshots that fit together"
-        case Guarantee.EXACTLY_ONCE if settings.protocol in ALONE:
+        case Guarantee.EXACTLY_ONCE if not settings.protocol.coordinated:
             return "the failed task only, which replays its log from its own last snapshot"
         case Guarantee.EXACTLY_ONCE if settings.rollback:
             return "all tasks, from the last completed checkpoint"

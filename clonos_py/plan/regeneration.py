@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from clonos_py.expressions.tree import ExpressionNode as Expression
-from clonos_py.model.protocols import ALIGNED
+from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.model.user_functions import is_deterministic
 from clonos_py.plan.chaining import DraftVertex
 from clonos_py.plan.logical import CallPerBatch, CallPerRow, FilterRows, Node, ProjectColumns
@@ -18,9 +18,9 @@ from clonos_py.plan.logical import CallPerBatch, CallPerRow, FilterRows, Node, P
 _UNDECLARED = "calls a function that is not declared deterministic"
 
 
-def obstacles(chain: DraftVertex, protocol: str) -> Iterator[str]:
+def obstacles(chain: DraftVertex, protocol: ProtocolProperties) -> Iterator[str]:
     """Why a chain that begins with a source has to retain its frames; empty if it need not."""
-    if protocol != ALIGNED:
+    if protocol.stores_frames:
         yield f"{protocol} checkpoints store frames in flight"
     for operator, origin in zip(chain.operators, chain.origins, strict=True):
         if origin is not None and (why := _obstacle(origin)):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
-from clonos_py.model.protocols import ALIGNED, PROTOCOLS
+from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.model.reports import LogFormat, LogLevel
 from clonos_py.model.retention import Spill
 from clonos_py.settings.kinds import (
@@ -30,8 +30,9 @@ from clonos_py.settings.kinds import (
     SettingKind,
     choice,
     count,
-    name_of,
+    named,
 )
+from clonos_py.settings.protocols import DEFAULT_PROTOCOL, PROTOCOLS
 
 T = TypeVar("T")
 
@@ -100,7 +101,9 @@ class Settings:
         choice(Guarantee), "exactly-once", "How often a record takes effect when tasks fail."
     )
     sharing_depth: int = _setting(DEPTH, "full", "How many hops downstream determinants are kept; 0 turns logging off.")
-    protocol: str = _setting(name_of(PROTOCOLS), ALIGNED, "The checkpoint protocol: how tasks agree on a checkpoint.")
+    protocol: ProtocolProperties = _setting(
+        named(PROTOCOLS), DEFAULT_PROTOCOL.name, "The checkpoint protocol: how tasks agree on a checkpoint."
+    )
     chaining: bool = _setting(
         SWITCH,
         "on",

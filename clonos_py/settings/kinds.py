@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from clonos_py.model.errors import SettingError
 from clonos_py.model.times import micros
@@ -87,15 +87,24 @@ def choice(options: type[E]) -> SettingKind[E]:
     return SettingKind("|".join(names), parse, lambda option: str(option.value), choices=names)
 
 
-def name_of(names: Sequence[str]) -> SettingKind[str]:
-    """One of a list of names."""
+class _HasName(Protocol):
+    @property
+    def name(self) -> str: ...
 
-    def parse(value: object) -> str:
-        if value not in names:
-            raise SettingError(f"{value!r} is not one of {', '.join(names)}")
-        return str(value)
 
-    return SettingKind("|".join(names), parse, choices=tuple(names))
+N = TypeVar("N", bound=_HasName)
+
+
+def named(values: Sequence[N]) -> SettingKind[N]:
+    """One of a list of values, by its name."""
+    by_name = {value.name: value for value in values}
+
+    def parse(value: object) -> N:
+        if value not in by_name:
+            raise SettingError(f"{value!r} is not one of {', '.join(by_name)}")
+        return by_name[str(value)]
+
+    return SettingKind("|".join(by_name), parse, lambda value: value.name, choices=tuple(by_name))
 
 
 def _parse_switch(value: object) -> bool:

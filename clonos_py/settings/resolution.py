@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from clonos_py.model.errors import SettingError
-from clonos_py.model.protocols import ALONE
 from clonos_py.model.retention import Spill
 from clonos_py.settings.definitions import DEFINITIONS, ENVIRONMENT_PREFIX, Guarantee, Preference, Runtime, Settings
 from clonos_py.settings.kinds import FULL_DEPTH
@@ -103,14 +102,14 @@ def _consistent(settings: Settings) -> Settings:
         _refuse(settings, "beyond_sharing_depth", "sharing_depth", "without determinants exactly-once has to roll back")
     if settings.rollback and settings.spill is Spill.REGENERATE:
         _refuse(settings, "spill", "sharing_depth", "frames are made again from the log, and depth 0 keeps none")
-    if settings.protocol in ALONE and settings.sharing_depth != FULL_DEPTH and not settings.rollback:
+    if not settings.protocol.coordinated and settings.sharing_depth != FULL_DEPTH and not settings.rollback:
         _refuse(
             settings,
             "protocol",
             "sharing_depth",
             "snapshots that tasks take alone fit together by all determinants; by none with guarantee = exactly-once",
         )
-    if settings.protocol in ALONE and settings.spill is Spill.REGENERATE:
+    if not settings.protocol.coordinated and settings.spill is Spill.REGENERATE:
         _refuse(settings, "protocol", "spill", "frames are stored with snapshots, and what is made again is not kept")
     if settings.key_groups < settings.parallelism:
         _refuse(settings, "parallelism", "key_groups", "every task needs a key group of its own")

@@ -71,7 +71,7 @@ from clonos_py.process.contract import (
     TriggerCall,
 )
 from clonos_py.task.chain import NOT_ENDED, Chain
-from clonos_py.task.checkpointing.registry import TASK_SIDES
+from clonos_py.task.checkpointing import TaskSide
 from clonos_py.task.context import Ports, TaskContext
 from clonos_py.task.landmarks import Landmarks
 from clonos_py.task.last_checkpoint import LastCheckpoint
@@ -99,6 +99,7 @@ class TaskMachine:
         plan: PhysicalPlan,
         task: TaskId,
         ports: Ports,
+        checkpointing: TaskSide,
         linger_us: int = 10_000,
         limits: ChannelLimits = ChannelLimits(),  # noqa: B008 - frozen
     ) -> None:
@@ -128,14 +129,15 @@ class TaskMachine:
         self.committing: Mapping[str, Committing] = dict(self._chain.sinks)
         if self._reader and vertex.source and vertex.source.commits:
             self.committing = {**self._chain.sinks, self._reader.name: self._reader}
-        self._checkpointing = TASK_SIDES.of(plan.protocol)(self._inputs, plan, task)
-        if self._checkpointing.forces:
+        self._stamps = plan.protocol.stamps
+        self._checkpointing = checkpointing(self._inputs, plan, task)
+        if self._stamps:
             self._outputs.stamp = self._checkpointing.stamp
         parts = (self._inputs, self._chain, self._outputs, self._reader, self._checkpointing)
-        self._snapshotting = Snapshotting(self._shared, self._writer, *parts)
+        self._snapshotting = Snapshotting(self._shared, self._writer, *parts, plan.protocol.barriers)
         regenerates = vertex.regenerates and plan.sharing_depth != 0
         self._landmarks = Landmarks(self._gate, self._snapshotting) if regenerates else None
-        self._regeneration = Regeneration(partial(TaskMachine, plan, task, ports, linger_us, limits))
+        self._regeneration = Regeneration(partial(TaskMachine, plan, task, ports, checkpointing, linger_us, limits))
         sinks = any(operator.sink for operator in vertex.operators)
         self._metrics = TaskMetrics(self._shared, self._outputs, sinks)
         self._lingering = Lingering(self._outputs, linger_us)
@@ -193,7 +195,7 @@ class TaskMachine:
 
     def _take_call(self, call: TriggerCall | AbortCall) -> None:
         self._last_checkpoint.called(call)
-        self._checkpointing.called(call)
+        self._checkpointing.triggered(call)
 
     @property
     def _at_rest(self) -> bool:
@@ -326,7 +328,7 @@ class TaskMachine:
         if self._adaptive:
             self._throughput.ready(now_us)
         if (arrival := self._inputs.choose(self._rows_at_once)) is not None:
-            if self._checkpointing.forces and (forced := self._forced(arrival)) is not None:
+            if self._stamps and (forced := self._forced(arrival)) is not None:
                 return self._decide(forced)
             self._gate.record(arrival)
             self._throughput.took(self._take_frames(arrival.channel, arrival.count), now_us)
@@ -409,7 +411,7 @@ class TaskMachine:
         as one batch."""
         frames = [self._inputs.take(channel) for _ in range(count)]
         frame = frames[-1]
-        if self._checkpointing.forces:
+        if self._stamps:
             self._checkpointing.took(frames)
         wanted = self._rows_wanted if self._input_edges[channel].adaptive else 0
         self._events.append(FramesTaken(channel, frame.seq + 1, self._inputs.restarts(channel), wanted))

@@ -11,7 +11,7 @@ from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.model.state import OperatorState
 from clonos_py.process.contract import Produced, RestoreState, SnapshotTaken, TaskProgress
 from clonos_py.task.chain import Chain
-from clonos_py.task.checkpointing.interface import TaskCheckpointing
+from clonos_py.task.checkpointing import TaskCheckpointing
 from clonos_py.task.context import TaskContext
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.outputs import Outputs
@@ -34,10 +34,12 @@ class Snapshotting:
         outputs: Outputs,
         reader: Reader | None,
         checkpointing: TaskCheckpointing,
+        barriers: bool,
     ) -> None:
+        """``barriers``: see ``ProtocolProperties``."""
         self._shared, self._writer = shared, writer
         self._inputs, self._chain, self._outputs, self._reader = inputs, chain, outputs, reader
-        self._checkpointing = checkpointing
+        self._checkpointing, self._barriers = checkpointing, barriers
 
     def restore(self, item: RestoreState) -> None:
         """Replaces all state with that right after the snapshot."""
@@ -70,7 +72,7 @@ class Snapshotting:
             operators[self._reader.name] = self._reader.snapshot()
             if self._reader.commits:
                 committables[self._reader.name] = [self._reader.prepared()]
-        if self._checkpointing.barriers:
+        if self._barriers:
             self._outputs.close_with(FrameKind.LAST_BARRIER if last else FrameKind.BARRIER, checkpoint)
         rest = self._writer.open_epoch(checkpoint)
         produced = self._outputs.take(rest)

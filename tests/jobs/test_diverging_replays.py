@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clonos_py.connectors import read_results
-from clonos_py.model.protocols import ALIGNED, INDUCED, UNALIGNED, UNCOORDINATED
+from clonos_py.settings.protocols import ALIGNED, INDUCED, UNALIGNED, UNCOORDINATED
 from tests.jobs import in_process
 from tests.jobs.in_process import Ended
 
@@ -45,7 +45,7 @@ def run(folder: Path, protocol: str) -> Ended:
         return in_process.run(folder / "job.py", "--checkpoints", "checkpoints", *settings)
 
 
-@pytest.mark.parametrize("protocol", [pytest.param(ALIGNED, marks=pytest.mark.thorough), UNALIGNED])
+@pytest.mark.parametrize("protocol", [pytest.param(ALIGNED.name, marks=pytest.mark.thorough), UNALIGNED.name])
 def test_a_divergence_rolls_the_job_back_and_all_sinks_have_the_same_rows(protocol: str, tmp_path: Path) -> None:
     done = run(tmp_path, protocol)
     assert done.returncode == 0, done.stderr
@@ -56,7 +56,7 @@ def test_a_divergence_rolls_the_job_back_and_all_sinks_have_the_same_rows(protoc
     assert left == right
 
 
-@pytest.mark.parametrize("protocol", [UNCOORDINATED, pytest.param(INDUCED, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("protocol", [UNCOORDINATED.name, pytest.param(INDUCED.name, marks=pytest.mark.thorough)])
 def test_a_divergence_ends_a_job_whose_tasks_take_snapshots_alone_and_names_the_operator(
     protocol: str, tmp_path: Path
 ) -> None:

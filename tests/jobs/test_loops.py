@@ -13,8 +13,8 @@ import pytest
 from clonos_py import Job, Record, Stream, col, count, forever
 from clonos_py.connectors import FileSink, MemorySink, MemorySource
 from clonos_py.connectors.files import read_results
-from clonos_py.model.protocols import ALIGNED, PROTOCOLS
 from clonos_py.runtime.launch import run_job
+from clonos_py.settings.protocols import ALIGNED, PROTOCOL_NAMES
 from clonos_py.settings.resolution import resolve
 from clonos_py.testing import run
 
@@ -79,7 +79,7 @@ DONE = [Countdown(n, 0) for n in range(40)]
 
 @pytest.mark.parametrize(
     ("protocol", "parallelism"),
-    [pytest.param(ALIGNED, 1, marks=pytest.mark.thorough), *((protocol, 2) for protocol in PROTOCOLS)],
+    [pytest.param(ALIGNED.name, 1, marks=pytest.mark.thorough), *((protocol, 2) for protocol in PROTOCOL_NAMES)],
 )
 def test_every_row_leaves_the_loop_once(protocol: str, parallelism: int) -> None:
     job = countdown(protocol=protocol)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clonos_py.connectors.files import read_results
-from clonos_py.model.protocols import ALIGNED, INDUCED, UNALIGNED, UNCOORDINATED
+from clonos_py.settings.protocols import ALIGNED, INDUCED, UNALIGNED, UNCOORDINATED
 from tests.jobs.half_way import RECORDS, SCRIPT
 from tests.jobs.in_process import run
 from tests.observed import without_warnings
@@ -58,10 +58,10 @@ GOES_ON = {
     "a join": PAIRS.format("forever()"),
 }
 LIKE_OTHERS = [
-    ("a process", UNALIGNED),
-    ("a process", INDUCED),
-    ("a join", UNCOORDINATED),
-    ("a join", INDUCED),
+    ("a process", UNALIGNED.name),
+    ("a process", INDUCED.name),
+    ("a join", UNCOORDINATED.name),
+    ("a join", INDUCED.name),
 ]
 FINAL = {
     "windows": 'events.key_by("key").window(tumbling("2s")).aggregate(n=count())',
@@ -112,9 +112,9 @@ def runs(body: str, *more: str) -> None:
 @pytest.mark.parametrize(
     ("body", "protocol"),
     [
-        *((body, ALIGNED) for body in GOES_ON),
-        ("a process", UNCOORDINATED),
-        ("a join", UNALIGNED),
+        *((body, ALIGNED.name) for body in GOES_ON),
+        ("a process", UNCOORDINATED.name),
+        ("a join", UNALIGNED.name),
         *(pytest.param(*case, marks=pytest.mark.thorough) for case in LIKE_OTHERS),
     ],
 )

@@ -9,16 +9,16 @@ import pytest
 
 from clonos_py.connectors import MemorySink
 from clonos_py.model.errors import SettingError
-from clonos_py.model.protocols import ALIGNED, PROTOCOLS, UNCOORDINATED
 from clonos_py.reachability.expected import expected_paths
 from clonos_py.reachability.generator import Reachability
 from clonos_py.reachability.query import final_paths, reachability
 from clonos_py.reachability.source import CommandSource
+from clonos_py.settings.protocols import ALIGNED, PROTOCOL_NAMES, UNCOORDINATED
 from clonos_py.testing import run
 
 COMMANDS = Reachability(500, nodes=650, disorder=1_000)
 SOURCE = CommandSource(COMMANDS, partitions=4)
-OTHERS = [(protocol, 2) for protocol in PROTOCOLS if protocol != UNCOORDINATED] + [(UNCOORDINATED, 1)]
+OTHERS = [(protocol, 2) for protocol in PROTOCOL_NAMES if protocol != UNCOORDINATED.name] + [(UNCOORDINATED.name, 1)]
 """``tests/sim`` has all protocols and their recoveries over generated jobs."""
 
 
@@ -30,7 +30,7 @@ def wanted() -> Counter[bytes]:
 
 @pytest.mark.parametrize(
     ("protocol", "parallelism"),
-    [(UNCOORDINATED, 2), *(pytest.param(*run, marks=pytest.mark.thorough) for run in OTHERS)],
+    [(UNCOORDINATED.name, 2), *(pytest.param(*run, marks=pytest.mark.thorough) for run in OTHERS)],
 )
 def test_the_paths_equal_those_of_a_direct_computation(protocol: str, parallelism: int) -> None:
     job = final_paths(SOURCE, MemorySink("paths"), protocol=protocol)
@@ -41,7 +41,7 @@ def test_the_paths_equal_those_of_a_direct_computation(protocol: str, parallelis
 
 @pytest.mark.parametrize(
     ("protocol", "parallelism"),
-    [(ALIGNED, 2), pytest.param(UNCOORDINATED, 1, marks=pytest.mark.thorough)],
+    [(ALIGNED.name, 2), pytest.param(UNCOORDINATED.name, 1, marks=pytest.mark.thorough)],
 )
 def test_the_paths_are_the_same_with_rollback_recovery(protocol: str, parallelism: int) -> None:
     job = final_paths(SOURCE, MemorySink("paths"), protocol=protocol, guarantee="exactly-once", sharing_depth=0)

@@ -12,7 +12,7 @@ import pytest
 
 from clonos_py import Context, CoProcess, Instant, Job, Record, Stream, at, col, event_timer, state, testing
 from clonos_py.connectors import MemorySink, MemorySource, read_results
-from clonos_py.model.protocols import ALIGNED, PROTOCOLS, UNALIGNED, UNCOORDINATED
+from clonos_py.settings.protocols import ALIGNED, PROTOCOL_NAMES, UNALIGNED, UNCOORDINATED
 from tests.jobs.half_way import RECORDS, go_on, stopped_half_way
 from tests.jobs.rows import values
 
@@ -83,7 +83,7 @@ def in_pieces(rows: Sequence[Record]) -> list[Sequence[Record]]:
 
 def protocols(always: str) -> pytest.MarkDecorator:
     """One of them, and all with THOROUGH: ``test_loops.py`` and ``tests/sim`` have the differences between them."""
-    others = (pytest.param(name, marks=pytest.mark.thorough) for name in PROTOCOLS if name != always)
+    others = (pytest.param(name, marks=pytest.mark.thorough) for name in PROTOCOL_NAMES if name != always)
     return pytest.mark.parametrize("protocol", [always, *others])
 
 
@@ -112,7 +112,7 @@ def expected_numbers() -> list[Numbered]:
     return found
 
 
-@protocols(ALIGNED)
+@protocols(ALIGNED.name)
 def test_in_order_rows_of_both_inputs_come_by_time(protocol: str) -> None:
     job = accounts(in_order=True, protocol=protocol)
     out = testing.run(job, GIVEN, kills=2, seeds=3, parallelism=2)
@@ -123,7 +123,7 @@ def test_in_order_rows_of_both_inputs_come_by_time(protocol: str) -> None:
     }
 
 
-@protocols(UNCOORDINATED)
+@protocols(UNCOORDINATED.name)
 def test_without_in_order_each_row_of_both_inputs_counts_once(protocol: str) -> None:
     """The order of arrival is random, and a replay repeats it."""
     orders_of_arrival = set()
@@ -167,7 +167,7 @@ class Lessening(CoProcess[Left, Less, Left]):
         return Left(less.id, self.waiting - self.by) if self.waiting else None
 
 
-@protocols(UNALIGNED)
+@protocols(UNALIGNED.name)
 def test_rows_in_a_loop_meet_those_of_another_stream(protocol: str) -> None:
     def step(rows: Stream[Left]) -> tuple[Stream[Left], Stream[Left]]:
         less = rows.key_by("id").connect(lesses.key_by("id")).process(Lessening).named("lessening")

@@ -19,7 +19,6 @@ import pytest
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.connectors.digests import read_digest
 from clonos_py.job.events import EndJob, JobPolicy, ProcessDied, StartProcess
-from clonos_py.job.machine import JobMachine
 from clonos_py.model.coordinator_events import (
     CheckpointCompleted,
     CoordinatorEvent,
@@ -41,6 +40,7 @@ from clonos_py.runtime.placement import Placement
 from clonos_py.runtime.ray.job_loop import Interrupt, JobListeners, JobLoop
 from clonos_py.runtime.ray.process import Deployment, ProcessRuntime
 from clonos_py.runtime.transport.tls import TlsFiles
+from tests.machines import job_machine, sides_of
 from tests.ray.counting_job import counting, expected_digest
 from tests.unit.runtime.certificates import Authority
 from tests.waiting import wait_until
@@ -162,7 +162,7 @@ def run(
     store = CheckpointStore(str(folder / "checkpoints"), plan.job)
     with TemporaryDirectory(prefix="clonos-") as sockets:
         open_store = partial(CheckpointStore, str(folder / "checkpoints"), plan.job)
-        deployment = Deployment(plan, open_store, b"secret", limits, 10_000, True, Path(sockets), tls)
+        deployment = Deployment(plan, *sides_of(plan), open_store, b"secret", limits, 10_000, True, Path(sockets), tls)
         threads = platform(deployment)
         for life_s in coordinators_s:
             threads.outlives = True
@@ -186,7 +186,7 @@ def _loop(
     """A coordinator, the first or another, whose messages the processes accept from now on."""
     policy = JobPolicy(checkpoint_interval_us=400_000)
     generation = store.open_generation()
-    machine = JobMachine(plan, policy, store.latest(), generation)
+    machine = job_machine(plan, policy, store.latest(), generation)
 
     listeners = JobListeners(
         lambda at_us, event: events.append(event), lambda at_us, task: None, lambda task, number, counts: None
@@ -264,7 +264,9 @@ def test_a_standby_that_is_stopped_leaves_no_threads_sockets_or_state(tmp_path: 
     before = threading.active_count()
     with TemporaryDirectory(prefix="clonos-") as sockets:
         open_store = partial(CheckpointStore, str(tmp_path / "checkpoints"), plan.job)
-        deployment = Deployment(plan, open_store, b"secret", ChannelLimits(), 10_000, True, Path(sockets))
+        deployment = Deployment(
+            plan, *sides_of(plan), open_store, b"secret", ChannelLimits(), 10_000, True, Path(sockets)
+        )
         process = ProcessRuntime(deployment, 7, TaskId("count", 0), "node", "127.0.0.1", told.append, host_process=4)
         process.start()
         assert [message.host_process for message in told if isinstance(message, Started)] == [4]

@@ -1,19 +1,23 @@
-"""A checkpoint protocol is one folder: nothing else is touched to add one, and it runs under all failures."""
+"""A checkpoint protocol is one folder, which imports no other protocol, and it runs under all failures."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
-from clonos_py.model.errors import SettingError
+from clonos_py import protocols
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.protocols import ProtocolSides
+from clonos_py.protocols.known import KNOWN
+from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints, all_tasks
 from clonos_py.runtime.sim.histories import HistoryLedger
 from clonos_py.runtime.sim.scenario import ScenarioResult, run_seed
 from clonos_py.runtime.sim.topology import Topology
 from tests.protocols import lone
-from tests.protocols.lone.job import LoneCheckpoints
+from tests.protocols.lone import LONE
 
 SEEDS = 20
 
@@ -24,9 +28,10 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = Topology.plan
 
     def chosen(self: Topology, ledger: HistoryLedger) -> PhysicalPlan:
-        return replace(plan(self, ledger), protocol=lone.__name__)
+        return replace(plan(self, ledger), protocol=LONE.properties)
 
     monkeypatch.setattr(Topology, "plan", chosen)
+    monkeypatch.setitem(KNOWN, LONE.name, LONE)
 
 
 def completed(result: ScenarioResult) -> int:
@@ -47,13 +52,21 @@ def test_a_protocol_in_one_folder_recovers_from_every_failure() -> None:
 def test_the_simulator_finds_snapshots_that_count_although_frames_lie_between_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(LoneCheckpoints, "fits", lambda self, handles: True)
+    always = partial(CoordinatedCheckpoints, triggered=all_tasks)
+    monkeypatch.setitem(KNOWN, LONE.name, replace(LONE, job=always))
     assert any(run_seed(seed).problems for seed in range(1, SEEDS + 1))
 
 
-def test_an_unknown_protocol_is_named() -> None:
-    sides: ProtocolSides[int] = ProtocolSides()
-    sides.register("one", 1)
-    with pytest.raises(SettingError, match="there is no checkpoint protocol 'two': choose one of one"):
-        sides.of("two")
-    assert sides.of("one") == 1
+PROTOCOL_FOLDERS = sorted(path.parent for path in Path(protocols.__file__).parent.glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize(
+    "folder", [Path(lone.__file__).parent, *(f for f in PROTOCOL_FOLDERS if f.name != "parts")], ids=lambda f: f.name
+)
+def test_no_protocol_imports_another(folder: Path) -> None:
+    """Only its own modules, and the parts that belong to none."""
+    others = {other.name for other in PROTOCOL_FOLDERS} - {"parts", folder.name}
+    imported = re.compile(r"from clonos_py\.protocols\.(\w+)")
+    found = {name for file in folder.glob("*.py") for name in imported.findall(file.read_text())}
+    assert found
+    assert not found & others

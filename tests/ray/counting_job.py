@@ -28,6 +28,7 @@ from clonos_py.model.plan import (
     Wire,
 )
 from clonos_py.model.state import OperatorState
+from clonos_py.settings.protocols import ALIGNED
 
 NUMBER = pa.schema([("key", pa.int64()), ("value", pa.int64())])
 COUNTED = NUMBER.append(pa.field("count", pa.int64())).append(pa.field("drawn", pa.float64()))
@@ -128,6 +129,7 @@ def counting(
             Edge(1, "count", 0, 0, "audit", 0, 0, Partitioning.REBALANCE, (), COUNTED),
             Edge(2, "count", 0, 0, "audit", 1, 0, Partitioning.REBALANCE, (), COUNTED),
         ),
+        protocol=ALIGNED,
         sharing_depth=sharing_depth,
     )
 

@@ -11,7 +11,6 @@ import pytest
 from clonos_py.connectors import FileSink
 from clonos_py.connectors.files import read_results
 from clonos_py.model.coordinator_events import RolledBack
-from clonos_py.model.protocols import ALIGNED, INDUCED, UNCOORDINATED
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.reachability.expected import expected_paths
 from clonos_py.reachability.generator import Reachability
@@ -19,6 +18,7 @@ from clonos_py.reachability.query import final_paths
 from clonos_py.reachability.source import CommandSource
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
+from clonos_py.settings.protocols import ALIGNED, INDUCED, UNCOORDINATED
 from clonos_py.settings.resolution import resolve
 
 pytestmark = pytest.mark.ray
@@ -39,8 +39,11 @@ def wanted() -> Counter[bytes]:
 @pytest.mark.parametrize(
     ("protocol", "recovery"),
     [
-        (UNCOORDINATED, CAUSAL),
-        *(pytest.param(*other, marks=pytest.mark.thorough) for other in ((ALIGNED, CAUSAL), (INDUCED, ROLLBACK))),
+        (UNCOORDINATED.name, CAUSAL),
+        *(
+            pytest.param(*other, marks=pytest.mark.thorough)
+            for other in ((ALIGNED.name, CAUSAL), (INDUCED.name, ROLLBACK))
+        ),
     ],
 )
 def test_the_paths_equal_those_of_a_direct_computation_when_tasks_are_killed(

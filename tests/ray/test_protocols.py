@@ -24,10 +24,10 @@ from clonos_py.model.coordinator_events import (
     WentBack,
 )
 from clonos_py.model.operators import Sink
-from clonos_py.model.protocols import ALONE, INDUCED, UNALIGNED, UNCOORDINATED
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
+from clonos_py.settings.protocols import INDUCED, UNALIGNED, UNCOORDINATED
 from clonos_py.settings.resolution import resolve
 from tests.ray.killing import RATE, ROWS_MAX, Killer, PlannedFault
 
@@ -39,13 +39,13 @@ FAULTS = (
     (InjectedFault.DURING, ("rank[1]", "numbers[0]")),
     (InjectedFault.NEIGHBOURS, witnesses.TASKS),
 )
-OTHERS = (UNALIGNED, UNCOORDINATED, INDUCED)
+OTHERS = (UNALIGNED.name, UNCOORDINATED.name, INDUCED.name)
 
 
 @pytest.mark.parametrize(
     ("protocol", "faults"),
     [
-        pytest.param(INDUCED, FAULTS[-1:], id=f"{INDUCED}, all tasks at once"),
+        pytest.param(INDUCED.name, FAULTS[-1:], id=f"{INDUCED.name}, all tasks at once"),
         *(pytest.param(other, FAULTS, marks=pytest.mark.thorough, id=other) for other in OTHERS),
     ],
 )
@@ -58,7 +58,7 @@ def test_both_witnesses_agree_with_other_protocols(
     given = {"checkpoint_interval": "1s", "parallelism": 2, "protocol": protocol}
     settings = resolve(command_line={**given, "standbys_per_process": 1})  # else tasks fail together, and move apart
     with witnesses.answer_server() as server:
-        causal = protocol not in ALONE
+        causal = protocol == UNALIGNED.name
         job = witnesses.witnesses(server, str(tmp_path), ROWS_MAX, RATE, causal, unpaced=str(unpaced))
         run_job(job, settings, killer)
     events = killer.events

@@ -16,10 +16,10 @@ import pytest
 from clonos_py.bench import witnesses
 from clonos_py.bench.fault_injector import InjectedFault
 from clonos_py.model.coordinator_events import Deployed, RolledBack, WentBack
-from clonos_py.model.protocols import ALIGNED, INDUCED, UNALIGNED, UNCOORDINATED
 from clonos_py.observe.events import TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
+from clonos_py.settings.protocols import ALIGNED, INDUCED, UNALIGNED, UNCOORDINATED
 from clonos_py.settings.resolution import resolve
 from tests.ray.killing import RATE, ROWS_MAX, Killer, PlannedFault
 
@@ -57,7 +57,10 @@ def run_with_kills(folder: Path, protocol: str, faults: Sequence[PlannedFault], 
 
 @pytest.mark.parametrize(
     ("protocol", "faults"),
-    [(ALIGNED, FEWER), *(pytest.param(other, FAULTS, marks=pytest.mark.thorough) for other in (ALIGNED, UNALIGNED))],
+    [
+        (ALIGNED.name, FEWER),
+        *(pytest.param(other, FAULTS, marks=pytest.mark.thorough) for other in (ALIGNED.name, UNALIGNED.name)),
+    ],
 )
 def test_both_witnesses_agree_on_every_record_however_often_the_job_rolls_back(
     protocol: str, faults: Sequence[PlannedFault], cluster: Cluster, tmp_path: Path
@@ -75,7 +78,7 @@ def test_both_witnesses_agree_on_every_record_however_often_the_job_rolls_back(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("protocol", [UNCOORDINATED, INDUCED])
+@pytest.mark.parametrize("protocol", [UNCOORDINATED.name, INDUCED.name])
 def test_both_witnesses_agree_when_tasks_go_back_to_the_recovery_line(
     protocol: str, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -10,13 +10,13 @@ from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import JobPolicy
 from clonos_py.model.coordinator_events import CoordinatorEvent, RolledBack
 from clonos_py.process.contract import ChannelLimits, TaskState
+from clonos_py.protocols.aligned.task import AlignedBarriers
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.story import words
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World, WorldSettings
-from clonos_py.task.checkpointing.aligned import AlignedBarriers
 
 Point = Callable[[World, LocalProcess], bool]
 """Whether a process is where it is to be hit."""

@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 import pytest
 
-from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.model.ids import TaskId
-from clonos_py.runtime.sim.generator import MIXED, Range
+from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
+from clonos_py.runtime.sim.generator import Range
 from clonos_py.runtime.sim.scenario import run_seed
 from tests.chunks import chunks
 
@@ -17,7 +17,7 @@ WENT_BACK = "its state does not fit"
 
 def every_other(self: CoordinatedCheckpoints, lost: Collection[TaskId]) -> set[TaskId]:
     """Needlessly condemns tasks, as if all of them had failed at once."""
-    return set(self._context.plan.tasks[::2]) if lost else set()
+    return set(self.context.plan.tasks[::2]) if lost else set()
 
 
 @pytest.mark.parametrize("seeds", chunks(120, 20, always=20))
@@ -27,7 +27,7 @@ def test_no_row_is_lost_or_doubled_when_condemned_survivors_go_back(
     monkeypatch.setattr(CoordinatedCheckpoints, "condemned", every_other)
     went_back = 0
     for seed in seeds:
-        verdict = run_seed(seed, Range(sharing_depth=-1, protocol=MIXED))
+        verdict = run_seed(seed, Range(sharing_depth=-1, protocol=None))
         assert not verdict.problems, (seed, verdict.problems, verdict.story)
         assert not verdict.rollbacks
         went_back += sum(WENT_BACK in line for line in verdict.story)

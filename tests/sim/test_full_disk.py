@@ -15,7 +15,6 @@ import pytest
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.model.coordinator_events import CheckpointCompleted, CoordinatorEvent, SpillFailed, TaskLost
-from clonos_py.model.protocols import INDUCED, UNALIGNED, UNCOORDINATED
 from clonos_py.model.retention import Spill
 from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.sim.faults import Faults
@@ -24,6 +23,7 @@ from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.runtime.spill import FileShelf, SpilledAt
 from clonos_py.runtime.world.world import World, WorldSettings
+from clonos_py.settings.protocols import INDUCED, UNALIGNED, UNCOORDINATED
 
 SEEDS = int(os.environ.get("SIMULATED_SEEDS", "400")) // 200
 JOBS = {

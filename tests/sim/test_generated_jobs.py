@@ -7,13 +7,14 @@ from collections import Counter
 import pytest
 
 from clonos_py.model.plan import Partitioning
-from clonos_py.model.protocols import ALONE, PROTOCOLS
+from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import FaultKind
-from clonos_py.runtime.sim.generator import FAMILY, MIXED, RECOVERIES, ROLLBACK, Range, generate
+from clonos_py.runtime.sim.generator import FAMILY, RECOVERIES, ROLLBACK, Range, generate
 from clonos_py.runtime.sim.scenario import ScenarioResult, run_scenario, run_seed
 from clonos_py.runtime.sim.shrinking import shrink
 from clonos_py.runtime.sim.steps import StepKind
+from clonos_py.settings.protocols import PROTOCOLS
 from tests.chunks import chunks
 from tests.sim.planted import logs
 from tests.sim.small_first import small_first
@@ -45,8 +46,8 @@ def test_no_schedule_of_failures_breaks_a_rule(seeds: range) -> None:
 def test_no_schedule_of_failures_breaks_a_rule_under_any_protocol_and_recovery(seeds: range) -> None:
     """The only jobs with other protocols that promise no more than at-least-once."""
     for seed in seeds:
-        verdict = run_seed(seed, Range(protocol=MIXED))
-        assert not verdict.problems, f"{told(verdict)} --protocol {MIXED}"
+        verdict = run_seed(seed, Range(protocol=None))
+        assert not verdict.problems, f"{told(verdict)} --protocol mixed"
 
 
 def test_every_kind_of_failure_has_a_name_on_the_command_line() -> None:
@@ -59,35 +60,37 @@ EACH, ALWAYS = 40, 3
 
 
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=[f"{r} with{'' if c else 'out'} loops" for r, c in KINDS])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=str)
 @pytest.mark.parametrize(
     "seeds", [range(ALWAYS), pytest.param(range(ALWAYS, EACH), marks=pytest.mark.thorough)], ids=lambda seeds: seeds[0]
 )
-def test_no_schedule_of_failures_breaks_a_rule_under(protocol: str, kind: int, seeds: range) -> None:
+def test_no_schedule_of_failures_breaks_a_rule_under(protocol: ProtocolProperties, kind: int, seeds: range) -> None:
     """Tasks that take snapshots alone go back one by one; under barriers all go back together."""
     recovery, cycles = KINDS[kind]
-    together = recovery == ROLLBACK and protocol not in ALONE
+    together = recovery == ROLLBACK and protocol.coordinated
     again = f"--protocol {protocol} --recovery {recovery}{' --cycles' * cycles}"
     rollbacks = faults = 0
     for seed in (kind * EACH + seed for seed in seeds):
         verdict = run_seed(seed, Range(protocol=protocol, cycles=cycles, recovery=recovery))
         assert not verdict.problems, f"{told(verdict)} {again}"
-        if protocol in ALONE or verdict.scenario.topology.sharing_depth < 0:
+        if not protocol.coordinated or verdict.scenario.topology.sharing_depth < 0:
             assert not verdict.rollbacks, f"{told(verdict)} {again}"
         rollbacks, faults = rollbacks + verdict.rollbacks, faults + verdict.faults.total()
     assert (rollbacks if together else faults) > len(seeds) / 2, "too little happened: the test proves little"
 
 
-@pytest.mark.parametrize("protocol", [*PROTOCOLS, MIXED])
+@pytest.mark.parametrize("protocol", [*PROTOCOLS, None], ids=str)
 @pytest.mark.parametrize("recovery", RECOVERIES)
-def test_generated_jobs_have_the_chosen_recovery_and_a_depth_that_fits_it(recovery: str, protocol: str) -> None:
+def test_generated_jobs_have_the_chosen_recovery_and_a_depth_that_fits_it(
+    recovery: str, protocol: ProtocolProperties | None
+) -> None:
     topologies = [generate(seed, Range(protocol=protocol, recovery=recovery)).topology for seed in range(100)]
     assert {topology.rollback for topology in topologies} == {recovery == ROLLBACK}
     depths = {topology.sharing_depth for topology in topologies}
     if recovery == ROLLBACK:
         assert depths == {0}
     else:
-        assert depths == ({-1} if protocol in ALONE else {-1, 1, 2, 3})
+        assert depths == ({-1} if protocol and not protocol.coordinated else {-1, 1, 2, 3})
 
 
 def test_every_kind_of_loop_is_generated() -> None:

@@ -14,11 +14,12 @@ from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.fleet import TaskProcess
 from clonos_py.model.coordinator_events import CoordinatorReplaced, StandbyLost, TaskLost
 from clonos_py.model.ids import TaskId
-from clonos_py.model.protocols import ALIGNED, UNCOORDINATED
+from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.runtime.sim.scenario import run_scenario
 from clonos_py.runtime.sim.witness import WitnessJob
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
+from clonos_py.settings.protocols import ALIGNED, UNCOORDINATED
 from tests.sim import points
 from tests.sim.points import Harm, Point, Run, run
 from tests.sim.small_first import small_first
@@ -118,8 +119,8 @@ def _hosts_of_tasks(world: World) -> set[int]:
     return {_host(world, owner) for owner in owners} | {-number for number in range(1, 1 + len(lacking))}
 
 
-@pytest.mark.parametrize("protocol", [ALIGNED, UNCOORDINATED])
-def test_tasks_that_were_promoted_into_one_host_process_move_apart(protocol: str) -> None:
+@pytest.mark.parametrize("protocol", [ALIGNED, UNCOORDINATED], ids=str)
+def test_tasks_that_were_promoted_into_one_host_process_move_apart(protocol: ProtocolProperties) -> None:
     watch = Together()
     runs = harmed(watch.point, watch.kill, times=2, job=WitnessJob(total=300, protocol=protocol))
     moved = sum(any("its process has another task" in line for line in found.story) for found in runs)

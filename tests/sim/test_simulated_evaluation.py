@@ -13,12 +13,12 @@ from clonos_py.checkmate.grid import CAUSAL, CYCLE, KEYS, NONE, ROLLBACK, Checkm
 from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.operators import Read
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.protocols import PROTOCOLS
 from clonos_py.observe.events import Event, no_listener
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.sim.costed import CostedCluster, run, run_on
 from clonos_py.runtime.sim.costs import WORK, Costs, UnitPrice
 from clonos_py.runtime.sim.machines import Machines
+from clonos_py.settings.protocols import PROTOCOL_NAMES
 
 
 def terms(**cluster: int) -> RunTerms:
@@ -29,7 +29,7 @@ def simulated(variant: Variant, rate: float, **cluster: int) -> Any:
     return run_cell(CheckmateCell(variant, 0, None, 1), rate, terms(**cluster))["metrics"]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", PROTOCOL_NAMES)
 @pytest.mark.parametrize("recovery", [CAUSAL, ROLLBACK])
 def test_a_task_that_is_killed_recovers_under_every_protocol(protocol: str, recovery: str) -> None:
     metrics = simulated(Variant("q3", protocol, recovery, 2), 2_000.0)

@@ -8,12 +8,13 @@ import pyarrow as pa
 import pytest
 
 from clonos_py.job.machine import JobMachine
-from clonos_py.job.protocols.uncoordinated import UncoordinatedCheckpoints
 from clonos_py.model.coordinator_events import Finished
 from clonos_py.model.ids import TaskId
-from clonos_py.model.protocols import ALIGNED, ALONE, PROTOCOLS, UNCOORDINATED
+from clonos_py.model.protocols import ProtocolProperties
+from clonos_py.protocols.parts.independent import IndependentCheckpoints
 from clonos_py.runtime.sim.witness import CausalWitness, Witness, WitnessJob
 from clonos_py.runtime.world.world import World
+from clonos_py.settings.protocols import ALIGNED, INDUCED, PROTOCOLS, UNCOORDINATED
 from tests.sim.courses import Course, running
 
 SEEDS = 3
@@ -80,7 +81,9 @@ def received(monkeypatch: pytest.MonkeyPatch) -> Seen:
     return found
 
 
-def stopped(seed: int, protocol: str, more: dict[str, object], received: Seen, losses: Sequence[str] = ()) -> Course:
+def stopped(
+    seed: int, protocol: ProtocolProperties, more: dict[str, object], received: Seen, losses: Sequence[str] = ()
+) -> Course:
     """A course without problems."""
     received.clear()
     stop = Stop(received, losses)
@@ -94,14 +97,14 @@ def stopped(seed: int, protocol: str, more: dict[str, object], received: Seen, l
 
 
 def all_stopped(
-    protocol: str, more: dict[str, object], received: Seen, seeds: Sequence[int] = range(SEEDS)
+    protocol: ProtocolProperties, more: dict[str, object], received: Seen, seeds: Sequence[int] = range(SEEDS)
 ) -> list[Course]:
     return [stopped(seed, protocol, more, received) for seed in seeds]
 
 
-@pytest.mark.parametrize(("protocol", "more"), COURSES)
+@pytest.mark.parametrize(("protocol", "more"), COURSES, ids=str)
 def test_a_stop_commits_all_rows_that_sinks_have_received_and_the_next_run_resumes(
-    protocol: str, more: dict[str, object], received: Seen
+    protocol: ProtocolProperties, more: dict[str, object], received: Seen
 ) -> None:
     courses = all_stopped(protocol, more, received)
     assert sum(course.runs == 2 for course in courses) > SEEDS // 2
@@ -117,9 +120,9 @@ LOSSES = [
 
 
 @pytest.mark.parametrize("losses", LOSSES, ids="-".join)
-@pytest.mark.parametrize(("protocol", "more"), COURSES)
+@pytest.mark.parametrize(("protocol", "more"), COURSES, ids=str)
 def test_failures_during_the_last_checkpoint_of_a_stop_change_no_row(
-    protocol: str, more: dict[str, object], losses: Sequence[str], received: Seen
+    protocol: ProtocolProperties, more: dict[str, object], losses: Sequence[str], received: Seen
 ) -> None:
     courses = [stopped(seed, protocol, more, received, losses) for seed in range(SEEDS_WITH_LOSSES)]
     assert any(course.runs == 2 for course in courses)
@@ -145,14 +148,14 @@ def test_the_check_finds_a_stop_that_ends_before_the_commits(received: Seen, mon
         all_stopped(ALIGNED, {}, received)
 
 
-@pytest.mark.parametrize("protocol", ALONE)
+@pytest.mark.parametrize("protocol", [UNCOORDINATED, INDUCED], ids=str)
 def test_the_check_finds_a_stop_that_counts_snapshots_from_before_the_request(
-    protocol: str, received: Seen, monkeypatch: pytest.MonkeyPatch
+    protocol: ProtocolProperties, received: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def any_counts(self: UncoordinatedCheckpoints, task: TaskId) -> bool:
-        return task in self._stop_calls and self.completed.handle(task) is not None
+    def any_counts(self: IndependentCheckpoints, task: TaskId) -> bool:
+        return task in self._stop_triggers and self.completed.handle(task) is not None
 
-    monkeypatch.setattr(UncoordinatedCheckpoints, "_passed_stop", any_counts)
+    monkeypatch.setattr(IndependentCheckpoints, "_passed_stop", any_counts)
     with pytest.raises(AssertionError, match=NOTICED):
         all_stopped(protocol, {}, received)
 
@@ -160,9 +163,9 @@ def test_the_check_finds_a_stop_that_counts_snapshots_from_before_the_request(
 def test_the_check_finds_a_stop_that_does_not_wait_for_the_recovery_line(
     received: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def newest_counts(self: UncoordinatedCheckpoints, task: TaskId) -> bool:
-        return self.epoch(task) >= self._stop_calls.get(task, 1 << 62)
+    def newest_counts(self: IndependentCheckpoints, task: TaskId) -> bool:
+        return self.epoch(task) >= self._stop_triggers.get(task, 1 << 62)
 
-    monkeypatch.setattr(UncoordinatedCheckpoints, "_passed_stop", newest_counts)
+    monkeypatch.setattr(IndependentCheckpoints, "_passed_stop", newest_counts)
     with pytest.raises(AssertionError, match=NOTICED):
         all_stopped(UNCOORDINATED, {"rollback": True, "sharing_depth": 0}, received, (8, *range(SEEDS_MAX)))

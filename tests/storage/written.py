@@ -20,8 +20,8 @@ from clonos_py.connectors import FileSink, FileSource, UpsertFileSink, read_resu
 from clonos_py.connectors.causal_files import CausalFileWriter
 from clonos_py.connectors.file_writer import FileWriter
 from clonos_py.connectors.staging import StagedPiece
-from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.model.operators import OutputSegment
+from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
 

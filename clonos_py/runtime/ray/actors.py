@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.job.checkpointing import JobSide
 from clonos_py.job.events import EndJob, JobPolicy, StopRequested
 from clonos_py.job.machine import JobMachine
 from clonos_py.model import messages
@@ -47,6 +48,8 @@ class JobSpec:
     because a coordinator creates no operators."""
 
     deployment: Deployment
+    checkpointing: JobSide
+    """Of the plan's checkpoint protocol."""
     policy: JobPolicy
     cluster: Cluster
     checkpoints_kept: int
@@ -139,7 +142,8 @@ class CoordinatorActor:
         """Opens the generation, then reads the last checkpoint: from then on it stays the last one, even if a lost
         coordinator still writes (D11)."""
         spec, generation = self._spec, store.open_generation()
-        return JobMachine(spec.deployment.plan, spec.policy, store.latest(), generation, spec.code_digest)
+        plan, side = spec.deployment.plan, spec.checkpointing
+        return JobMachine(plan, spec.policy, side, store.latest(), generation, spec.code_digest)
 
     def deliver(self, number: int, sequence: int, message: bytes) -> None:
         """Takes a message of a process. ``sequence``: the number of the message, from 0."""

@@ -21,6 +21,7 @@ import numpy.ma  # noqa: F401 - else Arrow imports it with its first array from 
 import pyarrow as pa
 
 from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.link.checkpointing import LinkSide
 from clonos_py.link.instructions import Spilling
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model.calls import ServiceCall
@@ -47,6 +48,7 @@ from clonos_py.runtime.spill import FileShelf
 from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.services.registry import ServiceRegistry
+from clonos_py.task.checkpointing import TaskSide
 from clonos_py.task.machine import TASK_SETTINGS, TaskMachine
 
 SWITCH_INTERVAL_S = 0.0005
@@ -60,6 +62,9 @@ class Deployment:
     """The settings that all processes of a job share. ``open_store`` opens the job's checkpoint storage."""
 
     plan: PhysicalPlan
+    task_side: TaskSide
+    """Of the plan's checkpoint protocol, as the next."""
+    link_side: LinkSide
     open_store: Callable[[], SnapshotStore]
     secret: bytes
     limits: ChannelLimits
@@ -139,12 +144,12 @@ class ProcessRuntime:
         self._done = threading.Event()
         self._services = ServiceRegistry({}, http_client)
         ports = LivePorts(self._services, deployment.open_store, task, number)
-        self._machine = TaskMachine(plan, task, ports, deployment.linger_us, deployment.limits)
+        self._machine = TaskMachine(plan, task, ports, deployment.task_side, deployment.linger_us, deployment.limits)
         self._scratch = hold(deployment.scratch)
         tls = deployment.tls.load() if deployment.tls else None
         channels = Channels(Endpoint(deployment.secret, node, host, deployment.scratch, tls=tls), plan, task)
         self._spilled = deployment.scratch / f"spilled-{number}"
-        link = LinkMachine(plan, task, number, WireCodec(), deployment.limits, deployment.retain)
+        link = LinkMachine(plan, task, number, WireCodec(), deployment.link_side, deployment.limits, deployment.retain)
         reporting = Reporting(send_to_coordinator, lambda: link.counters, clock.now_us)
         self._link = LinkLoop(
             LinkExecutor(

@@ -19,7 +19,6 @@ from clonos_py.job.machine import JobMachine
 from clonos_py.link import instructions as io
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.protocols import ALIGNED, UNALIGNED
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.process.contract import FramesTaken, TaskProgress, TaskState
 from clonos_py.runtime.sim.histories import HistoryLedger
@@ -52,7 +51,7 @@ class Bounds:
         linger_us: int,
     ) -> None:
         self._plan, self._ledger, self._window = plan, ledger, window
-        self._coordinated = plan.protocol in (ALIGNED, UNALIGNED)
+        self._coordinated = plan.protocol.coordinated
         self._before = {
             task: [p for source, own in partitions.items() if source == task or task in plan.hops[source] for p in own]
             for task in plan.tasks
@@ -120,7 +119,7 @@ class Bounds:
     def completed(self, job: JobMachine) -> None:
         """The coordinator has just reported a checkpoint complete."""
         sizes = job.sizes
-        most = 0 if self._coordinated else 1  # uncoordinated: only the number up to which snapshots were given up
+        most = 0 if self._coordinated else 1  # alone: only the number up to which snapshots were given up
         check(sizes["aborted"] <= most, f"the coordinator keeps the numbers of {sizes['aborted']} aborted checkpoints")
         check(sizes["pings"] <= _PINGS_MAX, f"the coordinator keeps {sizes['pings']} pings")
         check(

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from clonos_py.model.ids import TaskId
-from clonos_py.runtime.sim.lines import RestartPoints
+from clonos_py.runtime.sim.lines import LinePoints
 from clonos_py.runtime.sim.violation import Violation, check
 
 
 class Commits:
     """The commits of all sinks of one job, over all its runs."""
 
-    def __init__(self, points: RestartPoints) -> None:
+    def __init__(self, points: LinePoints) -> None:
         self._points = points
         self._prepared: dict[int, tuple[TaskId, int]] = {}
         """By number in the ledger: the task that prepared the rows, and for which snapshot."""

@@ -83,8 +83,8 @@ WORK: Prices = {
 source generates, or reads from a file, before it emits them in parts. ``give``: rows that a source makes of them.
 ``take``: frames that a task takes together. ``compute``: rows in a task's operators; ``keep``: rows in a stateful task,
 where few rows cost hardly less than many. ``cut``: a frame, from the task until it is sent. ``arrive``: a frame, from
-its arrival until the task can take it. ``segment``: log segments that arrive with a frame. ``stamp``: vectors of
-communication-induced checkpoints. ``snapshot``: a task's snapshot, without the work of storage. ``restore``: state that
+its arrival until the task can take it. ``segment``: log segments that arrive with a frame. ``stamp``: the vectors
+in a frame's stamp. ``snapshot``: a task's snapshot, without the work of storage. ``restore``: state that
 a process loads. ``start``: a process of the operating system, until a task can run in it; ``host``: a standby that
 starts in an existing one. ``promote``: a process that begins as its task. ``message``: any other message from the
 coordinator. ``coordinate``: any event that the coordinator handles."""

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 from clonos_py.model.errors import SettingError
 from clonos_py.model.plan import Partitioning
-from clonos_py.model.protocols import ALIGNED, ALONE, PROTOCOLS
+from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import Fault, FaultKind
 from clonos_py.runtime.sim.cyclic import with_loop
 from clonos_py.runtime.sim.origin import Volume
 from clonos_py.runtime.sim.steps import StepKind
 from clonos_py.runtime.sim.topology import InputEdge, SimulatedVertex, Topology
+from clonos_py.settings.protocols import DEFAULT_PROTOCOL, PROTOCOLS
 
-MIXED = "mixed"
 CAUSAL, ROLLBACK = "causal", "rollback"
 RECOVERIES = (CAUSAL, ROLLBACK)
 TASKS_MAX = 30
@@ -24,7 +24,7 @@ _PATHS_MAX = 6
 _LOGGED = 0.2
 """The share of sources whose rows are logged."""
 _STAGGERED = 0.4
-"""The share of runs in which tasks with uncoordinated snapshots are called after their receivers."""
+"""The share of runs in which tasks that take snapshots alone are triggered after their receivers."""
 _INTERVAL_US_MIN = 8_000
 """Writing a manifest takes some milliseconds: with a shorter interval, most snapshots would be superseded before a
 manifest names them."""
@@ -77,7 +77,7 @@ _AFTER_LOSSES = (FaultKind.KILL, FaultKind.KILL_AGAIN, FaultKind.KILL_MEANWHILE,
 @dataclass(frozen=True)
 class Range:
     """The range of generated scenarios. ``sharing_depth`` None: any, drawn by the seed, full in half of the runs.
-    ``protocol`` MIXED: any, drawn by the seed. ``cycles``: each job has a loop. ``recovery`` CAUSAL: each job replays
+    ``protocol`` None: any, drawn by the seed. ``cycles``: each job has a loop. ``recovery`` CAUSAL: each job replays
     its determinants; ROLLBACK: each rolls back; None: either, or neither (at-least-once), drawn by the seed.
     ``time_granularity_us``: see ``Gate``; None: drawn by the seed."""
 
@@ -85,16 +85,13 @@ class Range:
     sharing_depth: int | None = None
     tasks_max: int = TASKS_MAX
     faults_max: int = 6
-    protocol: str = ALIGNED
+    protocol: ProtocolProperties | None = DEFAULT_PROTOCOL
     cycles: bool = False
     recovery: str | None = None
     time_granularity_us: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises SettingError if a fault, a protocol or a recovery does not exist, or does not fit the depth."""
-        if self.protocol not in (MIXED, *PROTOCOLS):
-            known = ", ".join((*PROTOCOLS, MIXED))
-            raise SettingError(f"there is no checkpoint protocol {self.protocol!r} to simulate: choose from {known}")
+        """Raises SettingError if a fault or a recovery does not exist, or does not fit the depth."""
         if unknown := [name for name in self.faults if name not in FAULTS]:
             raise SettingError(f"there is no fault {unknown[0]!r}: choose from {', '.join(FAULTS)}")
         if self.recovery not in (None, *RECOVERIES):
@@ -122,7 +119,7 @@ class Conditions:
     queue_us: int = 500_000
     """The time that rows should wait in a channel, if the size of frames adapts to the cost of rows."""
     staggered: bool = False
-    """Whether tasks with uncoordinated snapshots are called after their receivers; otherwise at independent times."""
+    """Whether tasks that take snapshots alone are triggered after their receivers; otherwise at independent times."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +135,7 @@ class Scenario:
 def generate(seed: int, range_: Range = Range()) -> Scenario:
     random_ = random.Random(seed)
     topology, protocol = _topology(random_, range_), _protocol(seed, range_)
-    if protocol in ALONE:
+    if not protocol.coordinated:
         topology = replace(topology, sharing_depth=_alone_depth(seed, range_))
     if range_.cycles:
         topology = replace(topology, sharing_depth=0 if topology.sharing_depth == 0 else -1)
@@ -165,13 +162,13 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     )
     if topology.sharing_depth == 0:
         drawn = random.Random(f"rollback of {seed}").random() < _ROLLBACKS
-        topology = replace(topology, rollback=protocol in ALONE or range_.recovery == ROLLBACK or drawn)
-    if topology.sharing_depth < 0 and protocol not in ALONE:
+        topology = replace(topology, rollback=not protocol.coordinated or range_.recovery == ROLLBACK or drawn)
+    if topology.sharing_depth < 0 and protocol.coordinated:
         topology = _with_causal_sinks(random.Random(~seed), topology)
     topology = _with_logged_rows(random.Random(f"rows of {seed}"), topology)
     faults = _losses(random.Random(f"losses of {seed}"), range_) if availability else ()
     faults = faults or _faults(random_, range_)
-    if topology.rollback and protocol in ALONE:
+    if topology.rollback and not protocol.coordinated:
         faults += _faults(random.Random(f"more of {seed}"), range_)  # the recovery line is tested by several rollbacks
         topology, conditions = _with_lines(random.Random(f"lines of {seed}"), topology, conditions)
     if "kill" in range_.faults:
@@ -184,7 +181,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
 
 
 def _alone_depth(seed: int, range_: Range) -> int:
-    """The sharing depth for uncoordinated snapshots: full, or 0 (no determinants)."""
+    """The sharing depth for snapshots that tasks take alone: full, or 0 (no determinants)."""
     drawn = random.Random(f"depth of {seed}").choice([-1, 0]) if range_.sharing_depth is None else range_.sharing_depth
     return 0 if _recovering(drawn, range_) == 0 else -1
 
@@ -333,8 +330,8 @@ def _standbys_per_process(seed: int) -> int:
     return random.Random(f"standbys of {seed}").choice([1, 1, 2, 4])
 
 
-def _protocol(seed: int, range_: Range) -> str:
-    return random.Random(f"protocol of {seed}").choice(PROTOCOLS) if range_.protocol == MIXED else range_.protocol
+def _protocol(seed: int, range_: Range) -> ProtocolProperties:
+    return range_.protocol or random.Random(f"protocol of {seed}").choice(PROTOCOLS)
 
 
 def _adaptive(seed: int) -> tuple[bool, int]:

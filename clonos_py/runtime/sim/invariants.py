@@ -6,7 +6,7 @@ Each broken promise raises a ``Violation``:
 - the frames of a channel are received in order, without gaps and duplicates, across all failures;
 - a replacement restarts from the last completed checkpoint, and its task has exactly the progress of that checkpoint;
 - a frame that is cut again carries the same stamp of the checkpoint protocol (E10);
-- no communication-induced checkpoint is useless (E10);
+- no checkpoint of a protocol with stamps is useless (E10);
 - tasks restart from the recovery line, with all frames that they need (``lines``), and never from a snapshot older than
   a commit (``commits``);
 - data that a completed checkpoint covers is dropped;
@@ -43,12 +43,11 @@ from clonos_py.model.coordinator_events import (
 )
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.protocols import ALONE, INDUCED
 from clonos_py.model.snapshots import Manifest
 from clonos_py.process.contract import FramesTaken, Produced, RestoreState, SnapshotTaken, TaskProgress, TaskState
 from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.commits import Commits
-from clonos_py.runtime.sim.lines import RestartPoints
+from clonos_py.runtime.sim.lines import LinePoints
 from clonos_py.runtime.sim.orphans import Extent, Survivor, called_for, may_hold, must_hold, orphan
 from clonos_py.runtime.sim.useless import SnapshotHistory
 from clonos_py.runtime.sim.violation import Violation, check
@@ -91,7 +90,7 @@ class InvariantChecker:
         self._restarted_at = -1
         """The last completed checkpoint at the last restart without log; -1 if there was none."""
         self._plan, self._causal, self._latest = plan, plan.sharing_depth != 0, latest
-        self._once, self._alone = self._causal or plan.rollback, plan.protocol in ALONE
+        self._once, self._alone = self._causal or plan.rollback, not plan.protocol.coordinated
         self._number = {task: number for number, task in enumerate(plan.tasks)}
         self._must_hold, self._may_hold = must_hold(plan), may_hold(plan)
         self._dependencies: dict[int, Dependencies] = {}
@@ -114,7 +113,7 @@ class InvariantChecker:
         """By task: the dependencies of its frames, by output index and sequence number."""
         self._stamps: dict[TaskId, dict[tuple[int, int], bytes]] = {task: {} for task in plan.tasks}
         """By task: the stamps of its frames, by output index and sequence number."""
-        self._taken, self._points = SnapshotHistory(plan), RestartPoints(plan)
+        self._taken, self._points = SnapshotHistory(plan), LinePoints(plan)
         self.commits = Commits(self._points)
         """Checks the commits of the sinks' ledger."""
         self._stable = [0] * len(plan.tasks)
@@ -140,7 +139,7 @@ class InvariantChecker:
     def finished(self) -> None:
         """The job has ended: checks for useless snapshots. Jobs that roll back are left out, because a rollback may
         undo snapshots that another one needs for its recovery line."""
-        if self._plan.protocol == INDUCED and self._causal and self._plan.loops:
+        if self._plan.protocol.stamps and self._causal and self._plan.loops:
             useless = self._taken.useless()
             check(not useless, "; ".join(useless))
 

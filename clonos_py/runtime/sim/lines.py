@@ -1,12 +1,13 @@
 """Checks from outside the snapshots from which tasks restart, and the stored frames (E3, E7, E9).
 
-For uncoordinated snapshots it records, when a task takes one, the frames that the task has taken and sent. Manifests
-say which snapshots count. The checker computes the recovery line from its definition, not with the engine's algorithm.
+For snapshots that tasks take alone it records, when a task takes one, the frames that the task has taken and sent.
+Manifests say which snapshots count. The checker computes the recovery line from its definition, not with the engine's
+algorithm.
 
 Each broken promise raises a ``Violation``:
 - the snapshots of a coordinated checkpoint fit: no receiver has taken a frame that its sender is still to send, and the
   frames between the two are stored with the sender's snapshot;
-- with uncoordinated snapshots, a manifest names only snapshots that a task has taken and no restart has undone;
+- if tasks take snapshots alone, a manifest names only snapshots that a task has taken and no restart has undone;
 - without logging, the snapshots from which tasks restart together fit: no receiver has taken a frame that its sender is
   still to send; and no newer snapshots of these tasks fit;
 - the frames between a snapshot and any snapshot from which a receiver may restart are stored with the snapshot, and the
@@ -22,7 +23,6 @@ import msgspec
 
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.protocols import ALONE
 from clonos_py.model.snapshots import Manifest, StoredFrames, TaskHandle
 from clonos_py.process.contract import TaskProgress
 from clonos_py.runtime.sim.violation import Violation, check
@@ -68,11 +68,11 @@ def newest_that_fit(snapshots: Snapshots, channels: Collection[ChannelEnds]) -> 
     return {task: max(found) for task, found in left.items()}
 
 
-class RestartPoints:
+class LinePoints:
     """The snapshots from which the tasks of one job may restart, over all its runs."""
 
     def __init__(self, plan: PhysicalPlan) -> None:
-        self._alone = plan.protocol in ALONE
+        self._alone = not plan.protocol.coordinated
         self._goes_back = self._alone and plan.rollback
         self._channels = [
             ChannelEnds(task, output, plan.receiver(channel), plan.inputs[plan.receiver(channel)].index(channel))

@@ -11,10 +11,11 @@ import pyarrow as pa
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import EventTime
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
-from clonos_py.model.protocols import ALIGNED
+from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.runtime.sim.histories import HISTORY_ROWS, CausalHistorySink, HistoryLedger, HistorySink, Path
 from clonos_py.runtime.sim.origin import RowOrigin, Volume
 from clonos_py.runtime.sim.steps import STEPS, StepKind
+from clonos_py.settings.protocols import DEFAULT_PROTOCOL
 
 BACK = 1
 """The port of the step that sends rows back."""
@@ -67,7 +68,7 @@ class Topology:
     time_granularity_us: int = 0
     adaptive: bool = False
     """Whether the size of frames and reads adapts to the cost of rows."""
-    protocol: str = ALIGNED
+    protocol: ProtocolProperties = DEFAULT_PROTOCOL
 
     @cached_property
     def fed(self) -> frozenset[int]:
@@ -161,7 +162,7 @@ class Topology:
             operators.append(OperatorPlan(f"{name}-out", "sink", sink, (), sink=True, causal=node.causal))
         first = -1 if source is not None else 0
         wires = tuple(Wire(i, 0, i + 1, 0) for i in range(first, len(operators) - 1))
-        regenerates = self.regenerates and source is not None and not operators and self.protocol == ALIGNED
+        regenerates = self.regenerates and source is not None and not operators and not self.protocol.stores_frames
         return Vertex(name, node.parallelism, source, tuple(operators), wires, node.standbys, regenerates)
 
     def _edges(self) -> Iterator[Edge]:

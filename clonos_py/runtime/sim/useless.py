@@ -1,4 +1,4 @@
-"""Finds useless snapshots, by their definition: a communication-induced protocol must take none (E10).
+"""Finds useless snapshots, by their definition: a protocol with stamps must take none (E10).
 
 A snapshot is useless if no recovery line contains it: no set of fitting snapshots, one of each task. The check needs
 only the frames that a task had taken and sent at each snapshot; it does not use stamps.

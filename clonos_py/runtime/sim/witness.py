@@ -20,10 +20,11 @@ from clonos_py.columns.keys import key_groups
 from clonos_py.model.errors import UserCodeError
 from clonos_py.model.operators import End, EventTime, Operator, Read, Sink, Source, Wait
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
-from clonos_py.model.protocols import ALIGNED
+from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.runtime.sim.memory_output import MemoryCausalSink, MemoryOutput
 from clonos_py.runtime.sim.slices import among_others
+from clonos_py.settings.protocols import DEFAULT_PROTOCOL
 
 _NUMBER_NAMES = ("id", "key", "at")
 _ENRICHED_NAMES = (*_NUMBER_NAMES, "random", "time", "answer", "ticks")
@@ -242,7 +243,7 @@ class WitnessJob:
     frame_rows: int = 8
     sharing_depth: int = -1
     rollback: bool = False
-    protocol: str = ALIGNED
+    protocol: ProtocolProperties = DEFAULT_PROTOCOL
     standbys: int = 1
     regenerates: bool = False
     """Whether the source regenerates its frames instead of keeping them."""

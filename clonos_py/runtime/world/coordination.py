@@ -19,6 +19,7 @@ from clonos_py.model.messages import Promote, Started, StatusReport, Stop, ToCoo
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
 from clonos_py.model.times import MAX_TIME
+from clonos_py.protocols.known import KNOWN
 from clonos_py.runtime.executors.job import JobExecutor
 from clonos_py.runtime.placement import Placement, Seat
 from clonos_py.runtime.world.actions import Actions
@@ -69,7 +70,14 @@ class Coordination:
     def _begin(self) -> None:
         """Opens the generation, then reads the last checkpoint: from then on it stays the last one."""
         generation = self._store.open_generation()
-        self.job = JobMachine(self._plan, self._policy, self._store.latest(), generation, self._code_digest)
+        self.job = JobMachine(
+            self._plan,
+            self._policy,
+            KNOWN[self._plan.protocol.name].job,
+            self._store.latest(),
+            generation,
+            self._code_digest,
+        )
         self._executor = JobExecutor(self._layers.coordinator(self.job), self)
 
     # ---- loss

@@ -1,16 +1,20 @@
-"""A checkpoint protocol in one folder: each task takes its snapshot alone, when the coordinator calls; no barriers.
+"""A checkpoint protocol in one folder: each task takes its snapshot alone, when the coordinator triggers it; there are
+no barriers.
 
 The snapshots count if no frame lies between them: then they are what aligned barriers would have given, and recovery is
-the same. If not, the checkpoint is given up, and the next interval has another chance. The name of this module is that
-of the protocol: ``PhysicalPlan.protocol``.
+the same. If not, the checkpoint is given up, and the next interval has another chance.
 """
 
 from __future__ import annotations
 
-from clonos_py.job.protocols.registry import JOB_SIDES
-from clonos_py.task.checkpointing.registry import TASK_SIDES
-from tests.protocols.lone.job import LoneCheckpoints
-from tests.protocols.lone.task import LoneSnapshots
+from functools import partial
 
-TASK_SIDES.register(__name__, LoneSnapshots)
-JOB_SIDES.register(__name__, LoneCheckpoints)
+from clonos_py.model.protocols import ProtocolProperties
+from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints, all_tasks
+from clonos_py.protocols.protocol import CheckpointProtocol
+from tests.protocols.lone.fitting import nothing_in_flight
+
+LONE = CheckpointProtocol(
+    ProtocolProperties("lone", barriers=False, stores_frames=False),
+    partial(CoordinatedCheckpoints, triggered=all_tasks, fits=nothing_in_flight),
+)

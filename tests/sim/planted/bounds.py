@@ -10,7 +10,6 @@ import pytest
 from clonos_py.channel.frames import FrameKind
 from clonos_py.channel.regenerated import RegeneratedLog
 from clonos_py.job.context import CoordinatorContext
-from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.takeover import Takeover
 from clonos_py.job.unreachable import Unreachable
 from clonos_py.link import instructions as io
@@ -18,6 +17,7 @@ from clonos_py.link.epochs import Epochs
 from clonos_py.link.machine import LinkMachine
 from clonos_py.link.receiving import InputChannel
 from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.lingering import Lingering
 from clonos_py.task.machine import TaskMachine

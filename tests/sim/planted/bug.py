@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from clonos_py.model.protocols import ALIGNED
+from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.runtime.sim.generator import Range
+from clonos_py.settings.protocols import ALIGNED
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 KILLS = ("kill",)
@@ -21,7 +22,7 @@ class Bug:
     plant: Patch
     faults: tuple[str, ...] = KILLS
     depth: int | None = -1
-    protocol: str = ALIGNED
+    protocol: ProtocolProperties = ALIGNED
     cycles: bool = False
     time_granularity_us: int | None = None
 
@@ -44,7 +45,7 @@ class Bugs(dict[str, Bug]):
         self,
         *faults: str,
         depth: int = -1,
-        protocol: str = ALIGNED,
+        protocol: ProtocolProperties = ALIGNED,
         cycles: bool = False,
         time_granularity_us: int | None = None,
     ) -> Callable[[Patch], Patch]:

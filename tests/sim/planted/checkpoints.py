@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.rounds import Rounds
 from clonos_py.link import instructions as io
 from clonos_py.link.epochs import Epochs
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model.ids import TaskId
 from clonos_py.process.contract import SnapshotTaken
+from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
 from clonos_py.runtime.executors.storage import StorageWork
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
@@ -35,7 +35,7 @@ def a_checkpoint_completes_without_its_last_task(patch: pytest.MonkeyPatch) -> N
         pending, newest = self._pending, self.completed.manifest
         if pending is None or pending.manifest is not None or newest is None:
             return
-        if len(pending.handles) == len(self._context.plan.tasks) - 1:
+        if len(pending.handles) == len(self.context.plan.tasks) - 1:
             for old in newest.tasks:
                 pending.handles.setdefault(old.task, old)
             self._all_collected(pending)

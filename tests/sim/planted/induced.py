@@ -12,8 +12,8 @@ from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.ids import Attempt
-from clonos_py.model.protocols import INDUCED
-from clonos_py.task.checkpointing.induced import InducedSnapshots
+from clonos_py.protocols.induced.task import InducedSnapshots
+from clonos_py.settings.protocols import INDUCED
 from clonos_py.task.machine import TaskMachine
 from tests.sim.planted.bug import Bugs
 

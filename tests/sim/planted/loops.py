@@ -9,17 +9,17 @@ import pytest
 from clonos_py.causal.determinants import LoopEnd
 from clonos_py.job.loops import LoopEnds, _Detection
 from clonos_py.link import instructions as io
-from clonos_py.link.checkpointing.feedback import FeedbackState
-from clonos_py.link.checkpointing.interface import LinkCheckpointing
+from clonos_py.link.checkpointing import LinkCheckpointing
 from clonos_py.link.held_logs import HeldLogs
 from clonos_py.link.machine import LinkMachine
 from clonos_py.link.pressure import Pressure
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import HeldLogsReport, Sever
-from clonos_py.model.protocols import UNCOORDINATED
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.process.contract import TaskProgress
+from clonos_py.protocols.parts.channel_state import ChannelState
+from clonos_py.settings.protocols import UNCOORDINATED
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.loops import LoopInputs
 from clonos_py.task.machine import TaskMachine
@@ -41,11 +41,11 @@ def the_head_of_a_loop_waits_for_the_barriers_of_its_feedback(patch: pytest.Monk
 @in_loops("crash")
 def what_is_fed_back_is_not_stored(patch: pytest.MonkeyPatch) -> None:
     def at_once(
-        self: FeedbackState, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt
+        self: ChannelState, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt
     ) -> list[io.Instruction]:
         return LinkCheckpointing.snapshot_taken(self, snapshot, progress, attempt)
 
-    patch.setattr(FeedbackState, "snapshot_taken", at_once)
+    patch.setattr(ChannelState, "snapshot_taken", at_once)
 
 
 @in_loops()

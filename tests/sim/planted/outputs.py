@@ -9,7 +9,6 @@ import pytest
 
 from clonos_py.causal.log import CausalStore
 from clonos_py.columns import compact
-from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.rounds import Rounds
 from clonos_py.link import instructions as io
 from clonos_py.link.causal_outputs import CausalOutputs, _Output
@@ -17,6 +16,7 @@ from clonos_py.link.machine import LinkMachine
 from clonos_py.model.operators import OutputSegment, PublishedOutput
 from clonos_py.model.segments import LogSegment
 from clonos_py.process.contract import Produced
+from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
 from clonos_py.runtime.sim.memory_output import MemoryCausalSink, MemoryOutput
 from tests.sim.planted.bug import Bugs
 from tests.sim.planted.recovery import rehandled

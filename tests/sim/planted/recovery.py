@@ -11,7 +11,6 @@ import pytest
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame, FrameHeader
 from clonos_py.channel.inflight import InFlightLog
-from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.rounds import Rounds
 from clonos_py.job.takeover import Takeover
 from clonos_py.link import instructions as io
@@ -22,6 +21,7 @@ from clonos_py.link.restoring import Restoring
 from clonos_py.link.sending import Outgoing, OutputChannel
 from clonos_py.model.messages import Restore, Sever
 from clonos_py.model.times import MIN_TIME
+from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
 from clonos_py.task.chain import Chain
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.machine import TaskMachine

@@ -8,17 +8,18 @@ from functools import partial
 import msgspec
 import pytest
 
-from clonos_py.job.protocols.recovery_line import LineCheckpoints
 from clonos_py.link import instructions as io
-from clonos_py.link.checkpointing.retained import RetainedState
 from clonos_py.link.epochs import Epochs
 from clonos_py.link.machine import LinkMachine
-from clonos_py.link.sending import OutputChannel
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Complete, Restore
-from clonos_py.model.protocols import UNCOORDINATED
 from clonos_py.model.snapshots import TaskHandle
 from clonos_py.process.contract import TaskState
+from clonos_py.protocols.parts import retained
+from clonos_py.protocols.parts.independent import IndependentCheckpoints
+from clonos_py.protocols.parts.recovery_line import RecoveryLine
+from clonos_py.protocols.parts.restart_points import NamedSnapshots
+from clonos_py.settings.protocols import UNCOORDINATED
 from tests.sim.planted.bug import Bugs
 from tests.sim.planted.unaligned import stored_frames_are_not_restored
 
@@ -28,23 +29,23 @@ alone = partial(BUGS.planted, "kill", "crash", protocol=UNCOORDINATED, depth=0)
 
 @alone()
 def sinks_commit_what_the_line_has_not_passed(patch: pytest.MonkeyPatch) -> None:
-    def newest(self: LineCheckpoints, task: TaskId) -> int:
+    def newest(self: RecoveryLine, task: TaskId) -> int:
         return self.completed.epoch(task)
 
-    patch.setattr(LineCheckpoints, "safe_epoch", newest)
+    patch.setattr(RecoveryLine, "safe_epoch", newest)
 
 
 @alone()
 def a_replacement_commits_what_the_line_has_not_passed(patch: pytest.MonkeyPatch) -> None:
-    def newest(self: LineCheckpoints, task: TaskId) -> Restore:
-        found = restart(self, task)
+    def newest(self: RecoveryLine, task: TaskId, newest: Restore) -> Restore:
+        found = restart(self, task, newest)
         if found.fallback is None:
             return found
         fallback = msgspec.structs.replace(found.fallback, committables=found.committables)
         return msgspec.structs.replace(found, fallback=fallback)
 
-    restart = LineCheckpoints.restart
-    patch.setattr(LineCheckpoints, "restart", newest)
+    restart = RecoveryLine.restart
+    patch.setattr(RecoveryLine, "restart", newest)
 
 
 @alone()
@@ -55,69 +56,69 @@ def a_replacement_forgets_what_is_still_to_be_committed(patch: pytest.MonkeyPatc
 @alone()
 def senders_drop_frames_that_lie_behind_the_line(patch: pytest.MonkeyPatch) -> None:
     """Their receivers report that their newest snapshots cover the frames."""
-    message = LineCheckpoints.complete_message
+    message = IndependentCheckpoints.complete_message
 
-    def newest(self: LineCheckpoints, task: TaskId) -> Complete:
+    def newest(self: IndependentCheckpoints, task: TaskId) -> Complete:
         found = message(self, task)
-        has_sink = any(operator.sink for operator in self._context.plan.by_name[task.vertex].operators)
+        has_sink = any(operator.sink for operator in self.context.plan.by_name[task.vertex].operators)
         return found if has_sink else msgspec.structs.replace(found, checkpoint=self.completed.epoch(task))
 
-    patch.setattr(LineCheckpoints, "complete_message", newest)
+    patch.setattr(IndependentCheckpoints, "complete_message", newest)
 
 
 @alone()
 def tasks_behind_a_failed_one_go_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LineCheckpoints, "condemned", lambda self, lost: set())
+    patch.setattr(RecoveryLine, "condemned", lambda self, lost: set())
 
 
 @alone()
 def tasks_go_back_to_their_newest_snapshots(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LineCheckpoints, "fall_back", lambda self, failed: False)
+    patch.setattr(RecoveryLine, "fall_back", lambda self, failed, last: None)
 
 
 @alone()
 def only_the_newest_snapshot_of_a_receiver_is_looked_at(patch: pytest.MonkeyPatch) -> None:
     """Its earlier snapshots are assumed to fit."""
-    line = LineCheckpoints._line
+    line = RecoveryLine._line
 
     def one_step(
-        self: LineCheckpoints, histories: Mapping[TaskId, Sequence[TaskHandle]], from_nothing: bool = False
+        self: RecoveryLine, histories: Mapping[TaskId, Sequence[TaskHandle]], from_nothing: bool = False
     ) -> dict[TaskId, int]:
         found = line(self, histories, from_nothing=from_nothing)
         return {task: max(index, len(histories[task]) - 2) for task, index in found.items()}
 
-    patch.setattr(LineCheckpoints, "_line", one_step)
+    patch.setattr(RecoveryLine, "_line", one_step)
 
 
 @alone()
 def snapshots_ahead_of_the_line_count_again_for_the_next_coordinator(patch: pytest.MonkeyPatch) -> None:
     """No manifest is written before tasks go back."""
-    fall_back = LineCheckpoints.fall_back
+    fall_back = IndependentCheckpoints.fall_back
 
-    def unwritten(self: LineCheckpoints, failed: Collection[TaskId]) -> bool:
+    def unwritten(self: IndependentCheckpoints, failed: Collection[TaskId]) -> bool:
         if not fall_back(self, failed):
             return False
         assert self._writing is not None
-        self._context.out.pop()
+        self.context.out.pop()
         manifest, self._writing = self._writing.manifest, None
-        self._take(manifest)
+        self.points.adopt(manifest, ())
         self.completed.adopt(manifest)
         return False
 
-    patch.setattr(LineCheckpoints, "fall_back", unwritten)
+    patch.setattr(IndependentCheckpoints, "fall_back", unwritten)
 
 
 @alone()
 def tasks_go_back_farther_than_they_have_to(patch: pytest.MonkeyPatch) -> None:
     """To the oldest snapshots that are kept of them. These fit, too, and nothing is lost but work."""
-    fall_back = LineCheckpoints.fall_back
+    fall_back = RecoveryLine.fall_back
 
-    def oldest(self: LineCheckpoints, failed: Collection[TaskId]) -> bool:
+    def oldest(self: RecoveryLine, failed: Collection[TaskId], last: int) -> NamedSnapshots | None:
         with pytest.MonkeyPatch.context() as meanwhile:
             meanwhile.setattr(self, "_line", lambda histories: dict.fromkeys(histories, 0))
-            return fall_back(self, failed)
+            return fall_back(self, failed, last)
 
-    patch.setattr(LineCheckpoints, "fall_back", oldest)
+    patch.setattr(RecoveryLine, "fall_back", oldest)
 
 
 @alone()
@@ -136,10 +137,7 @@ def a_sink_that_has_ended_commits_all_that_it_has_prepared(patch: pytest.MonkeyP
 def frames_behind_the_line_are_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
     """Frames that their receivers have not taken are stored."""
 
-    def acknowledged(self: RetainedState, output: OutputChannel, checkpoint: int) -> int:
-        return output.log.acked
-
-    patch.setattr(RetainedState, "_start", acknowledged)
+    patch.setattr(retained, "all_retained", lambda output, checkpoint: output.log.acked)
 
 
 @alone()

@@ -14,13 +14,13 @@ from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import StartProcess
 from clonos_py.job.fleet import Role
 from clonos_py.job.machine import JobMachine
-from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.rounds import Rounds
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, Replay
+from clonos_py.protocols.aligned.task import AlignedBarriers
+from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
-from clonos_py.task.checkpointing.aligned import AlignedBarriers
 from tests.sim.planted.bug import Bugs
 
 BUGS = Bugs()

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from clonos_py.channel.inflight import InFlightLog, RetainedFrame
 from clonos_py.link import instructions as io
-from clonos_py.link.checkpointing.channel_state import ChannelState
-from clonos_py.link.checkpointing.interface import LinkCheckpointing
+from clonos_py.link.checkpointing import LinkCheckpointing
 from clonos_py.link.receiving import InputChannel
 from clonos_py.link.restored_frames import RestoredFrames
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.ids import Attempt
-from clonos_py.model.protocols import UNALIGNED
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.process.contract import TaskProgress
-from clonos_py.task.checkpointing.unaligned import UnalignedBarriers
+from clonos_py.protocols.known import KNOWN
+from clonos_py.protocols.parts.channel_state import ChannelState, not_covered
+from clonos_py.protocols.unaligned.task import UnalignedBarriers
+from clonos_py.settings.protocols import UNALIGNED
 from tests.sim.planted.bug import Bugs
 
 BUGS = Bugs()
@@ -35,13 +37,12 @@ def a_barrier_does_not_close_the_cut(patch: pytest.MonkeyPatch) -> None:
 def frames_are_stored_from_where_they_are_acknowledged(patch: pytest.MonkeyPatch) -> None:
     """The receiver may have gone on since its snapshot."""
 
-    start = ChannelState._start
-
-    def acknowledged(self: ChannelState, output: OutputChannel, checkpoint: int) -> int | None:
-        found = start(self, output, checkpoint)
+    def acknowledged(output: OutputChannel, checkpoint: int) -> int | None:
+        found = not_covered(output, checkpoint)
         return found if found is None else max(found, output.log.acked)
 
-    patch.setattr(ChannelState, "_start", acknowledged)
+    link = partial(ChannelState, start=acknowledged)
+    patch.setitem(KNOWN, UNALIGNED.name, replace(KNOWN[UNALIGNED.name], link=link))
 
 
 @unaligned()

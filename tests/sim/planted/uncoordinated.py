@@ -14,17 +14,19 @@ from clonos_py.checkpoint import manifest_chain
 from clonos_py.checkpoint.manifest import Base, ManifestDelta, Mark
 from clonos_py.checkpoint.manifest_chain import ManifestChain
 from clonos_py.checkpoint.retention import OldestEpochs
-from clonos_py.job.protocols.uncoordinated import UncoordinatedCheckpoints
+from clonos_py.job import rounds
 from clonos_py.link import instructions as io
-from clonos_py.link.checkpointing.retained import RetainedState
 from clonos_py.link.held_logs import HeldLogs
 from clonos_py.link.machine import LinkMachine
 from clonos_py.link.outflow import Outflow
 from clonos_py.link.sending import OutputChannel
-from clonos_py.model.protocols import UNCOORDINATED
 from clonos_py.model.segments import LogSegment, StableMark
 from clonos_py.model.snapshots import Manifest, StoredChunk, StoredFrames
+from clonos_py.protocols.parts import retained
+from clonos_py.protocols.parts.channel_state import ChannelState
+from clonos_py.protocols.parts.independent import IndependentCheckpoints
 from clonos_py.runtime.disk import Snapshots
+from clonos_py.settings.protocols import UNCOORDINATED
 from tests.sim.planted.bug import Bugs
 from tests.sim.planted.recovery import rehandled
 
@@ -41,20 +43,17 @@ def determinants_are_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
 def frames_are_stored_from_where_their_receivers_are(patch: pytest.MonkeyPatch) -> None:
     """The receiver restarts before that."""
 
-    def acknowledged(self: RetainedState, output: OutputChannel, checkpoint: int) -> int:
-        return output.log.acked
-
-    patch.setattr(RetainedState, "_start", acknowledged)
+    patch.setattr(retained, "all_retained", lambda output, checkpoint: output.log.acked)
 
 
 @alone("kill", "crash")
 def frames_that_are_stored_already_are_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
-    parts = RetainedState._parts
+    parts = ChannelState._parts
 
-    def fresh(self: RetainedState, output: OutputChannel, start: int, stop: int) -> Iterator[Any]:
+    def fresh(self: ChannelState, output: OutputChannel, start: int, stop: int) -> Iterator[Any]:
         return (part for part in parts(self, output, start, stop) if not isinstance(part, StoredFrames))
 
-    patch.setattr(RetainedState, "_parts", fresh)
+    patch.setattr(ChannelState, "_parts", fresh)
 
 
 @alone("kill", "crash")
@@ -76,12 +75,12 @@ def sinks_commit_before_the_snapshot_counts(patch: pytest.MonkeyPatch) -> None:
 
 @alone("kill", "crash")
 def what_a_dead_task_has_stored_counts_after_its_restart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(UncoordinatedCheckpoints, "_drop_failed", lambda self: None)
+    patch.setattr(IndependentCheckpoints, "_drop_failed", lambda self: None)
 
 
 @alone("kill", "crash")
 def replacements_are_not_asked_what_their_snapshots_hold(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(UncoordinatedCheckpoints, "stores_logs", False)
+    patch.setattr(rounds, "reports_logs", lambda plan, task: False)
 
 
 @alone("kill", "crash")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clonos_py.bench.stamps import as_msgpack, traffic
 from clonos_py.channel.stamps import HmnrStamp
-from clonos_py.task.checkpointing.hmnr import Hmnr
+from clonos_py.protocols.induced.hmnr import Hmnr
 
 
 def test_the_overhead_of_stamps_falls_with_the_rows_of_a_frame() -> None:

@@ -13,6 +13,7 @@ from clonos_py.cli.drawing import FORMATS, draw
 from clonos_py.model.operators import EventTime, Operator, Source
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
 from clonos_py.plan.physical import plan
+from clonos_py.settings.protocols import ALIGNED
 from tests.unit.dsl.connectors import Nowhere, bids
 
 BIDS = pa.schema([("auction", pa.int64()), ("price", pa.int64())])
@@ -28,6 +29,7 @@ PLAN = PhysicalPlan(
         Edge(0, "bids", 0, 0, "top", 0, 0, Partitioning.HASH, ("auction",), BIDS),
         Edge(1, "top", 0, 0, "out", 0, 0, Partitioning.REBALANCE, (), BIDS),
     ),
+    protocol=ALIGNED,
     notes=("columns pruned: bids reads 2 of 7",),
 )
 
@@ -71,7 +73,7 @@ def test_the_svg_is_well_formed_and_draws_columns_from_left_to_right() -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_plan_without_vertices_can_be_drawn(format: str) -> None:
-    assert draw(PhysicalPlan("empty", (), ()), format)
+    assert draw(PhysicalPlan("empty", (), (), protocol=ALIGNED), format)
 
 
 @pytest.mark.parametrize("format", list(FORMATS))

@@ -10,6 +10,7 @@ from clonos_py.model.messages import HeldLogsReport
 from clonos_py.model.operators import EventTime, Operator, Source
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
 from clonos_py.runtime.sim.witness import NUMBERS
+from clonos_py.settings.protocols import ALIGNED
 
 
 def graph(*edges: str, sharing_depth: int = -1) -> PhysicalPlan:
@@ -26,7 +27,7 @@ def graph(*edges: str, sharing_depth: int = -1) -> PhysicalPlan:
         Edge(number, source, -1, 0, target, 0, 0, Partitioning.FORWARD, (), NUMBERS)
         for number, (source, target) in enumerate(map(tuple, edges))
     )
-    return PhysicalPlan("graph", vertices, wired, sharing_depth=sharing_depth)
+    return PhysicalPlan("graph", vertices, wired, sharing_depth=sharing_depth, protocol=ALIGNED)
 
 
 def every_graph(letters: str) -> Iterator[tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from clonos_py.job.checkpointing import JobSide
 from clonos_py.job.events import JobInstruction, JobPolicy, ReportEvent, Send, StartProcess
 from clonos_py.job.machine import JobMachine
 from clonos_py.job.states import JobState
@@ -22,7 +23,9 @@ from clonos_py.model.messages import (
 from clonos_py.model.operators import EventTime, Operator, Source
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
 from clonos_py.model.snapshots import Manifest, TaskHandle
+from clonos_py.protocols.known import KNOWN
 from clonos_py.runtime.sim.witness import NUMBERS
+from clonos_py.settings.protocols import ALIGNED
 
 M = TypeVar("M")
 
@@ -42,7 +45,7 @@ def chain(sharing_depth: int = -1) -> PhysicalPlan:
         Edge(0, "source", -1, 0, "middle", 0, 0, Partitioning.FORWARD, (), NUMBERS),
         Edge(1, "middle", 0, 0, "sink", 0, 0, Partitioning.FORWARD, (), NUMBERS),
     )
-    return PhysicalPlan("stage", vertices, edges, sharing_depth=sharing_depth)
+    return PhysicalPlan("stage", vertices, edges, sharing_depth=sharing_depth, protocol=ALIGNED)
 
 
 class Stage:
@@ -56,9 +59,13 @@ class Stage:
         code_digest: str = "",
         generation: int = 1,
         roster: Mapping[int, TaskId] | None = None,
+        checkpointing: JobSide | None = None,
     ) -> None:
-        """With a ``roster`` the coordinator takes the place of a lost one."""
-        self.machine = JobMachine(plan or chain(), policy or JobPolicy(), manifest, generation, code_digest)
+        """With a ``roster`` the coordinator takes the place of a lost one. ``checkpointing``: instead of that of the
+        plan's protocol."""
+        plan = plan or chain()
+        side = checkpointing or KNOWN[plan.protocol.name].job
+        self.machine = JobMachine(plan, policy or JobPolicy(), side, manifest, generation, code_digest)
         self.now_us = 0
         self.told: list[JobInstruction] = []
         self.attempts: dict[TaskId, tuple[int, Attempt]] = {}

@@ -12,10 +12,10 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Drained, EndLoop, Probe, Probed, Sever, Snapshotted, TriggerCheckpoint
 from clonos_py.model.operators import EventTime, Source
 from clonos_py.model.plan import Edge, Partitioning, PhysicalPlan, SourcePlan, Vertex
-from clonos_py.model.protocols import UNCOORDINATED
 from clonos_py.model.snapshots import TaskHandle
 from clonos_py.process.contract import InputProgress, TaskProgress
 from clonos_py.runtime.sim.witness import NUMBERS
+from clonos_py.settings.protocols import UNCOORDINATED
 from tests.unit.job.stage import Stage, deployed, of, receivers, sent
 from tests.unit.task.loops import BODY, FEED, HEAD, OUT, looping
 

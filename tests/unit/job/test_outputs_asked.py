@@ -10,13 +10,13 @@ from clonos_py.causal.determinants import Abort, InputOrder, Trigger
 from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import JobPolicy, OpenGeneration, ProcessDied
-from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.recovery import newest_epoch_named
 from clonos_py.job.states import JobState
 from clonos_py.model.messages import Failed, HeldLogsReport, Promote, Replay, RequestCheckpoint, Sever
 from clonos_py.model.messages import TriggerCheckpoint as TriggerMessage
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import LogSegment
+from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
 from tests.unit.job.stage import MIDDLE, SINK, SOURCE, Stage, chain, of, receivers, sent
 
 

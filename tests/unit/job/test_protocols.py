@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection
+from functools import partial
 
-import pytest
-
+from clonos_py.job.checkpointing import JobSide
 from clonos_py.job.events import ProcessDied, StartProcess
-from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
-from clonos_py.job.protocols.registry import JOB_SIDES
 from clonos_py.model.coordinator_events import CheckpointAborted, RolledBack, TaskLost
-from clonos_py.model.errors import SettingError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, Replay, Sever, Started, TriggerCheckpoint
-from clonos_py.model.protocols import PROTOCOLS
-from clonos_py.model.snapshots import TaskHandle
-from clonos_py.task.checkpointing.registry import TASK_SIDES
-from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, happened, of, receivers, reported, sent
+from clonos_py.protocols.known import KNOWN
+from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
+from clonos_py.settings.protocols import PROTOCOLS
+from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, happened, of, receivers, reported, sent
 
 
 class SinkGoesBack(CoordinatedCheckpoints):
@@ -27,14 +23,8 @@ class SinkGoesBack(CoordinatedCheckpoints):
         return {SINK}
 
 
-class NothingFits(CoordinatedCheckpoints):
-    def fits(self, handles: Sequence[TaskHandle]) -> bool:
-        return False
-
-
-def staged(protocol: type[CoordinatedCheckpoints]) -> Stage:
-    JOB_SIDES.register(protocol.__name__, protocol)
-    stage = Stage(replace(chain(), protocol=protocol.__name__))
+def staged(side: JobSide) -> Stage:
+    stage = Stage(checkpointing=side)
     stage.start_up()
     return stage
 
@@ -57,19 +47,12 @@ def test_condemned_survivors_restart_in_their_processes_together_with_the_failed
 
 
 def test_snapshots_that_do_not_fit_together_abort_the_checkpoint() -> None:
-    stage = staged(NothingFits)
+    stage = staged(partial(CoordinatedCheckpoints, fits=lambda plan, handles: False))
     assert sent(stage.wait(6 * SECOND_US), TriggerCheckpoint)
     instructions = stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
     assert CheckpointAborted(1, "the snapshots do not fit together") in reported(instructions)
     assert RolledBack not in happened(instructions)
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_protocol_that_settings_can_choose_has_a_job_side_and_a_task_side(name: str) -> None:
-    assert callable(JOB_SIDES.of(name))
-    assert callable(TASK_SIDES.of(name))
-
-
-def test_an_unregistered_protocol_is_named_in_the_error() -> None:
-    with pytest.raises(SettingError, match="there is no checkpoint protocol 'unheard-of': choose one of"):
-        Stage(replace(chain(), protocol="unheard-of"))
+def test_each_protocol_that_settings_can_choose_is_known() -> None:
+    assert {name: protocol.properties for name, protocol in KNOWN.items()} == {p.name: p for p in PROTOCOLS}

@@ -23,9 +23,9 @@ from clonos_py.model.messages import (
     StatusReport,
     TriggerCheckpoint,
 )
-from clonos_py.model.protocols import UNCOORDINATED
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.process.contract import InputProgress, TaskProgress
+from clonos_py.settings.protocols import UNCOORDINATED
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, happened, of, receivers, reported, sent
 
 PLAN = replace(chain(sharing_depth=0), protocol=UNCOORDINATED, rollback=True)

@@ -35,10 +35,11 @@ from clonos_py.model.messages import (
     TriggerCheckpoint,
 )
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.protocols import INDUCED, UNCOORDINATED
+from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.model.segments import StableMark
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.process.contract import TaskProgress
+from clonos_py.settings.protocols import INDUCED, UNCOORDINATED
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, happened, of, receivers, reported, sent
 
 TASKS = (SOURCE, MIDDLE, SINK)
@@ -302,8 +303,8 @@ def test_snapshots_of_some_tasks_do_not_hide_that_two_cannot_reach_each_other() 
     assert [kill.process for kill in of(stage.told, KillProcess)] == [sink]
 
 
-@pytest.mark.parametrize("protocol", [UNCOORDINATED, INDUCED])
-def test_a_divergence_ends_the_job_since_snapshots_fit_through_logs_only(protocol: str) -> None:
+@pytest.mark.parametrize("protocol", [UNCOORDINATED, INDUCED], ids=str)
+def test_a_divergence_ends_the_job_since_snapshots_fit_through_logs_only(protocol: ProtocolProperties) -> None:
     stage = deployed(plan=replace(chain(), protocol=protocol))
     instructions = stage.say(Failed(stage.process(MIDDLE), "DivergenceError", "frame 4 differs"))
     (end,) = of(instructions, EndJob)
@@ -313,8 +314,8 @@ def test_a_divergence_ends_the_job_since_snapshots_fit_through_logs_only(protoco
     assert "clonos check" in end.message
 
 
-@pytest.mark.parametrize("protocol", [UNCOORDINATED, INDUCED])
-def test_a_protocol_error_without_logs_sends_tasks_back_to_the_line(protocol: str) -> None:
+@pytest.mark.parametrize("protocol", [UNCOORDINATED, INDUCED], ids=str)
+def test_a_protocol_error_without_logs_sends_tasks_back_to_the_line(protocol: ProtocolProperties) -> None:
     stage = deployed(plan=replace(chain(sharing_depth=0), protocol=protocol, rollback=True))
     instructions = stage.say(Failed(stage.process(MIDDLE), "ProtocolError", "a gap"))
     assert of(instructions, EndJob) == []

@@ -16,6 +16,7 @@ from clonos_py.model.messages import Peer, Restore
 from clonos_py.model.segments import LogSegment, Reach
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskState
+from tests.machines import link_machine
 from tests.unit.task.plans import MIDDLE, UP, data, three
 
 K = TypeVar("K")
@@ -43,7 +44,7 @@ def handed(instructions: list[io.Instruction]) -> list[Any]:
 
 def sending(adaptive: bool) -> LinkMachine:
     """The link of a source whose frames go to a Python function, or not."""
-    link = LinkMachine(three(adaptive=adaptive), UP, 5, PassThrough())
+    link = link_machine(three(adaptive=adaptive), UP, 5, PassThrough())
     link.handle(control.Promote(1, FIRST, Restore(0), []))
     link.handle(control.Replay(1, [], [], []))
     link.handle(task.StateChanged(TaskState.RUNNING))
@@ -52,7 +53,7 @@ def sending(adaptive: bool) -> LinkMachine:
 
 
 def standby(which: TaskId = MIDDLE, limits: ChannelLimits = ChannelLimits()) -> LinkMachine:  # noqa: B008 - frozen
-    return LinkMachine(PLAN, which, 5, PassThrough(), limits)
+    return link_machine(PLAN, which, 5, PassThrough(), limits)
 
 
 def promote(attempt: Attempt = FIRST, restore: Restore = Restore(0)) -> control.Promote:  # noqa: B008 - frozen

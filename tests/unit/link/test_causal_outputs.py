@@ -23,7 +23,7 @@ from clonos_py.model.segments import ALL_TASKS, LogSegment, StableMark
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskState
-from clonos_py.task.machine import TaskMachine
+from tests.machines import link_machine, task_machine
 from tests.unit.task.plans import DOWN, MIDDLE, UP, Outside, barrier, data, keys, rows, three
 
 K = TypeVar("K")
@@ -64,7 +64,7 @@ def told(instructions: list[io.Instruction]) -> list[Any]:
 
 
 def promoted(attempt: Attempt = SECOND, checkpoint: int = 0) -> tuple[LinkMachine, list[io.Instruction]]:
-    link = LinkMachine(PLAN, DOWN, 5, PassThrough(), ChannelLimits(window=2))
+    link = link_machine(PLAN, DOWN, 5, PassThrough(), ChannelLimits(window=2))
     peers = [Peer(INPUT, "middle:1", FIRST)]
     return link, link.handle(control.Promote(1, attempt, Restore(checkpoint), peers, "line-0"))
 
@@ -102,7 +102,7 @@ def test_a_promoted_sink_claims_its_output_and_answers_after_it_has_read_it() ->
 
 def test_an_output_may_lack_segments_that_were_stable_before_the_write() -> None:
     """The log of an epoch that a checkpoint covers is no longer written: the held part may end anywhere."""
-    link = LinkMachine(PLAN, DOWN, 5, PassThrough(), ChannelLimits(window=2))
+    link = link_machine(PLAN, DOWN, 5, PassThrough(), ChannelLimits(window=2))
     restore = Restore(3, marks=[StableMark(ALL_TASKS, 3)])
     link.handle(control.Promote(1, SECOND, restore, [Peer(INPUT, "middle:1", FIRST)], "line-0"))
     log = [LogSegment(UPPER, 2, 0, 0, 1, b"\x91\x0a"), LogSegment(UPPER, 3, 5, 5, 1, b"\x91\x0a")]
@@ -179,8 +179,8 @@ def test_the_task_is_held_back_while_its_output_is_behind() -> None:
 
 
 def test_a_sink_task_hands_over_rows_with_its_log_and_numbers_them_across_snapshots() -> None:
-    machine = TaskMachine(PLAN, DOWN, Outside())
-    machine_after = TaskMachine(PLAN, DOWN, Outside())
+    machine = task_machine(PLAN, DOWN, Outside())
+    machine_after = task_machine(PLAN, DOWN, Outside())
     machine.offer(task.Begin(FIRST, [], []))
     produced: list[task.Produced] = []
     for frame in (data(0, 1, 2), data(1, 3), barrier(2, 1), data(3, 4, epoch=1)):

@@ -11,16 +11,18 @@ import pytest
 from clonos_py.channel.frames import FrameKind, PassThrough
 from clonos_py.checkpoint.frames import between
 from clonos_py.link import instructions as io
-from clonos_py.link.checkpointing import channel_state
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model import messages as control
 from clonos_py.model.errors import CheckpointError, ProtocolError
 from clonos_py.model.messages import Restore
-from clonos_py.model.protocols import INDUCED, UNALIGNED, UNCOORDINATED
+from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.model.retention import Spill
 from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames, TaskHandle, TaskSnapshot
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskState
+from clonos_py.protocols.parts import channel_state
+from clonos_py.settings.protocols import INDUCED, UNALIGNED, UNCOORDINATED
+from tests.machines import link_machine
 from tests.unit.link.links import (
     FROM_UP,
     PLAN,
@@ -40,9 +42,9 @@ from tests.unit.task.plans import DOWN, MIDDLE, SCHEMA, UP, barrier, keys, rows,
 STORED = "state/000000000001.middle-0.1.1.1.chunks#0+8:0123456789abcdef"
 
 
-def connected_link(protocol: str, limits: ChannelLimits) -> LinkMachine:
+def connected_link(protocol: ProtocolProperties, limits: ChannelLimits) -> LinkMachine:
     """A running link with a receiver."""
-    link = LinkMachine(replace(PLAN, protocol=protocol), MIDDLE, 5, PassThrough(), limits)
+    link = link_machine(replace(PLAN, protocol=protocol), MIDDLE, 5, PassThrough(), limits)
     (connect,) = of(link.handle(promote()), io.Connect)
     link.handle(io.Connected(0, FROM_UP, connect.hello))
     link.handle(opening())
@@ -193,7 +195,7 @@ def test_frames_on_disk_are_read_before_a_snapshot_is_persisted() -> None:
 
 
 def test_at_most_once_no_frames_are_stored() -> None:
-    link = LinkMachine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough(), retain=False)
+    link = link_machine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough(), retain=False)
     link.handle(promote())
     link.handle(control.Replay(1, [], [], []))
     link.handle(task.StateChanged(TaskState.RUNNING))
@@ -217,7 +219,7 @@ def test_a_snapshot_is_reported_to_senders_at_once_and_after_each_reconnection()
 
 def restarted(*runs: FrameRun, cut: int = 3) -> LinkMachine:
     """A link that starts from checkpoint 1, before which frames below ``cut`` had been cut."""
-    link = LinkMachine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough())
+    link = link_machine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough())
     restore = Restore(1, progress=msgspec.msgpack.encode(progress(0, cut)))
     link.handle(promote(restore=restore))
     link.handle(io.Loaded(restore, {}, {0: list(runs)}))
@@ -294,7 +296,7 @@ def replayed_by(link: LinkMachine, restore: Restore, next_seq: int) -> list[tupl
 
 def test_a_standby_decodes_each_stored_frame_once() -> None:
     codec = CountingCodec()
-    link = LinkMachine(replace(PLAN, protocol=UNCOORDINATED), MIDDLE, 5, codec)
+    link = link_machine(replace(PLAN, protocol=UNCOORDINATED), MIDDLE, 5, codec)
     old, new = stored((0, 7), (1, 8), (2, 9)), stored((3, 10))
     prepared(link, 1, 3, old)
     restore = prepared(link, 2, 4, between(old, StoredFrames("", 1, 3, 2)), new)
@@ -304,7 +306,7 @@ def test_a_standby_decodes_each_stored_frame_once() -> None:
 
 def test_a_frame_of_another_run_of_frames_replaces_that_of_the_same_number() -> None:
     """After a rollback, a job cuts its frames again, and they may differ."""
-    link = LinkMachine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough())
+    link = link_machine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough())
     prepared(link, 1, 2, stored((0, 7), (1, 8)))
     restore = prepared(link, 2, 2, stored((0, 7), (1, 9)))
     assert replayed_by(link, restore, 0) == [(0, [7]), (1, [9])]
@@ -349,7 +351,7 @@ def test_a_receiver_ahead_of_the_log_is_an_error() -> None:
 
 
 def test_a_promoted_process_reports_the_logs_in_its_snapshot_after_it_has_loaded_it() -> None:
-    link = LinkMachine(replace(PLAN, protocol=UNCOORDINATED), MIDDLE, 5, PassThrough())
+    link = link_machine(replace(PLAN, protocol=UNCOORDINATED), MIDDLE, 5, PassThrough())
     restore = Restore(1, progress=msgspec.msgpack.encode(progress(1, 0)))
     link.handle(promote(SECOND, restore))
     sever = control.Sever(1, [], [(UP, SECOND), (MIDDLE, SECOND)], control.Complete(1))
@@ -368,7 +370,7 @@ def acknowledging(covered: int) -> io.Acknowledged:
 
 
 def test_a_replacement_that_may_still_go_back_covers_and_commits_as_far_as_its_fallback() -> None:
-    link = LinkMachine(replace(three(sharing_depth=0), protocol=UNCOORDINATED), DOWN, 5, PassThrough())
+    link = link_machine(replace(three(sharing_depth=0), protocol=UNCOORDINATED), DOWN, 5, PassThrough())
     found = task.TaskProgress([task.InputProgress(8)], [], [0], [0], False, 0, [], [], [], {})
     restore = Restore(7, progress=msgspec.msgpack.encode(found), committables={"down": [b"3", b"7"]}, fallback=FALLBACK)
     link.handle(control.Promote(1, SECOND, restore, [control.Peer(PLAN.inputs[DOWN][0], "middle:1", SECOND)]))

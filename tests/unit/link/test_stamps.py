@@ -14,9 +14,10 @@ from clonos_py.link.machine import LinkMachine
 from clonos_py.link.stamps import SentStamps
 from clonos_py.model import messages as control
 from clonos_py.model.errors import CodecError
-from clonos_py.model.protocols import INDUCED
 from clonos_py.process import contract as task
 from clonos_py.process.contract import Deliver, TaskState
+from clonos_py.settings.protocols import INDUCED
+from tests.machines import link_machine
 from tests.unit.link.links import FROM_UP, PLAN, TO_DOWN, arrived, handed, of, opening, promote, subscribe
 from tests.unit.task.plans import MIDDLE, data
 
@@ -25,7 +26,7 @@ FIRST, LATER = HmnrStamp(1, 0, 0, (1, 1, 0)), HmnrStamp(3, 5, 0, (3, 2, 0))
 
 
 def running() -> LinkMachine:
-    link = LinkMachine(replace(PLAN, protocol=INDUCED), MIDDLE, 5, PassThrough())
+    link = link_machine(replace(PLAN, protocol=INDUCED), MIDDLE, 5, PassThrough())
     (connect,) = of(link.handle(promote()), io.Connect)
     link.handle(io.Connected(0, FROM_UP, connect.hello))
     link.handle(opening())

@@ -10,6 +10,7 @@ from clonos_py.model.errors import UserCodeError
 from clonos_py.model.messages import Restore, StatusReport
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskState
+from tests.machines import link_machine
 from tests.unit.link.links import (
     FIRST,
     FROM_UP,
@@ -104,7 +105,7 @@ def test_a_task_reports_what_it_has_committed() -> None:
 
 
 def test_a_checkpoint_requested_from_a_lost_coordinator_is_requested_again() -> None:
-    link = LinkMachine(PLAN, MIDDLE, 5, PassThrough(), ChannelLimits(budget_bytes=100, reserve=10))
+    link = link_machine(PLAN, MIDDLE, 5, PassThrough(), ChannelLimits(budget_bytes=100, reserve=10))
     (connect,) = [i for i in link.handle(promote()) if isinstance(i, io.Connect)]
     link.handle(io.Connected(0, FROM_UP, connect.hello))
     link.handle(opening())

@@ -23,6 +23,7 @@ from clonos_py.nexmark.report import RateSample, Recorder, cpu_us_per_event, lat
 from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.observe.events import Detected, KillMissed, Progress, Recovered, TaskFailed, VertexProgress
 from clonos_py.observe.metrics import LatencyHistogram
+from clonos_py.settings.protocols import ALIGNED
 from tests.unit.observe.traces import measured, reading
 
 JOIN = TaskId("join", 1)
@@ -137,7 +138,7 @@ def _plan() -> PhysicalPlan:
     source = SourcePlan("events", lambda: definition.create((None, None, None)), (schema,), EventTime((None,)))
     vertices = (Vertex("events", 2, source, (), ()), Vertex("join", 2, None, (), ()))
     edge = Edge(0, "events", -1, 0, "join", 0, 0, Partitioning.HASH, ("id",), schema)
-    return PhysicalPlan("nexmark-q8", vertices, (edge,))
+    return PhysicalPlan("nexmark-q8", vertices, (edge,), protocol=ALIGNED)
 
 
 def test_cpu_time_per_event_is_that_of_the_steady_state() -> None:

@@ -23,6 +23,7 @@ from clonos_py import (
     tumbling,
 )  # fmt: skip
 from clonos_py.plan.physical import plan
+from clonos_py.settings.protocols import ALIGNED
 from clonos_py.settings.resolution import resolve
 from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
 from tests.unit.plan.shapes import Label, Watch, nexmark, quick, shape
@@ -129,7 +130,7 @@ def test_the_plan_names_protocol_and_recovery(settings: dict[str, Any], rollback
     job = Job("named")
     bids(job).sink(Nowhere())
     planned = plan(job, resolve({"protocol": "aligned", **settings}))
-    assert (planned.protocol, planned.rollback) == ("aligned", rollback)
+    assert (planned.protocol, planned.rollback) == (ALIGNED, rollback)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 
 from clonos_py import GraphError, Job, SettingError, Stream, col, forever
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.protocols import ALONE
 from clonos_py.nexmark.jobs import build
 from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.plan.physical import plan
+from clonos_py.settings.protocols import INDUCED, UNCOORDINATED
 from clonos_py.settings.resolution import resolve
 from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
 from tests.unit.plan.shapes import Label, Person
@@ -30,7 +30,7 @@ def test_a_causal_sink_requires_the_full_depth() -> None:
         plan(job, resolve({"guarantee": "exactly-once", "sharing_depth": 0}))
 
 
-@pytest.mark.parametrize("protocol", ALONE)
+@pytest.mark.parametrize("protocol", [UNCOORDINATED.name, INDUCED.name])
 def test_a_causal_sink_requires_checkpoints_of_all_tasks(protocol: str) -> None:
     job = Job("causal")
     bids(job).sink(Nowhere("hot", delivery="causal"))

@@ -14,7 +14,6 @@ import pytest
 
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import JobInstruction, JobPolicy, StartProcess
-from clonos_py.job.machine import JobMachine
 from clonos_py.link.instructions import Instruction
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Stop
@@ -33,6 +32,7 @@ from clonos_py.runtime.sim.scenario import run_seed
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger
 from clonos_py.runtime.world.world import World
 from clonos_py.settings.resolution import resolve
+from tests.machines import job_machine, sides_of
 from tests.unit.runtime.test_job_loop import Cast
 
 RUNTIME = Path(executors.__file__).parents[1]
@@ -64,13 +64,13 @@ def _noting(init: Callable[..., None], found: set[type]) -> Callable[..., None]:
 def run_on_ray(folder: Path) -> None:
     """A process and a coordinator in threads, as Ray runs them, but without it."""
     plan, store = WitnessJob().plan(WitnessLedger()), MemoryStore("witness")
-    deployment = Deployment(plan, lambda: store, b"secret", ChannelLimits(), 10_000, True, folder)
+    deployment = Deployment(plan, *sides_of(plan), lambda: store, b"secret", ChannelLimits(), 10_000, True, folder)
     process = ProcessRuntime(deployment, 1, TaskId("enrich", 0), "node", "127.0.0.1", lambda message: None)
     process.start()
     process.deliver(Stop("the test has seen it"))
     process.wait()
     listeners = JobListeners(lambda at, event: None, lambda at, task: None, lambda task, number, counters: None)
-    loop, cast = JobLoop(JobMachine(plan, JobPolicy()), store, listeners), Cast()
+    loop, cast = JobLoop(job_machine(plan, JobPolicy()), store, listeners), Cast()
     cast.loop = loop
     loop.put(Interrupt())
     assert loop.run(cast) is None

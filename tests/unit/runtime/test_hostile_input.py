@@ -23,6 +23,7 @@ from clonos_py.runtime.transport.address import Address
 from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.runtime.transport.events import Closed
 from clonos_py.runtime.transport.tls import TlsFiles
+from tests.machines import sides_of
 from tests.unit.runtime.certificates import Authority
 from tests.unit.runtime.network import LOCALHOST, SECRET, garbage
 from tests.unit.task.plans import MIDDLE, three
@@ -44,7 +45,9 @@ class Victim:
             return CheckpointStore(str(folder / "checkpoints"), "small")
 
         self._told: queue.Queue[ToCoordinator] = queue.Queue()
-        deployment = Deployment(three(), open_store, SECRET, ChannelLimits(), 10_000, True, folder, files)
+        deployment = Deployment(
+            three(), *sides_of(three()), open_store, SECRET, ChannelLimits(), 10_000, True, folder, files
+        )
         self._process = ProcessRuntime(deployment, 1, MIDDLE, "victim", LOCALHOST, self._told.put)
         self._process.start()
         self.address = Address.parse(self._until(Started).address)

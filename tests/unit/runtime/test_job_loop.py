@@ -11,7 +11,6 @@ import pytest
 
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, JobPolicy, ProcessDied, StartProcess
-from clonos_py.job.machine import JobMachine
 from clonos_py.model.coordinator_events import CoordinatorEvent, StandbyActivated, TaskLost
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import (
@@ -27,6 +26,7 @@ from clonos_py.model.messages import (
 )
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.runtime.ray.job_loop import Interrupt, JobListeners, JobLoop
+from tests.machines import job_machine
 from tests.unit.job.stage import MIDDLE, SINK, SOURCE, chain
 
 TASKS = (SOURCE, MIDDLE, SINK)
@@ -107,7 +107,7 @@ def loop_of(
     events: list[CoordinatorEvent],
     crashed: list[Any],
 ) -> tuple[JobLoop, Cast]:
-    machine = JobMachine(chain(), policy, None, storage.open_generation())
+    machine = job_machine(chain(), policy, None, storage.open_generation())
     listeners = JobListeners(
         lambda at, event: events.append(event), lambda at, task: crashed.append(task), lambda t, n, c: None
     )

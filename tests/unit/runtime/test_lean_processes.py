@@ -17,6 +17,7 @@ from clonos_py.plan.pickling import pack
 from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.ray.process import Deployment, of_vertex
 from clonos_py.settings.resolution import resolve
+from tests.machines import sides_of
 
 UNNEEDED = {
     "pandas",
@@ -66,7 +67,9 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     rows.key_by("number").window(tumbling("1s")).aggregate(rows=count()).sink(BlackholeSink())
     physical = plan(job, resolve())
     open_store = partial(CheckpointStore, str(folder), physical.job)
-    deployment = Deployment(physical, open_store, b"secret", ChannelLimits(), 10_000, True, folder / "scratch")
+    deployment = Deployment(
+        physical, *sides_of(physical), open_store, b"secret", ChannelLimits(), 10_000, True, folder / "scratch"
+    )
     found = {}
     for vertex in physical.vertices:
         (folder / "packed").write_bytes(pack(of_vertex(deployment, vertex.name)))
@@ -88,3 +91,9 @@ def test_an_idle_task_loads_no_code_of_the_command_line_or_the_planner(loaded: d
         rooms = [module.split(".")[1] for module in modules if module.startswith("clonos_py.")]
         assert UNNEEDED_ROOMS.intersection(rooms) == set(), vertex
         assert len(rooms) <= ROOM_MODULES_MAX, vertex
+
+
+def test_an_idle_task_loads_the_task_and_link_side_of_its_protocol_only(loaded: dict[str, list[str]]) -> None:
+    for vertex, modules in loaded.items():
+        found = {module.removeprefix("clonos_py.protocols.") for module in modules if ".protocols." in module}
+        assert found == {"aligned", "aligned.task", "parts", "parts.channel_state"}, vertex

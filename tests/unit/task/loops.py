@@ -7,6 +7,8 @@ from functools import partial
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import EventTime, Source
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
+from clonos_py.model.protocols import ProtocolProperties
+from clonos_py.settings.protocols import ALIGNED
 from tests.unit.task.plans import SCHEMA, Seen
 
 FEED, HEAD, BODY, OUT = (TaskId(name, 0) for name in ("feed", "head", "body", "out"))
@@ -14,7 +16,7 @@ ENTRY, BACK = 0, 1
 """Inputs of the head."""
 
 
-def looping(heads: int = 1, protocol: str = "aligned") -> PhysicalPlan:
+def looping(heads: int = 1, protocol: ProtocolProperties = ALIGNED) -> PhysicalPlan:
     """feed -> head -> body -> out, and from the body back to the head."""
     vertices = (
         Vertex("feed", 1, SourcePlan("feed", Source, (SCHEMA,), EventTime((None,))), (), ()),

@@ -15,6 +15,7 @@ from clonos_py.model.operators import End, EventTime, Operator, Read, Sink, Sour
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
+from clonos_py.settings.protocols import ALIGNED
 
 SCHEMA = pa.schema([("key", pa.int64())])
 
@@ -117,7 +118,7 @@ def three(
         Edge(0, "up", -1, 0, "middle", 0, 0, partitioning, ("key",), SCHEMA, frame_rows, merge_rows, adaptive),
         Edge(1, "middle", 0, 0, "down", 0, 0, partitioning, ("key",), SCHEMA, frame_rows),
     )
-    return PhysicalPlan("small", vertices, edges, key_groups=16, sharing_depth=sharing_depth)
+    return PhysicalPlan("small", vertices, edges, key_groups=16, sharing_depth=sharing_depth, protocol=ALIGNED)
 
 
 def _same(source: Source) -> Source:

@@ -21,7 +21,8 @@ from clonos_py.model.segments import LogSegment
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
 from clonos_py.process.contract import Begin, Deliver, Produced, RestoreState, SnapshotTaken, TaskState
-from clonos_py.task.machine import TaskMachine
+from clonos_py.settings.protocols import ALIGNED
+from tests.machines import task_machine
 from tests.unit.task.plans import MIDDLE, SCHEMA, Counting, Outside, barrier, data, end, keys, rows
 
 
@@ -92,14 +93,14 @@ def plan() -> PhysicalPlan:
         Edge(0, "up", -1, 0, "middle", 0, 0, Partitioning.HASH, ("key",), SCHEMA, 4),
         Edge(1, "middle", 1, 0, "down", 0, 0, Partitioning.HASH, ("key",), SCHEMA, 1),
     )
-    return PhysicalPlan("asking", vertices, edges, key_groups=16)
+    return PhysicalPlan("asking", vertices, edges, key_groups=16, protocol=ALIGNED)
 
 
 class Run:
     """A task that the test steps, and whose calls it answers."""
 
     def __init__(self, log: Sequence[LogSegment] = (), state: SnapshotTaken | None = None) -> None:
-        self.machine = TaskMachine(plan(), MIDDLE, Outside(), linger_us=100)
+        self.machine = task_machine(plan(), MIDDLE, Outside(), linger_us=100)
         self.events: list[Any] = []
         self.calls: list[ServiceCall] = []
         if state is not None:
@@ -223,6 +224,6 @@ def test_a_replay_of_the_end_waits_for_answers_too() -> None:
 def test_a_standby_calls_no_service() -> None:
     before = Run().go(Deliver(0, data(0, 1)), Deliver(0, barrier(1, 1)))
     snapped = next(e for e in before.events if isinstance(e, SnapshotTaken))
-    machine = TaskMachine(plan(), MIDDLE, Outside())
+    machine = task_machine(plan(), MIDDLE, Outside())
     machine.offer(RestoreState(1, {n: [s] for n, s in snapped.snapshot.operators.items()}, snapped.progress))
     assert list(machine.step(0).calls) == []

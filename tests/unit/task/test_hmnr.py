@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from clonos_py.channel.stamps import HmnrStamp
 from clonos_py.model.errors import CodecError, ProtocolError
-from clonos_py.task.checkpointing.hmnr import Hmnr
+from clonos_py.protocols.induced.hmnr import Hmnr
 from tests.checkpoint_histories import History, drawn_history
 
 SEEDS = range(400)

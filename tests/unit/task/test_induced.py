@@ -11,10 +11,10 @@ from clonos_py.causal.determinants import FrameBatch, InputOrder, Linger, Trigge
 from clonos_py.channel.frames import Frame
 from clonos_py.channel.stamps import HmnrStamp
 from clonos_py.model.errors import CodecError
-from clonos_py.model.protocols import INDUCED
 from clonos_py.process.contract import Deliver, Produced, RestoreState, SnapshotTaken, TriggerCall
-from clonos_py.task.checkpointing.hmnr import Hmnr
-from clonos_py.task.checkpointing.induced import InducedSnapshots
+from clonos_py.protocols.induced.hmnr import Hmnr
+from clonos_py.protocols.induced.task import InducedSnapshots
+from clonos_py.settings.protocols import INDUCED
 from clonos_py.task.inputs import Inputs
 from tests.unit.task.plans import DOWN, MIDDLE, data, three
 from tests.unit.task.test_machine import Run

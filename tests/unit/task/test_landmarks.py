@@ -26,7 +26,7 @@ from clonos_py.process.contract import (
     SnapshotTaken,
     TriggerCall,
 )
-from clonos_py.task.machine import TaskMachine
+from tests.machines import task_machine
 from tests.unit.task.given import Given
 from tests.unit.task.plans import UP, Counting, Outside, keys, three
 
@@ -47,7 +47,7 @@ class Run(Given):
 
     def __init__(self, log: Sequence[LogSegment] = (), state: RestoreState | None = None) -> None:
         super().__init__()
-        self.machine = TaskMachine(plan(), UP, Outside(INTERVAL_US), linger_us=10 * INTERVAL_US)
+        self.machine = task_machine(plan(), UP, Outside(INTERVAL_US), linger_us=10 * INTERVAL_US)
         if state is not None:
             self.machine.offer(state)
         self.machine.offer(Begin(Attempt(1, 1), log, ()))

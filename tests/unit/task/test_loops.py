@@ -23,9 +23,9 @@ from clonos_py.process.contract import (
     TaskState,
     TriggerCall,
 )
-from clonos_py.task.checkpointing.aligned import AlignedBarriers
+from clonos_py.protocols.aligned.task import AlignedBarriers
 from clonos_py.task.loops import LoopInputs
-from clonos_py.task.machine import TaskMachine
+from tests.machines import task_machine
 from tests.unit.task.given import Given
 from tests.unit.task.loops import BACK, BODY, ENTRY, HEAD, looping
 from tests.unit.task.plans import Outside, barrier, data, end, keys
@@ -37,7 +37,7 @@ class Run(Given):
 
     def __init__(self, which: TaskId = HEAD, log: Sequence[LogSegment] = ()) -> None:
         super().__init__()
-        self.machine = TaskMachine(looping(), which, Outside(), linger_us=0)
+        self.machine = task_machine(looping(), which, Outside(), linger_us=0)
         self.machine.offer(Begin(Attempt(1, 1), log, ()))
         self.step()
 

@@ -39,7 +39,7 @@ from clonos_py.process.contract import (
     TaskState,
     TriggerCall,
 )
-from clonos_py.task.machine import TaskMachine
+from tests.machines import task_machine
 from tests.unit.task.given import Given
 from tests.unit.task.plans import DOWN, MIDDLE, UP, Counting, Outside, SeenToTheEnd, barrier, data, end, keys, three
 
@@ -55,7 +55,7 @@ class Run(Given):
     ) -> None:
         super().__init__()
         self.outside = Outside()
-        self.machine = TaskMachine(plan, which, self.outside, linger_us=100)
+        self.machine = task_machine(plan, which, self.outside, linger_us=100)
         self.machine.offer(Begin(Attempt(1, 1), log, aborted))
 
     def offer(self, *items: Any) -> Run:
@@ -272,7 +272,7 @@ def test_a_task_continues_from_its_snapshot() -> None:
     before.go()
     (snapped,) = before.of(SnapshotTaken)
     operators = {name: [state] for name, state in snapped.snapshot.operators.items()}
-    machine = TaskMachine(TWO_UP, MIDDLE, Outside())
+    machine = task_machine(TWO_UP, MIDDLE, Outside())
     machine.offer(RestoreState(1, operators, snapped.progress))
     machine.offer(Begin(Attempt(1, 2), [], []))
     machine.offer(Deliver(0, data(2, 7, 8, 9)))
@@ -294,7 +294,7 @@ def test_rows_that_a_replacement_replays_are_counted_once() -> None:
     before.go()
     (snapped,) = before.of(SnapshotTaken)
     assert counted(before.events) == {"seen.keys": 3}
-    after = TaskMachine(plan, MIDDLE, Outside())
+    after = task_machine(plan, MIDDLE, Outside())
     after.offer(RestoreState(1, {}, snapped.progress))
     after.offer(Begin(Attempt(1, 2), before.segments[-1:], []))
     assert counted(after.step(0).events) == {"seen.keys": 2}

@@ -37,7 +37,7 @@ from clonos_py.model.operators import End, EventTime, Operator, Read, Source, Wa
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan
 from clonos_py.model.segments import LogSegment
 from clonos_py.process.contract import AbortCall, Begin, Deliver, Produced, RowsWanted, TriggerCall
-from clonos_py.task.machine import TaskMachine
+from tests.machines import task_machine
 from tests.unit.task.plans import MIDDLE, SCHEMA, UP, Outside, barrier, data, keys, rows, three
 
 Script = Sequence[tuple[int, Sequence[Any]]]
@@ -63,7 +63,7 @@ class Life:
 
 
 def live(plan: PhysicalPlan, which: TaskId, outside: Any, script: Script, log: Sequence[LogSegment] = ()) -> Life:
-    machine = TaskMachine(plan, which, outside, linger_us=100)
+    machine = task_machine(plan, which, outside, linger_us=100)
     machine.offer(Begin(Attempt(1, 1), log, []))
     made = Life()
     for now_us, items in script:

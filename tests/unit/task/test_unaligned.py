@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clonos_py.task.checkpointing.unaligned import UnalignedBarriers
+from clonos_py.protocols.unaligned.task import UnalignedBarriers
 from tests.unit.task.plans import MIDDLE, three
 from tests.unit.task.test_inputs import filled, taken
 

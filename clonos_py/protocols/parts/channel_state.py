@@ -7,21 +7,26 @@ A receiver may take its snapshot of the same checkpoint before it has received a
 own. It reports its position. The frames from there to the barrier of this task belong to neither snapshot. The
 in-flight log of the sender retains them, and the sender stores them. A frame is written once: later snapshots refer to
 it.
+
+With aligned barriers only feedback channels hold frames between snapshots (E11; Carbone et al., Lightweight
+asynchronous snapshots, for cyclic graphs). The head of a loop takes its snapshot when it has the barriers of all
+channels that enter the loop. When the barriers reach the last task of the loop, that task takes its own, and stores
+the frames that it has cut for the head since the head's snapshot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clonos_py.channel.frames import FrameCodec
 from clonos_py.channel.inflight import RetainedFrame
 from clonos_py.link import instructions as io
-from clonos_py.link.checkpointing.interface import LinkCheckpointing
+from clonos_py.link.checkpointing import LinkCheckpointing
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.ids import Attempt, ChannelId
-from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.plan import Edge, PhysicalPlan
 from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames, TaskHandle, TaskSnapshot
 from clonos_py.process.contract import TaskProgress
 
@@ -46,11 +51,39 @@ class _Pending:
     """By (output, sequence number): bodies in memory, kept here even if the in-flight log spills them."""
 
 
+def all_edges(edge: Edge) -> bool:
+    return True
+
+
+def feedback_edges(edge: Edge) -> bool:
+    return edge.feedback
+
+
+def not_covered(output: OutputChannel, checkpoint: int) -> int | None:
+    """The first frame that the receiver's snapshot does not cover; None if the receiver has not reported it. If the
+    receiver has received nothing since this task restarted without its log, it will begin where the in-flight log
+    does."""
+    if output.snapshot.checkpoint != checkpoint:
+        return None
+    return output.snapshot.next_seq if output.snapshot.next_seq >= 0 else output.log.first
+
+
 class ChannelState(LinkCheckpointing):
     """Completes one snapshot at a time: a later one replaces an earlier one that is not complete."""
 
-    def __init__(self, plan: PhysicalPlan, outputs: Sequence[OutputChannel], codec: FrameCodec) -> None:
-        super().__init__(plan, [output for output in outputs if output.retain], codec)
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        outputs: Sequence[OutputChannel],
+        codec: FrameCodec,
+        edges: Callable[[Edge], bool] = all_edges,
+        start: Callable[[OutputChannel, int], int | None] = not_covered,
+    ) -> None:
+        """``edges``: those whose frames are stored. ``start``: the first frame of a channel to store with a checkpoint;
+        None while it is not known."""
+        self._codec, self._start = codec, start
+        self._stores = [edges(edge) for edge in plan.edges]
+        self._outputs = [output for output in outputs if output.retain and self._stores[output.channel.edge]]
         self._schemas = {output.index: plan.edges[output.channel.edge].schema for output in self._outputs}
         self._pending: _Pending | None = None
         self._stored: Mapping[int, Sequence[StoredFrames]] = {}
@@ -60,7 +93,7 @@ class ChannelState(LinkCheckpointing):
         self._stored = frames
 
     def reports(self, channel: ChannelId) -> bool:
-        return True
+        return self._stores[channel.edge]
 
     def snapshot_taken(self, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt) -> list[io.Instruction]:
         self._pending = _Pending(snapshot, attempt, progress.outputs)
@@ -85,14 +118,6 @@ class ChannelState(LinkCheckpointing):
                 pending.unread.update((output.index, seq) for seq, _ in places)
                 reads.append(io.ReadFrames(output.index, places, checkpoint))
         return reads or self._persist(pending)
-
-    def _start(self, output: OutputChannel, checkpoint: int) -> int | None:
-        """The first frame that the receiver's snapshot does not cover; None if the receiver has not reported it. If the
-        receiver has received nothing since this task restarted without its log, it will begin where the in-flight log
-        does."""
-        if output.snapshot.checkpoint != checkpoint:
-            return None
-        return output.snapshot.next_seq if output.snapshot.next_seq >= 0 else output.log.first
 
     def _parts(self, output: OutputChannel, start: int, stop: int) -> Iterator[StoredFrames | _Fresh]:
         """The frames [start, stop), divided into those already stored and those between them."""

@@ -1,6 +1,6 @@
 """A checkpoint protocol on the coordinator's side: when snapshots are taken, when they count, where tasks restart (D7).
 
-The other side is in each task (``task/checkpointing/interface.py``). The coordinator (``job/machine.py``) calls the
+The other side is in each task (``task/checkpointing.py``). The coordinator (``job/machine.py``) calls the
 protocol at the right moments, and recovery rounds act on its answers. The protocol's instructions go to the context.
 
 What every protocol must guarantee:
@@ -12,10 +12,9 @@ What every protocol must guarantee:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
 
 import msgspec
 
@@ -49,11 +48,8 @@ class Adopted:
 class JobCheckpointing(ABC):
     """The coordinator's part of a checkpoint protocol. Non-abstract methods are the same in all known protocols."""
 
-    stores_logs: ClassVar[bool] = False
-    """Whether snapshots hold determinants. Then processes that start from one report these logs in a round."""
-
     def __init__(self, context: CoordinatorContext) -> None:
-        self._context = context
+        self.context = context
         self.completed: CompletedCheckpoint = context.completed
         self.wanted = False
         """Whether a checkpoint was requested since the last was triggered; it is triggered as soon as possible."""
@@ -121,7 +117,7 @@ class JobCheckpointing(ABC):
         """Earlier checkpoints have been deleted, or could not be because of ``problem``. The same problem is reported
         once, not with every checkpoint."""
         if problem is not None and problem != self._not_deleted:
-            self._context.report(DeletionFailed(problem))
+            self.context.report(DeletionFailed(problem))
         self._not_deleted = problem
 
     # ---- where tasks restart
@@ -176,7 +172,7 @@ class JobCheckpointing(ABC):
 
     def send_complete(self, process: TaskProcess) -> None:
         """Sends an active process its new restart point after a manifest was written."""
-        self._context.send(process, self.complete_message(process.task))
+        self.context.send(process, self.complete_message(process.task))
 
     def complete_message(self, task: TaskId) -> messages.Complete:
         return messages.Complete(self.epoch(task), list(self.marks(task)))
@@ -184,14 +180,18 @@ class JobCheckpointing(ABC):
     def prepare(self, process: TaskProcess) -> None:
         """Sends a standby the restart point of its task to load, if there is one."""
         if self.completed.manifest is not None:
-            self._context.send(process, messages.Prepare(self.restart(process.task)))
+            self.context.send(process, messages.Prepare(self.restart(process.task)))
 
     def announce(self, manifest: Manifest, tasks: Collection[TaskId]) -> None:
         """Adopts ``manifest`` as the newest, and sends the processes of ``tasks`` their new restart points."""
         self.completed.adopt(manifest)
-        for process in self._context.fleet.with_role(Role.ACTIVE):
+        for process in self.context.fleet.with_role(Role.ACTIVE):
             if process.task in tasks:
                 self.send_complete(process)
-        for process in self._context.fleet.with_role(Role.STANDBY):
+        for process in self.context.fleet.with_role(Role.STANDBY):
             if process.task in tasks and process.address is not None:
                 self.prepare(process)
+
+
+JobSide = Callable[[CoordinatorContext], JobCheckpointing]
+"""Creates the coordinator's side of a protocol."""

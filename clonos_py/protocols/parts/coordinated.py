@@ -6,16 +6,17 @@ those of aborted checkpoints are not used again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from clonos_py.job.checkpointing import Adopted, JobCheckpointing, Late
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import WriteManifest
 from clonos_py.job.fleet import Role, TaskProcess
-from clonos_py.job.protocols.interface import Adopted, JobCheckpointing, Late
 from clonos_py.model import messages
 from clonos_py.model.coordinator_events import CheckpointAborted, CheckpointCompleted, CheckpointTriggered
 from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import ALL_TASKS, StableMark
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.model.times import MAX_TIME
@@ -43,12 +44,33 @@ class Pending:
     """How long after the trigger all snapshots were durable."""
 
 
-class CoordinatedCheckpoints(JobCheckpointing):
-    """Triggers the sources; aligned barriers flow from them to all tasks. A protocol that triggers other tasks
-    overrides ``called``, one that must check whether snapshots fit together overrides ``fits``."""
+def sources(context: CoordinatorContext) -> list[TaskProcess]:
+    """The active processes with a source: barriers flow from them to all tasks."""
+    return [p for p in all_tasks(context) if context.plan.by_name[p.task.vertex].source is not None]
 
-    def __init__(self, context: CoordinatorContext) -> None:
+
+def all_tasks(context: CoordinatorContext) -> list[TaskProcess]:
+    """The active processes of all tasks."""
+    return context.fleet.with_role(Role.ACTIVE)
+
+
+def _always(plan: PhysicalPlan, handles: Sequence[TaskHandle]) -> bool:
+    return True
+
+
+class CoordinatedCheckpoints(JobCheckpointing):
+    """Each checkpoint has a snapshot of every task."""
+
+    def __init__(
+        self,
+        context: CoordinatorContext,
+        triggered: Callable[[CoordinatorContext], Sequence[TaskProcess]] = sources,
+        fits: Callable[[PhysicalPlan, Sequence[TaskHandle]], bool] = _always,
+    ) -> None:
+        """``triggered``: the processes that are sent a trigger. ``fits``: whether all tasks can restart from these
+        snapshots together; with barriers they always can."""
         super().__init__(context)
+        self._triggered, self._fits = triggered, fits
         self._pending: Pending | None = None
         self._aborted: list[int] = []
         """Checkpoints triggered since the last completed one and aborted."""
@@ -58,9 +80,9 @@ class CoordinatedCheckpoints(JobCheckpointing):
     # ---- time
 
     def begin(self) -> None:
-        interval_us = self._context.policy.checkpoint_interval_us
+        interval_us = self.context.policy.checkpoint_interval_us
         if interval_us and self._next_us is None:
-            self._next_us = self._context.now_us + interval_us
+            self._next_us = self.context.now_us + interval_us
 
     @property
     def wake_us(self) -> int:
@@ -69,14 +91,14 @@ class CoordinatedCheckpoints(JobCheckpointing):
         return self._next_us if self._next_us is not None else MAX_TIME
 
     def _limit_us(self, pending: Pending) -> int:
-        policy = self._context.policy
+        policy = self.context.policy
         if pending.manifest is not None:
             return pending.writing_us + policy.manifest_timeout_us
         return pending.triggered_us + policy.checkpoint_timeout_us
 
     def give_up_late(self) -> Late | None:
         pending = self._pending
-        if pending is None or self._context.now_us < self._limit_us(pending):
+        if pending is None or self.context.now_us < self._limit_us(pending):
             return None
         if self.settling:
             return Late.MANIFEST
@@ -84,9 +106,9 @@ class CoordinatedCheckpoints(JobCheckpointing):
         return Late.SNAPSHOTS
 
     def tick(self, running: bool) -> None:
-        if self._next_us is None or self._next_us > self._context.now_us:
+        if self._next_us is None or self._next_us > self.context.now_us:
             return
-        self._next_us = self._context.now_us + self._context.policy.checkpoint_interval_us
+        self._next_us = self.context.now_us + self.context.policy.checkpoint_interval_us
         if running and not self.pending:
             self.trigger(final=False)
 
@@ -101,22 +123,16 @@ class CoordinatedCheckpoints(JobCheckpointing):
         return self._pending is not None and self._pending.manifest is not None
 
     def trigger(self, final: bool) -> None:
-        context, self.wanted = self._context, False
+        context, self.wanted = self.context, False
         assert self._pending is None
         self._last += 1
         self._pending = Pending(self._last, context.now_us, context.clock_us, final)
         context.report(CheckpointTriggered(self._last))
-        for process in self.called():
+        for process in self._triggered(context):
             context.send(process, messages.TriggerCheckpoint(self._last, final))
 
-    def called(self) -> list[TaskProcess]:
-        """The processes that are sent the trigger: those with a source."""
-        context = self._context
-        active = context.fleet.with_role(Role.ACTIVE)
-        return [p for p in active if context.plan.by_name[p.task.vertex].source is not None]
-
     def abort(self, reason: str) -> None:
-        context, pending = self._context, self._pending
+        context, pending = self.context, self._pending
         if pending is None:
             return
         self._aborted.append(pending.checkpoint)
@@ -126,9 +142,9 @@ class CoordinatedCheckpoints(JobCheckpointing):
             context.send(process, messages.AbortCheckpoint(pending.checkpoint))
 
     def collect(self, message: messages.Snapshotted) -> None:
-        if self._context.fleet.processes[message.process].role is not Role.ACTIVE:
+        if self.context.fleet.processes[message.process].role is not Role.ACTIVE:
             return
-        pending, handle, plan = self._pending, message.handle, self._context.plan
+        pending, handle, plan = self._pending, message.handle, self.context.plan
         if pending is None or handle.checkpoint != pending.checkpoint or pending.manifest is not None:
             return
         pending.handles[handle.task] = handle
@@ -136,21 +152,17 @@ class CoordinatedCheckpoints(JobCheckpointing):
             self._all_collected(pending)
 
     def _all_collected(self, pending: Pending) -> None:
-        handles = [pending.handles[task] for task in self._context.plan.tasks]
-        if not self.fits(handles):
+        handles = [pending.handles[task] for task in self.context.plan.tasks]
+        if not self._fits(self.context.plan, handles):
             self.abort("the snapshots do not fit together")
             return
-        pending.durable_ms = (self._context.clock_us - pending.clock_us) / 1_000
-        pending.manifest = self.completed.next(pending.checkpoint, self._context.generation, handles)
-        pending.writing_us = self._context.now_us
-        self._context.out.append(WriteManifest(pending.manifest))
-
-    def fits(self, handles: Sequence[TaskHandle]) -> bool:
-        """Whether all tasks can restart from these snapshots together. With aligned barriers they always can."""
-        return True
+        pending.durable_ms = (self.context.clock_us - pending.clock_us) / 1_000
+        pending.manifest = self.completed.next(pending.checkpoint, self.context.generation, handles)
+        pending.writing_us = self.context.now_us
+        self.context.out.append(WriteManifest(pending.manifest))
 
     def written(self, checkpoint: int) -> Adopted | None:
-        context, pending = self._context, self._pending
+        context, pending = self.context, self._pending
         if pending is None or pending.manifest is None or pending.checkpoint != checkpoint:
             return None
         self._pending, self._aborted = None, []
@@ -171,7 +183,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
     @property
     def all_go_back(self) -> bool:
         """True where nothing is logged: then only the newest checkpoint is consistent."""
-        return self._context.plan.rollback
+        return self.context.plan.rollback
 
     @property
     def void(self) -> Sequence[int]:

@@ -1,15 +1,15 @@
-"""When tasks that take snapshots alone are called to take one (E5).
+"""When tasks that take snapshots alone are triggered (E5).
 
-*Staggered* calls begin with the tasks that send to no other task. A task is called when the new snapshots of all its
-receivers count. So hardly any frames lie between its snapshot and theirs, and only such frames must be stored. A job
-that has no checkpoint yet takes its first as soon as it runs: until then no snapshot of a receiver counts, and senders
-would have to store all frames that they have sent.
+*Staggered* triggers begin with the tasks that send to no other task. A task is triggered when the new snapshots of all
+its receivers count. So hardly any frames lie between its snapshot and theirs, and only such frames must be stored. A
+job that has no checkpoint yet takes its first as soon as it runs: until then no snapshot of a receiver counts, and
+senders would have to store all frames that they have sent.
 
-*Independent* calls come at times of each task's own, as in CheckMate (III-B). On average, half an interval of frames
+*Independent* triggers come at times of each task's own, as in CheckMate (III-B). On average, half an interval of frames
 lies between the snapshots of a task and those of its receivers.
 
-A task is not called while its last called snapshot is not durable yet. On a slow disk its interval becomes longer:
-otherwise snapshots would be taken that only queue for the disk. Other tasks are called in time.
+A task is not triggered while its last triggered snapshot is not durable yet. On a slow disk its interval becomes
+longer: otherwise snapshots would be taken that only queue for the disk. Other tasks are triggered in time.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _JITTER = 0.2
 """An independent interval is longer or shorter by up to this fraction."""
 
 
-class SnapshotCalls(ABC):
-    """A schedule of snapshot calls. It starts when all tasks run for the first time."""
+class TriggerSchedule(ABC):
+    """A schedule of triggers. It starts when all tasks run for the first time."""
 
     wait_for_manifests: ClassVar[bool]
-    """Whether calls wait for the snapshots of other tasks to count."""
+    """Whether triggers wait for the snapshots of other tasks to count."""
 
     def __init__(self, context: CoordinatorContext, awaited: Callable[[TaskId], bool]) -> None:
-        """``awaited``: whether the last called snapshot of a task is not durable yet."""
+        """``awaited``: whether the last triggered snapshot of a task is not durable yet."""
         self._context, self._awaited = context, awaited
 
     @property
@@ -54,13 +54,13 @@ class SnapshotCalls(ABC):
 
     @abstractmethod
     def due(self) -> list[TaskId]:
-        """The tasks to call now. A task that cannot be called now waits for its next time. One whose last snapshot is
-        awaited is called as soon as that is durable."""
+        """The tasks to trigger now. A task that cannot be triggered now waits for its next time. One whose last
+        snapshot is awaited is triggered as soon as that is durable."""
 
 
-class StaggeredCalls(SnapshotCalls):
-    """Calls receivers before senders. ``_waiting``: the tasks that the current wave has not called yet, with the epochs
-    that their receivers had when it began."""
+class StaggeredTriggers(TriggerSchedule):
+    """Triggers receivers before senders. ``_waiting``: the tasks that the current wave has not triggered yet, with the
+    epochs that their receivers had when it began."""
 
     wait_for_manifests = True
 
@@ -72,7 +72,7 @@ class StaggeredCalls(SnapshotCalls):
         self._waiting: dict[TaskId, dict[TaskId, int]] = {}
         self._next_us = self._late_us = MAX_TIME
         self._late = False
-        """Whether the tasks of this wave are called even if the new snapshots of their receivers do not count."""
+        """Whether the tasks of this wave are triggered even if the new snapshots of their receivers do not count."""
 
     def begin(self) -> None:
         if self._interval_us and self._next_us == MAX_TIME:
@@ -110,8 +110,8 @@ class StaggeredCalls(SnapshotCalls):
         return (self._late or all(passed)) and not self._awaited(task)
 
 
-class IndependentCalls(SnapshotCalls):
-    """Calls each task at times of its own, drawn by a hash, so that a replay of this coordinator draws the same."""
+class IndependentTriggers(TriggerSchedule):
+    """Triggers each task at times of its own, drawn by a hash, so that a replay of this coordinator draws the same."""
 
     wait_for_manifests = False
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.task.checkpointing.interface import TaskCheckpointing
+from clonos_py.task.checkpointing import TaskCheckpointing
 from clonos_py.task.inputs import Inputs
 
 
@@ -24,13 +24,13 @@ class AlignedBarriers(TaskCheckpointing):
         """The checkpoint that is being aligned; 0 if none is."""
 
     def barrier(self, channel: int, checkpoint: int, epoch: int) -> bool:
-        if checkpoint <= epoch or checkpoint < self._aligning or checkpoint in self._calls.aborted:
+        if checkpoint <= epoch or checkpoint < self._aligning or checkpoint in self.triggers.aborted:
             return False
         if checkpoint > self._aligning:
             self._release()
             self._aligning = checkpoint
-        self._inputs.block(channel)
-        if not self._inputs.all_blocked:
+        self.inputs.block(channel)
+        if not self.inputs.all_blocked:
             return False
         self._release()
         return True
@@ -46,4 +46,4 @@ class AlignedBarriers(TaskCheckpointing):
 
     def _release(self) -> None:
         self._aligning = 0
-        self._inputs.release()
+        self.inputs.release()

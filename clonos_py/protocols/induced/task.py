@@ -17,8 +17,8 @@ from clonos_py.model.errors import CodecError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.process.contract import AbortCall, TriggerCall
-from clonos_py.task.checkpointing.hmnr import Hmnr
-from clonos_py.task.checkpointing.uncoordinated import OwnSnapshots
+from clonos_py.protocols.induced.hmnr import Hmnr
+from clonos_py.task.checkpointing import TaskCheckpointing
 from clonos_py.task.inputs import Inputs
 
 _STAMPS_CACHED_MAX = 256
@@ -27,16 +27,14 @@ _STAMPS_CACHED_MAX = 256
 _decoded = lru_cache(maxsize=_STAMPS_CACHED_MAX)(HmnrStamp.decode)
 
 
-class InducedSnapshots(OwnSnapshots):
+class InducedSnapshots(TaskCheckpointing):
     """Takes triggered and forced snapshots. A stamp that was taken before has no effect; most frames repeat one."""
-
-    forces = True
 
     def __init__(self, inputs: Inputs, plan: PhysicalPlan, task: TaskId) -> None:
         super().__init__(inputs, plan, task)
         self._number, self._tasks = plan.tasks.index(task), len(plan.tasks)
         self._receivers = [plan.tasks.index(plan.receiver(channel)) for channel in plan.outputs[task]]
-        self._called: int | None = None
+        self._trigger: int | None = None
         """The newest trigger that no snapshot has answered; None if there is none."""
         self._last_used_epoch = 0
         """The last epoch that a predecessor has used. Snapshots of this task get higher numbers."""
@@ -47,17 +45,18 @@ class InducedSnapshots(OwnSnapshots):
 
     # ---- in a running task
 
-    def called(self, call: TriggerCall | AbortCall) -> None:
-        """Takes a call of the coordinator. An abort marks epochs as used: the task restarted before them."""
+    def triggered(self, call: TriggerCall | AbortCall) -> None:
+        """Takes a trigger or abort from the coordinator. An abort marks epochs as used: the task restarted before
+        them."""
         if isinstance(call, TriggerCall):
-            self._called = call.checkpoint
+            self._trigger = call.checkpoint
         else:
             self._last_used_epoch = max(self._last_used_epoch, call.checkpoint)
 
     def due(self, now_us: int, epoch: int) -> Trigger | None:
-        if self._called is None:
+        if self._trigger is None:
             return None
-        return Trigger(max(self._called, self._next(epoch)))
+        return Trigger(max(self._trigger, self._next(epoch)))
 
     def _next(self, epoch: int) -> int:
         return max(epoch, self._last_used_epoch) + 1
@@ -85,8 +84,8 @@ class InducedSnapshots(OwnSnapshots):
             self._stamps_taken.update(new)
 
     def taken(self, checkpoint: int) -> None:
-        if self._called is not None and self._called <= checkpoint:
-            self._called = None
+        if self._trigger is not None and self._trigger <= checkpoint:
+            self._trigger = None
         self._hmnr.snapshot()
 
     def stamp(self, output: int) -> bytes:

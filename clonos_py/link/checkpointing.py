@@ -1,12 +1,11 @@
 """A checkpoint protocol on the side of a link: what must happen before the snapshot of a task can be made durable.
 
-The side of the task is in ``task/checkpointing/interface.py``, that of the coordinator in
-``job/protocols/interface.py``. This base class is enough for a protocol without frames between snapshots.
+The side of the task is in ``task/checkpointing.py``, that of the coordinator in ``job/checkpointing.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from clonos_py.channel.frames import FrameCodec
 from clonos_py.link import instructions as io
@@ -18,17 +17,11 @@ from clonos_py.process.contract import TaskProgress
 
 
 class LinkCheckpointing:
-    """The checkpoint protocol of one link. This class makes every snapshot durable at once."""
-
-    barriers = True
-    """Whether a snapshot ends its epoch with a barrier on every output channel."""
-    stamped = False
-    """Whether frames carry stamps, which the tasks' side of the protocol makes and reads."""
-    stores_logs = False
-    """Whether a snapshot holds the determinants of upstream tasks on which its state depends."""
+    """The checkpoint protocol of one link. This class makes every snapshot durable at once, which is enough where no
+    frames lie between snapshots."""
 
     def __init__(self, plan: PhysicalPlan, outputs: Sequence[OutputChannel], codec: FrameCodec) -> None:
-        self._plan, self._outputs, self._codec = plan, outputs, codec
+        """``outputs``: all output channels of the task."""
 
     def restored(self, frames: Mapping[int, Sequence[StoredFrames]]) -> None:
         """The task starts from a restart point with which these frames are stored, by output channel."""
@@ -59,3 +52,7 @@ class LinkCheckpointing:
 
     def abort(self, checkpoint: int) -> None:
         """The checkpoint is void."""
+
+
+LinkSide = Callable[[PhysicalPlan, Sequence[OutputChannel], FrameCodec], LinkCheckpointing]
+"""Creates the link side of a protocol."""

@@ -3,13 +3,13 @@
 A task takes its snapshot when the coordinator triggers it, or when it takes the first barrier of the checkpoint,
 whichever comes first. No channel is blocked. Frames that a sender cut before its barrier, and that this task takes
 after its snapshot, belong to neither snapshot; the sender stores them as channel state
-(``link/checkpointing/channel_state.py``). Triggers and barriers are events of the log, so a replay takes its snapshots
+(``protocols/parts/channel_state.py``). Triggers and barriers are events of the log, so a replay takes its snapshots
 where its predecessor did.
 """
 
 from __future__ import annotations
 
-from clonos_py.task.checkpointing.interface import TaskCheckpointing
+from clonos_py.task.checkpointing import TaskCheckpointing
 
 
 class UnalignedBarriers(TaskCheckpointing):
@@ -17,7 +17,4 @@ class UnalignedBarriers(TaskCheckpointing):
     receiver's."""
 
     def barrier(self, channel: int, checkpoint: int, epoch: int) -> bool:
-        return checkpoint > epoch and checkpoint not in self._calls.aborted
-
-    def restore(self, state: bytes) -> None:
-        """This protocol has no state."""
+        return checkpoint > epoch and checkpoint not in self.triggers.aborted

@@ -8,24 +8,24 @@ from clonos_py.causal.determinants import Abort, Trigger
 from clonos_py.process.contract import AbortCall, TriggerCall
 
 
-class CheckpointCalls:
-    """``aborted``: the void checkpoints that a barrier or call may still name."""
+class TriggerQueue:
+    """``aborted``: the void checkpoints that a barrier or trigger may still name."""
 
     def __init__(self) -> None:
-        self._calls: deque[TriggerCall | AbortCall] = deque()
+        self._queue: deque[TriggerCall | AbortCall] = deque()
         self.aborted: set[int] = set()
 
     def offer(self, call: TriggerCall | AbortCall) -> None:
-        self._calls.append(call)
+        self._queue.append(call)
 
     def next(self, epoch: int) -> Trigger | Abort | None:
-        """The first queued call that has an effect in this epoch. Calls without one are dropped, not logged."""
-        while self._calls:
-            call = self._calls.popleft()
+        """The first in the queue that has an effect in this epoch. Those without one are dropped, not logged."""
+        while self._queue:
+            call = self._queue.popleft()
             if call.checkpoint > epoch and call.checkpoint not in self.aborted:
                 return (Abort if isinstance(call, AbortCall) else Trigger)(call.checkpoint)
         return None
 
     def passed(self, checkpoint: int) -> None:
-        """A snapshot was taken: no barrier or call names earlier checkpoints any more."""
+        """A snapshot was taken: no barrier or trigger names earlier checkpoints any more."""
         self.aborted = {c for c in self.aborted if c > checkpoint}

@@ -15,32 +15,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
 from itertools import chain
 
 import msgspec
 
 from clonos_py.checkpoint.line import Positions, at_the_start, line_channels, recovery_line
 from clonos_py.job.context import CoordinatorContext
-from clonos_py.job.protocols.uncoordinated import UncoordinatedCheckpoints
-from clonos_py.model import messages
 from clonos_py.model.coordinator_events import WentBack
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Fallback, Restore
-from clonos_py.model.segments import StableMark
 from clonos_py.model.snapshots import Manifest, TaskHandle
-from clonos_py.process.contract import TaskProgress
+from clonos_py.protocols.parts.restart_points import NamedSnapshots, RestartPoints, progress_of
 
-_CALL_AGAIN_US = 1_000_000
+_TRIGGER_AGAIN_US = 1_000_000
 _History = Sequence[TaskHandle]
 """The snapshots of one task, oldest first."""
 
 
-class LineCheckpoints(UncoordinatedCheckpoints):
+class RecoveryLine(RestartPoints):
     """Keeps snapshots from the recovery line on. ``_histories``: those of the newest manifest; empty without one."""
 
-    stores_logs = False
-    _newest_only = False
+    searched = True
 
     def __init__(self, context: CoordinatorContext) -> None:
         super().__init__(context)
@@ -50,8 +45,8 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         """By task: its snapshot on the recovery line of all tasks."""
         self._near_budget: dict[TaskId, dict[TaskId, int]] = {}
         """By task whose retained frames take half of their budget: the epochs that its receivers had on the line."""
-        self._call_again_us = 0
-        """The time before which the tasks are not called again for these."""
+        self._trigger_again_us = 0
+        """The time before which the tasks are not triggered again for these."""
         self._reported_failed: frozenset[TaskId] = frozenset()
         """The failed tasks of the last report."""
         self._durable = 0
@@ -72,31 +67,28 @@ class LineCheckpoints(UncoordinatedCheckpoints):
     def _line(self, histories: Mapping[TaskId, _History], from_nothing: bool = False) -> dict[TaskId, int]:
         """By task: the index of its snapshot on the recovery line of these tasks. Only the channels between them count.
         ``from_nothing``: index -1 is the start."""
-        start = {task: [at_the_start(self._context.plan, task)] if from_nothing else [] for task in histories}
+        start = {task: [at_the_start(self.context.plan, task)] if from_nothing else [] for task in histories}
         positions = {task: [*start[task], *map(_positions, history)] for task, history in histories.items()}
         channels = [c for c in self._channels if c.sender in histories and c.receiver in histories]
         return {task: index - from_nothing for task, index in recovery_line(positions, channels).items()}
 
-    # ---- from call to manifest
+    def first(self, task: TaskId) -> TaskHandle | None:
+        return self._safe.get(task)
 
-    def _gather(self, process: int, handle: TaskHandle) -> None:
-        super()._gather(process, handle)
+    def safe_epoch(self, task: TaskId) -> int:
+        handle = self._safe.get(task)
+        return handle.checkpoint if handle is not None else 0
+
+    # ---- from trigger to manifest
+
+    def durable(self, handle: TaskHandle) -> None:
         self._durable += 1
         if not self._histories:
             self._before_line[handle.task] += 1
 
-    def request(self, task: TaskId) -> bool:
-        """Calls all tasks, again after a pause, until the line passes what the receivers of ``task`` cover now."""
-        plan = self._context.plan
-        receivers = {plan.receiver(channel) for channel in plan.outputs[task]}
-        self._near_budget[task] = {receiver: self.safe_epoch(receiver) for receiver in receivers}
-        if self._call_again_us <= self._context.now_us:
-            self._call_all()
-        return False
-
-    def _next(self, gathered: Sequence[TaskHandle]) -> Manifest | None:
+    def named(self, gathered: Sequence[TaskHandle]) -> NamedSnapshots | None:
         histories = _histories(chain(*self._histories.values(), gathered))
-        if len(histories) < len(self._context.plan.tasks):
+        if len(histories) < len(self.context.plan.tasks):
             return None
         line = self._line(histories, from_nothing=not self._histories)
         if min(line.values()) < 0:
@@ -104,99 +96,90 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         self._before_line.clear()
         return self._naming({task: history[line[task] :] for task, history in histories.items()})
 
-    def _naming(self, histories: Mapping[TaskId, _History]) -> Manifest:
-        tasks = self._context.plan.tasks
-        return self._numbered(
+    def _naming(self, histories: Mapping[TaskId, _History]) -> NamedSnapshots:
+        tasks = self.context.plan.tasks
+        return NamedSnapshots(
             [histories[task][-1] for task in tasks], [handle for task in tasks for handle in histories[task][:-1]]
         )
 
-    def announce(self, manifest: Manifest, tasks: Collection[TaskId]) -> None:
-        """Announces to ``tasks``, and to all tasks whose newest snapshot or whose snapshot on the line has changed."""
+    def adopt(self, manifest: Manifest, tasks: Collection[TaskId]) -> Collection[TaskId]:
+        """Returns also the tasks whose newest snapshot or whose snapshot on the line has changed."""
         before = dict(self._safe)
         self._take(manifest)
         newest = {task: history[-1].checkpoint for task, history in self._histories.items()}
-        moved = [t for t, handle in self._safe.items() if before.get(t) != handle or newest[t] != self.epoch(t)]
-        super().announce(manifest, {*tasks, *moved})
-        self._call_again()
+        epoch = self.completed.epoch
+        return {*tasks, *(t for t, handle in self._safe.items() if before.get(t) != handle or newest[t] != epoch(t))}
 
-    def _call_again(self) -> None:
+    # ---- little room for retained frames
+
+    def short_of_room(self, task: TaskId) -> Sequence[TaskId]:
+        """All tasks, again after a pause, until the line passes what the receivers of ``task`` cover now."""
+        plan = self.context.plan
+        receivers = {plan.receiver(channel) for channel in plan.outputs[task]}
+        self._near_budget[task] = {receiver: self.safe_epoch(receiver) for receiver in receivers}
+        return self._all_after_pause()
+
+    def to_trigger(self) -> Sequence[TaskId]:
         self._near_budget = {
             task: epochs
             for task, epochs in self._near_budget.items()
             if any(self.safe_epoch(receiver) == epoch for receiver, epoch in epochs.items())
         }
-        if self._near_budget and self._call_again_us <= self._context.now_us:
-            self._call_all()
+        return self._all_after_pause() if self._near_budget else ()
 
-    def _call_all(self) -> None:
-        self._call_again_us = self._context.now_us + _CALL_AGAIN_US
-        self._call(self._context.plan.tasks)
-
-    def _finished(self, task: TaskId) -> bool:
-        handle = self._safe.get(task)
-        return handle is not None and _progress(handle).finished
+    def _all_after_pause(self) -> Sequence[TaskId]:
+        if self._trigger_again_us > self.context.now_us:
+            return ()
+        self._trigger_again_us = self.context.now_us + _TRIGGER_AGAIN_US
+        return self.context.plan.tasks
 
     # ---- failures
 
     def condemned(self, lost: Collection[TaskId]) -> set[TaskId]:
         """All tasks downstream of a failed task. What they have received is not examined: only a task that has received
         nothing since the snapshot of a task before it could continue."""
-        hops = self._context.plan.hops
+        hops = self.context.plan.hops
         return {task for origin in lost for task in hops[origin]}
 
-    def fall_back(self, failed: Collection[TaskId]) -> bool:
+    def fall_back(self, failed: Collection[TaskId], last: int) -> NamedSnapshots | None:
         if not self._histories:
             self._report(failed, sum(self._before_line.pop(task, 0) for task in failed))
-            return False
+            return None
         going_back = {task: self._histories[task] for task in failed}
         line = self._line(going_back)
         kept = {task: history[: line[task] + 1] for task, history in going_back.items()}
         invalid = sum(len(going_back[task]) - len(kept[task]) for task in failed)
         self._report(failed, invalid)
         if not invalid:
-            return False
-        self._given_up = self._last
-        self._begin_writing(self._naming({**self._histories, **kept}), [])
-        return True
+            return None
+        self._given_up = last
+        return self._naming({**self._histories, **kept})
 
     def _report(self, failed: Collection[TaskId], invalid: int) -> None:
         if self._durable and self._reported_failed != frozenset(failed):
             self._reported_failed = frozenset(failed)
-            self._context.report(WentBack(len(failed), invalid, self._durable))
+            self.context.report(WentBack(len(failed), invalid, self._durable))
 
     def begin(self) -> None:
         self._reported_failed = frozenset()
-        super().begin()
 
     # ---- where tasks restart
 
-    def restart(self, task: TaskId) -> Restore:
-        restore, safe = super().restart(task), self._safe.get(task)
-        if safe is None or safe.checkpoint == restore.checkpoint:
-            return restore
-        covered = [channel.next_seq for channel in _progress(safe).inputs]
+    def restart(self, task: TaskId, newest: Restore) -> Restore:
+        safe = self._safe.get(task)
+        if safe is None or safe.checkpoint == newest.checkpoint:
+            return newest
+        covered = [channel.next_seq for channel in progress_of(safe).inputs]
         fallback = Fallback(safe.checkpoint, dict(safe.committables), covered)
-        return msgspec.structs.replace(restore, fallback=fallback)
-
-    def safe_epoch(self, task: TaskId) -> int:
-        handle = self._safe.get(task)
-        return handle.checkpoint if handle is not None else 0
-
-    def _mark(self, task: TaskId) -> StableMark:
-        return StableMark(self._numbers[task], self.safe_epoch(task))
-
-    def complete_message(self, task: TaskId) -> messages.Complete:
-        own = self.safe_epoch(task)
-        return messages.Complete(own, list(self.marks(task)))
+        return msgspec.structs.replace(newest, fallback=fallback)
 
     @property
     def void(self) -> Sequence[int]:
         """A task that goes back gives its snapshots new numbers, above those of all that were given up."""
-        newest = min(map(self.epoch, self._context.plan.tasks))
+        newest = min(map(self.completed.epoch, self.context.plan.tasks))
         return [self._given_up] if self._given_up > newest else []
 
-    def resume(self, newest: int) -> None:
-        super().resume(newest)
+    def resume(self) -> None:
         self._given_up = self.completed.number
 
 
@@ -207,15 +190,6 @@ def _histories(handles: Iterable[TaskHandle]) -> dict[TaskId, _History]:
     return {task: sorted(history, key=lambda handle: handle.checkpoint) for task, history in found.items()}
 
 
-def _progress(handle: TaskHandle) -> TaskProgress:
-    return _decoded(handle.progress)
-
-
-@lru_cache(maxsize=4_096)
-def _decoded(progress: bytes) -> TaskProgress:
-    return msgspec.msgpack.decode(progress, type=TaskProgress)
-
-
 def _positions(handle: TaskHandle) -> Positions:
-    progress = _progress(handle)
+    progress = progress_of(handle)
     return Positions([channel.next_seq for channel in progress.inputs], progress.outputs)

@@ -1,0 +1,1 @@
+"""Coordinated checkpoints with aligned barriers (Clonos, section 6; Flink; D7)."""

@@ -1,0 +1,13 @@
+"""All checkpoint protocols, by name."""
+
+from __future__ import annotations
+
+from clonos_py.protocols.aligned.protocol import ALIGNED_BARRIERS
+from clonos_py.protocols.induced.protocol import INDUCED_SNAPSHOTS
+from clonos_py.protocols.protocol import CheckpointProtocol
+from clonos_py.protocols.unaligned.protocol import UNALIGNED_BARRIERS
+from clonos_py.protocols.uncoordinated.protocol import OWN_SNAPSHOTS
+
+KNOWN: dict[str, CheckpointProtocol] = {
+    protocol.name: protocol for protocol in (ALIGNED_BARRIERS, UNALIGNED_BARRIERS, OWN_SNAPSHOTS, INDUCED_SNAPSHOTS)
+}

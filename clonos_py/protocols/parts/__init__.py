@@ -1,0 +1,1 @@
+"""Parts that protocols are composed of. None of them belongs to one protocol."""

@@ -1,0 +1,51 @@
+"""Machines with their side of the checkpoint protocol of their plan."""
+
+from __future__ import annotations
+
+from clonos_py.channel.frames import FrameCodec
+from clonos_py.job.events import JobPolicy
+from clonos_py.job.machine import JobMachine
+from clonos_py.link.checkpointing import LinkSide
+from clonos_py.link.machine import LinkMachine
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.snapshots import Manifest
+from clonos_py.process.contract import ChannelLimits
+from clonos_py.protocols.known import KNOWN
+from clonos_py.task.checkpointing import TaskSide
+from clonos_py.task.context import Ports
+from clonos_py.task.machine import TaskMachine
+
+NO_LIMITS = ChannelLimits()
+
+
+def job_machine(
+    plan: PhysicalPlan,
+    policy: JobPolicy,
+    manifest: Manifest | None = None,
+    generation: int = 1,
+    code_digest: str = "",
+) -> JobMachine:
+    return JobMachine(plan, policy, KNOWN[plan.protocol.name].job, manifest, generation, code_digest)
+
+
+def task_machine(
+    plan: PhysicalPlan, task: TaskId, ports: Ports, linger_us: int = 10_000, limits: ChannelLimits = NO_LIMITS
+) -> TaskMachine:
+    return TaskMachine(plan, task, ports, KNOWN[plan.protocol.name].task, linger_us, limits)
+
+
+def link_machine(
+    plan: PhysicalPlan,
+    task: TaskId,
+    process: int,
+    codec: FrameCodec,
+    limits: ChannelLimits = NO_LIMITS,
+    retain: bool = True,
+) -> LinkMachine:
+    return LinkMachine(plan, task, process, codec, KNOWN[plan.protocol.name].link, limits, retain)
+
+
+def sides_of(plan: PhysicalPlan) -> tuple[TaskSide, LinkSide]:
+    protocol = KNOWN[plan.protocol.name]
+    return protocol.task, protocol.link
