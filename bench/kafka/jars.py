@@ -7,11 +7,12 @@ import hashlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
+
+from clonos_py.runtime.java import java_home
 
 VERSION = "4.1.1"
 _REPOSITORY = "https://repo1.maven.org/maven2"
@@ -24,7 +25,7 @@ _CONNECTIONS = 8
 
 def java() -> str:
     """The path of the ``java`` command."""
-    return str(Path(_java_home()) / "bin" / "java")
+    return str(Path(java_home(os.environ)) / "bin" / "java")
 
 
 def fetched_once(name: str, fetch: Callable[[Path], None]) -> Path:
@@ -46,11 +47,6 @@ def classpath() -> str:
     folder = fetched_once(f"kafka-{VERSION}", _fetch)
     (scala,) = _spark().glob("jars/scala-library-*.jar")  # Spark includes it, and so does not fetch it
     return f"{folder}/jars/*:{scala}"
-
-
-def _java_home() -> str:
-    found: str = import_module("clonos_py.spark.java").java_home(os.environ)  # the only use of Spark's room in bench
-    return found
 
 
 def _spark() -> Path:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from clonos_py.model.errors import SparkError
-from clonos_py.spark.java import java_home
+from clonos_py.runtime.java import java_home
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from clonos_py.model.errors import SparkError
-from clonos_py.spark import java
-from clonos_py.spark.java import java_home
+from clonos_py.runtime import java
+from clonos_py.runtime.java import java_home
 
 
 @pytest.fixture(autouse=True)
