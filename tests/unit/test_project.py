@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -141,6 +142,18 @@ def test_every_side_effect_is_banned_inside_and_allowed_at_the_edge(project: Pat
     result = run(BIN / "ruff", "check", "--select=TID251", "--no-cache", "--output-format=concise", ".", cwd=project)
     found = {line.split(":")[0] for line in result.stdout.splitlines() if "TID251" in line}
     assert found == planted
+
+
+ROOMS_OUTSIDE = {"bench", "cli", "connectors", "observe", "runtime", "spark", "testing"}
+"""Rooms that may touch the world outside."""
+
+
+def test_every_room_is_named_as_pure_or_as_one_that_touches_the_world_outside() -> None:
+    ignores = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]["per-file-ignores"]
+    (pure,) = (pattern for pattern in ignores if pattern.startswith("!"))
+    named = {part.removeprefix("clonos_py/") for part in pure[2 : pure.index("}")].split(",")}
+    rooms = {path.parent.name for path in (ROOT / "clonos_py").glob("*/__init__.py")}
+    assert {name for name in named if "/" not in name} == rooms - ROOMS_OUTSIDE
 
 
 def test_seeded_randomness_is_allowed_everywhere(project: Path) -> None:
