@@ -1,9 +1,6 @@
 """The coordinator: the state machine that deploys a job, completes its checkpoints and recovers from failures (D7-D11).
 
-    STARTING --all processes up--> RUNNING <--> RECOVERING (one or more rounds)
-    RUNNING --all tasks drained, or a stop requested; final checkpoint committed--> ENDED
-    TAKING_OVER --all processes have answered the status request--> STARTING, RUNNING or RECOVERING
-    any --orphans, divergence--> STARTING of the next generation (global rollback);  any --error--> ENDED
+Its states are in ``job/states.py``, and what it does with each event in each state at the end of this file.
 
 Invariants:
 - no checkpoint is pending while a round is under way;
@@ -16,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import ClassVar
 
 from clonos_py.job.checkpointing import Adopted, JobSide, Late
 from clonos_py.job.claims import claimed
@@ -61,7 +57,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
-from clonos_py.model.states import LastEvents
+from clonos_py.model.states import Event, EventTable, Ignored, Impossible, LastEvents
 from clonos_py.model.times import MAX_TIME
 
 _NO_ROLLBACK = (
@@ -141,23 +137,25 @@ class JobMachine:
     def handle(self, event: ToCoordinator | JobEvent, now_us: int) -> list[JobInstruction]:
         """Processes one message or event and returns the instructions that follow."""
         self._context.advance_clock(now_us, self.wake_us)
-        if type(event) not in self._HANDLERS:
-            raise ProtocolError(f"the coordinator cannot handle event {event!r}; last events: {self._last}")
-        self._last.add(type(event))
-        if self.state is JobState.TAKING_OVER:
-            self._collect_status(event)
-        else:
-            self._handle(event)
+        self._handle(event)
         return self._context.take()
 
     def _handle(self, event: ToCoordinator | JobEvent) -> None:
-        if self.state is not JobState.ENDED:
-            process = getattr(event, "process", None)
-            known = self._fleet.get(process) if process is not None else None
-            if known is not None:
-                known.last_seen_us = self._context.now_us
-            if known is not None or process is None:
-                self._HANDLERS[type(event)](self, event)
+        handler = JOB_EVENTS.row(self.state).get(type(event))
+        if handler is None:
+            raise JOB_EVENTS.broken("the job", self.state, event, self._last)
+        self._last.add(type(event))
+        if self._is_of_the_fleet(event):
+            handler(self, event)
+
+    def _is_of_the_fleet(self, event: ToCoordinator | JobEvent) -> bool:
+        """Whether an event is of a process of the fleet, or of none; all other processes are fenced."""
+        if self.state is JobState.TAKING_OVER or isinstance(event, NOT_OF_A_PROCESS):
+            return True
+        process = self._fleet.get(event.process)
+        if process is not None:
+            process.last_seen_us = self._context.now_us
+        return process is not None
 
     def tick(self, now_us: int) -> list[JobInstruction]:
         """Processes the passing of time: heartbeats, checkpoint intervals and timeouts, processes that do not start."""
@@ -213,19 +211,25 @@ class JobMachine:
 
     # ---- takeover from a lost coordinator
 
-    def _collect_status(self, event: ToCoordinator | JobEvent) -> None:
-        """Collects status reports. All other messages are queued until the roles of all processes are known."""
-        match event:
-            case messages.StatusReport():
-                self._takeover.answer(event)
-            case messages.Started() if process := self._fleet.get(event.process):
-                process.address, process.host_process = event.address, event.host_process
-            case ProcessDied(number):
-                self._takeover.process_died(number)
-            case AtWork():
-                pass
-            case _:
-                self._deferred.append(event)
+    def _status_reported(self, message: messages.StatusReport) -> None:
+        self._takeover.answer(message)
+        self._settle()
+
+    def _started_meanwhile(self, message: messages.Started) -> None:
+        process = self._fleet.get(message.process)
+        if process is None:
+            self._defer(message)
+        else:
+            process.address, process.host_process = message.address, message.host_process
+            self._settle()
+
+    def _died_meanwhile(self, event: ProcessDied) -> None:
+        self._takeover.process_died(event.process)
+        self._settle()
+
+    def _defer(self, event: ToCoordinator | JobEvent) -> None:
+        """Keeps an event until the roles of all processes are known."""
+        self._deferred.append(event)
         self._settle()
 
     def _settle(self) -> None:
@@ -564,30 +568,42 @@ class JobMachine:
     def _on_sign_of_life(self, event: messages.StatusReport | AtWork) -> None:
         """Does nothing more: every message updates ``last_seen_us``, and the status requests are over."""
 
-    _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
-        messages.Started: _on_started,
-        messages.Prepared: _on_prepared,
-        messages.NotPrepared: _on_not_prepared,
-        messages.HeldLogsReport: _on_held_logs_report,
-        messages.Snapshotted: _on_snapshotted,
-        messages.SnapshotFailed: _on_snapshot_failed,
-        messages.Running: _on_running,
-        messages.NewEffect: _on_new_effect,
-        messages.Drained: _on_drained,
-        messages.Probed: _on_probed,
-        messages.Committed: _on_committed,
-        messages.RequestCheckpoint: _on_request_checkpoint,
-        messages.FramesNotSpilled: _on_spill_failed,
-        messages.FunctionHangNoticed: _on_function_hangs,
-        EndedByFunction: _on_ended_by_function,
-        messages.Suspect: _on_suspect,
-        messages.Failed: _on_failed,
-        messages.Pong: _on_pong,
-        messages.StatusReport: _on_sign_of_life,
-        ProcessDied: _on_died,
-        AtWork: _on_sign_of_life,
-        ManifestWritten: _on_manifest_written,
-        ManifestFailed: _on_manifest_failed,
-        CheckpointsRetired: _on_checkpoints_retired,
-        StopRequested: _on_stop_requested,
-    }
+
+_HAS_ENDED: dict[JobState, Ignored | Impossible] = {JobState.ENDED: Ignored("the job has ended")}
+NOT_OF_A_PROCESS = (EndedByFunction, ManifestWritten, ManifestFailed, CheckpointsRetired, StopRequested)
+
+JOB_EVENTS: EventTable[JobMachine, JobState, None] = EventTable(JobState)
+
+
+def _on(
+    kind: type[Event], handler: Callable[[JobMachine, Event], None], taking_over: Callable[[JobMachine, Event], None]
+) -> None:
+    JOB_EVENTS.on(kind, handler, _HAS_ENDED)
+    JOB_EVENTS.during(JobState.TAKING_OVER, kind, taking_over)
+
+
+_on(messages.Started, JobMachine._on_started, JobMachine._started_meanwhile)
+_on(messages.StatusReport, JobMachine._on_sign_of_life, JobMachine._status_reported)
+_on(ProcessDied, JobMachine._on_died, JobMachine._died_meanwhile)
+_on(AtWork, JobMachine._on_sign_of_life, JobMachine._on_sign_of_life)
+_on(messages.Prepared, JobMachine._on_prepared, JobMachine._defer)
+_on(messages.NotPrepared, JobMachine._on_not_prepared, JobMachine._defer)
+_on(messages.HeldLogsReport, JobMachine._on_held_logs_report, JobMachine._defer)
+_on(messages.Snapshotted, JobMachine._on_snapshotted, JobMachine._defer)
+_on(messages.SnapshotFailed, JobMachine._on_snapshot_failed, JobMachine._defer)
+_on(messages.Running, JobMachine._on_running, JobMachine._defer)
+_on(messages.NewEffect, JobMachine._on_new_effect, JobMachine._defer)
+_on(messages.Drained, JobMachine._on_drained, JobMachine._defer)
+_on(messages.Probed, JobMachine._on_probed, JobMachine._defer)
+_on(messages.Committed, JobMachine._on_committed, JobMachine._defer)
+_on(messages.RequestCheckpoint, JobMachine._on_request_checkpoint, JobMachine._defer)
+_on(messages.FramesNotSpilled, JobMachine._on_spill_failed, JobMachine._defer)
+_on(messages.FunctionHangNoticed, JobMachine._on_function_hangs, JobMachine._defer)
+_on(EndedByFunction, JobMachine._on_ended_by_function, JobMachine._defer)
+_on(messages.Suspect, JobMachine._on_suspect, JobMachine._defer)
+_on(messages.Failed, JobMachine._on_failed, JobMachine._defer)
+_on(messages.Pong, JobMachine._on_pong, JobMachine._defer)
+_on(ManifestWritten, JobMachine._on_manifest_written, JobMachine._defer)
+_on(ManifestFailed, JobMachine._on_manifest_failed, JobMachine._defer)
+_on(CheckpointsRetired, JobMachine._on_checkpoints_retired, JobMachine._defer)
+_on(StopRequested, JobMachine._on_stop_requested, JobMachine._defer)

@@ -1,7 +1,6 @@
 """The link: the state machine that owns a process's channels, logs and acknowledgements, and never runs operators (D8).
 
-    STANDBY --Promote--> CONNECTING --all inputs opened--> FETCHING_DETERMINANTS --Replay, state loaded--> REPLAYING
-    REPLAYING --the task's replay ended--> RUNNING --the task's input ended--> FINISHED;  any --error--> FAILED
+Its states are in ``link/states.py``, and what it does with each event in each state at the end of this file.
 
 ``handle`` takes one event (a control message, an event of the driver, or an event of the task) and returns
 instructions. Each part of the link returns its own instructions; the machine puts them in order, and the driver keeps
@@ -15,9 +14,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 import msgspec
 
@@ -39,12 +37,12 @@ from clonos_py.link.states import BEFORE_BEGIN, LINK_STATES, LinkCause
 from clonos_py.link.status import TaskStatus
 from clonos_py.model import messages as control
 from clonos_py.model.counters import ProcessCounters
-from clonos_py.model.errors import CheckpointError, ProtocolError
+from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import LogSegment, StableMark
 from clonos_py.model.snapshots import lineage_of
-from clonos_py.model.states import LastEvents
+from clonos_py.model.states import EventTable, Ignored, Impossible, LastEvents
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskProgress, TaskState
 
@@ -63,6 +61,7 @@ class LinkMachine:
         retain: bool = True,
     ) -> None:
         self.task_id, self.process, self.state = task_id, process, LINK_STATES.initial
+        self._handlers = LINK_EVENTS.row(self.state)
         self._last = LastEvents()
         self.attempt: Attempt | None = None
         self._logs = plan.sharing_depth != 0
@@ -119,12 +118,10 @@ class LinkMachine:
     def handle(self, event: control.ToProcess | io.LinkEvent | task.FromTask) -> list[io.Instruction]:
         """Processes one event and returns the instructions that follow. Raises ProtocolError and other errors of
         model.errors; the process has then failed, and later events of its task are void."""
-        handler = self._HANDLERS.get(type(event))
+        handler = self._handlers.get(type(event))
         if handler is None:
-            raise ProtocolError(f"the link of {self.task_id} cannot handle event {event!r}; last events: {self._last}")
+            raise LINK_EVENTS.broken(f"the link of {self.task_id}", self.state, event, self._last)
         self._last.add(type(event))
-        if self.state is TaskState.FAILED and isinstance(event, task.FromTask):
-            return []
         incomplete = self.store.incomplete
         instructions = handler(self, event)
         if self.store.incomplete is not incomplete:
@@ -140,15 +137,14 @@ class LinkMachine:
 
     def _enter(self, cause: LinkCause) -> None:
         self.state = LINK_STATES.after(self.state, cause, f"the link of {self.task_id}", self._last)
+        self._handlers = LINK_EVENTS.row(self.state)
 
     # ---- the state to start from
 
     def _on_prepare(self, message: control.Prepare) -> list[io.Instruction]:
-        return self._restoring.request(message.restore, ahead=True) if self.state is TaskState.STANDBY else []
+        return self._restoring.request(message.restore, ahead=True)
 
     def _on_promote(self, message: control.Promote) -> list[io.Instruction]:
-        if self.state is not TaskState.STANDBY:
-            return []
         self._round, self.attempt, self._numbering = message.round, message.attempt, message.numbering
         self._held_logs.become(message.attempt)
         self._enter(LinkCause.PROMOTED)
@@ -161,7 +157,7 @@ class LinkMachine:
 
     def _on_loaded(self, event: io.Loaded) -> list[io.Instruction]:
         restore = event.restore
-        if self.state not in BEFORE_BEGIN or not self._restoring.loaded(restore):
+        if not self._restoring.loaded(restore):
             return []
         progress = self._progress_of(restore)
         self._restore_channels(progress, event)
@@ -240,7 +236,7 @@ class LinkMachine:
             channel.cover(covered)
 
     def _on_replay(self, message: control.Replay) -> list[io.Instruction]:
-        if self.state not in BEFORE_BEGIN or message.round != self._round or self._replay is not None:
+        if message.round != self._round or self._replay is not None:
             return []
         self._replay = message
         self._status.note_checkpoint(max(message.aborted, default=0))
@@ -439,8 +435,6 @@ class LinkMachine:
         return [report, *self._checkpointing.not_persisted()]
 
     def _on_complete(self, message: control.Complete) -> list[io.Instruction]:
-        if self.state in BEFORE_BEGIN:
-            return []
         return [*self._commit(message.checkpoint), *self._truncate(message), *self._outflow.check_pressure()]
 
     def _commit(self, checkpoint: int) -> list[io.Instruction]:
@@ -540,35 +534,53 @@ class LinkMachine:
     def _on_stop(self, message: control.Stop) -> list[io.Instruction]:
         return [io.Shutdown(message.reason)]
 
-    _HANDLERS: ClassVar[dict[type, Callable[..., list[io.Instruction]]]] = {
-        control.Prepare: _on_prepare,
-        control.Promote: _on_promote,
-        control.Replay: _on_replay,
-        control.Sever: _on_sever,
-        control.TriggerCheckpoint: _on_trigger,
-        control.AbortCheckpoint: _on_abort,
-        control.Complete: _on_complete,
-        control.Probe: _on_probe,
-        control.EndLoop: _on_end_loop,
-        control.Stop: _on_stop,
-        control.Ping: _on_ping,
-        control.StatusRequest: _on_status_request,
-        io.Subscribed: _on_subscribed,
-        io.Connected: _on_connected,
-        io.Arrived: _on_arrived,
-        io.Acknowledged: _on_acknowledged,
-        io.Lost: _on_lost,
-        io.Loaded: _on_loaded,
-        io.LoadFailed: _on_load_failed,
-        io.Persisted: _on_persisted,
-        io.PersistFailed: _on_persist_failed,
-        io.CommitDone: _on_commit_done,
-        io.OutputClaimed: _on_output_claimed,
-        io.OutputWritten: _on_output_written,
-        **dict.fromkeys(FRAMES_MOVED, _on_frames_moved),
-        task.FramesTaken: _on_frames_taken,
-        task.Produced: _on_produced,
-        task.SnapshotTaken: _on_snapshot_taken,
-        task.LoopCounts: _on_loop_counts,
-        task.StateChanged: _on_state_changed,
-    }
+
+_Entries = dict[TaskState, Ignored | Impossible]
+
+
+def _in(states: Iterable[TaskState], entry: Ignored | Impossible) -> _Entries:
+    return dict.fromkeys(states, entry)
+
+
+_AFTER_BEGIN = [state for state in TaskState if state not in BEFORE_BEGIN]
+_AFTER_PROMOTION = [state for state in TaskState if state is not TaskState.STANDBY]
+_HAS_BEGUN = _in(_AFTER_BEGIN, Ignored("the task has begun, and keeps its state"))
+_IS_PROMOTED = _in(_AFTER_PROMOTION, Ignored("the process is promoted, and has its restart point"))
+_NO_ATTEMPT = _in([TaskState.STANDBY], Impossible("a standby has no attempt, and so neither connections nor results"))
+_VOID = _in([TaskState.FAILED], Ignored("the task has failed, and what it still says is void"))
+_OF_THE_TASK = _VOID | _in(BEFORE_BEGIN, Impossible("the task has not begun"))
+_COVERED = _in(BEFORE_BEGIN, Ignored("the restart point of the process covers at least as much"))
+
+LINK_EVENTS: EventTable[LinkMachine, TaskState, list[io.Instruction]] = EventTable(TaskState)
+_on = LINK_EVENTS.on
+_on(control.Prepare, LinkMachine._on_prepare, _IS_PROMOTED)
+_on(control.Promote, LinkMachine._on_promote, _IS_PROMOTED)
+_on(control.Replay, LinkMachine._on_replay, _HAS_BEGUN)
+_on(control.Sever, LinkMachine._on_sever)
+_on(control.TriggerCheckpoint, LinkMachine._on_trigger)
+_on(control.AbortCheckpoint, LinkMachine._on_abort)
+_on(control.Complete, LinkMachine._on_complete, _COVERED)
+_on(control.Probe, LinkMachine._on_probe)
+_on(control.EndLoop, LinkMachine._on_end_loop)
+_on(control.Stop, LinkMachine._on_stop)
+_on(control.Ping, LinkMachine._on_ping)
+_on(control.StatusRequest, LinkMachine._on_status_request)
+_on(io.Subscribed, LinkMachine._on_subscribed)
+_on(io.Connected, LinkMachine._on_connected, _NO_ATTEMPT)
+_on(io.Arrived, LinkMachine._on_arrived, _NO_ATTEMPT)
+_on(io.Acknowledged, LinkMachine._on_acknowledged)
+_on(io.Lost, LinkMachine._on_lost)
+_on(io.Loaded, LinkMachine._on_loaded, _HAS_BEGUN)
+_on(io.LoadFailed, LinkMachine._on_load_failed, _HAS_BEGUN)
+_on(io.Persisted, LinkMachine._on_persisted, _NO_ATTEMPT)
+_on(io.PersistFailed, LinkMachine._on_persist_failed, _NO_ATTEMPT)
+_on(io.CommitDone, LinkMachine._on_commit_done, _NO_ATTEMPT)
+_on(io.OutputClaimed, LinkMachine._on_output_claimed, _NO_ATTEMPT)
+_on(io.OutputWritten, LinkMachine._on_output_written, _NO_ATTEMPT)
+for _kind in FRAMES_MOVED:
+    _on(_kind, LinkMachine._on_frames_moved)
+_on(task.FramesTaken, LinkMachine._on_frames_taken, _OF_THE_TASK)
+_on(task.Produced, LinkMachine._on_produced, _OF_THE_TASK)
+_on(task.SnapshotTaken, LinkMachine._on_snapshot_taken, _OF_THE_TASK)
+_on(task.LoopCounts, LinkMachine._on_loop_counts, _VOID)
+_on(task.StateChanged, LinkMachine._on_state_changed, _VOID)

@@ -1,16 +1,21 @@
-"""State tables: the allowed transitions of a state machine. A machine changes its state only through its table."""
+"""State tables: the allowed transitions of a state machine, and what it does with each event in each state. A machine
+changes its state only through its table, and looks up each event in its table."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from clonos_py.model.errors import ProtocolError
 
 State = TypeVar("State", bound=Enum)
 Cause = TypeVar("Cause", bound=Enum)
+Machine = TypeVar("Machine")
+Event = TypeVar("Event")
+Result = TypeVar("Result")
 
 
 class LastEvents:
@@ -57,3 +62,59 @@ class StateTable(Generic[State, Cause]):
         lines += [f"    {state.name} --> {to.name}: {cause.value}" for state, cause, to in self.literal]
         lines += [f"    any --> {to.name}: {cause.value}" for cause, to in self.anywhere.items()]
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """The entry of an event that may happen and has no effect, with the reason."""
+
+    why: str
+
+    def __call__(self, machine: object, event: object) -> list[Any]:
+        return []
+
+
+@dataclass(frozen=True)
+class Impossible:
+    """The entry of an event that cannot happen, with the reason. If it does, a rule of the protocol is broken."""
+
+    why: str
+
+
+class EventTable(Generic[Machine, State, Result]):
+    """What a machine does with each kind of event in each of its states: a handler, ``Ignored`` or ``Impossible``."""
+
+    def __init__(self, states: type[State]) -> None:
+        self.states = states
+        self._rows: dict[State, dict[type, Callable[[Machine, Any], Result] | Ignored]] = {
+            state: {} for state in states
+        }
+        self.impossible: dict[tuple[State, type], str] = {}
+
+    def on(
+        self,
+        kind: type[Event],
+        handler: Callable[[Machine, Event], Result],
+        otherwise: Mapping[State, Ignored | Impossible] | None = None,
+    ) -> None:
+        """``handler`` is called in all states but those in ``otherwise``."""
+        for state, row in self._rows.items():
+            match otherwise.get(state) if otherwise else None:
+                case Impossible(why):
+                    self.impossible[state, kind] = why
+                case entry:
+                    row[kind] = handler if entry is None else entry
+
+    def during(self, state: State, kind: type[Event], handler: Callable[[Machine, Event], Result]) -> None:
+        """Another handler in one state."""
+        self._rows[state][kind] = handler
+
+    def row(self, state: State) -> Mapping[type, Callable[[Machine, Any], Result] | Ignored]:
+        """The entries of one state, by kind of event; those that are impossible are missing."""
+        return self._rows[state]
+
+    def broken(self, machine: object, state: State, event: object, last: LastEvents) -> ProtocolError:
+        """The error for an event without an entry."""
+        why = self.impossible.get((state, type(event)), "it has no such event")
+        kind = type(event).__name__
+        return ProtocolError(f"{machine} is {state.value}, and {kind} cannot happen then: {why}; last events: {last}")

@@ -1,7 +1,6 @@
 """The task: a state machine that owns the gate and the operators and does no I/O (D4, D8).
 
-    STANDBY --Begin--> REPLAYING --log used up--> RUNNING --all input ended--> FINISHED
-       any state --error--> FAILED (by the driver, with the error that ``step`` raised)
+Its states are in ``task/states.py``. If ``step`` raises an error, the driver ends the process.
 
 ``offer`` passes in what the link received. ``step`` performs exactly one event and returns its outcome. A running task
 chooses the event and logs the choice. A replaying task takes the event from the log and waits until that event is
@@ -45,7 +44,7 @@ from clonos_py.model.errors import DivergenceError, EndedError, ProtocolError, U
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Committing, Discovered, Read
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.states import LastEvents
+from clonos_py.model.states import EventTable, Ignored, Impossible, LastEvents
 from clonos_py.model.times import MAX_TIME
 from clonos_py.process.contract import (
     AbortCall,
@@ -104,6 +103,7 @@ class TaskMachine:
         limits: ChannelLimits = ChannelLimits(),  # noqa: B008 - frozen
     ) -> None:
         self.task, self.state = task, TASK_STATES.initial
+        self._handlers = TASK_EVENTS.row(self.state)
         self._last = LastEvents()
         self._events: list[FromTask] = []
         vertex = plan.by_name[task.vertex]
@@ -149,42 +149,56 @@ class TaskMachine:
 
     def offer(self, item: ToTask) -> None:
         """Takes an item from the link. Raises ProtocolError if the item is not valid in this state."""
+        handler = self._handlers.get(type(item))
+        if handler is None:
+            raise TASK_EVENTS.broken(self.task, self.state, item, self._last)
         self._last.add(type(item))
-        match item:
-            case Deliver(index, frame):
-                self._inputs.offer(index, frame)
-            case Renumber(index, next_seq, ended):
-                if self._ended and not ended:
-                    raise EndedError(f"{self.task} had ended when a task before it restarted without its log")
-                self._inputs.restart(index, next_seq, ended)
-            case TriggerCall() | AbortCall():
-                self._take_call(item)
-            case GoOn():
-                self._last_checkpoint.go_on()
-            case ProbeCall(number) if self._loop:
-                self._events.append(
-                    self._loop.counts(number, self._at_rest, self._outputs.epoch, self._outputs.next_seqs)
-                )
-            case LoopEndCall() if self._loop:
-                self._loop.call_end()
-            case SourceArrival():
-                pass  # the next step polls the source
-            case Answered():
-                self._shared.calls.answer(item)
-            case MayProduce(allowed):
-                self._may_produce = allowed
-            case RowsWanted(output, rows):
-                self._outputs.set_rows_wanted(output, rows)
-            case Regenerate() | RegenerateBelow():
-                self._regeneration.take(item)
-            case RestoreState():
-                if self.state is not TaskState.STANDBY:
-                    raise ProtocolError(f"{self.task} is {self.state.value} and cannot take other state")
-                self._restore_state(item)
-            case Begin():
-                self._begin(item)
-            case _:
-                raise ProtocolError(f"{self.task} cannot handle event {item!r}; last events: {self._last}")
+        handler(self, item)
+
+    def _on_deliver(self, item: Deliver) -> None:
+        self._inputs.offer(item.input, item.frame)
+
+    def _on_renumber(self, item: Renumber) -> None:
+        if self._ended and not item.ended:
+            raise EndedError(f"{self.task} had ended when a task before it restarted without its log")
+        self._inputs.restart(item.input, item.next_seq, item.ended)
+
+    def _on_trigger(self, item: TriggerCall | AbortCall) -> None:
+        self._last_checkpoint.called(item)
+        self._checkpointing.triggered(item)
+
+    def _on_go_on(self, item: GoOn) -> None:
+        self._last_checkpoint.go_on()
+
+    def _on_probe(self, item: ProbeCall) -> None:
+        loop = self._member()
+        self._events.append(loop.counts(item.number, self._at_rest, self._outputs.epoch, self._outputs.next_seqs))
+
+    def _on_loop_end(self, item: LoopEndCall) -> None:
+        self._member().call_end()
+
+    def _member(self) -> LoopMember:
+        if self._loop is None:
+            raise ProtocolError(f"{self.task} is in no loop; last events: {self._last}")
+        return self._loop
+
+    def _on_source_arrival(self, item: SourceArrival) -> None:
+        """The next step polls the source."""
+
+    def _on_answered(self, item: Answered) -> None:
+        self._shared.calls.answer(item)
+
+    def _on_may_produce(self, item: MayProduce) -> None:
+        self._may_produce = item.allowed
+
+    def _on_rows_wanted(self, item: RowsWanted) -> None:
+        self._outputs.set_rows_wanted(item.output, item.rows)
+
+    def _on_regenerate(self, item: Regenerate | RegenerateBelow) -> None:
+        self._regeneration.take(item)
+
+    def _on_restore_state(self, item: RestoreState) -> None:
+        self._restore_state(item)
 
     def _restore_state(self, item: RestoreState) -> None:
         self._snapshotting.restore(item)
@@ -193,19 +207,13 @@ class TaskMachine:
         progress = item.progress
         self._ended, self._other_events = (progress.finished, progress.other_events) if progress else (False, 0)
 
-    def _take_call(self, call: TriggerCall | AbortCall) -> None:
-        self._last_checkpoint.called(call)
-        self._checkpointing.triggered(call)
-
     @property
     def _at_rest(self) -> bool:
         """Whether only new input or timers can cause more work."""
         live = self.state in (TaskState.RUNNING, TaskState.FINISHED) and not self._gate.replaying
         return live and not self._outputs.waiting and not self._shared.working
 
-    def _begin(self, item: Begin) -> None:
-        if self.state is not TaskState.STANDBY:
-            raise ProtocolError(f"{self.task} is {self.state.value} and cannot begin as attempt {item.attempt}")
+    def _on_begin(self, item: Begin) -> None:
         self._shared.numbering = item.numbering
         if self._gaps and self._reader:
             self._reader.skip(self._gate.pass_over(item.log))
@@ -214,7 +222,7 @@ class TaskMachine:
         elif resumed := self._landmarks.resume(item.log, item.before, self._restore_state):
             self._events.append(resumed)
         for checkpoint in item.aborted:
-            self._take_call(AbortCall(checkpoint))
+            self._on_trigger(AbortCall(checkpoint))
         self._enter(TaskCause.BEGUN)
         self._settle()
 
@@ -225,6 +233,7 @@ class TaskMachine:
 
     def _enter(self, cause: TaskCause) -> None:
         self.state = TASK_STATES.after(self.state, cause, self.task, self._last)
+        self._handlers = TASK_EVENTS.row(self.state)
         self._events.append(StateChanged(self.state, self._metrics.rows_replayed))
 
     # ---- one event
@@ -565,3 +574,28 @@ class TaskMachine:
         self._chain.close()
         if self._reader:
             self._reader.close()
+
+
+_BEGUN: dict[TaskState, Ignored | Impossible] = {
+    state: Impossible("only a standby takes state, and begins once")
+    for state in TaskState
+    if state is not TaskState.STANDBY
+}
+
+TASK_EVENTS: EventTable[TaskMachine, TaskState, None] = EventTable(TaskState)
+_on = TASK_EVENTS.on
+_on(RestoreState, TaskMachine._on_restore_state, _BEGUN)
+_on(Begin, TaskMachine._on_begin, _BEGUN)
+_on(Deliver, TaskMachine._on_deliver)
+_on(Renumber, TaskMachine._on_renumber)
+_on(TriggerCall, TaskMachine._on_trigger)
+_on(AbortCall, TaskMachine._on_trigger)
+_on(GoOn, TaskMachine._on_go_on)
+_on(ProbeCall, TaskMachine._on_probe)
+_on(LoopEndCall, TaskMachine._on_loop_end)
+_on(SourceArrival, TaskMachine._on_source_arrival)
+_on(MayProduce, TaskMachine._on_may_produce)
+_on(RowsWanted, TaskMachine._on_rows_wanted)
+_on(Answered, TaskMachine._on_answered)
+_on(Regenerate, TaskMachine._on_regenerate)
+_on(RegenerateBelow, TaskMachine._on_regenerate)

@@ -19,6 +19,7 @@ from clonos_py.services.async_context import AsyncContext
 from clonos_py.services.keys import origin_of
 from clonos_py.task.calls import Calls
 from tests.sim.async_jobs import simulate
+from tests.sim.planted.recovery import rehandled
 
 SEEDS = int(os.environ.get("CLONOS_TEST_ASYNC_SEEDS", "12"))
 CHUNKS = 3
@@ -91,7 +92,7 @@ def each_attempt_counts_as_a_renumbering(patch: pytest.MonkeyPatch) -> None:
     def careless(self: LinkMachine, message: Promote) -> list[Instruction]:
         return promote(self, msgspec.structs.replace(message, numbering=str(message.attempt)))
 
-    patch.setitem(LinkMachine._HANDLERS, Promote, careless)
+    rehandled(patch, Promote, careless)
 
 
 def time_passes_in_replayed_events(patch: pytest.MonkeyPatch) -> None:

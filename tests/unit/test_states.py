@@ -4,26 +4,34 @@ transition."""
 from __future__ import annotations
 
 import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 import clonos_py
+from clonos_py.channel.frames import PassThrough
 from clonos_py.job.events import JobEvent
-from clonos_py.job.machine import JobMachine
+from clonos_py.job.machine import JOB_EVENTS
 from clonos_py.job.states import JOB_STATES, JobCause, JobState
-from clonos_py.link.instructions import LinkEvent
-from clonos_py.link.machine import LinkMachine
+from clonos_py.link.instructions import CommitDone, LinkEvent
+from clonos_py.link.machine import LINK_EVENTS
 from clonos_py.link.states import LINK_STATES, LinkCause
 from clonos_py.model import states
 from clonos_py.model.errors import ProtocolError
-from clonos_py.model.messages import ToCoordinator, ToProcess
-from clonos_py.model.states import LastEvents, StateTable
-from clonos_py.process.contract import FromTask, Observed, TaskState
+from clonos_py.model.messages import Ping, ToCoordinator, ToProcess
+from clonos_py.model.states import EventTable, Ignored, LastEvents, StateTable
+from clonos_py.process.contract import FromTask, Observed, TaskState, ToTask
 from clonos_py.runtime.sim.generator import Range
 from clonos_py.runtime.sim.scenario import run_seed
+from clonos_py.task.machine import TASK_EVENTS
 from clonos_py.task.states import TASK_STATES
+from tests.machines import link_machine
+from tests.unit.task.plans import MIDDLE, three
 
 TABLES: dict[str, StateTable[Any, Any]] = {"link": LINK_STATES, "task": TASK_STATES, "job": JOB_STATES}
 AFTER_A_REPLAY_THAT_DIVERGES = {
@@ -54,10 +62,48 @@ def test_an_impossible_transition_raises_with_the_last_events() -> None:
     assert JOB_STATES.after(JobState.RUNNING, JobCause.ENDED, "the job", last) is JobState.ENDED
 
 
-def test_every_kind_of_event_has_a_handler() -> None:
-    known = {kind for union in (ToProcess, LinkEvent, FromTask) for kind in get_args(union)}
-    assert set(LinkMachine._HANDLERS) == known - {Observed}, "the link only counts it"
-    assert set(JobMachine._HANDLERS) == {*get_args(ToCoordinator), *get_args(JobEvent)}
+EVENTS: dict[str, tuple[EventTable[Any, Any, Any], type[Enum], set[type]]] = {
+    "link": (LINK_EVENTS, TaskState, {k for u in (ToProcess, LinkEvent, FromTask) for k in get_args(u)} - {Observed}),
+    "task": (TASK_EVENTS, TaskState, set(get_args(ToTask))),
+    "job": (JOB_EVENTS, JobState, {*get_args(ToCoordinator), *get_args(JobEvent)}),
+}
+"""By machine: its table, its states, and its events. The link only counts what it observes."""
+
+
+@pytest.mark.parametrize("machine", EVENTS)
+def test_each_event_is_handled_ignored_or_impossible_in_each_state(machine: str) -> None:
+    """With a reason, if it is not handled."""
+    table, states, kinds = EVENTS[machine]
+    for state in states:
+        for kind in kinds:
+            entry = table.row(state).get(kind)
+            assert callable(entry) if entry is not None else table.impossible[state, kind]
+            assert not isinstance(entry, Ignored) or entry.why
+        assert set(table.row(state)) <= kinds, "there are no others"
+
+
+def test_an_impossible_event_raises_with_the_reason_and_the_last_events() -> None:
+    link = link_machine(three(), MIDDLE, 5, PassThrough())
+    link.handle(Ping(1))
+    reason = "is standby, and CommitDone cannot happen then: a standby has no attempt"
+    with pytest.raises(ProtocolError, match=f"{reason}, [^;]*; last events: Ping$"):
+        link.handle(CommitDone(1))
+
+
+def _statements(handler: Callable[..., object]) -> list[ast.stmt]:
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(handler))).body
+    assert isinstance(function, ast.FunctionDef)
+    return [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+
+
+@pytest.mark.parametrize("machine", EVENTS)
+def test_no_handler_looks_at_the_state_first_to_do_nothing(machine: str) -> None:
+    """That is what the table says."""
+    table, states, _ = EVENTS[machine]
+    for handler in {entry for state in states for entry in table.row(state).values() if not isinstance(entry, Ignored)}:
+        match _statements(handler)[:1]:
+            case [ast.If(test=test, body=[ast.Return(value=None | ast.List(elts=[]))])]:
+                assert "self.state" not in ast.unparse(test), handler
 
 
 def _assigned(path: Path) -> list[str]:

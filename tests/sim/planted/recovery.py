@@ -15,12 +15,14 @@ from clonos_py.job.rounds import Rounds
 from clonos_py.job.takeover import Takeover
 from clonos_py.link import instructions as io
 from clonos_py.link.connections import Connections
-from clonos_py.link.machine import LinkMachine
+from clonos_py.link.machine import LINK_EVENTS, LinkMachine
 from clonos_py.link.receiving import InputChannel
 from clonos_py.link.restoring import Restoring
 from clonos_py.link.sending import Outgoing, OutputChannel
 from clonos_py.model.messages import Restore, Sever
+from clonos_py.model.states import Ignored
 from clonos_py.model.times import MIN_TIME
+from clonos_py.process.contract import StateChanged, TaskState
 from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
 from clonos_py.task.chain import Chain
 from clonos_py.task.inputs import Inputs
@@ -36,7 +38,10 @@ BUGS = Bugs()
 
 def rehandled(patch: pytest.MonkeyPatch, event: type, handler: Callable[..., list[io.Instruction]]) -> None:
     """From now on, the link handles ``event`` with ``handler``."""
-    patch.setattr(LinkMachine, "_HANDLERS", {**LinkMachine._HANDLERS, event: handler})
+    for state in TaskState:
+        row: dict[type, object] = dict(LINK_EVENTS.row(state))
+        if event in row and not isinstance(row[event], Ignored):
+            patch.setitem(LINK_EVENTS.row(state), event, handler)
 
 
 # ---- the round
@@ -218,8 +223,6 @@ def receivers_do_not_say_what_their_restart_point_covers(patch: pytest.MonkeyPat
 
 @BUGS.planted()
 def a_finished_task_forgets_its_frames(patch: pytest.MonkeyPatch) -> None:
-    event = next(e for e, h in LinkMachine._HANDLERS.items() if h is LinkMachine._on_state_changed)
-
     def forgets(self: LinkMachine, event: Any) -> list[io.Instruction]:
         instructions = LinkMachine._on_state_changed(self, event)
         if event.state.name == "FINISHED":
@@ -228,7 +231,7 @@ def a_finished_task_forgets_its_frames(patch: pytest.MonkeyPatch) -> None:
                     output.log._drop_first()
         return instructions
 
-    rehandled(patch, event, forgets)
+    rehandled(patch, StateChanged, forgets)
 
 
 @BUGS.planted()

@@ -309,7 +309,7 @@ def test_rows_are_reported_with_the_watermark_at_their_arrival() -> None:
 
 
 def test_state_cannot_be_replaced_after_the_task_has_begun() -> None:
-    with pytest.raises(ProtocolError, match="cannot take other state"):
+    with pytest.raises(ProtocolError, match="RestoreState cannot happen then: only a standby takes state"):
         Run().offer(RestoreState(1, {}, None))
 
 
