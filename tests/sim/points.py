@@ -159,7 +159,7 @@ def run(
         policy,
         ChannelLimits(window=random_.choice([2, 16])),
         linger_us=2_000,
-        events_max=60_000,
+        events_max=250 * job.total,
         standbys_per_process=standbys_per_process,
     )
     harmer = Harmer(random_, point, harm, times, found)

@@ -9,8 +9,8 @@ import pytest
 from clonos_py.model.ids import TaskId
 from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
 from clonos_py.runtime.sim.generator import Range
-from clonos_py.runtime.sim.scenario import run_seed
-from tests.chunks import chunks
+from clonos_py.runtime.sim.scenario import run_scenario
+from tests.sim.small_first import small_first
 
 WENT_BACK = "its state does not fit"
 
@@ -20,15 +20,20 @@ def every_other(self: CoordinatedCheckpoints, lost: Collection[TaskId]) -> set[T
     return set(self.context.plan.tasks[::2]) if lost else set()
 
 
-@pytest.mark.parametrize("seeds", chunks(120, 20, always=20))
+SEEDS, ALWAYS = 120, 12
+
+
+@pytest.mark.parametrize(
+    "places", [slice(ALWAYS), pytest.param(slice(ALWAYS, SEEDS), marks=pytest.mark.thorough)], ids=["small", "others"]
+)
 def test_no_row_is_lost_or_doubled_when_condemned_survivors_go_back(
-    seeds: range, monkeypatch: pytest.MonkeyPatch
+    places: slice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CoordinatedCheckpoints, "condemned", every_other)
     went_back = 0
-    for seed in seeds:
-        verdict = run_seed(seed, Range(sharing_depth=-1, protocol=None))
-        assert not verdict.problems, (seed, verdict.problems, verdict.story)
+    for scenario in small_first(range(SEEDS), Range(sharing_depth=-1, protocol=None))[places]:
+        verdict = run_scenario(scenario)
+        assert not verdict.problems, (scenario.seed, verdict.problems, verdict.story)
         assert not verdict.rollbacks
         went_back += sum(WENT_BACK in line for line in verdict.story)
     assert went_back > 10

@@ -21,7 +21,7 @@ from clonos_py.runtime.world.world import World
 from tests.sim import points
 from tests.sim.points import Harm, Point, Run, run
 
-SEEDS = max(2, int(os.environ.get("SIMULATED_SEEDS", "0")) // 100)
+SEEDS = max(1, int(os.environ.get("SIMULATED_SEEDS", "0")) // 100)
 SEEDS_MAX = 250
 
 SHORT = WitnessJob(total=60)
@@ -74,7 +74,7 @@ def harm_first_then_again(then: Point, harm: Harm = points.kill) -> tuple[Point,
 @pytest.mark.parametrize("point", POINTS)
 def test_a_process_killed_at_this_point_is_replaced_and_the_witnesses_agree(point: Point) -> None:
     runs = harmed(*harm_first_then_again(point), range(SEEDS), times=5)
-    assert sum(found.harmed - 1 for found in runs) >= SEEDS // 2, "the point is hardly ever met"
+    assert sum(found.harmed - 1 for found in runs) > SEEDS // 2, "the point is hardly ever met"
 
 
 def test_one_task_can_be_killed_eight_times() -> None:
@@ -98,7 +98,26 @@ def test_broken_connections_lose_no_row_and_replace_no_process() -> None:
     assert not any(TaskLost in found.happened for found in runs)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "point",
+    [
+        points.running,
+        points.snapshotting,
+        points.connecting,
+        points.replaying,
+        *(
+            pytest.param(point, marks=pytest.mark.thorough)
+            for point in (
+                points.aligning,
+                points.loading,
+                points.with_loading_standby,
+                points.beside_recovering,
+                points.finished,
+                points.standing_by,
+            )
+        ),
+    ],
+)
 def test_another_coordinator_takes_over_when_one_is_lost_at_this_point(point: Point) -> None:
     runs = harmed(*harm_first_then_again(point, points.lose_coordinator), range(SEEDS), times=4)
     assert sum(CoordinatorReplaced in found.happened for found in runs) > 0

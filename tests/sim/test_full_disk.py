@@ -27,12 +27,13 @@ from clonos_py.settings.protocols import INDUCED, UNALIGNED, UNCOORDINATED
 
 SEEDS = int(os.environ.get("SIMULATED_SEEDS", "400")) // 200
 JOBS = {
-    "unaligned": WitnessJob(total=300, protocol=UNALIGNED),
-    "unaligned, rolled back": WitnessJob(total=300, protocol=UNALIGNED, sharing_depth=0, rollback=True),
-    "uncoordinated": WitnessJob(total=300, protocol=UNCOORDINATED),
-    "uncoordinated, rolled back": WitnessJob(total=300, protocol=UNCOORDINATED, sharing_depth=0, rollback=True),
-    "communication-induced": WitnessJob(total=300, protocol=INDUCED),
+    "unaligned": WitnessJob(total=200, protocol=UNALIGNED),
+    "unaligned, rolled back": WitnessJob(total=200, protocol=UNALIGNED, sharing_depth=0, rollback=True),
+    "uncoordinated": WitnessJob(total=200, protocol=UNCOORDINATED),
+    "uncoordinated, rolled back": WitnessJob(total=200, protocol=UNCOORDINATED, sharing_depth=0, rollback=True),
+    "communication-induced": WitnessJob(total=200, protocol=INDUCED),
 }
+SOME_SPILL = ("unaligned, rolled back", "uncoordinated")
 any_job = pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 Hook = Callable[["FullDisk", World], None]
 
@@ -125,7 +126,10 @@ def test_a_job_that_cannot_write_snapshots_ends_and_resumes_when_the_disk_has_ro
         shutil.rmtree(small_disk / f"checkpoints-{seed}")
 
 
-@any_job
+@pytest.mark.parametrize(
+    "job",
+    [pytest.param(job, marks=[pytest.mark.thorough] * (name not in SOME_SPILL), id=name) for name, job in JOBS.items()],
+)
 def test_a_job_that_cannot_spill_reports_it_and_spills_again_when_the_disk_has_room(
     job: WitnessJob, small_disk: Path, tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ from tests.sim.test_failure_points import harm_first_then_again, told
 
 SEEDS = max(2, int(os.environ.get("SIMULATED_SEEDS", "0")) // 100)
 STANDBYS_PER_PROCESS = 3
-SHORT = WitnessJob(total=100)
+SHORT = WitnessJob(total=60)
 """Long enough for five failures."""
 
 

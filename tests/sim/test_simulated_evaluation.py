@@ -29,9 +29,15 @@ def simulated(variant: Variant, rate: float, **cluster: int) -> Any:
     return run_cell(CheckmateCell(variant, 0, None, 1), rate, terms(**cluster))["metrics"]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOL_NAMES)
-@pytest.mark.parametrize("recovery", [CAUSAL, ROLLBACK])
-def test_a_task_that_is_killed_recovers_under_every_protocol(protocol: str, recovery: str) -> None:
+@pytest.mark.parametrize(
+    ("recovery", "protocol"),
+    [
+        pytest.param(recovery, protocol, marks=[pytest.mark.thorough] * ((number + shift) % 2))
+        for shift, recovery in enumerate((CAUSAL, ROLLBACK))
+        for number, protocol in enumerate(PROTOCOL_NAMES)
+    ],
+)
+def test_a_task_that_is_killed_recovers_under_every_protocol(recovery: str, protocol: str) -> None:
     metrics = simulated(Variant("q3", protocol, recovery, 2), 2_000.0)
     assert metrics["throughput_events_per_s"] == pytest.approx(2_000, rel=0.15), "after a rollback rows are read again"
     assert metrics["kills_missed"] == 0
@@ -49,7 +55,7 @@ def test_the_cyclic_query_runs_on_a_simulated_cluster() -> None:
 
 def test_two_runs_of_one_cell_give_the_same_metrics() -> None:
     variant = Variant("q3", "communication-induced", ROLLBACK, 2)
-    assert simulated(variant, 1_000.0) == simulated(variant, 1_000.0)
+    assert simulated(variant, 200.0) == simulated(variant, 200.0)
 
 
 @pytest.mark.thorough
@@ -63,9 +69,9 @@ def test_keys_are_shuffled_by_hash_or_by_remainder_as_the_cell_says() -> None:
 
 def test_a_row_that_stands_for_many_costs_as_much_as_they_do() -> None:
     variant = Variant("q1", NONE, NONE, 2)
-    metrics = simulated(variant, 200_000.0, rows_per_row=100)
-    assert metrics["throughput_events_per_s"] == pytest.approx(200_000, rel=0.05)
-    one_by_one = simulated(variant, 2_000.0)
+    metrics = simulated(variant, 50_000.0, rows_per_row=100)
+    assert metrics["throughput_events_per_s"] == pytest.approx(50_000, rel=0.05)
+    one_by_one = simulated(variant, 500.0)
     assert metrics["bytes"]["rows"] == pytest.approx(100 * one_by_one["bytes"]["rows"], rel=0.05)
 
 
@@ -100,8 +106,8 @@ def first_read(physical: PhysicalPlan) -> Read:
 def test_latency_grows_at_a_rate_that_the_processors_cannot_sustain() -> None:
     """One processor of one machine for all tasks, and as many as there are tasks."""
     variant = Variant("q1", NONE, NONE, 2)
-    slow = simulated(variant, 3_000_000.0, machines=1, processors=1, rows_per_row=2_000)
-    fast = simulated(variant, 3_000_000.0, machines=2, processors=6, rows_per_row=2_000)
+    slow = simulated(variant, 3_000_000.0, machines=1, processors=1, rows_per_row=8_000)
+    fast = simulated(variant, 3_000_000.0, machines=2, processors=6, rows_per_row=8_000)
     assert slow["latency_ms"]["p50"] > 500
     assert fast["latency_ms"]["p50"] < 500
 
