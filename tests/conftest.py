@@ -18,13 +18,21 @@ settings.load_profile("busy")
 # Times on a crowded machine do not describe the code.
 settings.register_profile("quick", settings.get_profile("busy"), max_examples=25)
 
-_TOGETHER = ("tests/spark/", "tests/kafka/", "tests/examples/test_site.py", "tests/jobs/test_check.py")
+_TOGETHER = (
+    "tests/spark/",
+    "tests/kafka/",
+    "tests/storage/",
+    "tests/examples/test_site.py",
+    "tests/jobs/test_check.py",
+    "tests/jobs/test_changed_definitions.py",
+    "tests/jobs/test_changed_state.py",
+)
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Each test by itself, but those with Spark in one process, and those with Kafka: they share a session, or a
-    broker, that takes seconds to start; so are the site, and the job of suspects, which are made once. They start
-    first, since the former take minutes."""
+    broker, that takes seconds to start; so are the site, the job of suspects, and the jobs whose files are damaged,
+    which are made once. They start first, since the former take minutes."""
 
     def _split_scope(self, nodeid: str) -> str:
         return next((folder for folder in _TOGETHER if nodeid.startswith(folder)), nodeid)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -189,30 +190,50 @@ def folder_is_a_file(path: Path) -> None:
     path.write_bytes(b"")
 
 
-FOLDER_DAMAGES = (
-    folder_removed,
-    folder_emptied,
-    folder_is_a_fifo,
-    pytest.param(folder_is_a_file, marks=pytest.mark.thorough),  # no folder either, and it cannot block
-)
+FOLDER_DAMAGES = (folder_removed, folder_emptied, folder_is_a_fifo, folder_is_a_file)
+_FOLDERS_ALIKE = (folder_emptied, folder_is_a_file)
+"""A folder without files, and no folder: an empty one cannot block."""
+_BASIC: tuple[Damage, ...] = (flip_middle, removed, a_fifo)
+"""Content that a checksum must find, no content, and a file that would block its reader: to each kind of file."""
 _LIKE_OTHERS: tuple[Damage, ...] = (flip_early, flip_late, flip_last, empty, cut_by_a_byte, a_link_to_nothing)
 """Found in the same way as another damage: by the checksum, or since nothing can be read."""
-NEWEST = tuple(damage for damage in DAMAGES if damage not in _LIKE_OTHERS)
-"""Damages to the newest file of a kind for every run."""
-OLDER: tuple[Damage, ...] = (flip_middle, removed, a_fifo)
-"""The same to others: a run rarely reads them."""
+_IN_TURN = tuple(damage for damage in DAMAGES if damage not in (*_BASIC, *_LIKE_OTHERS))
+_ONE_IN = 3
+"""Of the other damages a kind of file has one in so many in every run, and the next kind the next ones: so each damage
+is done to several kinds."""
+_RARELY_READ: tuple[Damage, ...] = (removed, a_fifo)
+"""Damages to files that are not the newest of their kind."""
+
+
+def _in_turn(number: int, damage: Damage) -> bool:
+    return damage in _BASIC or (damage in _IN_TURN and (_IN_TURN.index(damage) + number) % _ONE_IN == 0)
+
+
+def _case(*values: object, always: bool) -> Any:
+    return pytest.param(*values, marks=[pytest.mark.thorough] * (not always))
+
+
 CASES = [
-    pytest.param(kind, number, damage, marks=[pytest.mark.thorough] * (damage not in (OLDER if number else NEWEST)))
-    for kind, (_, amount) in KINDS.items()
+    _case(kind, number, damage, always=damage in _RARELY_READ if number else _in_turn(place, damage))
+    for place, (kind, (_, amount)) in enumerate(KINDS.items())
     for number in range(amount)
     for damage in DAMAGES
     if damage is not swapped or kind not in ALONE
 ]
-ONE_FILE = [
-    pytest.param(damage, marks=[pytest.mark.thorough] * (damage in _LIKE_OTHERS))
-    for damage in DAMAGES
-    if damage not in (swapped, older)
+CASES_OF_FOLDERS = [
+    _case(folder, damage, always=damage not in _FOLDERS_ALIKE or (damage is folder_emptied and place % _ONE_IN == 0))
+    for place, folder in enumerate(FOLDERS)
+    for damage in FOLDER_DAMAGES
 ]
-"""What can happen to a file that has no others of its kind."""
 NOTHING_LEFT = (empty, zeros, removed, a_fifo, a_link_to_nothing, a_folder)
 """Damages after which there is nothing of a file."""
+
+
+def cases_of_one(kinds: Sequence[str]) -> list[Any]:
+    """The same for kinds of which there is one file, that cannot be swapped with another."""
+    return [
+        _case(kind, damage, always=_in_turn(place, damage))
+        for place, kind in enumerate(kinds)
+        for damage in DAMAGES
+        if damage not in (swapped, older)
+    ]

@@ -14,13 +14,12 @@ from clonos_py.model.errors import CheckpointError, ClonosError, error_line
 from tests.storage import alone, written
 from tests.storage.damages import (
     CASES,
+    CASES_OF_FOLDERS,
     DAMAGES,
-    FOLDER_DAMAGES,
-    FOLDERS,
     KINDS,
     NOTHING_LEFT,
-    ONE_FILE,
     Damage,
+    cases_of_one,
     files,
     removed,
 )
@@ -29,6 +28,11 @@ HEALED = {("causal rows", damage.__name__) for damage in DAMAGES}
 """Damage that does no harm: these rows are written again from the logs."""
 HEALED |= {("staged table", "removed"), ("chunks", "grown"), ("journal", "grown")}
 """The next table replaces the one that is missing; what lies behind a chunk or a journal is not read."""
+
+
+def named(value: object) -> str:
+    return getattr(value, "__name__", str(value))
+
 
 pytestmark = pytest.mark.timeout(300, method="thread")
 
@@ -64,7 +68,7 @@ def test_every_kind_of_file_is_present_and_the_job_can_resume_from_them(left: Pa
     assert outcome(left, written.visible(left)) is None
 
 
-@pytest.mark.parametrize(("kind", "number", "damage"), CASES, ids=lambda value: getattr(value, "__name__", str(value)))
+@pytest.mark.parametrize(("kind", "number", "damage"), CASES, ids=named)
 def test_damage_to_a_file_is_reported_or_has_no_effect(left: Path, kind: str, number: int, damage: Damage) -> None:
     before = written.visible(left)
     of_its_kind = files(left, kind)
@@ -76,8 +80,7 @@ def test_damage_to_a_file_is_reported_or_has_no_effect(left: Path, kind: str, nu
         assert problem is not None, "the newest file is needed: its damage must be reported"
 
 
-@pytest.mark.parametrize("damage", FOLDER_DAMAGES)
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize(("folder", "damage"), CASES_OF_FOLDERS, ids=named)
 def test_damage_to_folders_is_reported_or_has_no_effect(
     left: Path, folder: str, damage: Callable[[Path], None]
 ) -> None:
@@ -89,8 +92,7 @@ def test_damage_to_folders_is_reported_or_has_no_effect(
     written.check_part(left, before)
 
 
-@pytest.mark.parametrize("damage", ONE_FILE)
-@pytest.mark.parametrize("kind", alone.KINDS)
+@pytest.mark.parametrize(("kind", "damage"), cases_of_one(alone.KINDS), ids=named)
 def test_damage_to_snapshots_taken_alone_is_reported_or_has_no_effect(
     left_alone: Path, kind: str, damage: Damage
 ) -> None:
