@@ -78,7 +78,7 @@ def counted(reads: list[Read]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("format", ["jsonl", "csv"])
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(data=st.data())
 def test_exactly_the_malformed_lines_are_caught_in_blocks_of_any_size(
     format: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -316,7 +316,7 @@ def test_impossible_settings_for_malformed_records_are_refused() -> None:
 
 
 def test_a_job_has_each_row_and_each_dead_letter_once_although_its_tasks_are_killed(tmp_path: Path) -> None:
-    lines = ["bad" if number % 7 == 3 else good("jsonl", number) for number in range(20_000)]
+    lines = ["bad" if number % 7 == 3 else good("jsonl", number) for number in range(10_000)]
     path = tmp_path / "in.jsonl"
     path.write_text(content("jsonl", lines))
     job = Job("caught", checkpoint_interval="100ms")
@@ -324,14 +324,14 @@ def test_a_job_has_each_row_and_each_dead_letter_once_although_its_tasks_are_kil
     letters, ids = MemorySink(), MemorySink()
     bad.rebalance().sink(letters)
     items.select("id").rebalance().sink(ids)
-    run = job.start(runtime="local", parallelism=2, kills=["source-file[0]@200ms", "source-file[0]@500ms"])
+    run = job.start(runtime="local", parallelism=2, kills=["source-file[0]@100ms", "source-file[0]@250ms"])
     run.wait()
-    assert [row["line"] for row in _sorted(letters, "line")] == list(range(4, 20_001, 7))
-    assert [row["id"] for row in _sorted(ids, "id")] == [n for n in range(20_000) if n % 7 != 3]
-    assert [amount for name, amount in run.counters.items() if name.endswith(".dead_letters")] == [2_857]
+    assert [row["line"] for row in _sorted(letters, "line")] == list(range(4, 10_001, 7))
+    assert [row["id"] for row in _sorted(ids, "id")] == [n for n in range(10_000) if n % 7 != 3]
+    assert [amount for name, amount in run.counters.items() if name.endswith(".dead_letters")] == [1_429]
 
 
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.thorough] * (seed >= 6)) for seed in range(12)])
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.thorough] * (seed >= 3)) for seed in range(12)])
 def test_the_same_records_are_caught_in_every_schedule(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -275,7 +275,7 @@ def nothing_written_yet() -> None:
 
 def test_a_transactional_sink_writes_each_row_once_under_any_failures() -> None:
     kills, commits = 0, 0
-    for seed in range(4):
+    for seed in range(2):
         clean = simulated(seed, kills=0, actions=None)
         killed = simulated(seed, 3, clean.actions)
         assert clean.problems == killed.problems == []
@@ -339,7 +339,7 @@ def in_folder(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_an_idempotent_sink_keeps_the_contract(tmp_path: Path) -> None:
-    check_sink(FolderSink(str(tmp_path)), lambda: in_folder(tmp_path), row=first_of, later=later_of)
+    check_sink(FolderSink(str(tmp_path)), lambda: in_folder(tmp_path), row=first_of, later=later_of, deaths=8)
 
 
 def first_of(number: int) -> Number:

@@ -48,9 +48,7 @@ JSON_PIECES = [
     ),
     *("\n", "\n", "\n", "\r\n", "\r", " ", "\t", MARK, '{"a": 4, "b": null} ', " " * 40),
 ]
-MANY = settings(
-    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
-)
+MANY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 
 
 class Place(NamedTuple):

@@ -304,7 +304,7 @@ def test_empty_files_end_at_once(tmp_path: Path) -> None:
     assert [(r.rows, r.last) for r in reads(opened(FileSource(str(tmp_path / "empty.txt"))))] == [((None,), True)]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     lines=st.lists(st.text(st.characters(blacklist_characters="\r\n", blacklist_categories=["Cs"]), max_size=12)),
     ending=st.sampled_from(["\n", "\r\n"]),
@@ -324,7 +324,7 @@ def test_text_is_read_line_by_line_in_blocks_of_any_size(
     assert [row["line"] for row in rows_of(found)] == expected
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     values=st.lists(st.tuples(st.text('ab",\n \r', max_size=6), st.integers(-9, 9)), min_size=1, max_size=20),
     block_bytes=st.integers(1, 60),

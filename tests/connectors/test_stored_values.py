@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clonos_py import Epoch, Instant, Record
@@ -57,7 +57,6 @@ def read(path: Path, schema: pa.Schema) -> pa.RecordBatch:
     return found.rows  # type: ignore[no-any-return]
 
 
-@settings(max_examples=50)
 @given(rows=st.lists(NESTED, min_size=1, max_size=5))
 def test_parquet_gives_back_null_records_at_every_depth(tmp_path_factory: Any, rows: list[Nested]) -> None:
     path = tmp_path_factory.mktemp("nested") / "a.parquet"

@@ -487,7 +487,7 @@ KILLS = ("rows[0]@600ms", "rows[0]@1200ms", "out[0]@1800ms", "rows[0]@2400ms", "
 """The last three together: all tasks, and so all logs, are gone."""
 
 
-def posted(folder: Path, clients: int = 8, each: int = 60, kills: Sequence[str] = KILLS) -> tuple[Clients, list[int]]:
+def posted(folder: Path, clients: int = 8, each: int = 20, kills: Sequence[str] = KILLS) -> tuple[Clients, list[int]]:
     """Clients post numbers to a job whose tasks are killed; the clients, and the numbers in the output."""
     port = free_port()
     job = Job("posted", checkpoint_interval="300ms")
@@ -507,8 +507,8 @@ def visible(out: Path) -> list[int]:
 
 def test_answered_rows_are_visible_once_although_all_tasks_are_killed(tmp_path: Path) -> None:
     sending, found = posted(tmp_path)
-    assert sorted(sending.taken) == list(range(480))
-    assert found == list(range(480))
+    assert sorted(sending.taken) == list(range(160))
+    assert found == list(range(160))
     assert sending.again, "the kills came while rows were sent"
 
 
