@@ -51,7 +51,7 @@ def some_events() -> list[Event]:
             number, draw.choice(KEYS), draw.randrange(-50, 50),
             10 * SECOND + number * SECOND // 2 - draw.randrange(4) * SECOND, None if number % 3 else f"n{number}",
         )
-        for number in range(84)
+        for number in range(60)
     ]  # fmt: skip
 
 

@@ -84,7 +84,7 @@ def test_an_idle_source_does_not_hold_windows_back(idle: str | None) -> None:
         windows.map(stamped).sink(MemorySink()).named("out")
         out = testing.run(job, {"in": IN_FOURS}, first_seed=seed)["out"]
         assert sum(row.rows for row in out) == len(EVENTS) + 1
-        waited = [row.seen - 1_700_000_000 * SECOND for row in out if row.window_end <= 40 * SECOND]
+        waited = [row.seen - 1_700_000_000 * SECOND for row in out if row.window_end <= 30 * SECOND]
         assert all((time < SECOND) == (idle is not None) for time in waited)
 
 
