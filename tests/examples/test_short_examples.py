@@ -129,6 +129,7 @@ def test_the_sink_of_volumes_keeps_the_contract(tmp_path: Path) -> None:
         lambda: [Volume(symbol, *volume) for symbol, volume in volumes_in(database).items()],
         row=lambda number: Volume(f"S{number}", 1, number),
         later=lambda number: Volume(f"S{number}", 2, -number),
+        deaths=8,
     )
 
 

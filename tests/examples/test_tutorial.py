@@ -2,7 +2,8 @@
 output is the printed one.
 
 A comment before a block of commands says how: ``run`` to its end, ``start`` and go on, or until ``soon`` the output is
-there. Only the installation is left out, which ``make dist`` tries.
+there. Only the installation is left out, which ``make dist`` tries. What is to run on Ray, which takes long to start,
+runs locally where time is short: ``tests/ray`` has kills on Ray.
 """
 
 from __future__ import annotations
@@ -90,14 +91,16 @@ def interrupted(run: subprocess.Popen[str], terminal: Terminal) -> str:
     return run.communicate(timeout=SOON_S)[0]
 
 
-def test_the_tutorial_works_as_printed(terminal: Terminal) -> None:
+@pytest.mark.parametrize("on_ray", [False, pytest.param(True, marks=pytest.mark.thorough)])
+def test_the_tutorial_works_as_printed(terminal: Terminal, on_ray: bool) -> None:
     done, printed = steps(), ""
     for step, after in zip(done, [*done[1:], Step(None, "", "")], strict=True):
         match step:
             case Step("run", "bash", text):
                 printed = terminal.run(text)
             case Step("start", "bash", text):
-                terminal.start(text)
+                elsewhere = on_ray or "--runtime" in text
+                terminal.start(text if elsewhere else text.replace("run shop.py", "run shop.py --runtime local"))
             case Step("soon", "bash", text):
                 printed = terminal.soon(text, after.text)
             case Step(None, "json", text):
