@@ -20,7 +20,7 @@ from tests import oracles
 from tests.user_jobs import check_features, volumes_in
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-SEEDS = 2
+SEEDS = 1
 """``tests/jobs`` has the operators under more failures."""
 WEIGHTS = json.loads((oracles.DATA / "risk.json").read_text())["weights"]
 

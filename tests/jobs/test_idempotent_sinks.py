@@ -14,7 +14,7 @@ from clonos_py.plan.physical import plan
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.settings.resolution import resolve
 
-SEEDS = 12
+SEEDS = 6
 
 
 class Order(Record):
