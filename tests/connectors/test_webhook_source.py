@@ -394,6 +394,24 @@ def test_a_replacement_has_the_keys_of_the_checkpoint_and_of_the_log() -> None:
     assert [isinstance(answer.exception(), httpx.TransportError) for answer in pending] == [True, True]
 
 
+def test_a_repeated_key_is_answered_when_its_rows_are_durable() -> None:
+    inbox, told = Inbox(1_000_000), list[str]()
+    inbox.accept()
+
+    def repeat(name: str) -> None:
+        inbox.add(Post(1, key="a"), lambda durable: told.append(name))
+
+    repeat("first")
+    repeat("again, before it is taken")
+    assert len(inbox.take(0, 100, None, 0)) == 1
+    repeat("again, before it is durable")
+    assert told == []
+    inbox.settle(1)
+    assert told == ["first", "again, before it is taken", "again, before it is durable"]
+    repeat("again, afterwards")
+    assert told[3:] == ["again, afterwards"]
+
+
 def test_keys_are_dropped_after_their_lifetime() -> None:
     inbox = Inbox(1_000)
     inbox.accept()
