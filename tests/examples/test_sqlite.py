@@ -40,7 +40,9 @@ LARGE = [(order["id"], order["symbol"], order["quantity"]) for order in ORDERS i
 @pytest.fixture(autouse=True)
 def few_deaths(monkeypatch: pytest.MonkeyPatch) -> None:
     """``tests/connectors/test_check_sink.py`` has the check itself, with as many as users have."""
-    monkeypatch.setitem(check_sink.__kwdefaults__, "deaths", 8)
+    defaults = check_sink.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "deaths", 8)
 
 
 class Measurement(Record):
