@@ -96,7 +96,9 @@ def test_each_query_runs_on_each_driver_at_each_parallelism_with_and_without_a_k
     assert len(set(cases(QUERIES, list(Runtime)))) == 23 * 3 * 2 * 2
 
 
-@pytest.mark.parametrize("query", ["q2", "q6", "q8", "q10", "q12", "q19"])
+@pytest.mark.parametrize(
+    "query", ["q2", "q12", *(pytest.param(query, marks=pytest.mark.thorough) for query in ("q6", "q8", "q10", "q19"))]
+)
 def test_the_command_prints_a_line_for_each_run(query: str) -> None:
     result = CliRunner().invoke(digests.command, [query, "--runtime", "sim"])
     assert (result.exit_code, result.output.count("identical\n")) == (0, 4), result.output

@@ -20,7 +20,7 @@ from tests.unit.checkpoint.graph import (
     NoEdgesWithinATask,
 )
 
-HISTORIES = 10_000
+HISTORIES = 2_500
 TASKS_MAX = CHECKPOINTS_MAX = 6
 
 
@@ -98,7 +98,7 @@ def test_each_bug_planted_in_the_graph_changes_some_line(bug: type[CheckpointGra
 def test_edges_within_a_task_change_no_line() -> None:
     """Events of a task after a checkpoint that was given up stay reachable: each is reached from a marked checkpoint or
     from the root set. So the lines do not show whether a graph has these edges."""
-    for example in map(drawn, range(2_000)):
+    for example in map(drawn, range(500)):
         assert NoEdgesWithinATask(example).recovery_line() == recovery_line(*example)
 
 

@@ -230,7 +230,7 @@ def test_a_slow_task_keeps_no_files_of_other_tasks(files_: bool, tmp_path: Path)
 CHECKPOINTS = st.lists(st.tuples(st.sets(st.sampled_from(list(ALL)), min_size=1), st.integers(0, 3)), max_size=25)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(CHECKPOINTS, st.integers(1, 5))
 def test_manifests_are_read_back_after_any_sequence_of_deletions_and_rollbacks(
     checkpoints: list[tuple[set[int], int]], deltas_max: int

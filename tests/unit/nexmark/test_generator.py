@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clonos_py.nexmark.generator import (
@@ -58,7 +58,6 @@ def test_event_n_happens_n_over_event_rate_seconds_after_the_base_time() -> None
     assert block.bid["date_time"].to_pylist()[45:47] == [first + 49_000, first + 54_000]
 
 
-@settings(max_examples=30, deadline=None)
 @given(start=st.integers(0, 2 * BLOCK_EVENTS), size=st.integers(0, BLOCK_EVENTS + 100), at=st.integers(0, 1_000_000))
 def test_a_range_has_the_same_events_whole_or_in_two_pieces(start: int, size: int, at: int) -> None:
     stop, cut = start + size, start + at % (size + 1)

@@ -99,8 +99,8 @@ def test_rows_whose_size_is_below_that_of_their_columns_have_no_extra_text() -> 
 
 
 def test_events_change_places_only_within_groups() -> None:
-    times = _times(Generator(event_rate=1_000_000, model=SHUFFLED), 100_000) - BASE_TIME_US
-    assert [sorted(times[n : n + 100]) for n in range(0, 100_000, 100)] == np.arange(100_000).reshape(-1, 100).tolist()
+    times = _times(Generator(event_rate=1_000_000, model=SHUFFLED), 30_000) - BASE_TIME_US
+    assert [sorted(times[n : n + 100]) for n in range(0, 30_000, 100)] == np.arange(30_000).reshape(-1, 100).tolist()
     assert times[:4].tolist() == [0, 53, 6, 59]  # every position of a group holds 953 times its number, modulo 100
 
 
@@ -153,7 +153,6 @@ def test_an_auctions_mean_duration_follows_the_rate() -> None:
     assert lasts[slow].mean() > 3 * lasts[begins < 5_000_000].mean()
 
 
-@settings(max_examples=50, deadline=None)
 @given(rates=st.lists(st.integers(1, 5_000), min_size=1, max_size=10), number=st.integers(0, 200_000))
 def test_a_tempo_converts_event_numbers_to_times_and_back(rates: list[int], number: int) -> None:
     tempo = Tempo(tuple(rates), step_s=3)

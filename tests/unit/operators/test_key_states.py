@@ -39,7 +39,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)  # few of them roll back to a snapshot of which a chunk was merged since
 @given(STEPS)
 def test_standbys_and_rollbacks_have_the_state_of_each_snapshot(steps: list[tuple[str, int, int]]) -> None:
     task, standby = KeyStates(Counting), KeyStates(Counting)

@@ -170,12 +170,12 @@ def test_the_random_inputs_have_cycles_and_long_paths() -> None:
 
 
 def test_the_generated_commands_give_the_expected_paths() -> None:
-    made = Reachability(6_000, nodes=6_000, disorder=4_000)
-    commands = made.batch(0, 6_000)
+    made = Reachability(3_000, nodes=3_000, disorder=2_000)
+    commands = made.batch(0, 3_000)
     draw = random.Random(1)
     loop = Loop(2, draw)
-    for start in range(0, 6_000, 500):
-        links, sources = changes(commands.slice(start, 500))
+    for start in range(0, 3_000, 250):
+        links, sources = changes(commands.slice(start, 250))
         loop.offer(links, LINKS_SIDE)
         loop.offer(sources, PATHS_SIDE)
         for _ in range(draw.randrange(200)):

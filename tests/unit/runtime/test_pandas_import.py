@@ -33,9 +33,18 @@ except ModuleNotFoundError as error:
 }
 
 
-@pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize("before", ["", "import pyarrow\n"])
-def test_pandas_works_as_ever_once_it_is_used(use: str, before: str) -> None:
+IMPORTED = "import pyarrow\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "use"),
+    [
+        *(("", use) for use in USES),
+        (IMPORTED, "a series"),
+        *(pytest.param(IMPORTED, use, marks=pytest.mark.thorough) for use in USES if use != "a series"),
+    ],
+)
+def test_pandas_works_as_ever_once_it_is_used(before: str, use: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", before + DEFERRED + USES[use]], capture_output=True, text=True, check=False
     )

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 JOB = """
 from helping import LIMIT
 from clonos_py import Job
@@ -41,23 +43,27 @@ def written(folder: Path, limit: int = 3) -> Path:
     return folder
 
 
-def test_the_same_code_has_the_same_digest_in_any_folder_and_after_any_imports(tmp_path: Path) -> None:
-    here, there = written(tmp_path / "here"), written(tmp_path / "there")
-    expected = digest(here, "nightly_job")
-    assert len(expected) == 32
-    assert digest(there, "nightly_job") == expected
-    assert digest(here, "helping", "nightly_job") == expected
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The digest of the job in some folder."""
+    found = digest(written(tmp_path_factory.mktemp("code") / "there"), "nightly_job")
+    assert len(found) == 32
+    return found
 
 
-def test_a_change_in_an_imported_module_changes_the_digest_and_one_in_another_file_does_not(tmp_path: Path) -> None:
+def test_the_same_code_has_the_same_digest_in_any_folder_and_after_any_imports(tmp_path: Path, expected: str) -> None:
+    assert digest(written(tmp_path / "here"), "helping", "nightly_job") == expected
+
+
+def test_a_change_in_an_imported_module_changes_the_digest_and_one_in_another_file_does_not(
+    tmp_path: Path, expected: str
+) -> None:
     here = written(tmp_path / "here")
-    before = digest(here, "nightly_job")
     (here / "unused.py").write_text("print('hello')\n")
-    assert digest(here, "nightly_job") == before
+    assert digest(here, "nightly_job") == expected
     (here / "helping.py").write_text("LIMIT = 4\n")
-    assert digest(here, "nightly_job") != before
+    assert digest(here, "nightly_job") != expected
 
 
-def test_installed_packages_are_not_part_of_the_digest(tmp_path: Path) -> None:
-    here = written(tmp_path / "here")
-    assert digest(here, "nightly_job", "pyarrow", "msgspec") == digest(here, "nightly_job")
+def test_installed_packages_are_not_part_of_the_digest(tmp_path: Path, expected: str) -> None:
+    assert digest(written(tmp_path / "here"), "nightly_job", "pyarrow", "msgspec") == expected
