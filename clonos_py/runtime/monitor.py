@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from clonos_py.model.coordinator_events import CoordinatorEvent, Deployed, FunctionHangs
 from clonos_py.model.ids import TaskId
@@ -12,9 +12,8 @@ from clonos_py.process.contract import Observed
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.event_publisher import CoordinatorNews, EventPublisher
 from clonos_py.runtime.interrupts import Interrupts
+from clonos_py.runtime.planned_kills import PlannedKills
 from clonos_py.runtime.world.world import World
-
-_KILL_AGAIN_US = 50_000
 
 
 class Monitor:
@@ -32,8 +31,7 @@ class Monitor:
         News are published every ``publish_us``."""
         self._publisher, self._now_us, self._interrupted = publisher, now_us, interrupted
         self._publish_us = publish_us
-        self._ordered_kills = ordered_kills
-        self._due: list[tuple[int, TaskId]] = []
+        self._kills = PlannedKills(ordered_kills)
         self._news = CoordinatorNews()
         self._publishing = threading.Lock()
         self._counters: dict[TaskId, Counters] = {}
@@ -42,9 +40,7 @@ class Monitor:
 
     def report(self, time_us: int, event: CoordinatorEvent) -> None:
         if isinstance(event, Deployed):
-            self._due.extend((time_us + after_us, task) for after_us, task in self._ordered_kills)
-            self._ordered_kills = []
-            heapq.heapify(self._due)
+            self._kills.deployed(time_us)
         self._news.events.append((time_us, event))
 
     def observe(self, time_us: int, task: TaskId, observed: Observed) -> None:
@@ -52,16 +48,13 @@ class Monitor:
 
     def __call__(self, world: World) -> None:
         self._interrupted.check()
-        while self._due and self._due[0][0] <= world.now_us:
-            due_us, task = heapq.heappop(self._due)
-            if not self._crash(world, task):
-                heapq.heappush(self._due, (max(due_us, world.now_us) + _KILL_AGAIN_US, task))
+        self._kills.carry_out(world.now_us, partial(self._crash, world))
         if world.now_us >= self._publish_at_us:
             self._publish_at_us = world.now_us + self._publish_us
             self.publish(world)
 
     def _crash(self, world: World, task: TaskId) -> bool:
-        """Kills the task's process. False if there is none now: the caller tries again with the replacement."""
+        """Kills the task's process. Returns whether there was one."""
         owners = [p.number for p in world.processes.values() if p.task == task and p.link.attempt is not None]
         for number in owners:
             self._news.crashes.append((world.now_us, task))

@@ -6,13 +6,11 @@ An ordered failure (``--kill``) drops a task's objects. Recovery from it runs th
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
@@ -23,7 +21,6 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
 from clonos_py.runtime.callers import Callers, http_client
 from clonos_py.runtime.checkpoint_place import checkpoint_place
-from clonos_py.runtime.clock import time_of_day_us
 from clonos_py.runtime.crash_notes import watched
 from clonos_py.runtime.event_publisher import EventPublisher
 from clonos_py.runtime.hangs import HangWatch
@@ -36,33 +33,11 @@ from clonos_py.runtime.monitor import Monitor
 from clonos_py.runtime.run_settings import RunResult, drawn_lineage, kills, limits, policy, raise_for
 from clonos_py.runtime.spill import FileShelf
 from clonos_py.runtime.stop_switch import StopSwitch
+from clonos_py.runtime.task_ports import LivePorts
 from clonos_py.runtime.user_code import code_digest
 from clonos_py.runtime.world.world import OutsideStorage, World, WorldSettings
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.settings.definitions import Settings
-
-
-class LocalPorts:
-    """The services outside of one task: clock, random seeds, service clients and storage for answers."""
-
-    def __init__(self, store: SnapshotStore, task: TaskId) -> None:
-        self._store, self._task = store, task
-        self._services = ServiceRegistry({}, http_client)
-
-    def now_us(self) -> int:
-        return time_of_day_us()
-
-    def seed(self) -> int:
-        return secrets.randbits(63)
-
-    def service(self, name: str) -> Any:
-        return self._services.client(name)
-
-    def keep(self, epoch: int, content: bytes) -> str:
-        return self._store.keep_answer(epoch, self._task, 0, content)
-
-    def kept(self, name: str) -> bytes:
-        return self._store.kept_answer(name)
 
 
 def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSwitch | None = None) -> RunResult:
@@ -80,7 +55,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
             plan,
             store,
             clock,
-            _ports(store),
+            local_ports(store),
             WorldSettings(
                 replace(policy(settings, drawn_lineage()), heartbeat_us=0),
                 limits(settings),
@@ -135,8 +110,9 @@ def _storage(clock: RealTime, stack: ExitStack) -> Callable[[Callable[[], Callab
     return storage.do
 
 
-def _ports(store: SnapshotStore) -> Callable[[TaskId], LocalPorts]:
-    return lambda task: LocalPorts(store, task)
+def local_ports(store: SnapshotStore) -> Callable[[TaskId], LivePorts]:
+    """The ports of tasks in this process."""
+    return lambda task: LivePorts(ServiceRegistry({}, http_client), lambda: store, task)
 
 
 def _open_store(plan: PhysicalPlan, settings: Settings, place: str) -> SnapshotStore:

@@ -5,10 +5,10 @@ A ``Platform`` runs the processes: Ray is one, the threads of a test are another
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 
 from clonos_py.checkpoint.store import SnapshotStore
@@ -20,14 +20,13 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Pong, ToCoordinator
 from clonos_py.runtime.clock import SteadyClock
 from clonos_py.runtime.executors.job import JobExecutor
+from clonos_py.runtime.planned_kills import PlannedKills
 from clonos_py.runtime.ray.busy import Busy
 from clonos_py.runtime.ray.job_ports import Platform, PlatformPorts
 from clonos_py.runtime.ray.known_processes import KnownProcesses
 
 _WAIT_S_MAX = 1.0
 _STOP_S_MAX = 2.0
-_KILL_AGAIN_US = 50_000
-"""If the task of an ordered failure has no process, the kill is tried again after this time, on the replacement."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +67,7 @@ class JobLoop:
         self._clock = clock or SteadyClock.start()
         self._machine, self._store, self._listeners = machine, store, listeners
         self._checkpoints_kept = checkpoints_kept
-        self._ordered_kills = sorted(kills)
-        self._due: list[tuple[int, TaskId]] = []
-        if deployed_us is not None:
-            self._schedule_kills(deployed_us)
+        self._kills = PlannedKills(kills, deployed_us)
         self._inbox: SimpleQueue[ToCoordinator | JobEvent | Interrupt] = SimpleQueue()
         self._roster = roster
         self._known = KnownProcesses(roster or {}, Busy(2 * machine.heartbeat_us))
@@ -118,7 +114,7 @@ class JobLoop:
         """The next event, or None when something else is due. Waiting events come first."""
         with suppress(Empty):
             return self._inbox.get_nowait()
-        times = [executor.wake_us, ports.due_us, self._due[0][0] if self._due else None]
+        times = [executor.wake_us, ports.due_us, self._kills.next_us]
         due_us = min(time_us for time_us in times if time_us is not None)
         wait_s = min(max(0.0, (due_us - self._clock.now_us()) / 1e6), _WAIT_S_MAX)
         with suppress(Empty):
@@ -126,20 +122,20 @@ class JobLoop:
         return None
 
     def _pass_time(self, executor: JobExecutor, ports: PlatformPorts, platform: Platform) -> None:
-        while self._due and self._due[0][0] <= self._clock.now_us():
-            self._crash(heapq.heappop(self._due)[1], platform)
+        self._kills.carry_out(self._clock.now_us(), partial(self._crash, platform))
         ports.start_due()
         for number in self._known.busy.at_work(self._clock.now_us(), platform.cpu_us):
             executor.handle(AtWork(number))
         if executor.wake_us <= self._clock.now_us():
             executor.tick()
 
-    def _crash(self, task: TaskId, platform: Platform) -> None:
+    def _crash(self, platform: Platform, task: TaskId) -> bool:
+        """Kills the task's process. Returns whether there was one."""
         now_us, owner = self._clock.now_us(), self._known.owners.get(task)
-        if owner is not None and platform.crash(owner):
+        crashed = owner is not None and platform.crash(owner)
+        if crashed:
             self._listeners.crashed(now_us, task)
-        else:
-            heapq.heappush(self._due, (now_us + _KILL_AGAIN_US, task))
+        return crashed
 
     def _react(self, event: ToCoordinator | JobEvent, executor: JobExecutor, ports: PlatformPorts) -> None:
         process = getattr(event, "process", None)
@@ -154,12 +150,7 @@ class JobLoop:
     def _report(self, event: CoordinatorEvent) -> None:
         now_us = self._clock.now_us()
         if isinstance(event, Deployed):
-            self._schedule_kills(now_us)
+            self._kills.deployed(now_us)
         if isinstance(event, CoordinatorReplaced):
             self._known.owners.update(self._machine.owners)
         self._listeners.report(now_us, event)
-
-    def _schedule_kills(self, deployed_us: int) -> None:
-        for after_us, task in self._ordered_kills:
-            heapq.heappush(self._due, (deployed_us + after_us, task))
-        self._ordered_kills = []

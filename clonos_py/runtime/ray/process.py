@@ -5,8 +5,6 @@ Processes of a job differ only in their task and number. They share everything e
 
 from __future__ import annotations
 
-import functools
-import secrets
 import shutil
 import sys
 import threading
@@ -30,7 +28,7 @@ from clonos_py.model.messages import FunctionHangNoticed, Started, ToCoordinator
 from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.process.contract import ChannelLimits, SourceArrival, ToTask
 from clonos_py.runtime.callers import Callers, http_client
-from clonos_py.runtime.clock import SteadyClock, time_of_day_us
+from clonos_py.runtime.clock import SteadyClock
 from clonos_py.runtime.executors.link import LinkExecutor, LinkPorts
 from clonos_py.runtime.executors.spill import SpillExecutor
 from clonos_py.runtime.executors.storage import StorageExecutor, StorageWork
@@ -45,6 +43,7 @@ from clonos_py.runtime.ray.request_loop import RequestLoop
 from clonos_py.runtime.ray.task_loop import TaskLoop
 from clonos_py.runtime.ray.wire_codec import WireCodec
 from clonos_py.runtime.spill import FileShelf
+from clonos_py.runtime.task_ports import LivePorts
 from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.services.registry import ServiceRegistry
@@ -97,32 +96,6 @@ def _bare(vertex: Vertex) -> Vertex:
 
 def _elsewhere() -> Any:
     raise AssertionError("an operator was made in a process that does not run it")
-
-
-class LivePorts:
-    """The services outside of a task: clock, random seeds, service clients and storage for answers."""
-
-    def __init__(
-        self, services: ServiceRegistry, open_store: Callable[[], SnapshotStore], task: TaskId, number: int
-    ) -> None:
-        """``number``: the number of the process."""
-        self._services, self._task, self._number = services, task, number
-        self._store = functools.cache(open_store)
-
-    def now_us(self) -> int:
-        return time_of_day_us()
-
-    def seed(self) -> int:
-        return secrets.randbits(64)
-
-    def service(self, name: str) -> Any:
-        return self._services.client(name)
-
-    def keep(self, epoch: int, content: bytes) -> str:
-        return self._store().keep_answer(epoch, self._task, self._number, content)
-
-    def kept(self, name: str) -> bytes:
-        return self._store().kept_answer(name)
 
 
 class ProcessRuntime:

@@ -9,6 +9,7 @@ from typing import Any
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.errors import ServiceError
 from clonos_py.model.ids import TaskId
+from clonos_py.runtime.task_ports import StoredAnswers
 
 ORACLE = "oracle"
 LARGE = "large"
@@ -17,11 +18,12 @@ _LARGE_BYTES = 66_000
 _REFUSALS = 0.1
 
 
-class HarshPorts:
+class HarshPorts(StoredAnswers):
     """The ports of one process. No answer is repeated, and some calls are refused."""
 
     def __init__(self, now_us: Callable[[], int], random_: random.Random, store: SnapshotStore, task: TaskId) -> None:
-        self._now_us, self._random, self._store, self._task = now_us, random_, store, task
+        super().__init__(lambda: store, task)
+        self._now_us, self._random = now_us, random_
         self.ahead_us = 0
         """How far the time of day is ahead of the steady clock."""
 
@@ -32,18 +34,12 @@ class HarshPorts:
         return self._random.getrandbits(63)
 
     def service(self, name: str) -> Any:
-        return self._large if name == LARGE else self._number
+        return self._large if name == LARGE else self._bits
 
-    def _number(self) -> int:
+    def _bits(self) -> int:
         if self._random.random() < _REFUSALS:
             raise ServiceError("not now")
         return self._random.getrandbits(62)
 
     def _large(self) -> bytes:
-        return self._number().to_bytes(8) + bytes(_LARGE_BYTES)
-
-    def keep(self, epoch: int, content: bytes) -> str:
-        return self._store.keep_answer(epoch, self._task, 0, content)
-
-    def kept(self, name: str) -> bytes:
-        return self._store.kept_answer(name)
+        return self._bits().to_bytes(8) + bytes(_LARGE_BYTES)

@@ -20,35 +20,34 @@ from clonos_py.runtime.sim.faults import Faults
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.story import words
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
+from clonos_py.runtime.task_ports import StoredAnswers
 from clonos_py.runtime.world.world import World, WorldSettings
 
 
-@dataclass(frozen=True)
-class SimulatedPorts:
+class SimulatedPorts(StoredAnswers):
     """The ports of one task: the time of the world, and random seeds and answers that differ in each attempt."""
 
-    now: Callable[[], int]
-    random: random.Random
-    store: SnapshotStore
-    task: TaskId
-    client: Callable[[str], Any] | None = None
+    def __init__(
+        self,
+        now_us: Callable[[], int],
+        random_: random.Random,
+        store: SnapshotStore,
+        task: TaskId,
+        client: Callable[[str], Any] | None = None,
+    ) -> None:
+        super().__init__(lambda: store, task)
+        self._now_us, self._random, self._client = now_us, random_, client
 
     def now_us(self) -> int:
-        return self.now()
+        return self._now_us()
 
     def seed(self) -> int:
-        return self.random.getrandbits(63)
+        return self._random.getrandbits(63)
 
     def service(self, name: str) -> Any:
-        if self.client is not None:
-            return self.client(name)
-        return lambda: self.random.getrandbits(62)
-
-    def keep(self, epoch: int, content: bytes) -> str:
-        return self.store.keep_answer(epoch, self.task, 0, content)
-
-    def kept(self, name: str) -> bytes:
-        return self.store.kept_answer(name)
+        if self._client is not None:
+            return self._client(name)
+        return lambda: self._random.getrandbits(62)
 
 
 @dataclass

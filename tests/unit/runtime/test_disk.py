@@ -16,10 +16,10 @@ from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.connectors.http import HttpxClient
 from clonos_py.job.events import CheckpointsRetired, JobEvent, ManifestFailed, ManifestWritten
 from clonos_py.runtime.disk import retire, write_manifest
-from clonos_py.runtime.local.run import LocalPorts
-from clonos_py.runtime.ray.process import LivePorts
+from clonos_py.runtime.local.run import local_ports
 from clonos_py.runtime.sim.harsh_ports import HarshPorts
 from clonos_py.runtime.sim.run import SimulatedPorts
+from clonos_py.runtime.task_ports import LivePorts
 from clonos_py.services.registry import ServiceRegistry
 from tests.unit.checkpoint.stores import FIRST, JOB, JOIN, chunk, manifest, snapshot
 
@@ -46,7 +46,7 @@ def test_a_manifest_that_cannot_be_written_completes_no_checkpoint() -> None:
 
 
 PORTS: dict[str, Callable[[SnapshotStore], Keeper]] = {
-    "local": lambda store: LocalPorts(store, JOIN),
+    "local": lambda store: local_ports(store)(JOIN),
     "ray": lambda store: LivePorts(ServiceRegistry({}, HttpxClient), lambda: store, JOIN, 3),
     "sim": lambda store: SimulatedPorts(lambda: 0, random.Random(0), store, JOIN),
     "generated runs": lambda store: HarshPorts(lambda: 0, random.Random(0), store, JOIN),
