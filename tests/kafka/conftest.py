@@ -23,6 +23,11 @@ CLIENTS: Mapping[str, type[FastClient] | type[PythonClient]] = {
     "confluent-kafka": FastClient,
     "kafka-python": PythonClient,
 }
+OFTEN, SELDOM = CLIENTS
+ONE_CLIENT = [OFTEN, pytest.param(SELDOM, marks=pytest.mark.thorough)]
+"""For tests of what is above the port. Both libraries have the tests of the port (``test_port.py``) in every run, and
+those of cut connections, of passwords and of certificates."""
+above_the_port = pytest.mark.parametrize("client", ONE_CLIENT, indirect=True)
 THREADS = ("kafka read ahead", "kafka topics")
 _numbers = itertools.count(1)
 
@@ -71,9 +76,8 @@ def soon_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "ANSWER_S", 6.0)
 
 
-@pytest.fixture(params=list(CLIENTS))
+@pytest.fixture(params=ONE_CLIENT)
 def client(request: pytest.FixtureRequest, bootstrap: str) -> Client:
-    """Each of the client libraries."""
     return CLIENTS[request.param](ClusterConnection(bootstrap))
 
 

@@ -34,6 +34,12 @@ QUIET_S = 0.3
 """No message for so long: there is none."""
 
 
+@pytest.fixture(params=list(CLIENTS))
+def client(request: pytest.FixtureRequest, bootstrap: str) -> Client:
+    """Each of the client libraries."""
+    return CLIENTS[request.param](ClusterConnection(bootstrap))
+
+
 @contextmanager
 def reading(client: Client, offsets: Mapping[TopicPartition, int], fields: Fields = ALL) -> Iterator[MessageReader]:
     reader = client.reader(fields)

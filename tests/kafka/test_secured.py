@@ -25,7 +25,7 @@ from clonos_py.connectors.kafka.port import Client, ClusterConnection, Message, 
 from clonos_py.model.errors import ClonosError, SinkError, SourceError
 from clonos_py.model.ids import Attempt
 from tests.connectors.contexts import opened
-from tests.kafka.conftest import CLIENTS, USERS
+from tests.kafka.conftest import CLIENTS, USERS, above_the_port
 from tests.kafka.test_causal_sink import SHAPE, Line, piece, visible
 from tests.kafka.test_port import write
 from tests.kafka.test_source import closing_readers, numbers, polled
@@ -123,6 +123,7 @@ def test_rows_are_read_and_written_with_all_permissions(
     assert sorted(read(topic, hot)) == [7, 8]
 
 
+@above_the_port
 @pytest.mark.parametrize(
     ("without", "said"),
     [
