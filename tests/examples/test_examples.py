@@ -128,7 +128,7 @@ def test_fraud_is_found_under_any_failures() -> None:
         return fraud.Txn(account, cents, at(offset))
 
     txns = [txn(1, 50, "0s"), txn(2, 60_000, "5s"), txn(1, 90_000, "30s"), txn(2, 99, "1m"), txn(2, 70_000, "130s")]
-    out = testing.run(fraud.job, {"txns": txns}, kills=2, seeds=8)
+    out = testing.run(fraud.job, {"txns": txns}, kills=2, seeds=20)
     assert out["alerts"] == [fraud.Alert(1, 90_000)]
 
 
