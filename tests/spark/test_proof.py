@@ -20,8 +20,8 @@ PROVE = ("nexmark", "prove", "--runtime", "local", "--event-rate", "150", "--see
 
 
 SOME = ("q10",)
-"""Files in folders by day and minute. ``test_answers.py`` has Spark's answers to all queries, and ``tests/unit/nexmark``
-those of the engine, while tasks are killed."""
+"""Files in folders by day and minute. ``test_answers.py`` has Spark's answers to all queries, and
+``tests/unit/nexmark`` those of the engine, while tasks are killed."""
 
 
 @pytest.mark.parametrize("queries", [SOME, pytest.param(tuple(QUERIES), marks=pytest.mark.thorough)], ids=len)
