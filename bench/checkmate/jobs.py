@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from clonos_py import Job, Record, Stream, apply, col, count
+from clonos_py.bench.checkmate.skew import sent_by_remainder
 from clonos_py.checkmate.grid import BY_HASH, CYCLE
 from clonos_py.connectors import BlackholeSink
 from clonos_py.nexmark.jobs import EventSource, build, unchanged
 from clonos_py.nexmark.model import Model
 from clonos_py.nexmark.running import QueryRun
-from clonos_py.nexmark.skew import sent_by_remainder
 from clonos_py.nexmark.source import EVENT_TIME
 from clonos_py.nexmark.streams import Streams
 from clonos_py.reachability.generator import Reachability

@@ -35,7 +35,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from clonos_py.checkpoint.invalid import ahead_of_line
+from clonos_py.bench.checkmate.invalid import ahead_of_line
 from clonos_py.checkpoint.line import line_channels
 from clonos_py.model.coordinator_events import (
     CheckpointAborted,

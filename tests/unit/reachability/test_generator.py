@@ -10,9 +10,9 @@ import pytest
 
 from clonos_py.columns.views import fixed
 from clonos_py.model.errors import SettingError
-from clonos_py.reachability.expected import expected_paths
 from clonos_py.reachability.generator import BASE_TIME_US, BLOCK_ROWS, Command, Reachability
 from clonos_py.reachability.rows import LINKS, PATHS, changes, nodes_of
+from tests.expected_paths import expected_paths
 
 
 def test_a_range_has_the_same_commands_whole_or_in_two_pieces() -> None:

@@ -15,10 +15,10 @@ from clonos_py.columns.keys import key_groups
 from clonos_py.model.errors import SettingError
 from clonos_py.model.state import OperatorState
 from clonos_py.operators.delta_join import DeltaJoin
-from clonos_py.reachability.expected import expected_paths
 from clonos_py.reachability.generator import Command, Reachability
 from clonos_py.reachability.query import Extension, projected, without_cycles
 from clonos_py.reachability.rows import PATHS, changes, links_batch, paths_batch
+from tests.expected_paths import expected_paths
 from tests.unit.operators.scripted import Collected, ScriptedContext, compacted_early, opened, stored
 
 Path = tuple[int, ...]

@@ -9,7 +9,7 @@ from statistics import mean
 
 import pytest
 
-from clonos_py.checkpoint.invalid import Levels, checkpoint_times, invalid_share
+from clonos_py.bench.checkmate.invalid import Levels, checkpoint_times, invalid_share
 
 INTERVAL_US, FAILURE_US = 5_000_000, 48_000_000
 
