@@ -25,14 +25,15 @@ $(UV): Makefile
 	@touch $@
 
 $(READY): $(UV) pyproject.toml uv.lock
-	$(UV) sync --locked --quiet --compile-bytecode
+	$(UV) sync --locked --quiet
 	@$(RUN) deploy/java.sh
 	@touch $@
 
 demo: $(READY) ## kills a task of a running job on Ray and shows that nothing is lost or duplicated
 	$(RUN) clonos nexmark demo
 
-check: format lint types imports unit ## format, lint, types, import rules and unit tests
+check: format lint imports ## format, lint, import rules, types and unit tests
+	@$(MAKE) --no-print-directory -j2 types unit
 
 format: $(READY)
 	$(RUN) ruff format --check --quiet .

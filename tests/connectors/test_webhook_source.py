@@ -514,7 +514,7 @@ def posted(folder: Path, clients: int = 8, each: int = 20, kills: Sequence[str] 
     sending = Clients(f"http://127.0.0.1:{port}/", clients, each)
     run = job.start(runtime="local", parallelism=2, kills=list(kills), checkpoints=str(folder / "checkpoints"))
     with sending.sending():
-        wait_while_running(run, lambda: sending.done, lambda: len(sending.taken))
+        wait_while_running(run, lambda: sending.done, lambda: (len(sending.taken), sending.again, run.counters))
     assert run.stop(), "it commits all that was answered"
     return sending, visible(folder / "out")
 

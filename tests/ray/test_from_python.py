@@ -35,6 +35,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 def test_a_script_starts_watches_and_stops_a_run_and_the_next_run_resumes(tmp_path: Path) -> None:
     """The only checkpoint of each run is that of its stop."""
     (tmp_path / "script.py").write_text(SCRIPT)

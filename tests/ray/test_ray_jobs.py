@@ -153,6 +153,7 @@ def test_another_coordinator_takes_over_the_running_tasks_when_one_is_killed(clu
     assert_exactly_once(tmp_path, 24_000)
 
 
+@pytest.mark.thorough
 def test_a_coordinator_that_stood_still_replaces_no_process(cluster: Cluster, tmp_path: Path) -> None:
     """It is stopped for longer than the heartbeat timeout. Data continues to flow, and checkpoints continue
     afterwards."""
@@ -206,6 +207,7 @@ def renamed(plan: PhysicalPlan, old: str, new: str) -> PhysicalPlan:
     return replace(plan, vertices=vertices)
 
 
+@pytest.mark.thorough
 def test_an_interrupted_job_resumes_from_its_last_checkpoint(cluster: Cluster, tmp_path: Path) -> None:
     plan = counting(str(tmp_path), 6_000, 200, standbys=0)
     settings = resolve(command_line={"checkpoints": str(tmp_path / "checkpoints"), "checkpoint_interval": "500ms"})

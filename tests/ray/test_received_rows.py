@@ -68,15 +68,15 @@ def test_answered_rows_are_visible_once_although_their_task_is_killed(cluster: C
     job = Job("posts-on-ray", checkpoint_interval="500ms")
     rows = job.source(WebhookSource(port, Item)).named("posts").parallelism(1)
     rows.rebalance().filter(col("id") >= 0).sink(FileSink(str(out))).named("out")
-    sending = Clients(f"http://127.0.0.1:{port}/", count=8, each=30)
+    sending = Clients(f"http://127.0.0.1:{port}/", count=8, each=18)
     run = job.start(parallelism=2, checkpoints=str(tmp_path / "checkpoints"))
     injector = FaultInjector(job.name)
     with sending.sending():
-        for taken in (60, 120, 180):
+        for taken in (40, 90):
             wait_while_running(run, lambda taken=taken: len(sending.taken) >= taken)  # type: ignore[misc]
             injector.inject(InjectedFault.TASK, ["posts[0]"])
         wait_while_running(run, lambda: sending.done)
     wait_while_running(run, lambda: set(ids(out)) >= set(sending.taken))
     run.stop()
-    assert sorted(sending.taken) == sorted(ids(out)) == list(range(240))
+    assert sorted(sending.taken) == sorted(ids(out)) == list(range(144))
     assert sending.again, "it was killed while rows were sent"

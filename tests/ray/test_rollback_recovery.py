@@ -31,7 +31,7 @@ FAULTS: tuple[PlannedFault, ...] = (
     (InjectedFault.DURING, ("rank[1]", "numbers[0]")),
     (InjectedFault.NEIGHBOURS, witnesses.TASKS),
 )
-FEWER = FAULTS[1:]
+FEWER = FAULTS[1:3]
 SURVIVORS = ("left[0]", "left[1]", "numbers[1]")
 """None of the faults but the last is a kill of one of these."""
 
