@@ -33,7 +33,7 @@ demo: $(READY) ## kills a task of a running job on Ray and shows that nothing is
 	$(RUN) clonos nexmark demo
 
 check: format lint imports ## format, lint, import rules, types and unit tests
-	@$(MAKE) --no-print-directory -j2 types unit
+	@$(MAKE) --no-print-directory -j3 mypy pyright unit
 
 format: $(READY)
 	$(RUN) ruff format --check --quiet .
