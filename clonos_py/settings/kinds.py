@@ -100,9 +100,9 @@ def named(values: Sequence[N]) -> SettingKind[N]:
     by_name = {value.name: value for value in values}
 
     def parse(value: object) -> N:
-        if value not in by_name:
+        if not isinstance(value, str) or value not in by_name:
             raise SettingError(f"{value!r} is not one of {', '.join(by_name)}")
-        return by_name[str(value)]
+        return by_name[value]
 
     return SettingKind("|".join(by_name), parse, lambda value: value.name, choices=tuple(by_name))
 

@@ -83,6 +83,7 @@ def test_the_switch_for_tracebacks_is_no_setting() -> None:
         ("parallelism", True, "True is not a whole number"),
         ("guarantee", "exactly_once", "'exactly_once' is not one of exactly-once, at-least-once, at-most-once"),
         ("protocol", "chandy-lamport", "'chandy-lamport' is not one of aligned"),
+        ("protocol", ["aligned"], r"\['aligned'\] is not one of aligned"),
         ("chaining", "no", "'no' is neither on nor off"),
         ("beyond_sharing_depth", "both", "'both' is not one of consistency, availability"),
         ("sharing_depth", "deep", "'deep' is neither 'full' nor a number of hops"),
