@@ -33,7 +33,7 @@ demo: $(READY) ## kills a task of a running job on Ray and shows that nothing is
 	$(RUN) clonos nexmark demo
 
 check: format lint imports ## format, lint, import rules, types and unit tests
-	@$(MAKE) --no-print-directory -j3 mypy pyright unit
+	@$(MAKE) --no-print-directory -j3 types unit
 
 format: $(READY)
 	$(RUN) ruff format --check --quiet .
@@ -41,8 +41,7 @@ format: $(READY)
 lint: $(READY)
 	$(RUN) ruff check --quiet .
 
-types: $(READY)
-	@$(MAKE) --no-print-directory --output-sync -j2 mypy pyright
+types: mypy pyright
 
 mypy pyright: $(READY)
 	$(RUN) $@

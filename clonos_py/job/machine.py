@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from clonos_py.job.checkpointing import Adopted, JobSide, Late
 from clonos_py.job.claims import claimed
@@ -57,7 +58,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
-from clonos_py.model.states import Event, EventTable, Ignored, Impossible, LastEvents
+from clonos_py.model.states import Event, EventTable, Ignored, LastEvents
 from clonos_py.model.times import MAX_TIME
 
 _NO_ROLLBACK = (
@@ -145,12 +146,13 @@ class JobMachine:
         if handler is None:
             raise JOB_EVENTS.broken("the job", self.state, event, self._last)
         self._last.add(type(event))
-        if self._is_of_the_fleet(event):
+        if self._admit(event):
             handler(self, event)
 
-    def _is_of_the_fleet(self, event: ToCoordinator | JobEvent) -> bool:
-        """Whether an event is of a process of the fleet, or of none; all other processes are fenced."""
-        if self.state is JobState.TAKING_OVER or isinstance(event, NOT_OF_A_PROCESS):
+    def _admit(self, event: ToCoordinator | JobEvent) -> bool:
+        """Notes that the process of an event is alive. Returns False for processes outside the fleet: they are
+        fenced."""
+        if self.state is JobState.TAKING_OVER or isinstance(event, _NOT_OF_A_PROCESS):
             return True
         process = self._fleet.get(event.process)
         if process is not None:
@@ -227,7 +229,7 @@ class JobMachine:
         self._takeover.process_died(event.process)
         self._settle()
 
-    def _defer(self, event: ToCoordinator | JobEvent) -> None:
+    def _defer(self, event: Any) -> None:
         """Keeps an event until the roles of all processes are known."""
         self._deferred.append(event)
         self._settle()
@@ -569,41 +571,42 @@ class JobMachine:
         """Does nothing more: every message updates ``last_seen_us``, and the status requests are over."""
 
 
-_HAS_ENDED: dict[JobState, Ignored | Impossible] = {JobState.ENDED: Ignored("the job has ended")}
-NOT_OF_A_PROCESS = (EndedByFunction, ManifestWritten, ManifestFailed, CheckpointsRetired, StopRequested)
+_HAS_ENDED = Ignored("the job has ended")
+_NOT_OF_A_PROCESS = (EndedByFunction, ManifestWritten, ManifestFailed, CheckpointsRetired, StopRequested)
 
 JOB_EVENTS: EventTable[JobMachine, JobState, None] = EventTable(JobState)
 
 
 def _on(
-    kind: type[Event], handler: Callable[[JobMachine, Event], None], taking_over: Callable[[JobMachine, Event], None]
+    kind: type[Event],
+    handler: Callable[[JobMachine, Event], None],
+    taking_over: Callable[[JobMachine, Event], None] = JobMachine._defer,
 ) -> None:
-    JOB_EVENTS.on(kind, handler, _HAS_ENDED)
-    JOB_EVENTS.during(JobState.TAKING_OVER, kind, taking_over)
+    JOB_EVENTS.on(kind, handler, {JobState.TAKING_OVER: taking_over, JobState.ENDED: _HAS_ENDED})
 
 
 _on(messages.Started, JobMachine._on_started, JobMachine._started_meanwhile)
 _on(messages.StatusReport, JobMachine._on_sign_of_life, JobMachine._status_reported)
 _on(ProcessDied, JobMachine._on_died, JobMachine._died_meanwhile)
 _on(AtWork, JobMachine._on_sign_of_life, JobMachine._on_sign_of_life)
-_on(messages.Prepared, JobMachine._on_prepared, JobMachine._defer)
-_on(messages.NotPrepared, JobMachine._on_not_prepared, JobMachine._defer)
-_on(messages.HeldLogsReport, JobMachine._on_held_logs_report, JobMachine._defer)
-_on(messages.Snapshotted, JobMachine._on_snapshotted, JobMachine._defer)
-_on(messages.SnapshotFailed, JobMachine._on_snapshot_failed, JobMachine._defer)
-_on(messages.Running, JobMachine._on_running, JobMachine._defer)
-_on(messages.NewEffect, JobMachine._on_new_effect, JobMachine._defer)
-_on(messages.Drained, JobMachine._on_drained, JobMachine._defer)
-_on(messages.Probed, JobMachine._on_probed, JobMachine._defer)
-_on(messages.Committed, JobMachine._on_committed, JobMachine._defer)
-_on(messages.RequestCheckpoint, JobMachine._on_request_checkpoint, JobMachine._defer)
-_on(messages.FramesNotSpilled, JobMachine._on_spill_failed, JobMachine._defer)
-_on(messages.FunctionHangNoticed, JobMachine._on_function_hangs, JobMachine._defer)
-_on(EndedByFunction, JobMachine._on_ended_by_function, JobMachine._defer)
-_on(messages.Suspect, JobMachine._on_suspect, JobMachine._defer)
-_on(messages.Failed, JobMachine._on_failed, JobMachine._defer)
-_on(messages.Pong, JobMachine._on_pong, JobMachine._defer)
-_on(ManifestWritten, JobMachine._on_manifest_written, JobMachine._defer)
-_on(ManifestFailed, JobMachine._on_manifest_failed, JobMachine._defer)
-_on(CheckpointsRetired, JobMachine._on_checkpoints_retired, JobMachine._defer)
-_on(StopRequested, JobMachine._on_stop_requested, JobMachine._defer)
+_on(messages.Prepared, JobMachine._on_prepared)
+_on(messages.NotPrepared, JobMachine._on_not_prepared)
+_on(messages.HeldLogsReport, JobMachine._on_held_logs_report)
+_on(messages.Snapshotted, JobMachine._on_snapshotted)
+_on(messages.SnapshotFailed, JobMachine._on_snapshot_failed)
+_on(messages.Running, JobMachine._on_running)
+_on(messages.NewEffect, JobMachine._on_new_effect)
+_on(messages.Drained, JobMachine._on_drained)
+_on(messages.Probed, JobMachine._on_probed)
+_on(messages.Committed, JobMachine._on_committed)
+_on(messages.RequestCheckpoint, JobMachine._on_request_checkpoint)
+_on(messages.FramesNotSpilled, JobMachine._on_spill_failed)
+_on(messages.FunctionHangNoticed, JobMachine._on_function_hangs)
+_on(EndedByFunction, JobMachine._on_ended_by_function)
+_on(messages.Suspect, JobMachine._on_suspect)
+_on(messages.Failed, JobMachine._on_failed)
+_on(messages.Pong, JobMachine._on_pong)
+_on(ManifestWritten, JobMachine._on_manifest_written)
+_on(ManifestFailed, JobMachine._on_manifest_failed)
+_on(CheckpointsRetired, JobMachine._on_checkpoints_retired)
+_on(StopRequested, JobMachine._on_stop_requested)

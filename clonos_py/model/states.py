@@ -95,19 +95,15 @@ class EventTable(Generic[Machine, State, Result]):
         self,
         kind: type[Event],
         handler: Callable[[Machine, Event], Result],
-        otherwise: Mapping[State, Ignored | Impossible] | None = None,
+        otherwise: Mapping[State, Callable[[Machine, Event], Result] | Ignored | Impossible] | None = None,
     ) -> None:
-        """``handler`` is called in all states but those in ``otherwise``."""
+        """``handler`` is called in all states but those in ``otherwise``, which have an entry of their own."""
         for state, row in self._rows.items():
             match otherwise.get(state) if otherwise else None:
                 case Impossible(why):
                     self.impossible[state, kind] = why
                 case entry:
                     row[kind] = handler if entry is None else entry
-
-    def during(self, state: State, kind: type[Event], handler: Callable[[Machine, Event], Result]) -> None:
-        """Another handler in one state."""
-        self._rows[state][kind] = handler
 
     def row(self, state: State) -> Mapping[type, Callable[[Machine, Any], Result] | Ignored]:
         """The entries of one state, by kind of event; those that are impossible are missing."""

@@ -91,7 +91,7 @@ class IndependentCheckpoints(JobCheckpointing):
         )
         self._triggers: dict[TaskId, tuple[int, int]] = {}
         """By task: the number of the newest trigger, and its time on the driver's clock."""
-        self._awaited_of: dict[TaskId, int] = {}
+        self._awaited_processes: dict[TaskId, int] = {}
         """By task: the process that was triggered last, until its snapshot is durable."""
         self._exceeded = _Exceeded(context)
         self._stop_triggers: dict[TaskId, int] = {}
@@ -192,7 +192,7 @@ class IndependentCheckpoints(JobCheckpointing):
             if owner is not None and owner.role is Role.ACTIVE:
                 self._last += 1
                 self._triggers[task] = self._last, context.clock_us
-                self._awaited_of[task] = owner.number
+                self._awaited_processes[task] = owner.number
                 context.send(owner, messages.TriggerCheckpoint(self._last))
                 triggered += 1
         return triggered
@@ -205,7 +205,7 @@ class IndependentCheckpoints(JobCheckpointing):
         self.context.report(SnapshotDurable(process.task))
         triggered, triggered_us = self._triggers.get(handle.task, (0, 0))
         if handle.checkpoint >= triggered:
-            self._awaited_of.pop(handle.task, None)
+            self._awaited_processes.pop(handle.task, None)
             self._exceeded.durable(handle.task, triggered_us)
         if handle.checkpoint == triggered:
             self._durable_ms.append((self.context.clock_us - triggered_us) / 1_000)
@@ -218,7 +218,7 @@ class IndependentCheckpoints(JobCheckpointing):
     def _is_awaited(self, task: TaskId) -> bool:
         """Whether the process of a task was triggered and its snapshot is not durable yet."""
         owner = self.context.fleet.owner(task)
-        return owner is not None and self._awaited_of.get(task) == owner.number
+        return owner is not None and self._awaited_processes.get(task) == owner.number
 
     @property
     def _awaited(self) -> bool:
