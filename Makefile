@@ -12,7 +12,7 @@ RUN := PATH="$(CURDIR)/.venv/bin:$$PATH" PYTHONDONTWRITEBYTECODE=
 READY := .venv/.ready
 TESTS := pytest -q $(if $(THOROUGH),,-m "not thorough")
 
-.PHONY: help setup demo check format lint types mypy pyright imports unit test stalls bench dist docs reference fix clean
+.PHONY: help setup demo check format lint types mypy pyright imports unit parallel test stalls bench dist docs reference fix clean
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' $(MAKEFILE_LIST)
@@ -43,8 +43,9 @@ lint: $(READY)
 
 types: mypy pyright
 
+# The tests beside which they run wait for servers and processes now and then.
 mypy pyright: $(READY)
-	$(RUN) $@
+	$(RUN) nice $@
 
 imports: $(READY)
 	$(RUN) lint-imports
@@ -52,8 +53,11 @@ imports: $(READY)
 unit: $(READY)
 	$(RUN) $(TESTS) -n auto tests/unit
 
-test: check ## everything: check, simulated faults, real servers, Spark, examples, real kills; more with THOROUGH=1
-	$(RUN) $(TESTS) -n auto tests --ignore=tests/unit --ignore=tests/ray --ignore=tests/clusters
+parallel: $(READY)
+	$(RUN) $(TESTS) -n auto tests --ignore=tests/ray --ignore=tests/clusters
+
+test: format lint imports ## everything: check, simulated faults, real servers, Spark, examples, real kills; more with THOROUGH=1
+	@$(MAKE) --no-print-directory -j3 types parallel
 	$(RUN) $(TESTS) tests/ray tests/clusters
 
 stalls: $(READY) ## the tests again, while all their processes stand still for four seconds again and again (root)

@@ -27,7 +27,8 @@ from clonos_py.runtime.transport.ports import free_ports
 
 _RAY = str(Path(sys.executable).parent / "ray")
 _HOST = "127.0.0.1"
-_NO_DASHBOARD = "--include-dashboard=false"
+_HEAD = ("--head", "--include-dashboard=false", "--no-monitor")
+"""There is no autoscaler to serve, and the run itself forwards what its functions print."""
 _OBJECT_STORE_BYTES = 80 << 20
 _START_S_MAX = 60.0
 _STOP_S_MAX = 2.0
@@ -53,7 +54,7 @@ class Raylets:
     def add(self) -> None:
         """Starts one more node."""
         number = len(self._nodes)
-        where = [f"--address={self.address}"] if number else ["--head", f"--port={self._port}", _NO_DASHBOARD]
+        where = [f"--address={self.address}"] if number else [*_HEAD, f"--port={self._port}"]
         self._nodes.append(_start(where, self._folder / f"{number}.log"))
 
     def lose(self) -> None:
@@ -103,6 +104,7 @@ def _start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     options = [
         "--block",
         "--disable-usage-stats",
+        "--include-log-monitor=false",
         f"--node-ip-address={_HOST}",
         f"--object-store-memory={_OBJECT_STORE_BYTES}",
         f"--resources={json.dumps({PREPARED_RESOURCE: 1})}",

@@ -11,12 +11,12 @@ from threading import Semaphore
 
 from clonos_py.bench import witnesses
 from clonos_py.bench.fault_injector import FaultInjector, InjectedFault
-from clonos_py.model.coordinator_events import CheckpointCompleted, Deployed, StandbyActivated
+from clonos_py.model.coordinator_events import CheckpointCompleted, Deployed, Deploying, StandbyActivated
 from clonos_py.model.ids import TaskId
 from clonos_py.observe.events import Event, Progress, TaskFailed
 
 FRAMES_AT_LEAST = 8
-RATE = 80
+RATE = 40
 """Rows a second of each partition while faults are injected."""
 PlannedFault = tuple[InjectedFault, tuple[str, ...]]
 """What is done, and to which tasks; a fault of none has none."""
@@ -40,7 +40,8 @@ class Killer:
         self.total: int | None = None
         """The rows of the job, once it is known."""
         self.events: list[Event] = []
-        self._began_s = time.monotonic()
+        self._began_s = 0.0
+        """When the sources may have begun to read."""
         self.injector = FaultInjector("witnesses")
         self._first, self._left, self._unpaced = first, list(faults), unpaced
         self._to_come = Semaphore(len(faults) + (first is not None) - 1)
@@ -53,6 +54,8 @@ class Killer:
         self.events.append(event)
         self._follow(event)
         match event:
+            case Deploying() if not self._began_s:
+                self._began_s = time.monotonic()
             case Deployed() if self._first is not None:
                 self._start(self._first)
                 self._first = None

@@ -11,6 +11,8 @@ import sysconfig
 import venv
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 JOB = """
 from datetime import datetime, timedelta
@@ -112,6 +114,7 @@ def test_mypy_finds_the_errors_in_a_job(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_pyright_finds_the_errors_in_a_job(tmp_path: Path) -> None:
     (tmp_path / "typed.py").write_text(JOB)
     command = [sys.executable, "-m", "pyright", "--outputjson", str(tmp_path / "typed.py")]

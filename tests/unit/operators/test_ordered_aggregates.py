@@ -93,7 +93,15 @@ def test_ordered_aggregates_of_tables_follow_arrival(history: list[list[Row]], r
     assert found(rows, "key") == told(groups)
 
 
-@pytest.mark.parametrize("window", [Tumbling(10), Hopping(12, 3), Hopping(20, 2), Hopping(9, 6)], ids=str)
+@pytest.mark.parametrize(
+    "window",
+    [
+        Tumbling(10),
+        Hopping(9, 6),
+        *(pytest.param(window, marks=pytest.mark.thorough) for window in (Hopping(12, 3), Hopping(20, 2))),
+    ],
+    ids=str,
+)
 @given(history=HISTORY, restarts=RESTARTS)
 def test_ordered_aggregates_of_windows_follow_arrival(
     window: Tumbling | Hopping, history: list[list[Row]], restarts: dict[int, int]

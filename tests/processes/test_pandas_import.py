@@ -39,9 +39,15 @@ IMPORTED = "import pyarrow\n"
 @pytest.mark.parametrize(
     ("before", "use"),
     [
-        *(("", use) for use in USES),
+        ("", "a series"),
+        ("", "Polars before pandas"),
         (IMPORTED, "a series"),
-        *(pytest.param(IMPORTED, use, marks=pytest.mark.thorough) for use in USES if use != "a series"),
+        *(
+            pytest.param(before, use, marks=pytest.mark.thorough)
+            for before in ("", IMPORTED)
+            for use in USES
+            if use not in ("a series", "Polars before pandas")
+        ),
     ],
 )
 def test_pandas_works_as_ever_once_it_is_used(before: str, use: str) -> None:

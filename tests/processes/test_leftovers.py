@@ -215,7 +215,7 @@ def test_a_run_names_the_checkpoints_of_a_killed_one_before_it(temp: Path) -> No
         return subprocess.Popen(
             [sys.executable, "-m", "clonos_py.cli.main", *words, "--checkpoint-interval", "100ms"],
             cwd=temp,
-            env={**os.environ, "TMPDIR": str(temp / "t"), "PYTHONPATH": str(Path(__file__).parents[3])},
+            env={**os.environ, "TMPDIR": str(temp / "t"), "PYTHONPATH": str(Path(__file__).parents[2])},
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -71,7 +71,11 @@ def test_a_scenario_determines_the_whole_run() -> None:
     assert run_scenario(verdict.scenario).story == verdict.story
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGTERM, marks=pytest.mark.thorough), signal.SIGKILL],
+    ids=lambda number: number.name,
+)
 def test_a_campaign_that_is_killed_leaves_no_process(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "clonos_py.cli.main", "sim", "--seeds", "100000"]
     process = subprocess.Popen(command)

@@ -18,9 +18,10 @@ from clonos_py.runtime.spill import FileShelf, SpilledAt
 from clonos_py.settings.resolution import resolve
 
 
-def busy_run(events: int = 2_000_000, **settings: object) -> RunStatus:
+def busy_run(events: int = 2_000_000, out: Path | None = None, **settings: object) -> RunStatus:
+    """``out``: where the sink writes; None for the folder of temporary files."""
     status = RunStatus()
-    order = QueryRun("q8", events, sink=SinkKind.DIGEST)
+    order = QueryRun("q8", events, sink=SinkKind.DIGEST, out=out)
     run_query(order, resolve({"runtime": "local", **settings}), status.on)
     return status
 
@@ -107,9 +108,10 @@ def test_many_retained_frames_are_spilled(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_full_disk_is_reported_and_slows_the_job_down_to_the_pace_of_its_checkpoints(
     small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Frames are there; results and checkpoints are elsewhere."""
     monkeypatch.setattr("tempfile.tempdir", str(small_disk))
     settings: dict[str, Any] = {"checkpoints": str(tmp_path), "checkpoint_interval": "60s", "in_flight_budget": "1MiB"}
-    status = busy_run(1_000_000, **settings, spill="spill-buffer")
+    status = busy_run(1_000_000, tmp_path / "out", **settings, spill="spill-buffer")
     (failed, *_) = status.spills_failed
     assert "is full" in failed.reason
     assert len(status.checkpoints) >= 2, "only the last checkpoint is due: one was requested to make room"
