@@ -163,6 +163,7 @@ def test_rows_in_the_log_are_not_read_again_from_the_topic(cluster: Cluster, tmp
     assert len(killed(events)) == len(KILLS)
 
 
+@pytest.mark.thorough
 def test_a_source_directly_before_a_causal_sink_is_replaced_without_lost_rows(cluster: Cluster) -> None:
     """Reads are small there, and a replacement cuts them out of larger pieces."""
     measured = latency(LIBRARIES[0], "causal", rate=2_000, seconds=12)

@@ -49,6 +49,7 @@ def committed(servers: str, topic: str, partition: int, rows: int) -> list[Any]:
     return [json.loads(value) for message in found if (value := message.value()) is not None]
 
 
+@pytest.mark.thorough
 def test_each_partition_of_a_topic_has_the_events_of_a_partition_of_the_source(
     spark: SparkSession, servers: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
