@@ -25,6 +25,7 @@ from clonos_py.model import messages
 from clonos_py.model.coordinator_events import DeletionFailed
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Restore
+from clonos_py.model.purposes import Purpose
 from clonos_py.model.segments import StableMark
 from clonos_py.model.snapshots import Manifest
 
@@ -38,10 +39,10 @@ class Late(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A manifest counts. ``final``: its checkpoint ends the job. ``tasks``: the tasks of which it has a new snapshot.
+    """A manifest counts. ``purpose``: what its checkpoint serves. ``tasks``: the tasks of which it has a new snapshot.
     None: all tasks, and data has flowed between all of them since the last checkpoint."""
 
-    final: bool
+    purpose: Purpose
     tasks: Collection[TaskId] | None = None
 
 
@@ -51,8 +52,6 @@ class JobCheckpointing(ABC):
     def __init__(self, context: CoordinatorContext) -> None:
         self.context = context
         self.completed: CompletedCheckpoint = context.completed
-        self.wanted = False
-        """Whether a checkpoint was requested since the last was triggered; it is triggered as soon as possible."""
         self._not_deleted: str | None = None
 
     # ---- time
@@ -77,18 +76,12 @@ class JobCheckpointing(ABC):
     # ---- from trigger to manifest
 
     @abstractmethod
-    def trigger(self, final: bool) -> None:
-        """Triggers a checkpoint; no other may be pending. ``final``: the job ends with it."""
-
-    def trigger_stop(self) -> None:
-        """Triggers the checkpoint with which a stopped job ends, or requests the snapshots that it still lacks; no
-        other may be pending. Tasks may have more input."""
-        self.trigger(final=True)
+    def trigger(self, purpose: Purpose) -> None:
+        """Triggers a checkpoint, or the snapshots that one for this purpose still lacks; no other may be pending."""
 
     def request(self, task: TaskId) -> bool:
         """Called when the retained frames of ``task`` take half of their budget. Returns whether to trigger a
-        checkpoint; a pending one is enough."""
-        self.wanted = self.wanted or not self.pending
+        checkpoint as soon as possible; a pending one is enough."""
         return not self.pending
 
     @abstractmethod

@@ -27,6 +27,7 @@ from clonos_py.job.context import CoordinatorContext
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import EndLoop, Probe, Probed
 from clonos_py.model.plan import Loop, PhysicalPlan
+from clonos_py.model.purposes import Purpose
 from clonos_py.model.times import MAX_TIME
 
 _FIRST_PAUSE_US, _LAST_PAUSE_US = 10_000, 500_000
@@ -70,10 +71,12 @@ class _Detection:
 
 
 class LoopEnds:
-    """Detects the end of all loops of a job. ``checkpoint`` triggers a checkpoint, and returns whether it could."""
+    """Detects the end of all loops of a job. ``trigger`` triggers a checkpoint, and returns whether it could."""
 
-    def __init__(self, context: CoordinatorContext, protocol: JobCheckpointing, checkpoint: Callable[[], bool]) -> None:
-        self._context, self._protocol, self._checkpoint = context, protocol, checkpoint
+    def __init__(
+        self, context: CoordinatorContext, protocol: JobCheckpointing, trigger: Callable[[Purpose], bool]
+    ) -> None:
+        self._context, self._protocol, self._trigger = context, protocol, trigger
         self._detections = [_detection(context.plan, loop) for loop in context.plan.loops]
         self._probes = 0
 
@@ -129,7 +132,7 @@ class LoopEnds:
             detection.end_sent = True
             self._send(detection.heads, EndLoop())
         elif detection.due_us <= self._context.now_us:
-            detection.due_us = self._context.now_us + _CHECKPOINT_AGAIN_US if self._checkpoint() else 0
+            detection.due_us = self._context.now_us + _CHECKPOINT_AGAIN_US if self._trigger(Purpose.REQUESTED) else 0
 
     def _send(self, tasks: Collection[TaskId], message: Probe | EndLoop) -> None:
         for task in tasks:

@@ -57,6 +57,7 @@ from clonos_py.model.errors import ProtocolError, Remedy
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.purposes import Purpose
 from clonos_py.model.snapshots import Manifest
 from clonos_py.model.states import Event, EventTable, Ignored, LastEvents
 from clonos_py.model.times import MAX_TIME
@@ -104,6 +105,8 @@ class JobMachine:
         self._stopping = False
         """Whether a stop was requested before all tasks had read all of their input."""
         self._final: int | None = None
+        self._due: Purpose | None = None
+        """The checkpoint to trigger when the round under way has ended."""
         self._rollbacks_without_checkpoint = 0
         self._without_snapshot: set[TaskId] = set()
         """Tasks without a new snapshot since the last rollback."""
@@ -345,8 +348,8 @@ class JobMachine:
     def _end_round(self) -> None:
         self._enter(JobCause.ROUND_OVER)
         self._protocol.begin()
-        if self._protocol.wanted:
-            self._trigger()
+        if self._due is not None:
+            self._trigger(self._due)
         self._advance_loops()
         self._maybe_final()
 
@@ -417,11 +420,12 @@ class JobMachine:
     def _can_trigger(self) -> bool:
         return self._takes_checkpoints and not self._protocol.pending
 
-    def _trigger(self) -> bool:
+    def _trigger(self, purpose: Purpose) -> bool:
         """Triggers a checkpoint if the job can take one now. Returns whether it could."""
         possible = self._can_trigger
         if possible:
-            self._protocol.trigger(final=False)
+            self._due = None
+            self._protocol.trigger(purpose)
         return possible
 
     def _on_snapshotted(self, message: messages.Snapshotted) -> None:
@@ -436,7 +440,7 @@ class JobMachine:
         if adopted is None:
             return
         self._count_progress(adopted)
-        if adopted.final:
+        if adopted.purpose.ends_job:
             self._final = event.checkpoint
         if self._rollback_reason is not None:
             reason, self._rollback_reason = self._rollback_reason, None
@@ -469,8 +473,9 @@ class JobMachine:
         self._end("CheckpointError", event.reason)
 
     def _on_request_checkpoint(self, message: messages.RequestCheckpoint) -> None:
-        if self._protocol.request(self._fleet.processes[message.process].task):
-            self._trigger()
+        task = self._fleet.processes[message.process].task
+        if self._protocol.request(task) and not self._trigger(Purpose.REQUESTED):
+            self._due = Purpose.REQUESTED
 
     def _on_spill_failed(self, message: messages.FramesNotSpilled) -> None:
         self._context.report(SpillFailed(self._fleet.processes[message.process].task, message.reason))
@@ -497,10 +502,10 @@ class JobMachine:
             self._loops.advance(frozenset(t for t, number in self.owners.items() if number in self._drained))
 
     def _maybe_final(self) -> None:
-        if self._can_trigger and self._stopping:
-            self._protocol.trigger_stop()
-        elif self._can_trigger and self._all_drained:
-            self._protocol.trigger(final=True)
+        if self._stopping:
+            self._trigger(Purpose.STOP)
+        elif self._all_drained:
+            self._trigger(Purpose.FINAL)
 
     @property
     def _all_drained(self) -> bool:

@@ -390,7 +390,7 @@ class LinkMachine:
 
     def _on_trigger(self, message: control.TriggerCheckpoint) -> list[io.Instruction]:
         self._status.note_checkpoint(message.checkpoint)
-        return [io.SendToTask(task.TriggerCall(message.checkpoint, message.last))]
+        return [io.SendToTask(task.TriggerCall(message.checkpoint, message.purpose))]
 
     def _on_abort(self, message: control.AbortCheckpoint) -> list[io.Instruction]:
         self._status.note_checkpoint(message.checkpoint)

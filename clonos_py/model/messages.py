@@ -12,6 +12,7 @@ import msgspec
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import ClonosError, CodecError, UserCodeError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
+from clonos_py.model.purposes import Purpose
 from clonos_py.model.segments import Incarnation, LogSegment, StableMark
 from clonos_py.model.snapshots import OperatorHandle, StoredChunk, StoredFrames, TaskHandle
 
@@ -120,10 +121,10 @@ class Sever(msgspec.Struct, frozen=True, tag=True):
 
 class TriggerCheckpoint(msgspec.Struct, frozen=True, tag=True):
     """To the tasks that begin a checkpoint (the sources, if the others wait for barriers): take a snapshot for it.
-    ``last``: the job ends with it, so tasks stand still behind their snapshots."""
+    If the job ends with it, tasks stand still behind their snapshots."""
 
     checkpoint: int
-    last: bool = False
+    purpose: Purpose = Purpose.PERIODIC
 
 
 class AbortCheckpoint(msgspec.Struct, frozen=True, tag=True):

@@ -16,6 +16,7 @@ from clonos_py.channel.frames import Frame
 from clonos_py.model.calls import Answered
 from clonos_py.model.counters import EventTimesRead
 from clonos_py.model.ids import Attempt
+from clonos_py.model.purposes import Purpose
 from clonos_py.model.retention import Spill
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import TaskSnapshot
@@ -148,10 +149,10 @@ class Renumber(msgspec.Struct, frozen=True):
 
 
 class TriggerCall(msgspec.Struct, frozen=True):
-    """Take a snapshot for this checkpoint. ``last``: and then stand still."""
+    """Take a snapshot for this checkpoint, and then stand still if the job ends with it."""
 
     checkpoint: int
-    last: bool = False
+    purpose: Purpose = Purpose.PERIODIC
 
 
 class GoOn(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ class LastCheckpoint:
 
     def called(self, call: TriggerCall | AbortCall) -> None:
         if isinstance(call, TriggerCall):
-            if call.last:
+            if call.purpose.ends_job:
                 self.announce(call.checkpoint)
             return
         self._aborted = max(self._aborted, call.checkpoint)

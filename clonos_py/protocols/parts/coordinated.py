@@ -17,6 +17,7 @@ from clonos_py.model import messages
 from clonos_py.model.coordinator_events import CheckpointAborted, CheckpointCompleted, CheckpointTriggered
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.purposes import Purpose
 from clonos_py.model.segments import ALL_TASKS, StableMark
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.model.times import MAX_TIME
@@ -34,7 +35,7 @@ class Pending:
     triggered_us: int
     clock_us: int
     """When it was triggered, on the driver's clock."""
-    final: bool
+    purpose: Purpose
     handles: dict[TaskId, TaskHandle] = field(default_factory=dict)
     manifest: Manifest | None = None
     """Set when the manifest is handed to storage: from then on the checkpoint may be complete."""
@@ -110,7 +111,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
             return
         self._next_us = self.context.now_us + self.context.policy.checkpoint_interval_us
         if running and not self.pending:
-            self.trigger(final=False)
+            self.trigger(Purpose.PERIODIC)
 
     # ---- from trigger to manifest
 
@@ -122,14 +123,14 @@ class CoordinatedCheckpoints(JobCheckpointing):
     def settling(self) -> bool:
         return self._pending is not None and self._pending.manifest is not None
 
-    def trigger(self, final: bool) -> None:
-        context, self.wanted = self.context, False
+    def trigger(self, purpose: Purpose) -> None:
+        context = self.context
         assert self._pending is None
         self._last += 1
-        self._pending = Pending(self._last, context.now_us, context.clock_us, final)
+        self._pending = Pending(self._last, context.now_us, context.clock_us, purpose)
         context.report(CheckpointTriggered(self._last))
         for process in self._triggered(context):
-            context.send(process, messages.TriggerCheckpoint(self._last, final))
+            context.send(process, messages.TriggerCheckpoint(self._last, purpose))
 
     def abort(self, reason: str) -> None:
         context, pending = self.context, self._pending
@@ -172,7 +173,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
         durable_ms = pending.durable_ms
         context.report(CheckpointCompleted(checkpoint, duration_ms, written_bytes, tasks, 0, 1, durable_ms))
         self.announce(pending.manifest, context.plan.tasks)
-        return Adopted(pending.final)
+        return Adopted(pending.purpose)
 
     # ---- where tasks restart
 

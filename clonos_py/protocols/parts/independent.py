@@ -24,6 +24,7 @@ from clonos_py.model import messages
 from clonos_py.model.coordinator_events import CheckpointCompleted, IntervalExceeded, SnapshotDurable
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Restore
+from clonos_py.model.purposes import Purpose
 from clonos_py.model.segments import StableMark
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.model.times import MAX_TIME
@@ -152,27 +153,30 @@ class IndependentCheckpoints(JobCheckpointing):
     def settling(self) -> bool:
         return self._writing is not None
 
-    def trigger(self, final: bool) -> None:
-        """Triggers all tasks; with ``final`` only those that have not taken their last snapshot. If all have, as in a
-        job that had ended before, all are triggered once more, because a manifest ends the job."""
-        self.wanted = False
+    def trigger(self, purpose: Purpose) -> None:
+        """Triggers the tasks that lack a snapshot for this purpose. At the end of all input these are the tasks that
+        have not taken their last snapshot. If all have, as in a job that had ended before, all are triggered once more,
+        because a manifest ends the job."""
         tasks = self.context.plan.tasks
-        self._send_triggers([t for t in tasks if not final or not self._finished(t)] or tasks)
+        match purpose:
+            case Purpose.PERIODIC | Purpose.REQUESTED:
+                self._send_triggers(tasks)
+            case Purpose.FINAL:
+                self._send_triggers([task for task in tasks if not self._finished(task)] or tasks)
+            case Purpose.STOP:
+                self._trigger_stop([task for task in tasks if not self._passed_stop(task)])
 
-    def trigger_stop(self) -> None:
+    def _trigger_stop(self, lacking: Sequence[TaskId]) -> None:
         """Triggers the tasks that have no restart point since the stop. A recovery line passes the first triggers only
         when later snapshots are durable."""
-        self.wanted = False
-        lacking = [task for task in self.context.plan.tasks if not self._passed_stop(task)]
         self._send_triggers(lacking)
         for task in lacking:
             self._stop_triggers.setdefault(task, self._triggers[task][0])
 
     def request(self, task: TaskId) -> bool:
+        """Tasks that cannot be triggered now restart: all tasks are triggered when they have."""
         tasks = self.points.short_of_room(task)
-        if self._send_triggers(tasks) < len(tasks) and not self.points.searched:
-            self.wanted = True  # all tasks are triggered as soon as the round is over
-        return False
+        return self._send_triggers(tasks) < len(tasks) and not self.points.searched
 
     def _passed_stop(self, task: TaskId) -> bool:
         """Whether the restart point of a task is at its first trigger since the stop or later."""
@@ -258,15 +262,21 @@ class IndependentCheckpoints(JobCheckpointing):
         context.out.append(WriteManifest(manifest))
 
     def written(self, checkpoint: int) -> Adopted | None:
-        context, writing = self.context, self._writing
+        writing = self._writing
         if writing is None or writing.manifest.checkpoint != checkpoint:
             return None
         self._writing = None
-        manifest = writing.manifest
         self._report_completed(writing)
-        self.announce(manifest, writing.tasks)
-        tasks = context.plan.tasks
-        return Adopted(all(map(self._finished, tasks)) or all(map(self._passed_stop, tasks)), writing.tasks)
+        self.announce(writing.manifest, writing.tasks)
+        return Adopted(self._purpose_served, writing.tasks)
+
+    @property
+    def _purpose_served(self) -> Purpose:
+        """What the newest manifest is enough for."""
+        tasks = self.context.plan.tasks
+        if all(map(self._finished, tasks)):
+            return Purpose.FINAL
+        return Purpose.STOP if all(map(self._passed_stop, tasks)) else Purpose.PERIODIC
 
     def _report_completed(self, writing: _Writing) -> None:
         context, manifest = self.context, writing.manifest

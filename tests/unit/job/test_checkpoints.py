@@ -34,6 +34,7 @@ from clonos_py.model.messages import (
     Stop,
     TriggerCheckpoint,
 )
+from clonos_py.model.purposes import Purpose
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from tests.unit.job.stage import (
     MIDDLE,
@@ -179,7 +180,7 @@ def test_storage_that_fails_ends_the_job() -> None:
 
 def test_the_final_checkpoint_and_its_commits_end_the_job() -> None:
     stage = deployed()
-    assert sent(stage.drain(), TriggerCheckpoint) == [(stage.process(SOURCE), TriggerCheckpoint(1, last=True))]
+    assert sent(stage.drain(), TriggerCheckpoint) == [(stage.process(SOURCE), TriggerCheckpoint(1, Purpose.FINAL))]
     stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
     assert of(stage.say(ManifestWritten(1)), EndJob) == [], "nothing is committed yet"
     instructions = stage.commit(1)
@@ -205,7 +206,7 @@ def test_a_drained_task_that_dies_must_drain_again() -> None:
     instructions = stage.drain()
     instructions = stage.say(ProcessDied(stage.process(SINK), "killed"))
     assert sent(stage.answer(sent(instructions, Sever)), TriggerCheckpoint) == []
-    assert [m for _, m in sent(stage.drain(), TriggerCheckpoint)] == [TriggerCheckpoint(2, last=True)]
+    assert [m for _, m in sent(stage.drain(), TriggerCheckpoint)] == [TriggerCheckpoint(2, Purpose.FINAL)]
 
 
 def test_the_manifest_records_the_digest_of_the_code() -> None:

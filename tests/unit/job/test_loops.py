@@ -9,7 +9,16 @@ import msgspec
 
 from clonos_py.job.events import JobInstruction, JobPolicy, ManifestWritten, ProcessDied, WriteManifest
 from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import Drained, EndLoop, Probe, Probed, Sever, Snapshotted, TriggerCheckpoint
+from clonos_py.model.messages import (
+    Drained,
+    EndLoop,
+    Probe,
+    Probed,
+    RequestCheckpoint,
+    Sever,
+    Snapshotted,
+    TriggerCheckpoint,
+)
 from clonos_py.model.operators import EventTime, Source
 from clonos_py.model.plan import Edge, Partitioning, PhysicalPlan, SourcePlan, Vertex
 from clonos_py.model.snapshots import TaskHandle
@@ -114,7 +123,7 @@ def test_an_empty_loop_ends_after_a_checkpoint() -> None:
 
 def test_a_checkpoint_from_before_the_answers_does_not_end_the_loop() -> None:
     stage = Loop()
-    stage.machine._trigger()
+    stage.say(RequestCheckpoint(stage.process(FEED)))
     stage.drained(FEED)
     stage.counted(epoch=1)
     told = stage.completed(1)
@@ -125,7 +134,7 @@ def test_a_checkpoint_from_before_the_answers_does_not_end_the_loop() -> None:
 
 def test_a_loop_ends_with_a_checkpoint_that_was_already_under_way() -> None:
     stage = Loop()
-    stage.machine._trigger()
+    stage.say(RequestCheckpoint(stage.process(FEED)))
     stage.drained(FEED)
     assert not sent(stage.counted(), TriggerCheckpoint)
     assert sent(stage.completed(1), EndLoop)

@@ -15,6 +15,7 @@ from clonos_py.job.states import JobState
 from clonos_py.model.messages import Failed, HeldLogsReport, Promote, Replay, RequestCheckpoint, Sever
 from clonos_py.model.messages import TriggerCheckpoint as TriggerMessage
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.purposes import Purpose
 from clonos_py.model.segments import LogSegment
 from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
 from tests.unit.job.stage import MIDDLE, SINK, SOURCE, Stage, chain, of, receivers, sent
@@ -114,6 +115,6 @@ def test_the_newest_epoch_that_a_log_names_is_found_at_any_place() -> None:
 def test_a_checkpoint_that_is_already_pending_does_not_become_void() -> None:
     completed = CompletedCheckpoint(chain(), None, "", "")
     checkpoints = CoordinatedCheckpoints(CoordinatorContext(chain(), JobPolicy(), completed, 1))
-    checkpoints.trigger(final=False)
+    checkpoints.trigger(Purpose.PERIODIC)
     checkpoints.skip_to(1)
     assert checkpoints.void == []

@@ -16,6 +16,7 @@ from clonos_py.model.messages import (
     Stop,
     TriggerCheckpoint,
 )
+from clonos_py.model.purposes import Purpose
 from clonos_py.model.snapshots import TaskHandle
 from tests.unit.job.stage import (
     MIDDLE,
@@ -57,7 +58,9 @@ def test_a_checkpoint_triggered_before_the_request_is_not_the_last() -> None:
     stage.wait(SECOND_US)
     assert sent(stage.say(StopRequested()), TriggerCheckpoint) == []
     stage.snapshot(*ALL, checkpoint=1)
-    assert [m for _, m in sent(stage.say(ManifestWritten(1)), TriggerCheckpoint)] == [TriggerCheckpoint(2, last=True)]
+    assert [m for _, m in sent(stage.say(ManifestWritten(1)), TriggerCheckpoint)] == [
+        TriggerCheckpoint(2, Purpose.STOP)
+    ]
     assert of(stage.commit(1), EndJob) == []
     assert ended(stage, 2) == [STOPPED]
 

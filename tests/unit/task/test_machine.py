@@ -21,6 +21,7 @@ from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.model.errors import EndedError, ProtocolError, SourceError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.purposes import Purpose
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.process.contract import (
@@ -348,7 +349,7 @@ def test_a_trigger_is_executed_once_and_logged() -> None:
 
 @pytest.mark.parametrize("goes_on", [AbortCall(1), GoOn()])
 def test_behind_the_last_snapshot_a_source_reads_nothing_until_it_is_told_to_go_on(goes_on: AbortCall | GoOn) -> None:
-    run = Run(three(), UP).offer(TriggerCall(1, last=True))
+    run = Run(three(), UP).offer(TriggerCall(1, Purpose.FINAL))
     assert run.go() == MAX_TIME
     assert [frame.kind for frame in run.frames] == [FrameKind.LAST_BARRIER]
     run.offer(goes_on).go()
@@ -356,7 +357,7 @@ def test_behind_the_last_snapshot_a_source_reads_nothing_until_it_is_told_to_go_
 
 
 def test_an_aborted_last_checkpoint_holds_up_nobody_whose_source_hears_of_it_late() -> None:
-    run = Run(three(), UP).offer(AbortCall(1), TriggerCall(1, last=True))
+    run = Run(three(), UP).offer(AbortCall(1), TriggerCall(1, Purpose.FINAL))
     run.go()
     assert FrameKind.DATA in [frame.kind for frame in run.frames]
 
