@@ -1,7 +1,7 @@
 """A checkpoint protocol on the coordinator's side: when snapshots are taken, when they count, where tasks restart (D7).
 
 The other side is in each task (``task/checkpointing.py``). The coordinator (``job/machine.py``) calls the
-protocol at the right moments, and recovery rounds act on its answers. The protocol's instructions go to the context.
+protocol at the right moments and carries out the instructions that it returns; recovery rounds act on its answers.
 
 What every protocol must guarantee:
 - a snapshot counts when a manifest that names it is written; a task restarts from no other snapshot;
@@ -20,6 +20,7 @@ import msgspec
 
 from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.events import Instructions, ReportEvent, Send
 from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.model import messages
 from clonos_py.model.coordinator_events import DeletionFailed
@@ -42,6 +43,7 @@ class Adopted:
     """A manifest counts. ``purpose``: what its checkpoint serves. ``tasks``: the tasks of which it has a new snapshot.
     None: all tasks, and data has flowed between all of them since the last checkpoint."""
 
+    instructions: Instructions
     purpose: Purpose
     tasks: Collection[TaskId] | None = None
 
@@ -63,29 +65,30 @@ class JobCheckpointing(ABC):
     @property
     @abstractmethod
     def wake_us(self) -> int:
-        """When ``give_up_late`` or ``tick`` must be called next."""
+        """When ``late`` changes or ``tick`` must be called next."""
+
+    @property
+    @abstractmethod
+    def late(self) -> Late | None:
+        """What has taken longer than its timeout."""
 
     @abstractmethod
-    def give_up_late(self) -> Late | None:
-        """Aborts a checkpoint whose snapshots have timed out. Returns what has timed out."""
-
-    @abstractmethod
-    def tick(self, running: bool) -> None:
+    def tick(self, running: bool) -> Instructions:
         """Processes the passing of time. ``running``: all tasks run, and the job has not taken its last checkpoint."""
 
     # ---- from trigger to manifest
 
     @abstractmethod
-    def trigger(self, purpose: Purpose) -> None:
+    def trigger(self, purpose: Purpose) -> Instructions:
         """Triggers a checkpoint, or the snapshots that one for this purpose still lacks; no other may be pending."""
 
-    def request(self, task: TaskId) -> bool:
-        """Called when the retained frames of ``task`` take half of their budget. Returns whether to trigger a
+    def request(self, task: TaskId) -> tuple[Instructions, bool]:
+        """Called when the retained frames of ``task`` take half of their budget. Also returns whether to trigger a
         checkpoint as soon as possible; a pending one is enough."""
-        return not self.pending
+        return [], not self.pending
 
     @abstractmethod
-    def collect(self, message: messages.Snapshotted) -> None:
+    def collect(self, message: messages.Snapshotted) -> Instructions:
         """The snapshot of a task is durable."""
 
     @abstractmethod
@@ -93,7 +96,7 @@ class JobCheckpointing(ABC):
         """The manifest of ``checkpoint`` is written. Returns None if the protocol does not wait for it (any more)."""
 
     @abstractmethod
-    def abort(self, reason: str) -> None:
+    def abort(self, reason: str) -> Instructions:
         """Aborts the pending checkpoint, which cannot be completed."""
 
     @property
@@ -106,12 +109,11 @@ class JobCheckpointing(ABC):
     def settling(self) -> bool:
         """Whether a manifest is being written: until then it is open which checkpoint is the last."""
 
-    def retired(self, problem: str | None) -> None:
+    def retired(self, problem: str | None) -> Instructions:
         """Earlier checkpoints have been deleted, or could not be because of ``problem``. The same problem is reported
         once, not with every checkpoint."""
-        if problem is not None and problem != self._not_deleted:
-            self.context.report(DeletionFailed(problem))
-        self._not_deleted = problem
+        known, self._not_deleted = self._not_deleted, problem
+        return [ReportEvent(DeletionFailed(problem))] if problem is not None and problem != known else []
 
     # ---- where tasks restart
 
@@ -146,10 +148,10 @@ class JobCheckpointing(ABC):
         """Survivors that must restart with the tasks in ``lost``, whose restart points their state does not fit."""
         return set()
 
-    def fall_back(self, failed: Collection[TaskId]) -> bool:
+    def fall_back(self, failed: Collection[TaskId]) -> Instructions:
         """Called before failed tasks, condemned ones included, restart: from then on ``restart`` gives their restart
-        points. Returns whether a manifest must be written first; until it is, the protocol is ``pending``."""
-        return False
+        points. If a manifest must be written first, the protocol is ``pending`` until it is."""
+        return []
 
     # ---- a new coordinator, or a new run
 
@@ -163,27 +165,29 @@ class JobCheckpointing(ABC):
 
     # ---- messages to processes
 
-    def send_complete(self, process: TaskProcess) -> None:
+    def send_complete(self, process: TaskProcess) -> Send:
         """Sends an active process its new restart point after a manifest was written."""
-        self.context.send(process, self.complete_message(process.task))
+        return Send(process.number, self.complete_message(process.task))
 
     def complete_message(self, task: TaskId) -> messages.Complete:
         return messages.Complete(self.epoch(task), list(self.marks(task)))
 
-    def prepare(self, process: TaskProcess) -> None:
+    def prepare(self, process: TaskProcess) -> Instructions:
         """Sends a standby the restart point of its task to load, if there is one."""
-        if self.completed.manifest is not None:
-            self.context.send(process, messages.Prepare(self.restart(process.task)))
+        if self.completed.manifest is None:
+            return []
+        return [Send(process.number, messages.Prepare(self.restart(process.task)))]
 
-    def announce(self, manifest: Manifest, tasks: Collection[TaskId]) -> None:
+    def announce(self, manifest: Manifest, tasks: Collection[TaskId]) -> Instructions:
         """Adopts ``manifest`` as the newest, and sends the processes of ``tasks`` their new restart points."""
         self.completed.adopt(manifest)
-        for process in self.context.fleet.with_role(Role.ACTIVE):
-            if process.task in tasks:
-                self.send_complete(process)
+        out: Instructions = [
+            self.send_complete(p) for p in self.context.fleet.with_role(Role.ACTIVE) if p.task in tasks
+        ]
         for process in self.context.fleet.with_role(Role.STANDBY):
             if process.task in tasks and process.address is not None:
-                self.prepare(process)
+                out += self.prepare(process)
+        return out
 
 
 JobSide = Callable[[CoordinatorContext], JobCheckpointing]

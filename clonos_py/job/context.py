@@ -1,29 +1,19 @@
-"""What the parts of the coordinator share: the plan, the policy, the processes, and the instructions of one step."""
+"""What the parts of the coordinator share: the plan, the policy, the processes and the clock."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from clonos_py.job.completed import CompletedCheckpoint
-from clonos_py.job.events import (
-    DismissProcess,
-    JobInstruction,
-    JobPolicy,
-    KillProcess,
-    ReportEvent,
-    Send,
-    StartProcess,
-)
+from clonos_py.job.events import DismissProcess, JobPolicy, StartProcess
 from clonos_py.job.fleet import Fleet, TaskProcess
-from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import ToProcess
 from clonos_py.model.plan import PhysicalPlan
 
 
 @dataclass
 class CoordinatorContext:
-    """One per coordinator. ``out`` collects the instructions of the current event in order; ``take`` returns them."""
+    """One per coordinator. Its parts return their instructions."""
 
     plan: PhysicalPlan
     policy: JobPolicy
@@ -35,7 +25,6 @@ class CoordinatorContext:
     coordinator does not take its own standstill for the silence of processes."""
     absent_us: int = 0
     """The sum of all standstills so far."""
-    out: list[JobInstruction] = field(default_factory=list)
 
     @property
     def clock_us(self) -> int:
@@ -53,25 +42,12 @@ class CoordinatorContext:
         self.absent_us += max(0, late_us)
         self.now_us = max(self.now_us, clock_us - self.absent_us)
 
-    def take(self) -> list[JobInstruction]:
-        instructions, self.out = self.out, []
-        return instructions
-
-    def send(self, process: TaskProcess, message: ToProcess) -> None:
-        self.out.append(Send(process.number, message))
-
-    def report(self, event: CoordinatorEvent) -> None:
-        self.out.append(ReportEvent(event))
-
-    def start_process(self, task: TaskId, reuse: int | None = None) -> None:
-        """``reuse``: the process whose host process the new one starts in."""
+    def start_process(self, task: TaskId, reuse: int | None = None) -> StartProcess:
+        """Adds a process to the fleet. ``reuse``: the process whose host process it starts in."""
         process = self.fleet.add(task, self.now_us, reuse is not None)
-        self.out.append(StartProcess(process.number, task, process.shares, reuse))
+        return StartProcess(process.number, task, process.shares, reuse)
 
-    def dismiss(self, process: TaskProcess) -> None:
-        """Stops a process that has not failed; others in its host process go on."""
+    def dismiss(self, process: TaskProcess) -> DismissProcess:
+        """Removes a process that has not failed from the fleet; others in its host process go on."""
         self.fleet.remove(process.number)
-        self.out.append(DismissProcess(process.number))
-
-    def kill_process(self, number: int) -> None:
-        self.out.append(KillProcess(number))
+        return DismissProcess(process.number)

@@ -157,3 +157,5 @@ class EndJob(msgspec.Struct, frozen=True):
 JobInstruction = (
     StartProcess | DismissProcess | KillProcess | Send | WriteManifest | OpenGeneration | ReportEvent | EndJob
 )
+Instructions = list[JobInstruction]
+"""In the order in which they are carried out."""

@@ -75,6 +75,12 @@ class Fleet:
         """The active or promoted process of a task."""
         return next((p for p in self._of(task) if p.role is not Role.STANDBY), None)
 
+    def owner_of(self, task: TaskId) -> TaskProcess:
+        """The active or promoted process of a task that has one."""
+        found = self.owner(task)
+        assert found is not None
+        return found
+
     def standbys(self, task: TaskId) -> list[TaskProcess]:
         return [p for p in self._of(task) if p.role is Role.STANDBY]
 

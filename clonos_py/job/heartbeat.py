@@ -9,6 +9,7 @@ only the least limit. The limit grows with the slowest recent answer and with th
 from __future__ import annotations
 
 from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.events import Instructions, Send
 from clonos_py.job.fleet import TaskProcess
 from clonos_py.model.messages import Ping, Pong
 from clonos_py.model.times import MAX_TIME
@@ -45,23 +46,18 @@ class Heartbeat:
         heartbeat_us = self._context.policy.heartbeat_us
         self.next_us = self._context.now_us + heartbeat_us if heartbeat_us else MAX_TIME
 
-    def beat(self) -> list[TaskProcess]:
-        """Sends pings if it is time. Returns the processes that have been silent for too long."""
+    def beat(self) -> tuple[list[TaskProcess], Instructions]:
+        """If it is time: the processes that have been silent for too long, and pings to all others."""
         context = self._context
         if context.now_us < self.next_us:
-            return []
+            return [], []
         self.start()
         self._slowest_us -= self._slowest_us // _DECAY
         reachable = [process for process in context.fleet.processes.values() if process.address is not None]
         limit_us = self._limit_us(reachable)
         number = self._new_ping()
-        silent = []
-        for process in reachable:
-            if context.now_us - process.last_seen_us > limit_us:
-                silent.append(process)
-            else:
-                context.send(process, Ping(number))
-        return silent
+        silent = [process for process in reachable if context.now_us - process.last_seen_us > limit_us]
+        return silent, [Send(process.number, Ping(number)) for process in reachable if process not in silent]
 
     def _limit_us(self, processes: list[TaskProcess]) -> int:
         timeout_us = self._context.policy.heartbeat_timeout_us
@@ -84,6 +80,6 @@ class Heartbeat:
         if asked_us is not None:
             self._slowest_us = max(self._slowest_us, self._context.now_us - asked_us)
 
-    def ping(self, process: TaskProcess) -> None:
+    def ping(self, process: TaskProcess) -> Send:
         """Pings a suspected process out of turn."""
-        self._context.send(process, Ping(self._number))
+        return Send(process.number, Ping(self._number))

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from clonos_py.checkpoint.line import LineChannel, line_channels
 from clonos_py.job.checkpointing import JobCheckpointing
 from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.events import Instructions, Send
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import EndLoop, Probe, Probed
 from clonos_py.model.plan import Loop, PhysicalPlan
@@ -71,10 +72,10 @@ class _Detection:
 
 
 class LoopEnds:
-    """Detects the end of all loops of a job. ``trigger`` triggers a checkpoint, and returns whether it could."""
+    """Detects the end of all loops of a job. ``trigger`` triggers a checkpoint; it does nothing if none can begin."""
 
     def __init__(
-        self, context: CoordinatorContext, protocol: JobCheckpointing, trigger: Callable[[Purpose], bool]
+        self, context: CoordinatorContext, protocol: JobCheckpointing, trigger: Callable[[Purpose], Instructions]
     ) -> None:
         self._context, self._protocol, self._trigger = context, protocol, trigger
         self._detections = [_detection(context.plan, loop) for loop in context.plan.loops]
@@ -92,12 +93,14 @@ class LoopEnds:
             (c.due_us for c in self._detections if c.due_us and not c.probe and not c.end_sent), default=MAX_TIME
         )
 
-    def advance(self, drained: frozenset[TaskId]) -> None:
+    def advance(self, drained: frozenset[TaskId]) -> Instructions:
         """Takes the next step for each loop. All tasks run. ``drained``: the tasks at the end of their input."""
+        out: Instructions = []
         for detection in self._detections:
             detection.end_sent = detection.end_sent or drained.issuperset(detection.heads)
             if drained.issuperset(detection.feeders) and not detection.end_sent and not detection.probe:
-                self._next_step(detection)
+                out += self._next_step(detection)
+        return out
 
     def answer(self, task: TaskId, message: Probed) -> None:
         """Stores the counts of a task. ``advance`` takes the next step from them."""
@@ -115,30 +118,29 @@ class LoopEnds:
                 detection.due_us = self._context.now_us + detection.pause_us
                 detection.pause_us = min(2 * detection.pause_us, _LAST_PAUSE_US)
 
-    def _next_step(self, detection: _Detection) -> None:
+    def _next_step(self, detection: _Detection) -> Instructions:
         if detection.quiet is not None:
-            self._end(detection, detection.quiet)
-        elif detection.due_us <= self._context.now_us:
-            self._probe(detection)
+            return self._end(detection, detection.quiet)
+        return self._probe(detection) if detection.due_us <= self._context.now_us else []
 
-    def _probe(self, detection: _Detection) -> None:
+    def _probe(self, detection: _Detection) -> Instructions:
         self._probes += 1
         detection.probe = self._context.generation * _PROBES_PER_GENERATION + self._probes
         detection.answers = {}
-        self._send(detection.tasks, Probe(detection.probe))
+        return self._sent(detection.tasks, Probe(detection.probe))
 
-    def _end(self, detection: _Detection, quiet: dict[TaskId, int]) -> None:
+    def _end(self, detection: _Detection, quiet: dict[TaskId, int]) -> Instructions:
         if all(self._protocol.safe_epoch(task) > epoch for task, epoch in quiet.items()):
             detection.end_sent = True
-            self._send(detection.heads, EndLoop())
-        elif detection.due_us <= self._context.now_us:
-            detection.due_us = self._context.now_us + _CHECKPOINT_AGAIN_US if self._trigger(Purpose.REQUESTED) else 0
+            return self._sent(detection.heads, EndLoop())
+        if detection.due_us > self._context.now_us:
+            return []
+        triggers = self._trigger(Purpose.REQUESTED)
+        detection.due_us = self._context.now_us + _CHECKPOINT_AGAIN_US if triggers else 0
+        return triggers
 
-    def _send(self, tasks: Collection[TaskId], message: Probe | EndLoop) -> None:
-        for task in tasks:
-            owner = self._context.fleet.owner(task)
-            assert owner is not None
-            self._context.send(owner, message)
+    def _sent(self, tasks: Collection[TaskId], message: Probe | EndLoop) -> Instructions:
+        return [Send(self._context.fleet.owner_of(task).number, message) for task in tasks]
 
 
 def _detection(plan: PhysicalPlan, loop: Loop) -> _Detection:

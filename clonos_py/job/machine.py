@@ -24,13 +24,16 @@ from clonos_py.job.events import (
     CheckpointsRetired,
     EndedByFunction,
     EndJob,
+    Instructions,
     JobEvent,
-    JobInstruction,
     JobPolicy,
+    KillProcess,
     ManifestFailed,
     ManifestWritten,
     OpenGeneration,
     ProcessDied,
+    ReportEvent,
+    Send,
     StopRequested,
 )
 from clonos_py.job.fleet import Role, TaskProcess
@@ -121,36 +124,30 @@ class JobMachine:
         """The interval between the pings that the coordinator sends to each process; 0: it sends none."""
         return self._policy.heartbeat_us
 
-    def start(self, now_us: int) -> list[JobInstruction]:
+    def start(self, now_us: int) -> Instructions:
         """Starts the deployment."""
         self._context.begin(now_us)
-        if self._completed.code_changed:
-            self._context.report(CodeChanged(self._completed.number))
-        self._deploy()
-        return self._context.take()
+        changed = [ReportEvent(CodeChanged(self._completed.number))] if self._completed.code_changed else []
+        return [*changed, *self._deploy()]
 
-    def take_over(self, roster: Mapping[int, TaskId], now_us: int) -> list[JobInstruction]:
+    def take_over(self, roster: Mapping[int, TaskId], now_us: int) -> Instructions:
         """Continues in place of a lost coordinator. ``roster``: every process that may still run, by number. The driver
         reports those that have ended."""
         self._context.begin(now_us)
         self._enter(JobCause.COORDINATOR_LOST)
-        self._takeover.request(roster)
-        self._settle()
-        return self._context.take()
+        return self._takeover.request(roster) + self._settle()
 
-    def handle(self, event: ToCoordinator | JobEvent, now_us: int) -> list[JobInstruction]:
+    def handle(self, event: ToCoordinator | JobEvent, now_us: int) -> Instructions:
         """Processes one message or event and returns the instructions that follow."""
         self._context.advance_clock(now_us, self.wake_us)
-        self._handle(event)
-        return self._context.take()
+        return self._handle(event)
 
-    def _handle(self, event: ToCoordinator | JobEvent) -> None:
+    def _handle(self, event: ToCoordinator | JobEvent) -> Instructions:
         handler = JOB_EVENTS.row(self.state).get(type(event))
         if handler is None:
             raise JOB_EVENTS.broken("the job", self.state, event, self._last)
         self._last.add(type(event))
-        if self._admit(event):
-            handler(self, event)
+        return handler(self, event) if self._admit(event) else []
 
     def _admit(self, event: ToCoordinator | JobEvent) -> bool:
         """Notes that the process of an event is alive. Returns False for processes outside the fleet: they are
@@ -162,20 +159,20 @@ class JobMachine:
             process.last_seen_us = self._context.now_us
         return process is not None
 
-    def tick(self, now_us: int) -> list[JobInstruction]:
+    def tick(self, now_us: int) -> Instructions:
         """Processes the passing of time: heartbeats, checkpoint intervals and timeouts, processes that do not start."""
         self._context.advance_clock(now_us, self.wake_us)
+        if self.state is JobState.ENDED:
+            return []
         if self.state is JobState.TAKING_OVER:
-            if self._takeover.until_us <= self._context.now_us:
-                self._takeover.give_up()
-                self._settle()
-        elif self.state is not JobState.ENDED:
-            for process in self._heartbeat.beat():
-                self._replace(process.number, "silent for the heartbeat timeout")
-            self._time_checkpoints()
-            self._advance_loops()
-            self._time_starts()
-        return self._context.take()
+            late = self._takeover.until_us <= self._context.now_us
+            return self._takeover.give_up() + self._settle() if late else []
+        silent, out = self._heartbeat.beat()
+        for process in silent:
+            out += self._replace(process.number, "silent for the heartbeat timeout")
+        for step in (self._time_checkpoints, self._advance_loops, self._time_starts):
+            out += step()
+        return out
 
     @property
     def wake_us(self) -> int:
@@ -205,78 +202,77 @@ class JobMachine:
     def _enter(self, cause: JobCause) -> None:
         self.state = JOB_STATES.after(self.state, cause, "the job", self._last)
 
-    def _end(self, error: str | None = None, message: str = "", traceback: str = "") -> None:
+    def _end(self, error: str | None = None, message: str = "", traceback: str = "") -> Instructions:
         self._enter(JobCause.ENDED)
-        for process in self._fleet.processes.values():
-            self._context.send(process, messages.Stop(message or "the job has finished"))
+        stop = messages.Stop(message or "the job has finished")
         stopped = error is None and self._stopping
-        if error is None:
-            self._context.report(Finished(stopped))
-        self._context.out.append(EndJob(error, message, traceback, stopped))
+        finished = [ReportEvent(Finished(stopped))] if error is None else []
+        return [
+            *(Send(number, stop) for number in self._fleet.processes),
+            *finished,
+            EndJob(error, message, traceback, stopped),
+        ]
 
     # ---- takeover from a lost coordinator
 
-    def _status_reported(self, message: messages.StatusReport) -> None:
+    def _status_reported(self, message: messages.StatusReport) -> Instructions:
         self._takeover.answer(message)
-        self._settle()
+        return self._settle()
 
-    def _started_meanwhile(self, message: messages.Started) -> None:
+    def _started_meanwhile(self, message: messages.Started) -> Instructions:
         process = self._fleet.get(message.process)
         if process is None:
-            self._defer(message)
-        else:
-            process.address, process.host_process = message.address, message.host_process
-            self._settle()
+            return self._defer(message)
+        process.address, process.host_process = message.address, message.host_process
+        return self._settle()
 
-    def _died_meanwhile(self, event: ProcessDied) -> None:
+    def _died_meanwhile(self, event: ProcessDied) -> Instructions:
         self._takeover.process_died(event.process)
-        self._settle()
+        return self._settle()
 
-    def _defer(self, event: Any) -> None:
+    def _defer(self, event: Any) -> Instructions:
         """Keeps an event until the roles of all processes are known."""
         self._deferred.append(event)
-        self._settle()
+        return self._settle()
 
-    def _settle(self) -> None:
+    def _settle(self) -> Instructions:
         """Once all processes have answered: the job continues from the state that they reported."""
         if not self._takeover.complete:
-            return
+            return []
         self._heartbeat.start()
-        self._drained, self._committed = self._takeover.settle(self._rounds), self._takeover.committed
-        self._context.report(CoordinatorReplaced())
+        out = [*self._takeover.settle(self._rounds), ReportEvent(CoordinatorReplaced())]
+        self._drained, self._committed = self._takeover.drained, self._takeover.committed
         self._enter(JobCause.NOT_DEPLOYED if self._rounds.deploying else JobCause.DEPLOYED)
-        if self._rounds.over:
-            self._end_round()
-        else:
-            self._advance(self._rounds.advance)
+        out += self._advance(self._rounds.advance)
         deferred, self._deferred = self._deferred, []
         for event in [*self._takeover.failures(), *deferred]:
-            self._handle(event)
+            out += self._handle(event)
+        return out
 
     # ---- deployment and rounds
 
-    def _deploy(self, reuse: Mapping[TaskId, int] | None = None) -> None:
+    def _deploy(self, reuse: Mapping[TaskId, int] | None = None) -> Instructions:
         self._heartbeat.start()
-        self._rounds.deploy(reuse)
+        return self._rounds.deploy(reuse)
 
-    def _on_started(self, message: messages.Started) -> None:
+    def _on_started(self, message: messages.Started) -> Instructions:
         process = self._fleet.processes[message.process]
         process.address, process.host_process = message.address, message.host_process
         self._starts.process_started()
-        self._report_deployment()
-        self._advance(self._rounds.advance)
+        out = self._report_deployment() + self._advance(self._rounds.advance)
         if process.role is Role.STANDBY:
-            self._protocol.prepare(process)
-        self._rounds.dismiss_co_located()
+            out += self._protocol.prepare(process)
+        return out + self._rounds.dismiss_co_located()
 
-    def _report_deployment(self) -> None:
-        if self._rounds.deploying:
-            processes = self._fleet.processes.values()
-            up = sum(process.address is not None for process in processes)
-            missing = self._rounds.missing
-            self._context.report(Deploying(up, len(processes), len(missing), missing[0] if missing else None))
+    def _report_deployment(self) -> Instructions:
+        if not self._rounds.deploying:
+            return []
+        processes = self._fleet.processes.values()
+        up = sum(process.address is not None for process in processes)
+        missing = self._rounds.missing
+        return [ReportEvent(Deploying(up, len(processes), len(missing), missing[0] if missing else None))]
 
-    def _time_starts(self) -> None:
+    def _time_starts(self) -> Instructions:
         """Handles processes that did not start in time. The job ends if a failed task still waits for a new process.
         Where only a standby is missing, or a task could not restart in its former host process, another process is
         started."""
@@ -284,109 +280,97 @@ class JobMachine:
         failed = {process.task for process in overdue if not process.reuses}
         waited_for = sorted(failed.intersection(self._rounds.missing))
         if waited_for:
-            self._end("ClusterError", self._starts.complaint(waited_for))
-            return
-        for process in overdue:
-            self._replace(process.number, "it has not started")
+            return self._end("ClusterError", self._starts.complaint(waited_for))
+        return [i for process in overdue for i in self._replace(process.number, "it has not started")]
 
-    def _on_prepared(self, message: messages.Prepared) -> None:
+    def _on_prepared(self, message: messages.Prepared) -> Instructions:
         self._fleet.processes[message.process].prepared = message.checkpoint
-        self._rounds.dismiss_co_located()
-        self._separate_tasks()
+        return self._rounds.dismiss_co_located() + self._separate_tasks()
 
-    def _separate_tasks(self) -> None:
+    def _separate_tasks(self) -> Instructions:
         """Has the standby of a task that shares its host process take over. The task has just been snapshotted, so that
         there is little to replay."""
-        if self._takes_checkpoints and not self._stopping:
-            leaves = self._rounds.process_to_leave()
-            if leaves is not None:
-                self._context.dismiss(leaves)
-                self._lose(leaves, "its process has another task", planned=True)
+        leaves = self._rounds.process_to_leave() if self._takes_checkpoints and not self._stopping else None
+        if leaves is None:
+            return []
+        return [self._context.dismiss(leaves), *self._lose(leaves, "its process has another task", planned=True)]
 
-    def _on_not_prepared(self, message: messages.NotPrepared) -> None:
+    def _on_not_prepared(self, message: messages.NotPrepared) -> Instructions:
         """A standby could not load its checkpoint. It is not replaced, since another process would read the same
         storage: it tries again with the next checkpoint, or when it is promoted. A standby that was only too slow, so
         that its checkpoint had been deleted, has been sent the next one already."""
         task = self._fleet.processes[message.process].task
-        if message.checkpoint == self._protocol.epoch(task):
-            self._context.report(StandbyUnready(task, message.checkpoint, message.reason))
+        if message.checkpoint != self._protocol.epoch(task):
+            return []
+        return [ReportEvent(StandbyUnready(task, message.checkpoint, message.reason))]
 
-    def _on_died(self, event: ProcessDied) -> None:
+    def _on_died(self, event: ProcessDied) -> Instructions:
         process = self._fleet.remove(event.process)
         if process is None:
-            return
-        if process.role is Role.STANDBY:
-            self._context.report(StandbyLost(process.task, event.reason))
-            self._rounds.replace_standby(process.task)
-            self._advance(self._rounds.advance)
-            return
-        self._lose(process, event.reason)
+            return []
+        if process.role is not Role.STANDBY:
+            return self._lose(process, event.reason)
+        lost = ReportEvent(StandbyLost(process.task, event.reason))
+        return [lost, *self._rounds.replace_standby(process.task), *self._advance(self._rounds.advance)]
 
-    def _lose(self, process: TaskProcess, reason: str, planned: bool = False) -> None:
+    def _lose(self, process: TaskProcess, reason: str, planned: bool = False) -> Instructions:
         """The process of a task is no longer part of the job: a round begins."""
         self._loops.reset()
-        self._rounds.fail(process, reason, planned)
+        out = self._rounds.fail(process, reason, planned)
         if self.state is JobState.RUNNING:
             self._enter(JobCause.TASK_FAILED)
         if not self._protocol.settling:
-            self._protocol.abort("a task failed")
-        self._advance(self._rounds.advance)
+            out += self._protocol.abort("a task failed")
+        return out + self._advance(self._rounds.advance)
 
-    def _on_held_logs_report(self, message: messages.HeldLogsReport) -> None:
-        self._advance(lambda: self._rounds.answer(message))
+    def _on_held_logs_report(self, message: messages.HeldLogsReport) -> Instructions:
+        return self._advance(lambda: self._rounds.answer(message))
 
-    def _advance(self, course: Callable[[], bool]) -> None:
+    def _advance(self, course: Callable[[], Instructions]) -> Instructions:
         """Runs one step of the recovery round. The job runs again when the round has ended."""
         try:
-            ended = course()
+            out = course()
         except ProtocolError as problem:
-            self._roll_back(str(problem), counted=not self._protocol.all_go_back)
-            return
-        if ended:
-            self._end_round()
+            return self._roll_back(str(problem), counted=not self._protocol.all_go_back)
+        ended = self._rounds.over and self.state in (JobState.STARTING, JobState.RECOVERING)
+        return out + self._end_round() if ended else out
 
-    def _end_round(self) -> None:
+    def _end_round(self) -> Instructions:
         self._enter(JobCause.ROUND_OVER)
         self._protocol.begin()
-        if self._due is not None:
-            self._trigger(self._due)
-        self._advance_loops()
-        self._maybe_final()
+        out = self._trigger(self._due) if self._due is not None else []
+        return out + self._advance_loops() + self._maybe_final()
 
-    def _on_running(self, message: messages.Running) -> None:
-        self._rounds.replayed(self._fleet.processes[message.process].task, message.rows_replayed)
+    def _on_running(self, message: messages.Running) -> Instructions:
+        return self._rounds.replayed(self._fleet.processes[message.process].task, message.rows_replayed)
 
-    def _on_new_effect(self, message: messages.NewEffect) -> None:
-        self._rounds.new_effect(self._fleet.processes[message.process].task)
+    def _on_new_effect(self, message: messages.NewEffect) -> Instructions:
+        return self._rounds.new_effect(self._fleet.processes[message.process].task)
 
-    def _roll_back(self, reason: str, counted: bool = True) -> None:
+    def _roll_back(self, reason: str, counted: bool = True) -> Instructions:
         """Restarts all tasks from the last completed checkpoint, in the existing host processes (E9). This is the
         explicit last resort (D10), or the usual recovery where nothing is logged (E2). ``counted``: count it towards
         the limit of rollbacks without a completed checkpoint in between. If snapshots fit together only through their
         logs, the job ends instead (E8)."""
         if self._plan.stores_logs:
-            self._end("CannotRollBackError", f"{reason}; {_NO_ROLLBACK}")
-            return
+            return self._end("CannotRollBackError", f"{reason}; {_NO_ROLLBACK}")
         if self._protocol.settling:
             self._rollback_reason = reason
-            return
+            return []
         self._rollbacks_without_checkpoint += counted
         self._without_snapshot = set(self._plan.tasks)
-        self._context.report(RolledBack(self._completed.number, reason))
-        if self._rollbacks_without_checkpoint > self._policy.rollbacks_max:
-            self._end(
-                "ProtocolError",
-                f"given up after {self._policy.rollbacks_max} rollbacks without a completed checkpoint: {reason}",
-            )
-            return
-        self._protocol.abort("a rollback")
+        out: Instructions = [ReportEvent(RolledBack(self._completed.number, reason))]
+        limit = self._policy.rollbacks_max
+        if self._rollbacks_without_checkpoint > limit:
+            complaint = f"given up after {limit} rollbacks without a completed checkpoint: {reason}"
+            return out + self._end("ProtocolError", complaint)
+        out += self._protocol.abort("a rollback")
         reuse = self._owners_removed()
         self._drained, self._committed, self._final = set(), {}, None
         self._loops.reset()
         self._context.generation += 1
-        self._context.out.append(OpenGeneration(self._context.generation))
         self._enter(JobCause.ROLLED_BACK)
-        self._deploy(reuse)
+        return [*out, OpenGeneration(self._context.generation), *self._deploy(reuse)]
 
     def _owners_removed(self) -> dict[TaskId, int]:
         """Removes the processes of all tasks from the fleet, so that their messages are ignored from now on."""
@@ -397,20 +381,18 @@ class JobMachine:
 
     # ---- checkpoints
 
-    def _time_checkpoints(self) -> None:
-        late = self._protocol.give_up_late()
+    def _time_checkpoints(self) -> Instructions:
+        late, out = self._protocol.late, Instructions()
         if late is Late.MANIFEST:
             limit_s = self._policy.manifest_timeout_us / 1e6
             reason = (
                 f"checkpoint storage has not answered for {limit_s:g} s while a manifest was being written: see that "
                 "it works, then run the job again; it resumes from its last complete checkpoint"
             )
-            self._end("CheckpointError", reason)
-            return
+            return self._end("CheckpointError", reason)
         if late is Late.SNAPSHOTS:
-            self._advance(self._rounds.advance)
-            self._maybe_final()
-        self._protocol.tick(self._takes_checkpoints)
+            out = self._protocol.abort("timeout") + self._advance(self._rounds.advance) + self._maybe_final()
+        return out + self._protocol.tick(self._takes_checkpoints)
 
     @property
     def _takes_checkpoints(self) -> bool:
@@ -420,36 +402,31 @@ class JobMachine:
     def _can_trigger(self) -> bool:
         return self._takes_checkpoints and not self._protocol.pending
 
-    def _trigger(self, purpose: Purpose) -> bool:
-        """Triggers a checkpoint if the job can take one now. Returns whether it could."""
-        possible = self._can_trigger
-        if possible:
-            self._due = None
-            self._protocol.trigger(purpose)
-        return possible
+    def _trigger(self, purpose: Purpose) -> Instructions:
+        """Triggers a checkpoint if the job can take one now."""
+        if not self._can_trigger:
+            return []
+        self._due = None
+        return self._protocol.trigger(purpose)
 
-    def _on_snapshotted(self, message: messages.Snapshotted) -> None:
-        self._protocol.collect(message)
+    def _on_snapshotted(self, message: messages.Snapshotted) -> Instructions:
+        return self._protocol.collect(message)
 
-    def _on_snapshot_failed(self, message: messages.SnapshotFailed) -> None:
-        self._protocol.abort(message.reason)
-        self._end("CheckpointError", message.reason)
+    def _on_snapshot_failed(self, message: messages.SnapshotFailed) -> Instructions:
+        return self._protocol.abort(message.reason) + self._end("CheckpointError", message.reason)
 
-    def _on_manifest_written(self, event: ManifestWritten) -> None:
+    def _on_manifest_written(self, event: ManifestWritten) -> Instructions:
         adopted = self._protocol.written(event.checkpoint)
         if adopted is None:
-            return
+            return []
         self._count_progress(adopted)
         if adopted.purpose.ends_job:
             self._final = event.checkpoint
         if self._rollback_reason is not None:
             reason, self._rollback_reason = self._rollback_reason, None
-            self._roll_back(reason)
-            return
-        self._advance(self._rounds.advance)
-        self._advance_loops()
-        self._maybe_final()
-        self._maybe_finished()
+            return adopted.instructions + self._roll_back(reason)
+        out = adopted.instructions + self._advance(self._rounds.advance)
+        return out + self._advance_loops() + self._maybe_final() + self._maybe_finished()
 
     def _count_progress(self, adopted: Adopted) -> None:
         """Resets failure counters. A checkpoint of all tasks resets all of them, snapshots of some only theirs."""
@@ -465,85 +442,85 @@ class JobMachine:
             self._rollbacks_without_checkpoint = 0
         self._unreachable.settle()
 
-    def _on_checkpoints_retired(self, event: CheckpointsRetired) -> None:
-        self._protocol.retired(event.problem)
+    def _on_checkpoints_retired(self, event: CheckpointsRetired) -> Instructions:
+        return self._protocol.retired(event.problem)
 
-    def _on_manifest_failed(self, event: ManifestFailed) -> None:
-        self._protocol.abort(event.reason)
-        self._end("CheckpointError", event.reason)
+    def _on_manifest_failed(self, event: ManifestFailed) -> Instructions:
+        return self._protocol.abort(event.reason) + self._end("CheckpointError", event.reason)
 
-    def _on_request_checkpoint(self, message: messages.RequestCheckpoint) -> None:
-        task = self._fleet.processes[message.process].task
-        if self._protocol.request(task) and not self._trigger(Purpose.REQUESTED):
+    def _on_request_checkpoint(self, message: messages.RequestCheckpoint) -> Instructions:
+        out, due = self._protocol.request(self._fleet.processes[message.process].task)
+        triggers = self._trigger(Purpose.REQUESTED) if due else []
+        if due and not triggers:
             self._due = Purpose.REQUESTED
+        return out + triggers
 
-    def _on_spill_failed(self, message: messages.FramesNotSpilled) -> None:
-        self._context.report(SpillFailed(self._fleet.processes[message.process].task, message.reason))
+    def _on_spill_failed(self, message: messages.FramesNotSpilled) -> Instructions:
+        return [ReportEvent(SpillFailed(self._fleet.processes[message.process].task, message.reason))]
 
     # ---- the end
 
-    def _on_stop_requested(self, event: StopRequested) -> None:
+    def _on_stop_requested(self, event: StopRequested) -> Instructions:
         """Where all tasks are at the end of their input, the job is about to finish."""
-        if self._final is None and not self._all_drained:
-            self._stopping = True
-            self._maybe_final()
+        if self._final is not None or self._all_drained:
+            return []
+        self._stopping = True
+        return self._maybe_final()
 
-    def _on_drained(self, message: messages.Drained) -> None:
+    def _on_drained(self, message: messages.Drained) -> Instructions:
         self._drained.add(message.process)
-        self._advance_loops()
-        self._maybe_final()
+        return self._advance_loops() + self._maybe_final()
 
-    def _on_probed(self, message: messages.Probed) -> None:
+    def _on_probed(self, message: messages.Probed) -> Instructions:
         self._loops.answer(self._fleet.processes[message.process].task, message)
-        self._advance_loops()
+        return self._advance_loops()
 
-    def _advance_loops(self) -> None:
-        if self.state is JobState.RUNNING and self._plan.loops:
-            self._loops.advance(frozenset(t for t, number in self.owners.items() if number in self._drained))
+    def _advance_loops(self) -> Instructions:
+        if self.state is not JobState.RUNNING or not self._plan.loops:
+            return []
+        return self._loops.advance(frozenset(t for t, number in self.owners.items() if number in self._drained))
 
-    def _maybe_final(self) -> None:
+    def _maybe_final(self) -> Instructions:
         if self._stopping:
-            self._trigger(Purpose.STOP)
-        elif self._all_drained:
-            self._trigger(Purpose.FINAL)
+            return self._trigger(Purpose.STOP)
+        return self._trigger(Purpose.FINAL) if self._all_drained else []
 
     @property
     def _all_drained(self) -> bool:
         owners = self.owners
         return all(owners.get(task) in self._drained for task in self._plan.tasks)
 
-    def _on_committed(self, message: messages.Committed) -> None:
+    def _on_committed(self, message: messages.Committed) -> Instructions:
         self._committed[message.process] = message.checkpoint
-        self._maybe_finished()
+        return self._maybe_finished()
 
-    def _maybe_finished(self) -> None:
+    def _maybe_finished(self) -> Instructions:
         owners, epoch = self.owners, self._protocol.safe_epoch
-        if self._final is not None and all(
+        finished = self._final is not None and all(
             self._committed.get(owners.get(task, -1)) == epoch(task) for task in self._committing
-        ):
-            self._end()
+        )
+        return self._end() if finished else []
 
     # ---- failures and liveness that processes report
 
-    def _on_failed(self, message: messages.Failed) -> None:
+    def _on_failed(self, message: messages.Failed) -> Instructions:
         kind = getattr(errors, message.error, errors.ClonosError)
         if kind.remedy is Remedy.ROLL_BACK:
-            self._roll_back(f"{message.message} ({self._operators(message.process)})")
-        elif kind.remedy in (Remedy.RETRY, Remedy.RECOVER_TASK) and not self._recoveries_exhausted(message.process):
-            self._replace(message.process, message.message)
-        else:
-            self._end(message.error, message.message, message.traceback)
+            return self._roll_back(f"{message.message} ({self._operators(message.process)})")
+        if kind.remedy in (Remedy.RETRY, Remedy.RECOVER_TASK) and not self._recoveries_exhausted(message.process):
+            return self._replace(message.process, message.message)
+        return self._end(message.error, message.message, message.traceback)
 
     def _operators(self, process: int) -> str:
         vertex = self._plan.by_name[self._fleet.processes[process].task.vertex]
         source = [] if vertex.source is None else [vertex.source.name]
         return f"its task runs {', '.join([*source, *(operator.name for operator in vertex.operators)])}"
 
-    def _on_ended_by_function(self, event: EndedByFunction) -> None:
-        self._end(errors.UserCodeError.__name__, event.message, event.traceback)
+    def _on_ended_by_function(self, event: EndedByFunction) -> Instructions:
+        return self._end(errors.UserCodeError.__name__, event.message, event.traceback)
 
-    def _on_function_hangs(self, message: messages.FunctionHangNoticed) -> None:
-        self._context.report(FunctionHangs(message.reason))
+    def _on_function_hangs(self, message: messages.FunctionHangNoticed) -> Instructions:
+        return [ReportEvent(FunctionHangs(message.reason))]
 
     def _recoveries_exhausted(self, process: int) -> bool:
         """Whether the replacements of this process's task have failed more often than the policy allows."""
@@ -551,49 +528,46 @@ class JobMachine:
         self._recoveries_without_checkpoint[task] += 1
         return self._recoveries_without_checkpoint[task] > self._policy.recoveries_max
 
-    def _replace(self, process: int, reason: str) -> None:
-        self._context.kill_process(process)
-        self._on_died(ProcessDied(process, reason))
+    def _replace(self, process: int, reason: str) -> Instructions:
+        return [KillProcess(process), *self._on_died(ProcessDied(process, reason))]
 
-    def _on_suspect(self, message: messages.Suspect) -> None:
+    def _on_suspect(self, message: messages.Suspect) -> Instructions:
         """Pings the suspected task. Replaces one only if the two cannot connect for the whole connection timeout."""
         receiver, sender = self._fleet.processes[message.process], self._fleet.owner(message.task)
         if sender is None or receiver.role is Role.STANDBY:
-            return
+            return []
         complaint = self._unreachable.complaint(receiver, sender)
         chosen = self._unreachable.suspect(receiver, sender, message.failures)
         if chosen is None:
-            self._heartbeat.ping(sender)
-        elif complaint is not None:
-            self._end("ClusterError", complaint)
-        else:
-            self._replace(chosen.number, f"no data connection from {sender.task} to {receiver.task}")
+            return [self._heartbeat.ping(sender)]
+        if complaint is not None:
+            return self._end("ClusterError", complaint)
+        return self._replace(chosen.number, f"no data connection from {sender.task} to {receiver.task}")
 
-    def _on_pong(self, message: messages.Pong) -> None:
+    def _on_pong(self, message: messages.Pong) -> Instructions:
         self._heartbeat.answered(message)
-
-    def _on_sign_of_life(self, event: messages.StatusReport | AtWork) -> None:
-        """Does nothing more: every message updates ``last_seen_us``, and the status requests are over."""
+        return []
 
 
+_IS_A_SIGN_OF_LIFE = Ignored("that the process is alive is noted with every event of it")
 _HAS_ENDED = Ignored("the job has ended")
 _NOT_OF_A_PROCESS = (EndedByFunction, ManifestWritten, ManifestFailed, CheckpointsRetired, StopRequested)
 
-JOB_EVENTS: EventTable[JobMachine, JobState, None] = EventTable(JobState)
+JOB_EVENTS: EventTable[JobMachine, JobState, Instructions] = EventTable(JobState)
 
 
 def _on(
     kind: type[Event],
-    handler: Callable[[JobMachine, Event], None],
-    taking_over: Callable[[JobMachine, Event], None] = JobMachine._defer,
+    handler: Callable[[JobMachine, Event], Instructions],
+    taking_over: Callable[[JobMachine, Event], Instructions] = JobMachine._defer,
 ) -> None:
     JOB_EVENTS.on(kind, handler, {JobState.TAKING_OVER: taking_over, JobState.ENDED: _HAS_ENDED})
 
 
 _on(messages.Started, JobMachine._on_started, JobMachine._started_meanwhile)
-_on(messages.StatusReport, JobMachine._on_sign_of_life, JobMachine._status_reported)
+_on(messages.StatusReport, _IS_A_SIGN_OF_LIFE, JobMachine._status_reported)
 _on(ProcessDied, JobMachine._on_died, JobMachine._died_meanwhile)
-_on(AtWork, JobMachine._on_sign_of_life, JobMachine._on_sign_of_life)
+_on(AtWork, _IS_A_SIGN_OF_LIFE, _IS_A_SIGN_OF_LIFE)
 _on(messages.Prepared, JobMachine._on_prepared)
 _on(messages.NotPrepared, JobMachine._on_not_prepared)
 _on(messages.HeldLogsReport, JobMachine._on_held_logs_report)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from clonos_py.job.checkpointing import JobCheckpointing
 from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.events import Instructions, ReportEvent
 from clonos_py.job.orphans import Survivors, explanation, orphans
 from clonos_py.job.recovery import Round
 from clonos_py.model.coordinator_events import RestartedWithoutLog
@@ -49,32 +50,30 @@ class RestartsWithoutLog:
                 )
         return found
 
-    def begin(self, round_: Round) -> None:
+    def begin(self, round_: Round) -> Instructions:
         """Marks the failed tasks that must restart without their log, as far as is clear before survivors answer."""
         if not self._context.policy.deduplicate:
             round_.without_log = set(round_.failed)
         more = (round_.failed & self._receivers) - round_.without_log if self._context.policy.deduplicate else set()
         self._spread(round_, more)
-        if more:
-            names = ", ".join(str(task) for task in sorted(more))
-            self._report(f"{names} failed before a checkpoint covered what others had sent again")
+        names = ", ".join(str(task) for task in sorted(more))
+        return [self._report(f"{names} failed before a checkpoint covered what others had sent again")] if more else []
 
-    def _report(self, reason: str) -> None:
-        self._context.report(RestartedWithoutLog(self._context.completed.number, reason))
+    def _report(self, reason: str) -> ReportEvent:
+        return ReportEvent(RestartedWithoutLog(self._context.completed.number, reason))
 
-    def find_orphans(self, round_: Round, survivors: Survivors) -> bool:
-        """Once all have answered: whether more tasks must restart without their log, which takes another round. Raises
-        OrphanError if the job prefers consistency."""
+    def find_orphans(self, round_: Round, survivors: Survivors) -> Instructions:
+        """Once all have answered: reports if more tasks must restart without their log, which takes another round.
+        Raises OrphanError if the job prefers consistency."""
         context = self._context
         found = orphans(context.plan, round_.failed - round_.without_log, survivors)
         if not found:
-            return False
+            return []
         reason = explanation(context.plan, found, round_.failed)
         if not context.policy.availability:
             raise OrphanError(reason)
         self._spread(round_, set(found))
-        self._report(reason)
-        return True
+        return [self._report(reason)]
 
     def _spread(self, round_: Round, more: set[TaskId]) -> None:
         """Failed tasks downstream of one that restarts without its log cannot use their logs either."""

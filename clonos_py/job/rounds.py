@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping
 
 from clonos_py.job.checkpointing import JobCheckpointing
 from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.events import Instructions, KillProcess, ReportEvent, Send
 from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.job.recovery import Round, newest_epoch_named, peers, replay_of
 from clonos_py.job.restarts_without_log import RestartsWithoutLog
@@ -45,9 +46,8 @@ def reports_logs(plan: PhysicalPlan, task: TaskId) -> bool:
 
 
 class Rounds:
-    """Runs one round at a time. ``advance`` and ``answer`` return whether the round has just ended. They raise
-    ProtocolError when no replay can recover from the failure; then only a rollback can (``deploy`` in the next
-    generation)."""
+    """Runs one round at a time. ``advance`` and ``answer`` raise ProtocolError when no replay can recover from the
+    failure; then only a rollback can (``deploy`` in the next generation)."""
 
     def __init__(self, context: CoordinatorContext, protocol: JobCheckpointing) -> None:
         self._context, self._protocol = context, protocol
@@ -67,7 +67,7 @@ class Rounds:
         self._effective: dict[TaskId, bool] = {}
         """Tasks that restarted after a failure, and whether they have had a new effect since; cleared once all have."""
 
-    def deploy(self, reuse: Mapping[TaskId, int] | None = None) -> None:
+    def deploy(self, reuse: Mapping[TaskId, int] | None = None) -> Instructions:
         """Starts processes and standbys of all tasks, with the first attempts of the generation. After a rollback tasks
         start in the host processes of their former processes (``reuse``: by task, the process's number), and standbys
         stay."""
@@ -79,14 +79,16 @@ class Rounds:
         self._round = Round(self._round.number + 1, set(context.plan.tasks))
         self._restarts_without_log.reset()
         self._replaying = set()
+        out: Instructions = []
         for task in context.plan.tasks:
             if reuse and task in reuse:
-                context.start_process(task, reuse[task])
+                out.append(context.start_process(task, reuse[task]))
             elif not context.fleet.standbys(task):
-                context.start_process(task)
+                out.append(context.start_process(task))
         for task in context.plan.tasks:
-            for _ in range(1 + self._wanted(task) - len(context.fleet.standbys(task))):
-                context.start_process(task)
+            lacking = 1 + self._wanted(task) - len(context.fleet.standbys(task))
+            out += [context.start_process(task) for _ in range(lacking)]
+        return out
 
     def resume(
         self,
@@ -95,7 +97,7 @@ class Rounds:
         failed: Collection[TaskId],
         incarnations: Mapping[TaskId, Incarnation],
         replaying: Collection[TaskId],
-    ) -> None:
+    ) -> Instructions:
         """Continues after a lost coordinator whose last round was ``number``. ``attempts``: the newest known attempt of
         each task. ``failed``: the tasks without a process, and those whose process was promoted but has no log yet.
         ``incarnations``: of tasks that restarted without their log. ``replaying``: tasks that still replay their
@@ -110,67 +112,66 @@ class Rounds:
         if not attempts:
             self._counters = dict.fromkeys(context.plan.tasks, 0)
         self._ever_failed = set() if self.deploying else set(failed)
-        for task in sorted(failed):
-            if not self.deploying and fleet.owner(task) is None:
-                context.report(TaskLost(task, "it failed while there was no coordinator"))
+        lost = [task for task in sorted(failed) if not self.deploying and fleet.owner(task) is None]
+        out: Instructions = [ReportEvent(TaskLost(t, "it failed while there was no coordinator")) for t in lost]
         self._round = Round(number + 1, set(failed))
-        self.dismiss_co_located()
-        self._refill_standbys(set(context.plan.tasks).difference(failed))
+        out += self.dismiss_co_located()
+        return out + self._refill_standbys(set(context.plan.tasks).difference(failed))
 
-    def fail(self, process: TaskProcess, reason: str, planned: bool = False) -> None:
+    def fail(self, process: TaskProcess, reason: str, planned: bool = False) -> Instructions:
         """The process of a task has failed, or has to leave (``planned``): begins a new round for it and for the tasks
         whose round had not ended."""
         task = process.task
-        if not self.deploying:
-            self._ever_failed.add(task)
-            self._effective[task] = False
-            self._context.report(TaskLost(task, reason, process.attempt, planned))
         self._restart(self._round.failed | {task})
+        if self.deploying:
+            return []
+        self._ever_failed.add(task)
+        self._effective[task] = False
+        return [ReportEvent(TaskLost(task, reason, process.attempt, planned))]
 
     def _restart(self, failed: set[TaskId]) -> None:
         self._round = Round(self._round.number + 1, failed, without_log=self._round.without_log)
 
-    def advance(self) -> bool:
+    def advance(self) -> Instructions:
         """Starts the round once checkpoints are settled and every failed task has a process that has started."""
         context, round_ = self._context, self._round
         if not round_.failed or round_.started or self._protocol.pending:
-            return False
+            return []
         if self._protocol.all_go_back and not self.deploying:
             raise OrphanError(f"{', '.join(map(str, sorted(round_.failed)))} failed, and nothing is logged")
-        if not self.deploying:
-            self._send_back_condemned()
-            round_ = self._round
-        if self._protocol.fall_back(round_.failed):
-            return False
+        out = [] if self.deploying else self._send_back_condemned()
+        round_ = self._round
+        out += self._protocol.fall_back(round_.failed)
+        if self._protocol.pending:
+            return out
         chosen = self._candidates(round_)
-        if any(process is None or process.address is None for process in chosen.values()):
-            return False
+        out += [context.start_process(task) for task in sorted(round_.failed.difference(chosen))]
+        if len(chosen) < len(round_.failed) or any(process.address is None for process in chosen.values()):
+            return out
         if not self.deploying:
-            self._restarts_without_log.begin(round_)
-            if self._abandon_replays(round_):
-                return self.advance()
+            out += self._restarts_without_log.begin(round_)
+            if abandoned := self._abandon_replays(round_):
+                return out + abandoned + self.advance()
         round_.started = True
-        promoted = [p for p in chosen.values() if p is not None and p.role is Role.STANDBY]
+        promoted = [process for process in chosen.values() if process.role is Role.STANDBY]
         for process in promoted:
             self._counters[process.task] += 1
             process.role, process.attempt = Role.PROMOTED, Attempt(context.generation, self._counters[process.task])
-        self._promote_and_sever(round_, promoted)
-        return self._finish()
+        out += self._promote_and_sever(round_, promoted)
+        return out + self._finish()
 
-    def _abandon_replays(self, round_: Round) -> bool:
+    def _abandon_replays(self, round_: Round) -> Instructions:
         """Fails the tasks that replay logs which are of no use any more: such a task waits for frames from a task that
-        restarts without its log, and these are not sent again. Returns whether there are any; then a new round has
-        begun."""
+        restarts without its log, and these are not sent again. If there are any, a new round has begun."""
         context = self._context
         reached = {task for origin in round_.without_log for task in context.plan.hops[origin]}
-        abandoned = (self._replaying & reached) - round_.failed
-        for task in sorted(abandoned):
-            owner = context.fleet.owner(task)
-            assert owner is not None
+        out: Instructions = []
+        for task in sorted((self._replaying & reached) - round_.failed):
+            owner = context.fleet.owner_of(task)
             context.fleet.remove(owner.number)
-            context.kill_process(owner.number)
-            self.fail(owner, "a task upstream restarts without its log, so that this task cannot replay its own")
-        return bool(abandoned)
+            out.append(KillProcess(owner.number))
+            out += self.fail(owner, "a task upstream restarts without its log, so that this task cannot replay its own")
+        return out
 
     @property
     def over(self) -> bool:
@@ -183,30 +184,24 @@ class Rounds:
         up = {process.task for process in self._context.fleet.processes.values() if process.address is not None}
         return [] if self._round.started else sorted(self._round.failed - up)
 
-    def _candidates(self, round_: Round) -> dict[TaskId, TaskProcess | None]:
-        """By failed task: the process for it. Two in one host process are avoided, since they would compete for it."""
-        chosen: dict[TaskId, TaskProcess | None] = {}
-        host_processes = {p.host_process for p in self._context.fleet.with_role(Role.PROMOTED, Role.ACTIVE)}
+    def _candidates(self, round_: Round) -> dict[TaskId, TaskProcess]:
+        """By failed task: the process for it, one already promoted, else the best standby. Those without any are
+        missing. Two in one host process are avoided, since they would compete for it."""
+        chosen: dict[TaskId, TaskProcess] = {}
+        fleet = self._context.fleet
+        host_processes = {p.host_process for p in fleet.with_role(Role.PROMOTED, Role.ACTIVE)}
         for task in sorted(round_.failed):
-            process = chosen[task] = self._candidate(task, host_processes)
-            if process is not None:
-                host_processes.add(process.host_process)
+            if found := fleet.owner(task) or fleet.best(task, self._first_deployment, host_processes):
+                chosen[task] = found
+                host_processes.add(found.host_process)
         return chosen
 
-    def _candidate(self, task: TaskId, host_processes: Collection[int]) -> TaskProcess | None:
-        """The process for a failed task: one already promoted, else the best standby. None if a new one must start."""
-        fleet = self._context.fleet
-        found = fleet.owner(task) or fleet.best(task, self._first_deployment, host_processes)
-        if found is None:
-            self._context.start_process(task)
-        return found
-
-    def _promote_and_sever(self, round_: Round, promoted: list[TaskProcess]) -> None:
+    def _promote_and_sever(self, round_: Round, promoted: list[TaskProcess]) -> Instructions:
         """Sends Promote to the processes chosen for failed tasks, and Sever to all others. Processes promoted earlier
         that still wait for their log get Sever, too, since they also have received frames and hold logs. Newly promoted
         processes get it if they report logs of another origin: those in the output of a causal sink that they take
         over, or those in a snapshot."""
-        context, owners = self._context, self._owners()
+        context, owners, out = self._context, self._owners(), Instructions()
         reset = round_.without_log
         all_reset = set(context.plan.tasks) if not context.policy.replay and not self.deploying else reset
         attempts = [(task, owners[task][1]) for task in sorted(round_.failed)]
@@ -216,77 +211,80 @@ class Rounds:
                 restore = self._protocol.restart(process.task)
                 inputs = peers(context.plan, process.task, owners, all_reset)
                 numbering = context.completed.numbering
-                context.send(process, messages.Promote(round_.number, process.attempt, restore, inputs, numbering))
+                promote = messages.Promote(round_.number, process.attempt, restore, inputs, numbering)
+                out.append(Send(process.number, promote))
                 inputs = []
             else:
                 inputs = peers(context.plan, process.task, owners, reset, of=round_.failed)
             if process not in promoted or reports_logs(context.plan, process.task):
                 round_.awaited.add(process.number)
                 completed = self._protocol.complete_message(process.task)
-                context.send(process, messages.Sever(round_.number, inputs, attempts, completed))
+                out.append(Send(process.number, messages.Sever(round_.number, inputs, attempts, completed)))
         for process in promoted:
             assert process.attempt is not None
-            self._report(StandbyPromoted(process.task, process.attempt))
+            out += self._reported(StandbyPromoted(process.task, process.attempt))
+        return out
 
     def _owners(self) -> dict[TaskId, tuple[str, Attempt]]:
         found = {}
         for task in self._context.plan.tasks:
-            owner = self._context.fleet.owner(task)
-            assert owner is not None
+            owner = self._context.fleet.owner_of(task)
             assert owner.address is not None
             assert owner.attempt is not None
             found[task] = (owner.address, owner.attempt)
         return found
 
-    def answer(self, message: messages.HeldLogsReport) -> bool:
+    def answer(self, message: messages.HeldLogsReport) -> Instructions:
         """Takes a survivor's report of what it holds; answers to earlier rounds are ignored."""
         round_ = self._round
         if message.round != round_.number or message.process not in round_.awaited:
-            return False
+            return []
         round_.awaited.discard(message.process)
         round_.answers.append(message)
         return self._finish()
 
-    def _finish(self) -> bool:
+    def _finish(self) -> Instructions:
         """Once all survivors have answered: sends each replacement its log to replay."""
         context, round_ = self._context, self._round
         if not round_.started or round_.awaited:
-            return False
+            return []
         if self.deploying:
             self._protocol.skip_to(newest_epoch_named(context.plan, round_.answers, self._protocol.epoch))
         else:
             survivors = {context.fleet.processes[answer.process].task: answer for answer in round_.answers}
-            if not context.plan.rollback and self._restarts_without_log.find_orphans(round_, survivors):
+            if not context.plan.rollback and (more := self._restarts_without_log.find_orphans(round_, survivors)):
                 self._restart(round_.failed)
-                self._abandon_replays(self._round)
-                return self.advance()
+                return more + self._abandon_replays(self._round) + self.advance()
             self._restarts_without_log.settle(round_)
-        for task in sorted(round_.failed):
-            owner = context.fleet.owner(task)
-            assert owner is not None
-            replay = replay_of(context.plan, task, round_, self._protocol.epoch, self._protocol.void)
-            owner.role = Role.ACTIVE
-            context.send(owner, replay)
-            (self._replaying.add if replay.log else self._replaying.discard)(task)
-            assert owner.attempt is not None
-            self._report(StandbyActivated(task, owner.attempt))
-        self._refill_standbys(round_.failed)
+        out = self._activate(round_) + self._refill_standbys(round_.failed)
         round_.failed, round_.without_log = set(), set()
-        self.dismiss_co_located()
+        out += self.dismiss_co_located()
         if self.deploying:
             standbys = sum(vertex.parallelism * vertex.standbys for vertex in context.plan.vertices)
-            context.report(Deployed(len(context.plan.tasks), standbys))
+            out.append(ReportEvent(Deployed(len(context.plan.tasks), standbys)))
         self.deploying = self._first_deployment = False
         self._failed_before = set()
-        return True
+        return out
 
-    def _send_back_condemned(self) -> None:
+    def _activate(self, round_: Round) -> Instructions:
+        epoch, void, out = self._protocol.epoch, self._protocol.void, Instructions()
+        replays = {task: replay_of(self._context.plan, task, round_, epoch, void) for task in sorted(round_.failed)}
+        for task, replay in replays.items():
+            owner = self._context.fleet.owner_of(task)
+            owner.role = Role.ACTIVE
+            out.append(Send(owner.number, replay))
+            (self._replaying.add if replay.log else self._replaying.discard)(task)
+            assert owner.attempt is not None
+            out += self._reported(StandbyActivated(task, owner.attempt))
+        return out
+
+    def _send_back_condemned(self) -> Instructions:
         """Restarts condemned tasks together with the failed ones, in the host processes in which they run (E9), and
         adds them to the round. Besides survivors these are processes that an earlier round has promoted. Of the tasks
         condemned by a task whose process is already promoted, only those with an active process restart: a lost
         coordinator may have restarted one of them and not the others. As a result, everything that depends on a failed
         task is in its restart point, so that there are no orphans."""
-        context, fleet = self._context, self._context.fleet
+        context, fleet, out = self._context, self._context.fleet, Instructions()
         failed = self._round.failed
         condemned = self._protocol.condemned({task for task in failed if fleet.owner(task) is None})
         running = {process.task for process in fleet.with_role(Role.ACTIVE)}
@@ -294,21 +292,22 @@ class Rounds:
         for task in sorted(condemned | (self._protocol.condemned(failed) & running)):
             if (owner := fleet.owner(task)) is not None:
                 fleet.remove(owner.number)
-                self.fail(owner, f"its state does not fit the restart point of {named}")
-                context.start_process(task, owner.number)
+                out += self.fail(owner, f"its state does not fit the restart point of {named}")
+                out.append(context.start_process(task, owner.number))
+        return out
 
-    def dismiss_co_located(self) -> None:
+    def dismiss_co_located(self) -> Instructions:
         """Dismisses standbys that share a host process with a task, once others elsewhere have as new a checkpoint."""
-        context = self._context
+        context, out = self._context, Instructions()
         for standby in context.fleet.co_located_standbys() if self.over else []:
-            for _ in range(self._lacking(standby.task)):
-                context.start_process(standby.task)
+            out += self._refill_standbys([standby.task])
             others = [
                 p for p in context.fleet.separate_standbys(standby.task) if p.address and p.prepared >= standby.prepared
             ]
             if len(others) >= self._wanted(standby.task):
-                context.dismiss(standby)
-                context.report(StandbyLost(standby.task, "its process has become another task's"))
+                out.append(context.dismiss(standby))
+                out.append(ReportEvent(StandbyLost(standby.task, "its process has become another task's")))
+        return out
 
     def process_to_leave(self) -> TaskProcess | None:
         """A process whose task another task disturbs, and fails with, as they share a host process; its standby
@@ -323,10 +322,10 @@ class Rounds:
                 return process
         return None
 
-    def replace_standby(self, task: TaskId) -> None:
+    def replace_standby(self, task: TaskId) -> Instructions:
         """A standby has failed: starts another if one is lacking."""
-        if self._lacking(task) > 0 or self._context.fleet.owner(task) is None:
-            self._context.start_process(task)
+        lacks = self._lacking(task) > 0 or self._context.fleet.owner(task) is None
+        return [self._context.start_process(task)] if lacks else []
 
     def _wanted(self, task: TaskId) -> int:
         return self._context.plan.by_name[task.vertex].standbys
@@ -334,29 +333,26 @@ class Rounds:
     def _lacking(self, task: TaskId) -> int:
         return self._wanted(task) - len(self._context.fleet.separate_standbys(task))
 
-    def _refill_standbys(self, tasks: set[TaskId]) -> None:
-        context = self._context
-        for task in sorted(tasks):
-            for _ in range(self._lacking(task)):
-                context.start_process(task)
+    def _refill_standbys(self, tasks: Collection[TaskId]) -> Instructions:
+        return [self._context.start_process(task) for task in sorted(tasks) for _ in range(self._lacking(task))]
 
     # ---- the progress of replacements
 
-    def replayed(self, task: TaskId, rows: int) -> None:
+    def replayed(self, task: TaskId, rows: int) -> Instructions:
         self._replaying.discard(task)
-        self._report(Replayed(task, rows))
+        return self._reported(Replayed(task, rows))
 
-    def new_effect(self, task: TaskId) -> None:
+    def new_effect(self, task: TaskId) -> Instructions:
         """The replacement has had an effect that its predecessor had not. It may still be receiving frames that the
         predecessor had received."""
-        self._report(FirstNewEffect(task))
+        out = self._reported(FirstNewEffect(task))
         if task in self._effective:
             self._effective[task] = True
             if all(self._effective.values()):
-                self._context.report(Restarted(len(self._effective)))
+                out.append(ReportEvent(Restarted(len(self._effective))))
                 self._effective = {}
+        return out
 
-    def _report(self, event: StandbyPromoted | StandbyActivated | Replayed | FirstNewEffect) -> None:
+    def _reported(self, event: StandbyPromoted | StandbyActivated | Replayed | FirstNewEffect) -> Instructions:
         """Reports events of failed tasks only. For others after a rollback it is not known which effects are new."""
-        if event.task in self._ever_failed | self._failed_before:
-            self._context.report(event)
+        return [ReportEvent(event)] if event.task in self._ever_failed | self._failed_before else []

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from clonos_py.job.checkpointing import JobCheckpointing
 from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.events import Instructions, KillProcess, Send
 from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.job.rounds import Rounds
 from clonos_py.model import messages
@@ -37,13 +38,14 @@ class Takeover:
         self.until_us = MAX_TIME
         """A process that has not answered by then has failed."""
 
-    def request(self, roster: Mapping[int, TaskId]) -> None:
+    def request(self, roster: Mapping[int, TaskId]) -> Instructions:
         """Requests the status of all processes. ``roster``: every process that may still run, by number."""
         context = self._context
         self._awaited = set(roster)
         self._extend_deadline()
         for number, task in sorted(roster.items()):
-            context.send(context.fleet.adopt(number, task, context.now_us), messages.StatusRequest())
+            context.fleet.adopt(number, task, context.now_us)
+        return [Send(number, messages.StatusRequest()) for number in sorted(roster)]
 
     @property
     def complete(self) -> bool:
@@ -65,40 +67,44 @@ class Takeover:
         self._awaited.discard(number)
         self._answers.pop(number, None)
 
-    def give_up(self) -> None:
+    def give_up(self) -> Instructions:
         """The time is over: ends the processes that have not answered, so that they are replaced."""
-        for number in sorted(self._awaited):
-            self._dismiss(number)
+        return [self._kill(number) for number in sorted(self._awaited)]
 
-    def settle(self, rounds: Rounds) -> set[int]:
-        """Once all have answered: restores fleet, checkpoints and rounds, and sends every process the last checkpoint.
-        Returns the processes whose tasks have nothing more to do."""
+    def settle(self, rounds: Rounds) -> Instructions:
+        """Once all have answered: restores fleet, checkpoints and rounds, and sends every process the last
+        checkpoint."""
         context = self._context
         self.until_us = MAX_TIME
         for process in context.fleet.processes.values():
             process.last_seen_us = context.now_us  # it has answered, and has not been sent a ping since
         self._protocol.resume(max((answer.checkpoint for answer in self._answers.values()), default=0))
         attempts, round_ = self._newest_attempts(), max((a.round for a in self._answers.values()), default=0)
+        out: Instructions = []
         for number in sorted(self._answers):
-            self._assign(context.fleet.processes[number], attempts)
+            out += self._assign(context.fleet.processes[number], attempts)
         owners = {process.task: process for process in context.fleet.with_role(Role.ACTIVE)}
-        self._send_settled_state(owners.values())
+        out += self._settled_state(owners.values())
         replaying = {task for task, process in owners.items() if self._answers[process.number].replaying}
         failed = set(context.plan.tasks).difference(owners)
-        rounds.resume(round_, attempts, failed, self._incarnations(round_), replaying)
-        return {process.number for process in owners.values() if self._answers[process.number].drained}
+        return out + rounds.resume(round_, attempts, failed, self._incarnations(round_), replaying)
 
-    def _send_settled_state(self, owners: Iterable[TaskProcess]) -> None:
+    def _settled_state(self, owners: Iterable[TaskProcess]) -> Instructions:
         """Sends processes the last completed checkpoint and the void ones."""
-        context = self._context
+        context, out = self._context, Instructions()
         for process in owners:
             if context.completed.manifest is not None:
-                self._protocol.send_complete(process)
-            for epoch in self._protocol.void:
-                context.send(process, messages.AbortCheckpoint(epoch))
+                out.append(self._protocol.send_complete(process))
+            out += [Send(process.number, messages.AbortCheckpoint(epoch)) for epoch in self._protocol.void]
         for process in context.fleet.with_role(Role.STANDBY):
             if process.address is not None:
-                self._protocol.prepare(process)
+                out += self._protocol.prepare(process)
+        return out
+
+    @property
+    def drained(self) -> set[int]:
+        """The processes whose tasks have read all of their input."""
+        return {number for number, answer in self._answers.items() if answer.drained}
 
     @property
     def committed(self) -> dict[int, int]:
@@ -133,20 +139,20 @@ class Takeover:
                     found[task] = Incarnation(incarnation, self._protocol.epoch(task), round_)
         return found
 
-    def _assign(self, process: TaskProcess, attempts: Mapping[TaskId, Attempt]) -> None:
+    def _assign(self, process: TaskProcess, attempts: Mapping[TaskId, Attempt]) -> Instructions:
         """Gives a process its role. Ends it if its task has a newer attempt, or if it was to start from a checkpoint
         that is not the last."""
         answer = self._answers[process.number]
         if answer.attempt is None:
             process.prepared = answer.restore or -1
-            return
+            return []
         stale = not answer.begun and answer.restore != self._protocol.epoch(process.task)
         if stale or answer.attempt < attempts[process.task]:
-            self._dismiss(process.number)
-            return
+            return [self._kill(process.number)]
         process.attempt = answer.attempt
         process.role = Role.ACTIVE if answer.begun else Role.PROMOTED
+        return []
 
-    def _dismiss(self, number: int) -> None:
-        self._context.kill_process(number)
+    def _kill(self, number: int) -> KillProcess:
         self.process_died(number)
+        return KillProcess(number)

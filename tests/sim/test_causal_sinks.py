@@ -92,8 +92,7 @@ class Rollbacks:
         self._kills(course, world)
         if self._left and running(world) and course.rows_shown and course.random.random() < 0.004:
             self._left -= 1
-            world.job._roll_back("the test wants it")
-            world.coordination._executor.carry_out(world.job._context.take())
+            world.coordination._executor.carry_out(world.job._roll_back("the test wants it"))
 
 
 def problems(faults: Callable[[], Faults], seeds: int = SEEDS) -> list[str]:

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.events import KillProcess
 from clonos_py.job.fleet import TaskProcess
 from clonos_py.model.coordinator_events import CoordinatorReplaced, StandbyLost, TaskLost
 from clonos_py.model.ids import TaskId
@@ -133,9 +134,9 @@ def test_tasks_that_were_promoted_into_one_host_process_move_apart(protocol: Pro
 def test_the_simulator_finds_a_dismissal_that_kills_the_whole_host_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: a standby that leaves kills its whole host process."""
 
-    def end(self: CoordinatorContext, process: TaskProcess) -> None:
+    def end(self: CoordinatorContext, process: TaskProcess) -> KillProcess:
         self.fleet.remove(process.number)
-        self.kill_process(process.number)
+        return KillProcess(process.number)
 
     monkeypatch.setattr(CoordinatorContext, "dismiss", end)
     found = run(0, calm, points.kill, 3, WitnessJob(total=400), standbys_per_process=STANDBYS_PER_PROCESS)

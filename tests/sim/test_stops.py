@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
+from clonos_py.job.events import Instructions
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.coordinator_events import Finished
 from clonos_py.model.ids import TaskId
@@ -140,11 +141,8 @@ NOTICED = "received before the stop, and not visible"
 def test_the_check_finds_a_stop_that_ends_before_the_commits(received: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     maybe_finished = JobMachine._maybe_finished
 
-    def hasty(self: JobMachine) -> None:
-        if self._final is not None and self._stopping:
-            self._end()
-        else:
-            maybe_finished(self)
+    def hasty(self: JobMachine) -> Instructions:
+        return self._end() if self._final is not None and self._stopping else maybe_finished(self)
 
     monkeypatch.setattr(JobMachine, "_maybe_finished", hasty)
     with pytest.raises(AssertionError, match=NOTICED):

@@ -20,6 +20,7 @@ from clonos_py.connectors import FileSink, FileSource, UpsertFileSink, read_resu
 from clonos_py.connectors.causal_files import CausalFileWriter
 from clonos_py.connectors.file_writer import FileWriter
 from clonos_py.connectors.staging import StagedPiece
+from clonos_py.job.events import Instructions
 from clonos_py.model.operators import OutputSegment
 from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
 from clonos_py.runtime.launch import run_job
@@ -126,8 +127,8 @@ def interrupt_after(checkpoint: int, patch: pytest.MonkeyPatch) -> None:
         if not left["pieces"]:
             raise KeyboardInterrupt
 
-    def until(self: CoordinatedCheckpoints, running: bool) -> None:
-        tick(self, running and self.completed.number < checkpoint)
+    def until(self: CoordinatedCheckpoints, running: bool) -> Instructions:
+        return tick(self, running and self.completed.number < checkpoint)
 
     patch.setattr(CoordinatedCheckpoints, "tick", until)
     patch.setattr(FileWriter, "commit", dropped)

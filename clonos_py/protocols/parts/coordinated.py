@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from clonos_py.job.checkpointing import Adopted, JobCheckpointing, Late
 from clonos_py.job.context import CoordinatorContext
-from clonos_py.job.events import WriteManifest
+from clonos_py.job.events import Instructions, ReportEvent, Send, WriteManifest
 from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.model import messages
 from clonos_py.model.coordinator_events import CheckpointAborted, CheckpointCompleted, CheckpointTriggered
@@ -97,21 +97,17 @@ class CoordinatedCheckpoints(JobCheckpointing):
             return pending.writing_us + policy.manifest_timeout_us
         return pending.triggered_us + policy.checkpoint_timeout_us
 
-    def give_up_late(self) -> Late | None:
-        pending = self._pending
-        if pending is None or self.context.now_us < self._limit_us(pending):
+    @property
+    def late(self) -> Late | None:
+        if self._pending is None or self.context.now_us < self._limit_us(self._pending):
             return None
-        if self.settling:
-            return Late.MANIFEST
-        self.abort("timeout")
-        return Late.SNAPSHOTS
+        return Late.MANIFEST if self.settling else Late.SNAPSHOTS
 
-    def tick(self, running: bool) -> None:
+    def tick(self, running: bool) -> Instructions:
         if self._next_us is None or self._next_us > self.context.now_us:
-            return
+            return []
         self._next_us = self.context.now_us + self.context.policy.checkpoint_interval_us
-        if running and not self.pending:
-            self.trigger(Purpose.PERIODIC)
+        return self.trigger(Purpose.PERIODIC) if running and not self.pending else []
 
     # ---- from trigger to manifest
 
@@ -123,44 +119,45 @@ class CoordinatedCheckpoints(JobCheckpointing):
     def settling(self) -> bool:
         return self._pending is not None and self._pending.manifest is not None
 
-    def trigger(self, purpose: Purpose) -> None:
+    def trigger(self, purpose: Purpose) -> Instructions:
         context = self.context
         assert self._pending is None
         self._last += 1
         self._pending = Pending(self._last, context.now_us, context.clock_us, purpose)
-        context.report(CheckpointTriggered(self._last))
-        for process in self._triggered(context):
-            context.send(process, messages.TriggerCheckpoint(self._last, purpose))
+        trigger = messages.TriggerCheckpoint(self._last, purpose)
+        return [
+            ReportEvent(CheckpointTriggered(self._last)),
+            *(Send(process.number, trigger) for process in self._triggered(context)),
+        ]
 
-    def abort(self, reason: str) -> None:
-        context, pending = self.context, self._pending
+    def abort(self, reason: str) -> Instructions:
+        pending, self._pending = self._pending, None
         if pending is None:
-            return
+            return []
         self._aborted.append(pending.checkpoint)
-        self._pending = None
-        context.report(CheckpointAborted(pending.checkpoint, reason))
-        for process in context.fleet.with_role(Role.ACTIVE):
-            context.send(process, messages.AbortCheckpoint(pending.checkpoint))
+        abort = messages.AbortCheckpoint(pending.checkpoint)
+        return [
+            ReportEvent(CheckpointAborted(pending.checkpoint, reason)),
+            *(Send(process.number, abort) for process in all_tasks(self.context)),
+        ]
 
-    def collect(self, message: messages.Snapshotted) -> None:
+    def collect(self, message: messages.Snapshotted) -> Instructions:
         if self.context.fleet.processes[message.process].role is not Role.ACTIVE:
-            return
+            return []
         pending, handle, plan = self._pending, message.handle, self.context.plan
         if pending is None or handle.checkpoint != pending.checkpoint or pending.manifest is not None:
-            return
+            return []
         pending.handles[handle.task] = handle
-        if len(pending.handles) == len(plan.tasks):
-            self._all_collected(pending)
+        return self._all_collected(pending) if len(pending.handles) == len(plan.tasks) else []
 
-    def _all_collected(self, pending: Pending) -> None:
+    def _all_collected(self, pending: Pending) -> Instructions:
         handles = [pending.handles[task] for task in self.context.plan.tasks]
         if not self._fits(self.context.plan, handles):
-            self.abort("the snapshots do not fit together")
-            return
+            return self.abort("the snapshots do not fit together")
         pending.durable_ms = (self.context.clock_us - pending.clock_us) / 1_000
         pending.manifest = self.completed.next(pending.checkpoint, self.context.generation, handles)
         pending.writing_us = self.context.now_us
-        self.context.out.append(WriteManifest(pending.manifest))
+        return [WriteManifest(pending.manifest)]
 
     def written(self, checkpoint: int) -> Adopted | None:
         context, pending = self.context, self._pending
@@ -171,9 +168,9 @@ class CoordinatedCheckpoints(JobCheckpointing):
         written_bytes = sum(handle.written_bytes for handle in pending.manifest.tasks)
         tasks = len(pending.manifest.tasks)
         durable_ms = pending.durable_ms
-        context.report(CheckpointCompleted(checkpoint, duration_ms, written_bytes, tasks, 0, 1, durable_ms))
-        self.announce(pending.manifest, context.plan.tasks)
-        return Adopted(pending.purpose)
+        completed = CheckpointCompleted(checkpoint, duration_ms, written_bytes, tasks, 0, 1, durable_ms)
+        announced = self.announce(pending.manifest, context.plan.tasks)
+        return Adopted([ReportEvent(completed), *announced], pending.purpose)
 
     # ---- where tasks restart
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from clonos_py.job.checkpointing import Adopted, JobCheckpointing, Late
 from clonos_py.job.context import CoordinatorContext
-from clonos_py.job.events import WriteManifest
+from clonos_py.job.events import Instructions, ReportEvent, Send, WriteManifest
 from clonos_py.job.fleet import Role
 from clonos_py.model import messages
 from clonos_py.model.coordinator_events import CheckpointCompleted, IntervalExceeded, SnapshotDurable
@@ -68,13 +68,14 @@ class _Exceeded:
         slow = 0 < interval_us < self._context.clock_us - triggered_us
         self._slow[task] = self._slow[task] + 1 if slow else 0
 
-    def triggering(self, triggered_us: Mapping[TaskId, int]) -> None:
+    def triggering(self, triggered_us: Mapping[TaskId, int]) -> Instructions:
         """Tasks are triggered by the schedule. ``triggered_us``: by task, the previous trigger."""
         for task, before_us in triggered_us.items():
             if self._slow[task] >= _SLOW_MIN and not self._reported:
                 self._reported = True
                 asked_ms, kept_ms = self._context.policy.checkpoint_interval_us, self._context.clock_us - before_us
-                self._context.report(IntervalExceeded(task, asked_ms / 1_000, kept_ms / 1_000))
+                return [ReportEvent(IntervalExceeded(task, asked_ms / 1_000, kept_ms / 1_000))]
+        return []
 
 
 class IndependentCheckpoints(JobCheckpointing):
@@ -120,21 +121,22 @@ class IndependentCheckpoints(JobCheckpointing):
         limit_us = self._writing.since_us + self.context.policy.manifest_timeout_us if self._writing else MAX_TIME
         return min(limit_us, self._gather_until_us, self._times.wake_us)
 
-    def give_up_late(self) -> Late | None:
+    @property
+    def late(self) -> Late | None:
         writing = self._writing
         if writing is None or self.context.now_us < writing.since_us + self.context.policy.manifest_timeout_us:
             return None
         return Late.MANIFEST
 
-    def tick(self, running: bool) -> None:
+    def tick(self, running: bool) -> Instructions:
         due, gathered = self._times.due(), self._gather_until_us <= self.context.now_us
         if running:
-            self._exceeded.triggering({task: self._triggers[task][1] for task in due if task in self._triggers})
-            self._send_triggers(due)
-            if gathered:
-                self._write()
-        elif gathered:
+            before_us = {task: self._triggers[task][1] for task in due if task in self._triggers}
+            triggers = self._exceeded.triggering(before_us) + self._send_triggers(due)
+            return triggers + self._write() if gathered else triggers
+        if gathered:
             self._gather_later()
+        return []
 
     @property
     def _gather_us(self) -> int:
@@ -153,30 +155,32 @@ class IndependentCheckpoints(JobCheckpointing):
     def settling(self) -> bool:
         return self._writing is not None
 
-    def trigger(self, purpose: Purpose) -> None:
+    def trigger(self, purpose: Purpose) -> Instructions:
         """Triggers the tasks that lack a snapshot for this purpose. At the end of all input these are the tasks that
         have not taken their last snapshot. If all have, as in a job that had ended before, all are triggered once more,
         because a manifest ends the job."""
         tasks = self.context.plan.tasks
         match purpose:
             case Purpose.PERIODIC | Purpose.REQUESTED:
-                self._send_triggers(tasks)
+                return self._send_triggers(tasks)
             case Purpose.FINAL:
-                self._send_triggers([task for task in tasks if not self._finished(task)] or tasks)
+                return self._send_triggers([task for task in tasks if not self._finished(task)] or tasks)
             case Purpose.STOP:
-                self._trigger_stop([task for task in tasks if not self._passed_stop(task)])
+                return self._trigger_stop([task for task in tasks if not self._passed_stop(task)])
 
-    def _trigger_stop(self, lacking: Sequence[TaskId]) -> None:
+    def _trigger_stop(self, lacking: Sequence[TaskId]) -> Instructions:
         """Triggers the tasks that have no restart point since the stop. A recovery line passes the first triggers only
         when later snapshots are durable."""
-        self._send_triggers(lacking)
+        triggers = self._send_triggers(lacking)
         for task in lacking:
             self._stop_triggers.setdefault(task, self._triggers[task][0])
+        return triggers
 
-    def request(self, task: TaskId) -> bool:
+    def request(self, task: TaskId) -> tuple[Instructions, bool]:
         """Tasks that cannot be triggered now restart: all tasks are triggered when they have."""
         tasks = self.points.short_of_room(task)
-        return self._send_triggers(tasks) < len(tasks) and not self.points.searched
+        triggers = self._send_triggers(tasks)
+        return triggers, len(triggers) < len(tasks) and not self.points.searched
 
     def _passed_stop(self, task: TaskId) -> bool:
         """Whether the restart point of a task is at its first trigger since the stop or later."""
@@ -188,25 +192,23 @@ class IndependentCheckpoints(JobCheckpointing):
         handle = self.points.first(task)
         return handle is not None and progress_of(handle).finished
 
-    def _send_triggers(self, tasks: Iterable[TaskId]) -> int:
-        """Triggers those of the tasks that are active. Returns how many it triggered."""
-        context, triggered = self.context, 0
+    def _send_triggers(self, tasks: Iterable[TaskId]) -> Instructions:
+        """Triggers those of the tasks that are active."""
+        context, triggers = self.context, Instructions()
         for task in tasks:
             owner = context.fleet.owner(task)
             if owner is not None and owner.role is Role.ACTIVE:
                 self._last += 1
                 self._triggers[task] = self._last, context.clock_us
                 self._awaited_processes[task] = owner.number
-                context.send(owner, messages.TriggerCheckpoint(self._last))
-                triggered += 1
-        return triggered
+                triggers.append(Send(owner.number, messages.TriggerCheckpoint(self._last)))
+        return triggers
 
-    def collect(self, message: messages.Snapshotted) -> None:
+    def collect(self, message: messages.Snapshotted) -> Instructions:
         process, handle = self.context.fleet.processes[message.process], message.handle
         if process.role is not Role.ACTIVE or handle.checkpoint <= self.completed.epoch(process.task):
-            return
+            return []
         self._gather(process.number, handle)
-        self.context.report(SnapshotDurable(process.task))
         triggered, triggered_us = self._triggers.get(handle.task, (0, 0))
         if handle.checkpoint >= triggered:
             self._awaited_processes.pop(handle.task, None)
@@ -218,6 +220,7 @@ class IndependentCheckpoints(JobCheckpointing):
             self._gather_until_us = self.context.now_us
         elif self._gather_until_us == MAX_TIME:
             self._gather_until_us = self.context.now_us + self._gather_us
+        return [ReportEvent(SnapshotDurable(process.task))]
 
     def _is_awaited(self, task: TaskId) -> bool:
         """Whether the process of a task was triggered and its snapshot is not durable yet."""
@@ -239,19 +242,19 @@ class IndependentCheckpoints(JobCheckpointing):
             self._gathered = [found for found in self._gathered if found[1].task != handle.task]
         self._gathered.append((process, handle))
 
-    def _write(self) -> None:
+    def _write(self) -> Instructions:
         self._drop_failed()
         if self._writing is not None:
             self._gather_later()
-            return
+            return []
         self._gather_until_us = MAX_TIME
         gathered = [handle for _, handle in self._gathered]
         if not gathered or (named := self.points.named(gathered)) is None:
-            return
+            return []
         self._gathered = []
-        self._begin_writing(named, list(dict.fromkeys(handle.task for handle in gathered)))
+        return [self._begin_writing(named, list(dict.fromkeys(handle.task for handle in gathered)))]
 
-    def _begin_writing(self, named: NamedSnapshots, tasks: Sequence[TaskId]) -> None:
+    def _begin_writing(self, named: NamedSnapshots, tasks: Sequence[TaskId]) -> WriteManifest:
         context = self.context
         self._last += 1
         manifest = self.completed.next(self._last, context.generation, named.newest, named.earlier)
@@ -259,16 +262,15 @@ class IndependentCheckpoints(JobCheckpointing):
             (self._triggers.get(task, (0, context.clock_us))[1] for task in tasks), default=context.clock_us
         )
         self._writing = _Writing(manifest, context.now_us, triggered_us, tasks)
-        context.out.append(WriteManifest(manifest))
+        return WriteManifest(manifest)
 
     def written(self, checkpoint: int) -> Adopted | None:
         writing = self._writing
         if writing is None or writing.manifest.checkpoint != checkpoint:
             return None
         self._writing = None
-        self._report_completed(writing)
-        self.announce(writing.manifest, writing.tasks)
-        return Adopted(self._purpose_served, writing.tasks)
+        out = [self._completed(writing), *self.announce(writing.manifest, writing.tasks)]
+        return Adopted(out, self._purpose_served, writing.tasks)
 
     @property
     def _purpose_served(self) -> Purpose:
@@ -278,7 +280,7 @@ class IndependentCheckpoints(JobCheckpointing):
             return Purpose.FINAL
         return Purpose.STOP if all(map(self._passed_stop, tasks)) else Purpose.PERIODIC
 
-    def _report_completed(self, writing: _Writing) -> None:
+    def _completed(self, writing: _Writing) -> ReportEvent:
         context, manifest = self.context, writing.manifest
         new = [handle for handle in manifest.tasks if handle.task in writing.tasks]
         duration_ms, written_bytes = (
@@ -286,7 +288,7 @@ class IndependentCheckpoints(JobCheckpointing):
             sum(h.written_bytes for h in new),
         )
         forced, durations = sum(handle.forced for handle in new), self._taken_durations()
-        context.report(
+        return ReportEvent(
             CheckpointCompleted(manifest.checkpoint, duration_ms, written_bytes, len(new), forced, *durations)
         )
 
@@ -295,9 +297,10 @@ class IndependentCheckpoints(JobCheckpointing):
         durable_ms, self._durable_ms = self._durable_ms, []
         return len(durable_ms), sum(durable_ms) / max(len(durable_ms), 1)
 
-    def abort(self, reason: str) -> None:
+    def abort(self, reason: str) -> Instructions:
         self._drop_failed()
         self._writing = None
+        return []
 
     def _drop_failed(self) -> None:
         """Drops gathered snapshots of failed tasks, from which their replacements do not start. Others remain valid."""
@@ -324,9 +327,9 @@ class IndependentCheckpoints(JobCheckpointing):
         marks = list(self.marks(task)) if self.points.searched else [own] if own.epoch else []
         return messages.Complete(own.epoch, marks)
 
-    def announce(self, manifest: Manifest, tasks: Collection[TaskId]) -> None:
-        super().announce(manifest, self.points.adopt(manifest, tasks))
-        self._send_triggers(self.points.to_trigger())
+    def announce(self, manifest: Manifest, tasks: Collection[TaskId]) -> Instructions:
+        announced = super().announce(manifest, self.points.adopt(manifest, tasks))
+        return announced + self._send_triggers(self.points.to_trigger())
 
     @property
     def void(self) -> Sequence[int]:
@@ -335,11 +338,9 @@ class IndependentCheckpoints(JobCheckpointing):
     def condemned(self, lost: Collection[TaskId]) -> set[TaskId]:
         return self.points.condemned(lost)
 
-    def fall_back(self, failed: Collection[TaskId]) -> bool:
-        named = self.points.fall_back(failed, self._last)
-        if named is not None:
-            self._begin_writing(named, [])
-        return named is not None
+    def fall_back(self, failed: Collection[TaskId]) -> Instructions:
+        reports, named = self.points.fall_back(failed, self._last)
+        return reports if named is None else [*reports, self._begin_writing(named, [])]
 
     # ---- a new coordinator, or a new run
 

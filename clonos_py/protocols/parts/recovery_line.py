@@ -21,6 +21,7 @@ import msgspec
 
 from clonos_py.checkpoint.line import Positions, at_the_start, line_channels, recovery_line
 from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.events import Instructions, ReportEvent
 from clonos_py.model.coordinator_events import WentBack
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Fallback, Restore
@@ -141,24 +142,24 @@ class RecoveryLine(RestartPoints):
         hops = self.context.plan.hops
         return {task for origin in lost for task in hops[origin]}
 
-    def fall_back(self, failed: Collection[TaskId], last: int) -> NamedSnapshots | None:
+    def fall_back(self, failed: Collection[TaskId], last: int) -> tuple[Instructions, NamedSnapshots | None]:
         if not self._histories:
-            self._report(failed, sum(self._before_line.pop(task, 0) for task in failed))
-            return None
+            return self._report(failed, sum(self._before_line.pop(task, 0) for task in failed)), None
         going_back = {task: self._histories[task] for task in failed}
         line = self._line(going_back)
         kept = {task: history[: line[task] + 1] for task, history in going_back.items()}
         invalid = sum(len(going_back[task]) - len(kept[task]) for task in failed)
-        self._report(failed, invalid)
+        reports = self._report(failed, invalid)
         if not invalid:
-            return None
+            return reports, None
         self._given_up = last
-        return self._naming({**self._histories, **kept})
+        return reports, self._naming({**self._histories, **kept})
 
-    def _report(self, failed: Collection[TaskId], invalid: int) -> None:
-        if self._durable and self._reported_failed != frozenset(failed):
-            self._reported_failed = frozenset(failed)
-            self.context.report(WentBack(len(failed), invalid, self._durable))
+    def _report(self, failed: Collection[TaskId], invalid: int) -> Instructions:
+        if not self._durable or self._reported_failed == frozenset(failed):
+            return []
+        self._reported_failed = frozenset(failed)
+        return [ReportEvent(WentBack(len(failed), invalid, self._durable))]
 
     def begin(self) -> None:
         self._reported_failed = frozenset()

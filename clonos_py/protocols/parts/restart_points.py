@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.events import Instructions
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Restore
 from clonos_py.model.snapshots import Manifest, TaskHandle
@@ -86,10 +87,10 @@ class RestartPoints(ABC):
         """See ``JobCheckpointing.condemned``."""
         return set()
 
-    def fall_back(self, failed: Collection[TaskId], last: int) -> NamedSnapshots | None:
-        """What a manifest must name before failed tasks restart; None if the newest one will do. ``last``: the highest
-        number of a snapshot or manifest so far."""
-        return None
+    def fall_back(self, failed: Collection[TaskId], last: int) -> tuple[Instructions, NamedSnapshots | None]:
+        """Reports, and what a manifest must name before failed tasks restart; None if the newest one will do. ``last``:
+        the highest number of a snapshot or manifest so far."""
+        return [], None
 
     @property
     def void(self) -> Sequence[int]:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from clonos_py.job.events import Instructions
 from clonos_py.job.rounds import Rounds
 from clonos_py.link import instructions as io
 from clonos_py.link.epochs import Epochs
@@ -30,15 +31,16 @@ BUGS = Bugs()
 def a_checkpoint_completes_without_its_last_task(patch: pytest.MonkeyPatch) -> None:
     collect = CoordinatedCheckpoints.collect
 
-    def hasty(self: CoordinatedCheckpoints, message: Any) -> None:
-        collect(self, message)
+    def hasty(self: CoordinatedCheckpoints, message: Any) -> Instructions:
+        instructions = collect(self, message)
         pending, newest = self._pending, self.completed.manifest
         if pending is None or pending.manifest is not None or newest is None:
-            return
+            return instructions
         if len(pending.handles) == len(self.context.plan.tasks) - 1:
             for old in newest.tasks:
                 pending.handles.setdefault(old.task, old)
-            self._all_collected(pending)
+            instructions += self._all_collected(pending)
+        return instructions
 
     patch.setattr(CoordinatedCheckpoints, "collect", hasty)
 
@@ -48,11 +50,10 @@ def the_acknowledgement_of_a_dead_task_counts(patch: pytest.MonkeyPatch) -> None
     """A task's failure does not abort the checkpoint that it had acknowledged."""
     abort, advance = CoordinatedCheckpoints.abort, Rounds.advance
 
-    def kept(self: CoordinatedCheckpoints, reason: str) -> None:
-        if reason != "a task failed":
-            abort(self, reason)
+    def kept(self: CoordinatedCheckpoints, reason: str) -> Instructions:
+        return abort(self, reason) if reason != "a task failed" else []
 
-    def regardless(self: Rounds) -> bool:
+    def regardless(self: Rounds) -> Instructions:
         protocol = self._protocol
         assert isinstance(protocol, CoordinatedCheckpoints)
         pending, protocol._pending = protocol._pending, None
@@ -69,10 +70,10 @@ def the_acknowledgement_of_a_dead_task_counts(patch: pytest.MonkeyPatch) -> None
 def the_acknowledgement_of_an_earlier_checkpoint_counts(patch: pytest.MonkeyPatch) -> None:
     collect = CoordinatedCheckpoints.collect
 
-    def confused(self: CoordinatedCheckpoints, message: Any) -> None:
+    def confused(self: CoordinatedCheckpoints, message: Any) -> Instructions:
         number = self._pending.checkpoint if self._pending else message.handle.checkpoint
         handle = msgspec.structs.replace(message.handle, checkpoint=number)
-        collect(self, msgspec.structs.replace(message, handle=handle))
+        return collect(self, msgspec.structs.replace(message, handle=handle))
 
     patch.setattr(CoordinatedCheckpoints, "collect", confused)
 
@@ -81,10 +82,9 @@ def the_acknowledgement_of_an_earlier_checkpoint_counts(patch: pytest.MonkeyPatc
 def numbers_of_aborted_checkpoints_are_used_again(patch: pytest.MonkeyPatch) -> None:
     abort = CoordinatedCheckpoints.abort
 
-    def reused(self: CoordinatedCheckpoints, reason: str) -> None:
-        pending = self.pending
-        abort(self, reason)
-        self._last -= pending
+    def reused(self: CoordinatedCheckpoints, reason: str) -> Instructions:
+        self._last -= self.pending
+        return abort(self, reason)
 
     patch.setattr(CoordinatedCheckpoints, "abort", reused)
 

@@ -9,6 +9,7 @@ import pytest
 
 from clonos_py.causal.log import CausalStore
 from clonos_py.columns import compact
+from clonos_py.job.events import Instructions
 from clonos_py.job.rounds import Rounds
 from clonos_py.link import instructions as io
 from clonos_py.link.causal_outputs import CausalOutputs, _Output
@@ -72,9 +73,10 @@ def what_is_visible_is_written_again(patch: pytest.MonkeyPatch) -> None:
 def outputs_are_not_asked_in_the_round(patch: pytest.MonkeyPatch) -> None:
     tell = Rounds._promote_and_sever
 
-    def without(self: Rounds, round_: Any, promoted: Any) -> None:
-        tell(self, round_, promoted)
+    def without(self: Rounds, round_: Any, promoted: Any) -> Instructions:
+        instructions = tell(self, round_, promoted)
         round_.awaited -= {process.number for process in promoted}
+        return instructions
 
     patch.setattr(Rounds, "_promote_and_sever", without)
 

@@ -11,6 +11,7 @@ import pytest
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame, FrameHeader
 from clonos_py.channel.inflight import InFlightLog
+from clonos_py.job.events import Instructions
 from clonos_py.job.rounds import Rounds
 from clonos_py.job.takeover import Takeover
 from clonos_py.link import instructions as io
@@ -51,9 +52,10 @@ def rehandled(patch: pytest.MonkeyPatch, event: type, handler: Callable[..., lis
 def replay_starts_before_survivors_have_answered(patch: pytest.MonkeyPatch) -> None:
     tell = Rounds._promote_and_sever
 
-    def hasty(self: Rounds, round_: Any, promoted: Any) -> None:
-        tell(self, round_, promoted)
+    def hasty(self: Rounds, round_: Any, promoted: Any) -> Instructions:
+        instructions = tell(self, round_, promoted)
         round_.awaited.clear()
+        return instructions
 
     patch.setattr(Rounds, "_promote_and_sever", hasty)
 
@@ -68,10 +70,11 @@ def survivors_do_not_say_all_they_hold(patch: pytest.MonkeyPatch) -> None:
 def recovering_processes_are_not_asked_what_they_hold(patch: pytest.MonkeyPatch) -> None:
     tell = Rounds._promote_and_sever
 
-    def only_active(self: Rounds, round_: Any, promoted: Any) -> None:
-        tell(self, round_, promoted)
+    def only_active(self: Rounds, round_: Any, promoted: Any) -> Instructions:
+        instructions = tell(self, round_, promoted)
         silent = {p.number for p in self._context.fleet.processes.values() if p.role.name == "PROMOTED"}
         round_.awaited -= silent
+        return instructions
 
     patch.setattr(Rounds, "_promote_and_sever", only_active)
 
@@ -256,9 +259,9 @@ def a_replacement_starts_from_the_newest_snapshot(patch: pytest.MonkeyPatch) -> 
     collect, restart = CoordinatedCheckpoints.collect, CoordinatedCheckpoints.restart
     newest: dict[Any, Any] = {}
 
-    def noted(self: CoordinatedCheckpoints, message: Any) -> None:
+    def noted(self: CoordinatedCheckpoints, message: Any) -> Instructions:
         newest[message.handle.task] = message.handle
-        collect(self, message)
+        return collect(self, message)
 
     def newer(self: CoordinatedCheckpoints, task: Any) -> Restore:
         handle = newest.get(task)
@@ -376,4 +379,4 @@ def a_receiver_forgets_that_its_sender_has_started_anew(patch: pytest.MonkeyPatc
 
 @BUGS.planted(depth=1)
 def a_replay_goes_on_when_a_task_before_it_starts_anew(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Rounds, "_abandon_replays", lambda self, round_: False)
+    patch.setattr(Rounds, "_abandon_replays", lambda self, round_: [])

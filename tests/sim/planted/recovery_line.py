@@ -8,6 +8,7 @@ from functools import partial
 import msgspec
 import pytest
 
+from clonos_py.job.events import Instructions, WriteManifest
 from clonos_py.link import instructions as io
 from clonos_py.link.epochs import Epochs
 from clonos_py.link.machine import LinkMachine
@@ -73,7 +74,7 @@ def tasks_behind_a_failed_one_go_on(patch: pytest.MonkeyPatch) -> None:
 
 @alone()
 def tasks_go_back_to_their_newest_snapshots(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RecoveryLine, "fall_back", lambda self, failed, last: None)
+    patch.setattr(RecoveryLine, "fall_back", lambda self, failed, last: ([], None))
 
 
 @alone()
@@ -95,15 +96,13 @@ def snapshots_ahead_of_the_line_count_again_for_the_next_coordinator(patch: pyte
     """No manifest is written before tasks go back."""
     fall_back = IndependentCheckpoints.fall_back
 
-    def unwritten(self: IndependentCheckpoints, failed: Collection[TaskId]) -> bool:
-        if not fall_back(self, failed):
-            return False
-        assert self._writing is not None
-        self.context.out.pop()
-        manifest, self._writing = self._writing.manifest, None
-        self.points.adopt(manifest, ())
-        self.completed.adopt(manifest)
-        return False
+    def unwritten(self: IndependentCheckpoints, failed: Collection[TaskId]) -> Instructions:
+        instructions = fall_back(self, failed)
+        if self._writing is not None:
+            manifest, self._writing = self._writing.manifest, None
+            self.points.adopt(manifest, ())
+            self.completed.adopt(manifest)
+        return [instruction for instruction in instructions if not isinstance(instruction, WriteManifest)]
 
     patch.setattr(IndependentCheckpoints, "fall_back", unwritten)
 
@@ -113,7 +112,7 @@ def tasks_go_back_farther_than_they_have_to(patch: pytest.MonkeyPatch) -> None:
     """To the oldest snapshots that are kept of them. These fit, too, and nothing is lost but work."""
     fall_back = RecoveryLine.fall_back
 
-    def oldest(self: RecoveryLine, failed: Collection[TaskId], last: int) -> NamedSnapshots | None:
+    def oldest(self: RecoveryLine, failed: Collection[TaskId], last: int) -> tuple[Instructions, NamedSnapshots | None]:
         with pytest.MonkeyPatch.context() as meanwhile:
             meanwhile.setattr(self, "_line", lambda histories: dict.fromkeys(histories, 0))
             return fall_back(self, failed, last)

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from clonos_py.channel.inflight import InFlightLog, RetainedFrame
 from clonos_py.job import restarts_without_log
-from clonos_py.job.context import CoordinatorContext
-from clonos_py.job.events import StartProcess
+from clonos_py.job.events import Instructions, StartProcess
 from clonos_py.job.fleet import Role
 from clonos_py.job.machine import JobMachine
 from clonos_py.job.rounds import Rounds
@@ -19,6 +18,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, Replay
 from clonos_py.protocols.aligned.task import AlignedBarriers
 from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
+from clonos_py.runtime.world.coordination import Coordination
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
 from tests.sim.planted.bug import Bugs
@@ -79,25 +79,25 @@ def one_survivor_goes_on(patch: pytest.MonkeyPatch) -> None:
             spared.add(survivor.number)
         return owners
 
-    send = CoordinatorContext.send
+    send = Coordination.send
 
-    def to_others(self: CoordinatorContext, process: Any, message: Any) -> None:
-        if process.number not in spared or not isinstance(message, Promote | Replay):
-            send(self, process, message)
+    def to_others(self: Coordination, number: int, message: Any) -> None:
+        if number not in spared or not isinstance(message, Promote | Replay):
+            send(self, number, message)
 
     patch.setattr(JobMachine, "_owners_removed", all_but_one)
-    patch.setattr(CoordinatorContext, "send", to_others)
+    patch.setattr(Coordination, "send", to_others)
 
 
 @BUGS.planted(depth=0)
 def tasks_that_go_back_start_from_the_beginning(patch: pytest.MonkeyPatch) -> None:
     deploy = Rounds.deploy
 
-    def forgetful(self: Rounds, reuse: Any = None) -> None:
+    def forgetful(self: Rounds, reuse: Any = None) -> Instructions:
         if reuse is not None:
             self._protocol.completed.manifest = None
             self._protocol.completed._handles = {}
-        deploy(self, reuse)
+        return deploy(self, reuse)
 
     patch.setattr(Rounds, "deploy", forgetful)
 
