@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from clonos_py.job.checkpointing import Adopted, JobSide, Late
@@ -41,7 +43,7 @@ from clonos_py.job.heartbeat import Heartbeat
 from clonos_py.job.loops import LoopEnds
 from clonos_py.job.rounds import Rounds
 from clonos_py.job.starts import Starts
-from clonos_py.job.states import JOB_STATES, JobCause, JobState
+from clonos_py.job.states import ALL_RUN, BEFORE_LAST, IN_ROUND, JOB_STATES, Ending, JobCause, JobState
 from clonos_py.job.takeover import Takeover
 from clonos_py.job.unreachable import Unreachable
 from clonos_py.model import errors, messages
@@ -105,16 +107,15 @@ class JobMachine:
         """Processes whose tasks have read all of their input."""
         self._committed: dict[int, int] = {}
         """By process: the newest epoch whose results it has committed."""
-        self._stopping = False
-        """Whether a stop was requested before all tasks had read all of their input."""
-        self._final: int | None = None
+        self._ending = Ending()
         self._due: Purpose | None = None
         """The checkpoint to trigger when the round under way has ended."""
         self._rollbacks_without_checkpoint = 0
         self._without_snapshot: set[TaskId] = set()
         """Tasks without a new snapshot since the last rollback."""
         self._recoveries_without_checkpoint: Counter[TaskId] = Counter()
-        self._rollback_reason: str | None = None
+        self._rollback_reason = ""
+        """Why the job is rolling back."""
         self._committing = {TaskId(v.name, i) for v in plan.vertices if v.commits for i in range(v.parallelism)}
 
     # ---- entry points
@@ -205,7 +206,7 @@ class JobMachine:
     def _end(self, error: str | None = None, message: str = "", traceback: str = "") -> Instructions:
         self._enter(JobCause.ENDED)
         stop = messages.Stop(message or "the job has finished")
-        stopped = error is None and self._stopping
+        stopped = error is None and self._ending.purpose is Purpose.STOP
         finished = [ReportEvent(Finished(stopped))] if error is None else []
         return [
             *(Send(number, stop) for number in self._fleet.processes),
@@ -290,7 +291,8 @@ class JobMachine:
     def _separate_tasks(self) -> Instructions:
         """Has the standby of a task that shares its host process take over. The task has just been snapshotted, so that
         there is little to replay."""
-        leaves = self._rounds.process_to_leave() if self._takes_checkpoints and not self._stopping else None
+        may_leave = self.state in (JobState.RUNNING, JobState.DRAINED)
+        leaves = self._rounds.process_to_leave() if may_leave else None
         if leaves is None:
             return []
         return [self._context.dismiss(leaves), *self._lose(leaves, "its process has another task", planned=True)]
@@ -317,7 +319,7 @@ class JobMachine:
         """The process of a task is no longer part of the job: a round begins."""
         self._loops.reset()
         out = self._rounds.fail(process, reason, planned)
-        if self.state is JobState.RUNNING:
+        if self.state in ALL_RUN:
             self._enter(JobCause.TASK_FAILED)
         if not self._protocol.settling:
             out += self._protocol.abort("a task failed")
@@ -332,14 +334,17 @@ class JobMachine:
             out = course()
         except ProtocolError as problem:
             return self._roll_back(str(problem), counted=not self._protocol.all_go_back)
-        ended = self._rounds.over and self.state in (JobState.STARTING, JobState.RECOVERING)
-        return out + self._end_round() if ended else out
+        if self._rounds.over and self.state in IN_ROUND:
+            self._enter(JobCause.ROUND_OVER)
+            self._protocol.begin()
+            out += self._go_on()
+        return out
 
-    def _end_round(self) -> Instructions:
-        self._enter(JobCause.ROUND_OVER)
-        self._protocol.begin()
+    def _go_on(self) -> Instructions:
+        """Takes the steps that had to wait: a requested checkpoint, those to the end of a loop or of the job."""
+        self._approach_end()
         out = self._trigger(self._due) if self._due is not None else []
-        return out + self._advance_loops() + self._maybe_final()
+        return out + self._advance_loops() + self._trigger_last()
 
     def _on_running(self, message: messages.Running) -> Instructions:
         return self._rounds.replayed(self._fleet.processes[message.process].task, message.rows_replayed)
@@ -351,12 +356,15 @@ class JobMachine:
         """Restarts all tasks from the last completed checkpoint, in the existing host processes (E9). This is the
         explicit last resort (D10), or the usual recovery where nothing is logged (E2). ``counted``: count it towards
         the limit of rollbacks without a completed checkpoint in between. If snapshots fit together only through their
-        logs, the job ends instead (E8)."""
+        logs, the job ends instead (E8). While a manifest is being written, the rollback waits for it."""
         if self._plan.stores_logs:
             return self._end("CannotRollBackError", f"{reason}; {_NO_ROLLBACK}")
-        if self._protocol.settling:
-            self._rollback_reason = reason
-            return []
+        self._enter(JobCause.NO_REPLAY)
+        self._rollback_reason = reason
+        return [] if self._protocol.settling else self._go_back(counted)
+
+    def _go_back(self, counted: bool = True) -> Instructions:
+        reason = self._rollback_reason
         self._rollbacks_without_checkpoint += counted
         self._without_snapshot = set(self._plan.tasks)
         out: Instructions = [ReportEvent(RolledBack(self._completed.number, reason))]
@@ -366,7 +374,7 @@ class JobMachine:
             return out + self._end("ProtocolError", complaint)
         out += self._protocol.abort("a rollback")
         reuse = self._owners_removed()
-        self._drained, self._committed, self._final = set(), {}, None
+        self._drained, self._committed, self._ending = set(), {}, replace(self._ending, complete=False)
         self._loops.reset()
         self._context.generation += 1
         self._enter(JobCause.ROLLED_BACK)
@@ -391,20 +399,12 @@ class JobMachine:
             )
             return self._end("CheckpointError", reason)
         if late is Late.SNAPSHOTS:
-            out = self._protocol.abort("timeout") + self._advance(self._rounds.advance) + self._maybe_final()
-        return out + self._protocol.tick(self._takes_checkpoints)
-
-    @property
-    def _takes_checkpoints(self) -> bool:
-        return self.state is JobState.RUNNING and self._final is None
-
-    @property
-    def _can_trigger(self) -> bool:
-        return self._takes_checkpoints and not self._protocol.pending
+            out = self._protocol.abort("timeout") + self._advance(self._rounds.advance) + self._trigger_last()
+        return out + self._protocol.tick(self.state in BEFORE_LAST)
 
     def _trigger(self, purpose: Purpose) -> Instructions:
         """Triggers a checkpoint if the job can take one now."""
-        if not self._can_trigger:
+        if self.state not in BEFORE_LAST or self._protocol.pending:
             return []
         self._due = None
         return self._protocol.trigger(purpose)
@@ -416,17 +416,22 @@ class JobMachine:
         return self._protocol.abort(message.reason) + self._end("CheckpointError", message.reason)
 
     def _on_manifest_written(self, event: ManifestWritten) -> Instructions:
-        adopted = self._protocol.written(event.checkpoint)
+        adopted = self._adopt(event)
         if adopted is None:
             return []
-        self._count_progress(adopted)
-        if adopted.purpose.ends_job:
-            self._final = event.checkpoint
-        if self._rollback_reason is not None:
-            reason, self._rollback_reason = self._rollback_reason, None
-            return adopted.instructions + self._roll_back(reason)
         out = adopted.instructions + self._advance(self._rounds.advance)
-        return out + self._advance_loops() + self._maybe_final() + self._maybe_finished()
+        return out + self._go_on() + self._maybe_finished()
+
+    def _on_awaited_manifest_written(self, event: ManifestWritten) -> Instructions:
+        adopted = self._adopt(event)
+        return [] if adopted is None else adopted.instructions + self._go_back()
+
+    def _adopt(self, event: ManifestWritten) -> Adopted | None:
+        adopted = self._protocol.written(event.checkpoint)
+        if adopted is not None:
+            self._count_progress(adopted)
+            self._ending = replace(self._ending, complete=self._ending.complete or adopted.purpose.ends_job)
+        return adopted
 
     def _count_progress(self, adopted: Adopted) -> None:
         """Resets failure counters. A checkpoint of all tasks resets all of them, snapshots of some only theirs."""
@@ -461,29 +466,35 @@ class JobMachine:
     # ---- the end
 
     def _on_stop_requested(self, event: StopRequested) -> Instructions:
-        """Where all tasks are at the end of their input, the job is about to finish."""
-        if self._final is not None or self._all_drained:
-            return []
-        self._stopping = True
-        return self._maybe_final()
+        if not self._ending.complete:
+            self._ending = Ending(Purpose.STOP)
+        self._approach_end()
+        return self._trigger_last()
 
     def _on_drained(self, message: messages.Drained) -> Instructions:
         self._drained.add(message.process)
-        return self._advance_loops() + self._maybe_final()
+        return self._go_on()
 
     def _on_probed(self, message: messages.Probed) -> Instructions:
         self._loops.answer(self._fleet.processes[message.process].task, message)
         return self._advance_loops()
 
     def _advance_loops(self) -> Instructions:
-        if self.state is not JobState.RUNNING or not self._plan.loops:
+        if self.state not in ALL_RUN or not self._plan.loops:
             return []
         return self._loops.advance(frozenset(t for t, number in self.owners.items() if number in self._drained))
 
-    def _maybe_final(self) -> Instructions:
-        if self._stopping:
-            return self._trigger(Purpose.STOP)
-        return self._trigger(Purpose.FINAL) if self._all_drained else []
+    def _approach_end(self) -> None:
+        """Enters the state that follows from how the job is to end, if all tasks replay or run."""
+        if self.state in BEFORE_LAST and self._ending.complete:
+            self._enter(JobCause.LAST_COMPLETE)
+        elif self.state is JobState.RUNNING and self._ending.purpose is Purpose.STOP:
+            self._enter(JobCause.STOP_REQUESTED)
+        elif self.state is JobState.RUNNING and self._all_drained:
+            self._enter(JobCause.INPUT_ENDED)
+
+    def _trigger_last(self) -> Instructions:
+        return self._trigger(self._ending.purpose) if self.state in (JobState.DRAINED, JobState.STOPPING) else []
 
     @property
     def _all_drained(self) -> bool:
@@ -496,7 +507,7 @@ class JobMachine:
 
     def _maybe_finished(self) -> Instructions:
         owners, epoch = self.owners, self._protocol.safe_epoch
-        finished = self._final is not None and all(
+        finished = self._ending.complete and all(
             self._committed.get(owners.get(task, -1)) == epoch(task) for task in self._committing
         )
         return self._end() if finished else []
@@ -551,6 +562,11 @@ class JobMachine:
 
 _IS_A_SIGN_OF_LIFE = Ignored("that the process is alive is noted with every event of it")
 _HAS_ENDED = Ignored("the job has ended")
+_NO_ROUND = dict.fromkeys((*ALL_RUN, JobState.ROLLING_BACK), Ignored("no round waits for it any more"))
+_ENDS_ANYWAY = {
+    JobState.DRAINED: Ignored("all input is read: the job is about to finish"),
+    JobState.COMMITTING: Ignored("the last checkpoint is complete: the job is about to end"),
+}
 _NOT_OF_A_PROCESS = (EndedByFunction, ManifestWritten, ManifestFailed, CheckpointsRetired, StopRequested)
 
 JOB_EVENTS: EventTable[JobMachine, JobState, Instructions] = EventTable(JobState)
@@ -560,8 +576,9 @@ def _on(
     kind: type[Event],
     handler: Callable[[JobMachine, Event], Instructions],
     taking_over: Callable[[JobMachine, Event], Instructions] = JobMachine._defer,
+    others: Mapping[JobState, Callable[[JobMachine, Event], Instructions]] = MappingProxyType({}),
 ) -> None:
-    JOB_EVENTS.on(kind, handler, {JobState.TAKING_OVER: taking_over, JobState.ENDED: _HAS_ENDED})
+    JOB_EVENTS.on(kind, handler, {JobState.TAKING_OVER: taking_over, JobState.ENDED: _HAS_ENDED, **others})
 
 
 _on(messages.Started, JobMachine._on_started, JobMachine._started_meanwhile)
@@ -570,7 +587,7 @@ _on(ProcessDied, JobMachine._on_died, JobMachine._died_meanwhile)
 _on(AtWork, _IS_A_SIGN_OF_LIFE, _IS_A_SIGN_OF_LIFE)
 _on(messages.Prepared, JobMachine._on_prepared)
 _on(messages.NotPrepared, JobMachine._on_not_prepared)
-_on(messages.HeldLogsReport, JobMachine._on_held_logs_report)
+_on(messages.HeldLogsReport, JobMachine._on_held_logs_report, others=_NO_ROUND)
 _on(messages.Snapshotted, JobMachine._on_snapshotted)
 _on(messages.SnapshotFailed, JobMachine._on_snapshot_failed)
 _on(messages.Running, JobMachine._on_running)
@@ -585,7 +602,11 @@ _on(EndedByFunction, JobMachine._on_ended_by_function)
 _on(messages.Suspect, JobMachine._on_suspect)
 _on(messages.Failed, JobMachine._on_failed)
 _on(messages.Pong, JobMachine._on_pong)
-_on(ManifestWritten, JobMachine._on_manifest_written)
+_on(
+    ManifestWritten,
+    JobMachine._on_manifest_written,
+    others={JobState.ROLLING_BACK: JobMachine._on_awaited_manifest_written},
+)
 _on(ManifestFailed, JobMachine._on_manifest_failed)
 _on(CheckpointsRetired, JobMachine._on_checkpoints_retired)
-_on(StopRequested, JobMachine._on_stop_requested)
+_on(StopRequested, JobMachine._on_stop_requested, others=_ENDS_ANYWAY)

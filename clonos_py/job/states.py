@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 
+from clonos_py.model.purposes import Purpose
 from clonos_py.model.states import StateTable
 
 
@@ -11,7 +13,15 @@ class JobState(Enum):
     TAKING_OVER = "taking over"
     STARTING = "starting"
     RUNNING = "running"
+    DRAINED = "drained"
+    """All tasks have read all of their input, and the final checkpoint is taken."""
+    STOPPING = "stopping"
+    """The checkpoint with which a requested stop ends the job is taken."""
+    COMMITTING = "committing"
+    """The last checkpoint is complete, and sinks commit it."""
     RECOVERING = "recovering"
+    ROLLING_BACK = "rolling back"
+    """While a manifest is being written, it is open to which checkpoint."""
     ENDED = "ended"
 
 
@@ -22,25 +32,58 @@ class JobCause(Enum):
     NOT_DEPLOYED = "all have answered, not all tasks deployed"
     DEPLOYED = "all have answered, all tasks deployed"
     ROUND_OVER = "all tasks replay or run"
+    INPUT_ENDED = "all input ended"
+    STOP_REQUESTED = "a stop was requested"
+    LAST_COMPLETE = "the last checkpoint is complete"
     TASK_FAILED = "a task failed"
-    ROLLED_BACK = "rollback"
+    NO_REPLAY = "only a rollback is possible"
+    ROLLED_BACK = "a new generation begins"
     ENDED = "finished, or error"
 
 
+_FAILURES = {JobCause.TASK_FAILED: JobState.RECOVERING, JobCause.NO_REPLAY: JobState.ROLLING_BACK}
 JOB_STATES = StateTable(
     JobState.STARTING,
     {
         JobState.STARTING: {
             JobCause.COORDINATOR_LOST: JobState.TAKING_OVER,
             JobCause.ROUND_OVER: JobState.RUNNING,
-            JobCause.ROLLED_BACK: JobState.STARTING,
+            JobCause.NO_REPLAY: JobState.ROLLING_BACK,
         },
         JobState.TAKING_OVER: {
             JobCause.NOT_DEPLOYED: JobState.STARTING,
             JobCause.DEPLOYED: JobState.RECOVERING,
         },
-        JobState.RUNNING: {JobCause.TASK_FAILED: JobState.RECOVERING, JobCause.ROLLED_BACK: JobState.STARTING},
-        JobState.RECOVERING: {JobCause.ROUND_OVER: JobState.RUNNING, JobCause.ROLLED_BACK: JobState.STARTING},
+        JobState.RUNNING: {
+            JobCause.INPUT_ENDED: JobState.DRAINED,
+            JobCause.STOP_REQUESTED: JobState.STOPPING,
+            JobCause.LAST_COMPLETE: JobState.COMMITTING,
+            **_FAILURES,
+        },
+        JobState.DRAINED: {JobCause.LAST_COMPLETE: JobState.COMMITTING, **_FAILURES},
+        JobState.STOPPING: {JobCause.LAST_COMPLETE: JobState.COMMITTING, **_FAILURES},
+        JobState.COMMITTING: _FAILURES,
+        JobState.RECOVERING: {JobCause.ROUND_OVER: JobState.RUNNING, JobCause.NO_REPLAY: JobState.ROLLING_BACK},
+        JobState.ROLLING_BACK: {
+            JobCause.NO_REPLAY: JobState.ROLLING_BACK,
+            JobCause.ROLLED_BACK: JobState.STARTING,
+        },
     },
     anywhere={JobCause.ENDED: JobState.ENDED},
 )
+IN_ROUND = (JobState.STARTING, JobState.RECOVERING)
+"""A recovery round is under way."""
+BEFORE_LAST = (JobState.RUNNING, JobState.DRAINED, JobState.STOPPING)
+"""All tasks replay or run, and checkpoints are taken."""
+ALL_RUN = (*BEFORE_LAST, JobState.COMMITTING)
+"""All tasks replay or run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the job is to end. It outlasts recoveries, in which the state does not say it."""
+
+    purpose: Purpose = Purpose.FINAL
+    """Of the last checkpoint; STOP after a stop was requested."""
+    complete: bool = False
+    """Whether that checkpoint is complete."""

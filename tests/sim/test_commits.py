@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from clonos_py.job.states import JobState
 from clonos_py.link import instructions as io
 from clonos_py.model.coordinator_events import CheckpointCompleted, RolledBack
 from clonos_py.runtime.executors.storage import StorageWork
@@ -33,7 +34,7 @@ class DeathAtCommits:
             return True
         self._left -= 1
         self.done += 1
-        self.of_the_end += world.job._final is not None
+        self.of_the_end += world.job.state is JobState.COMMITTING
         if not self._before:
             for name, named in wish.committables.items():
                 process.machine.committing[name].commit_all(named)

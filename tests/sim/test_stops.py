@@ -9,9 +9,11 @@ import pytest
 
 from clonos_py.job.events import Instructions
 from clonos_py.job.machine import JobMachine
+from clonos_py.job.states import Ending
 from clonos_py.model.coordinator_events import Finished
 from clonos_py.model.ids import TaskId
 from clonos_py.model.protocols import ProtocolProperties
+from clonos_py.model.purposes import Purpose
 from clonos_py.protocols.parts.independent import IndependentCheckpoints
 from clonos_py.runtime.sim.witness import CausalWitness, Witness, WitnessJob
 from clonos_py.runtime.world.world import World
@@ -142,7 +144,7 @@ def test_the_check_finds_a_stop_that_ends_before_the_commits(received: Seen, mon
     maybe_finished = JobMachine._maybe_finished
 
     def hasty(self: JobMachine) -> Instructions:
-        return self._end() if self._final is not None and self._stopping else maybe_finished(self)
+        return self._end() if self._ending == Ending(Purpose.STOP, complete=True) else maybe_finished(self)
 
     monkeypatch.setattr(JobMachine, "_maybe_finished", hasty)
     with pytest.raises(AssertionError, match=NOTICED):

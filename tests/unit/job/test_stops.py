@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from clonos_py.job.events import EndJob, JobPolicy, ManifestWritten, ProcessDied, StopRequested
+from clonos_py.job.states import JobState
 from clonos_py.model.coordinator_events import Finished
 from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import (
     Committed,
+    Failed,
     Sever,
     Snapshotted,
     Started,
@@ -35,6 +37,10 @@ STOPPED = EndJob(stopped=True)
 ALL = (SOURCE, MIDDLE, SINK)
 
 
+def state_of(stage: Stage) -> JobState:
+    return stage.machine.state
+
+
 def ended(stage: Stage, checkpoint: int) -> list[EndJob]:
     """The end of the job once all tasks have taken their snapshots, and the checkpoint is complete and committed."""
     stage.snapshot(*ALL, checkpoint=checkpoint)
@@ -51,6 +57,36 @@ def test_a_checkpoint_is_taken_at_once_and_its_commit_ends_the_job() -> None:
     assert of(instructions, EndJob) == [STOPPED]
     assert len(receivers(instructions, Stop)) == 6
     assert reported(instructions) == [Finished(stopped=True)]
+
+
+def test_a_stop_outlasts_a_recovery_and_a_rollback() -> None:
+    stage = deployed()
+    stage.say(StopRequested())
+    assert state_of(stage) is JobState.STOPPING
+    severs = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever)
+    assert state_of(stage) is JobState.RECOVERING
+    stage.answer(severs)
+    assert state_of(stage) is JobState.STOPPING
+    stage.snapshot(*ALL, checkpoint=2)
+    stage.say(ManifestWritten(2))
+    assert state_of(stage) is JobState.COMMITTING
+    stage.say(Failed(stage.process(MIDDLE), "DivergenceError", "frame 4 differs"))
+    assert state_of(stage) is JobState.STARTING
+    stage.start_up()
+    assert state_of(stage) is JobState.STOPPING
+
+
+def test_a_last_checkpoint_that_is_complete_outlasts_a_recovery() -> None:
+    stage = deployed()
+    stage.drain()
+    assert state_of(stage) is JobState.DRAINED
+    stage.snapshot(*ALL, checkpoint=1)
+    stage.say(ManifestWritten(1))
+    severs = sent(stage.say(ProcessDied(stage.process(SINK), "killed")), Sever)
+    assert stage.say(StopRequested()) == []
+    stage.answer(severs)
+    assert state_of(stage) is JobState.COMMITTING
+    assert of(stage.commit(1), EndJob) == [EndJob()]
 
 
 def test_a_checkpoint_triggered_before_the_request_is_not_the_last() -> None:
