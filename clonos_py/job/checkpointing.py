@@ -92,8 +92,8 @@ class JobCheckpointing(ABC):
         """The snapshot of a task is durable."""
 
     @abstractmethod
-    def written(self, checkpoint: int) -> Adopted | None:
-        """The manifest of ``checkpoint`` is written. Returns None if the protocol does not wait for it (any more)."""
+    def written(self) -> Adopted:
+        """The manifest ``writing`` is written."""
 
     @abstractmethod
     def abort(self, reason: str) -> Instructions:
@@ -106,8 +106,8 @@ class JobCheckpointing(ABC):
 
     @property
     @abstractmethod
-    def settling(self) -> bool:
-        """Whether a manifest is being written: until then it is open which checkpoint is the last."""
+    def writing(self) -> int | None:
+        """The number of the manifest that is being written: until it is, it is open which checkpoint is the last."""
 
     def retired(self, problem: str | None) -> Instructions:
         """Earlier checkpoints have been deleted, or could not be because of ``problem``. The same problem is reported

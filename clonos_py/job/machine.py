@@ -64,7 +64,7 @@ from clonos_py.model.messages import ToCoordinator
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.purposes import Purpose
 from clonos_py.model.snapshots import Manifest
-from clonos_py.model.states import Event, EventTable, Ignored, LastEvents
+from clonos_py.model.states import Event, EventTable, Ignored, LastEvents, Unless
 from clonos_py.model.times import MAX_TIME
 
 _NO_ROLLBACK = (
@@ -302,17 +302,21 @@ class JobMachine:
         storage: it tries again with the next checkpoint, or when it is promoted. A standby that was only too slow, so
         that its checkpoint had been deleted, has been sent the next one already."""
         task = self._fleet.processes[message.process].task
-        if message.checkpoint != self._protocol.epoch(task):
-            return []
         return [ReportEvent(StandbyUnready(task, message.checkpoint, message.reason))]
 
+    def _is_of_the_past(self, message: messages.NotPrepared) -> bool:
+        return message.checkpoint != self._protocol.epoch(self._fleet.processes[message.process].task)
+
     def _on_died(self, event: ProcessDied) -> Instructions:
-        process = self._fleet.remove(event.process)
+        return self._remove(event.process, event.reason)
+
+    def _remove(self, number: int, reason: str) -> Instructions:
+        process = self._fleet.remove(number)
         if process is None:
             return []
         if process.role is not Role.STANDBY:
-            return self._lose(process, event.reason)
-        lost = ReportEvent(StandbyLost(process.task, event.reason))
+            return self._lose(process, reason)
+        lost = ReportEvent(StandbyLost(process.task, reason))
         return [lost, *self._rounds.replace_standby(process.task), *self._advance(self._rounds.advance)]
 
     def _lose(self, process: TaskProcess, reason: str, planned: bool = False) -> Instructions:
@@ -321,7 +325,7 @@ class JobMachine:
         out = self._rounds.fail(process, reason, planned)
         if self.state in ALL_RUN:
             self._enter(JobCause.TASK_FAILED)
-        if not self._protocol.settling:
+        if self._protocol.writing is None:
             out += self._protocol.abort("a task failed")
         return out + self._advance(self._rounds.advance)
 
@@ -361,7 +365,7 @@ class JobMachine:
             return self._end("CannotRollBackError", f"{reason}; {_NO_ROLLBACK}")
         self._enter(JobCause.NO_REPLAY)
         self._rollback_reason = reason
-        return [] if self._protocol.settling else self._go_back(counted)
+        return self._go_back(counted) if self._protocol.writing is None else []
 
     def _go_back(self, counted: bool = True) -> Instructions:
         reason = self._rollback_reason
@@ -416,22 +420,20 @@ class JobMachine:
         return self._protocol.abort(message.reason) + self._end("CheckpointError", message.reason)
 
     def _on_manifest_written(self, event: ManifestWritten) -> Instructions:
-        adopted = self._adopt(event)
-        if adopted is None:
-            return []
-        out = adopted.instructions + self._advance(self._rounds.advance)
+        out = self._adopt() + self._advance(self._rounds.advance)
         return out + self._go_on() + self._maybe_finished()
 
     def _on_awaited_manifest_written(self, event: ManifestWritten) -> Instructions:
-        adopted = self._adopt(event)
-        return [] if adopted is None else adopted.instructions + self._go_back()
+        return self._adopt() + self._go_back()
 
-    def _adopt(self, event: ManifestWritten) -> Adopted | None:
-        adopted = self._protocol.written(event.checkpoint)
-        if adopted is not None:
-            self._count_progress(adopted)
-            self._ending = replace(self._ending, complete=self._ending.complete or adopted.purpose.ends_job)
-        return adopted
+    def _is_given_up(self, event: ManifestWritten) -> bool:
+        return event.checkpoint != self._protocol.writing
+
+    def _adopt(self) -> Instructions:
+        adopted = self._protocol.written()
+        self._count_progress(adopted)
+        self._ending = replace(self._ending, complete=self._ending.complete or adopted.purpose.ends_job)
+        return adopted.instructions
 
     def _count_progress(self, adopted: Adopted) -> None:
         """Resets failure counters. A checkpoint of all tasks resets all of them, snapshots of some only theirs."""
@@ -540,13 +542,11 @@ class JobMachine:
         return self._recoveries_without_checkpoint[task] > self._policy.recoveries_max
 
     def _replace(self, process: int, reason: str) -> Instructions:
-        return [KillProcess(process), *self._on_died(ProcessDied(process, reason))]
+        return [KillProcess(process), *self._remove(process, reason)]
 
     def _on_suspect(self, message: messages.Suspect) -> Instructions:
         """Pings the suspected task. Replaces one only if the two cannot connect for the whole connection timeout."""
-        receiver, sender = self._fleet.processes[message.process], self._fleet.owner(message.task)
-        if sender is None or receiver.role is Role.STANDBY:
-            return []
+        receiver, sender = self._fleet.processes[message.process], self._fleet.owner_of(message.task)
         complaint = self._unreachable.complaint(receiver, sender)
         chosen = self._unreachable.suspect(receiver, sender, message.failures)
         if chosen is None:
@@ -554,6 +554,10 @@ class JobMachine:
         if complaint is not None:
             return self._end("ClusterError", complaint)
         return self._replace(chosen.number, f"no data connection from {sender.task} to {receiver.task}")
+
+    def _is_replaced(self, message: messages.Suspect) -> bool:
+        receiver = self._fleet.processes[message.process]
+        return receiver.role is Role.STANDBY or self._fleet.owner(message.task) is None
 
     def _on_pong(self, message: messages.Pong) -> Instructions:
         self._heartbeat.answered(message)
@@ -567,6 +571,7 @@ _ENDS_ANYWAY = {
     JobState.DRAINED: Ignored("all input is read: the job is about to finish"),
     JobState.COMMITTING: Ignored("the last checkpoint is complete: the job is about to end"),
 }
+_GIVEN_UP = "its checkpoint was given up"
 _NOT_OF_A_PROCESS = (EndedByFunction, ManifestWritten, ManifestFailed, CheckpointsRetired, StopRequested)
 
 JOB_EVENTS: EventTable[JobMachine, JobState, Instructions] = EventTable(JobState)
@@ -586,7 +591,10 @@ _on(messages.StatusReport, _IS_A_SIGN_OF_LIFE, JobMachine._status_reported)
 _on(ProcessDied, JobMachine._on_died, JobMachine._died_meanwhile)
 _on(AtWork, _IS_A_SIGN_OF_LIFE, _IS_A_SIGN_OF_LIFE)
 _on(messages.Prepared, JobMachine._on_prepared)
-_on(messages.NotPrepared, JobMachine._on_not_prepared)
+_on(
+    messages.NotPrepared,
+    Unless(JobMachine._is_of_the_past, "it has been sent another checkpoint since", JobMachine._on_not_prepared),
+)
 _on(messages.HeldLogsReport, JobMachine._on_held_logs_report, others=_NO_ROUND)
 _on(messages.Snapshotted, JobMachine._on_snapshotted)
 _on(messages.SnapshotFailed, JobMachine._on_snapshot_failed)
@@ -599,13 +607,16 @@ _on(messages.RequestCheckpoint, JobMachine._on_request_checkpoint)
 _on(messages.FramesNotSpilled, JobMachine._on_spill_failed)
 _on(messages.FunctionHangNoticed, JobMachine._on_function_hangs)
 _on(EndedByFunction, JobMachine._on_ended_by_function)
-_on(messages.Suspect, JobMachine._on_suspect)
+_on(
+    messages.Suspect,
+    Unless(JobMachine._is_replaced, "one of the two has no process any more", JobMachine._on_suspect),
+)
 _on(messages.Failed, JobMachine._on_failed)
 _on(messages.Pong, JobMachine._on_pong)
 _on(
     ManifestWritten,
-    JobMachine._on_manifest_written,
-    others={JobState.ROLLING_BACK: JobMachine._on_awaited_manifest_written},
+    Unless(JobMachine._is_given_up, _GIVEN_UP, JobMachine._on_manifest_written),
+    others={JobState.ROLLING_BACK: Unless(JobMachine._is_given_up, _GIVEN_UP, JobMachine._on_awaited_manifest_written)},
 )
 _on(ManifestFailed, JobMachine._on_manifest_failed)
 _on(CheckpointsRetired, JobMachine._on_checkpoints_retired)

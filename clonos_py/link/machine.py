@@ -42,7 +42,7 @@ from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import LogSegment, StableMark
 from clonos_py.model.snapshots import lineage_of
-from clonos_py.model.states import EventTable, Ignored, Impossible, LastEvents
+from clonos_py.model.states import EventTable, Ignored, Impossible, LastEvents, Unless
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskProgress, TaskState
 
@@ -157,8 +157,7 @@ class LinkMachine:
 
     def _on_loaded(self, event: io.Loaded) -> list[io.Instruction]:
         restore = event.restore
-        if not self._restoring.loaded(restore):
-            return []
+        self._restoring.loaded(restore)
         progress = self._progress_of(restore)
         self._restore_channels(progress, event)
         self._loaded_logs = event.logs
@@ -183,11 +182,13 @@ class LinkMachine:
 
     def _on_load_failed(self, event: io.LoadFailed) -> list[io.Instruction]:
         """A slow standby may find its checkpoint deleted. It reports this, and waits for the next or for promotion."""
-        if not self._restoring.failed(event.restore):
-            return []
+        self._restoring.failed()
         if self.state is not TaskState.STANDBY:
             raise event.problem
         return [io.SendToCoordinator(control.NotPrepared(self.process, event.restore.checkpoint, str(event.problem)))]
+
+    def _is_superseded(self, event: io.Loaded | io.LoadFailed) -> bool:
+        return not self._restoring.is_wanted(event.restore)
 
     def _restore_channels(self, progress: TaskProgress | None, loaded: io.Loaded) -> None:
         """Raises CheckpointError if the stored frames in flight do not fit the channels."""
@@ -236,12 +237,13 @@ class LinkMachine:
             channel.cover(covered)
 
     def _on_replay(self, message: control.Replay) -> list[io.Instruction]:
-        if message.round != self._round or self._replay is not None:
-            return []
         self._replay = message
         self._status.note_checkpoint(max(message.aborted, default=0))
         self._held_logs.replay(message)
         return self._begin() if self._restoring.ready else []
+
+    def _is_of_another_round(self, message: control.Replay) -> bool:
+        return message.round != self._round or self._replay is not None
 
     def _begin(self) -> list[io.Instruction]:
         if self._replay is None or self.attempt is None:
@@ -299,9 +301,11 @@ class LinkMachine:
     # ---- frames
 
     def _on_arrived(self, event: io.Arrived) -> list[io.Instruction]:
-        channel = next((c for c in self.inputs if c.connection == event.connection), None)
-        if channel is None:
-            return []
+        """Frames of a connection that has been closed since are dropped."""
+        channels = [channel for channel in self.inputs if channel.connection == event.connection]
+        return self._receive(channels[0], event) if channels else []
+
+    def _receive(self, channel: InputChannel, event: io.Arrived) -> list[io.Instruction]:
         header = event.header
         if header.kind is FrameKind.LOG_ONLY:
             return self._open(channel, header)
@@ -347,10 +351,7 @@ class LinkMachine:
         return instructions + self._outflow.check_pressure()
 
     def _on_frames_taken(self, event: task.FramesTaken) -> list[io.Instruction]:
-        channel = self.inputs[event.input]
-        if channel.renumbers or event.restarts < channel.restarts:
-            return []
-        instructions: list[io.Instruction] = []
+        channel, instructions = self.inputs[event.input], list[io.Instruction]()
         taken = channel.acknowledge(event.next_seq)
         if taken is not None:
             instructions += self._acknowledge(channel, taken, event.rows_wanted)
@@ -360,6 +361,10 @@ class LinkMachine:
         if new and not self.outputs:
             instructions += self._catching_up.report_effect()
         return instructions
+
+    def _has_other_numbers(self, event: task.FramesTaken) -> bool:
+        channel = self.inputs[event.input]
+        return channel.renumbers or event.restarts < channel.restarts
 
     def _acknowledge(self, channel: InputChannel, taken: int, rows_wanted: int = 0) -> list[io.Instruction]:
         if channel.connection is None:
@@ -549,13 +554,18 @@ _IS_PROMOTED = _in(_AFTER_PROMOTION, Ignored("the process is promoted, and has i
 _NO_ATTEMPT = _in([TaskState.STANDBY], Impossible("a standby has no attempt, and so neither connections nor results"))
 _VOID = _in([TaskState.FAILED], Ignored("the task has failed, and what it still says is void"))
 _OF_THE_TASK = _VOID | _in(BEFORE_BEGIN, Impossible("the task has not begun"))
+_SUPERSEDED = "another state is wanted by now"
 _COVERED = _in(BEFORE_BEGIN, Ignored("the restart point of the process covers at least as much"))
 
 LINK_EVENTS: EventTable[LinkMachine, TaskState, list[io.Instruction]] = EventTable(TaskState)
 _on = LINK_EVENTS.on
 _on(control.Prepare, LinkMachine._on_prepare, _IS_PROMOTED)
 _on(control.Promote, LinkMachine._on_promote, _IS_PROMOTED)
-_on(control.Replay, LinkMachine._on_replay, _HAS_BEGUN)
+_on(
+    control.Replay,
+    Unless(LinkMachine._is_of_another_round, "it is of an earlier round, or is sent again", LinkMachine._on_replay),
+    _HAS_BEGUN,
+)
 _on(control.Sever, LinkMachine._on_sever)
 _on(control.TriggerCheckpoint, LinkMachine._on_trigger)
 _on(control.AbortCheckpoint, LinkMachine._on_abort)
@@ -570,8 +580,8 @@ _on(io.Connected, LinkMachine._on_connected, _NO_ATTEMPT)
 _on(io.Arrived, LinkMachine._on_arrived, _NO_ATTEMPT)
 _on(io.Acknowledged, LinkMachine._on_acknowledged)
 _on(io.Lost, LinkMachine._on_lost)
-_on(io.Loaded, LinkMachine._on_loaded, _HAS_BEGUN)
-_on(io.LoadFailed, LinkMachine._on_load_failed, _HAS_BEGUN)
+_on(io.Loaded, Unless(LinkMachine._is_superseded, _SUPERSEDED, LinkMachine._on_loaded), _HAS_BEGUN)
+_on(io.LoadFailed, Unless(LinkMachine._is_superseded, _SUPERSEDED, LinkMachine._on_load_failed), _HAS_BEGUN)
 _on(io.Persisted, LinkMachine._on_persisted, _NO_ATTEMPT)
 _on(io.PersistFailed, LinkMachine._on_persist_failed, _NO_ATTEMPT)
 _on(io.CommitDone, LinkMachine._on_commit_done, _NO_ATTEMPT)
@@ -579,7 +589,11 @@ _on(io.OutputClaimed, LinkMachine._on_output_claimed, _NO_ATTEMPT)
 _on(io.OutputWritten, LinkMachine._on_output_written, _NO_ATTEMPT)
 for _kind in FRAMES_MOVED:
     _on(_kind, LinkMachine._on_frames_moved)
-_on(task.FramesTaken, LinkMachine._on_frames_taken, _OF_THE_TASK)
+_on(
+    task.FramesTaken,
+    Unless(LinkMachine._has_other_numbers, "the channel has been numbered again since", LinkMachine._on_frames_taken),
+    _OF_THE_TASK,
+)
 _on(task.Produced, LinkMachine._on_produced, _OF_THE_TASK)
 _on(task.SnapshotTaken, LinkMachine._on_snapshot_taken, _OF_THE_TASK)
 _on(task.LoopCounts, LinkMachine._on_loop_counts, _VOID)

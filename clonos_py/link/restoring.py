@@ -16,7 +16,7 @@ class Restoring:
     def request(self, restore: Restore, ahead: bool = False) -> list[io.Instruction]:
         """Requests state, unless the same state is already being loaded: loading it twice would undo later changes.
         ``ahead``: no failed task waits for it."""
-        on_its_way = self._is_wanted(restore)
+        on_its_way = self.is_wanted(restore)
         self.wanted = restore
         return [] if on_its_way else [io.Load(restore, ahead)]
 
@@ -32,19 +32,14 @@ class Restoring:
         """Whether the wanted state is loaded."""
         return self.wanted is not None and self._loaded == self.wanted.checkpoint
 
-    def loaded(self, restore: Restore) -> bool:
-        """State was loaded. Returns whether it is (still) wanted."""
-        if not self._is_wanted(restore):
-            return False
+    def loaded(self, restore: Restore) -> None:
+        """The wanted state was loaded."""
         self._loaded = restore.checkpoint
-        return True
 
-    def failed(self, restore: Restore) -> bool:
-        """State cannot be read. Returns whether it was (still) wanted; if so, it may be requested again."""
-        if not self._is_wanted(restore):
-            return False
+    def failed(self) -> None:
+        """The wanted state cannot be read. It may be requested again."""
         self.wanted = None
-        return True
 
-    def _is_wanted(self, restore: Restore) -> bool:
+    def is_wanted(self, restore: Restore) -> bool:
+        """Whether this state is (still) wanted."""
         return self.wanted is not None and self.wanted.checkpoint == restore.checkpoint

@@ -75,6 +75,18 @@ class Ignored:
 
 
 @dataclass(frozen=True)
+class Unless(Generic[Machine, Event, Result]):
+    """The entry of an event that is ignored if it is ``late``, with the reason, and handled otherwise."""
+
+    late: Callable[[Machine, Event], bool]
+    why: str
+    handler: Callable[[Machine, Event], list[Result]]
+
+    def __call__(self, machine: Machine, event: Event) -> list[Result]:
+        return [] if self.late(machine, event) else self.handler(machine, event)
+
+
+@dataclass(frozen=True)
 class Impossible:
     """The entry of an event that cannot happen, with the reason. If it does, a rule of the protocol is broken."""
 

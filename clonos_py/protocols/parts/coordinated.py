@@ -101,7 +101,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
     def late(self) -> Late | None:
         if self._pending is None or self.context.now_us < self._limit_us(self._pending):
             return None
-        return Late.MANIFEST if self.settling else Late.SNAPSHOTS
+        return Late.MANIFEST if self._pending.manifest is not None else Late.SNAPSHOTS
 
     def tick(self, running: bool) -> Instructions:
         if self._next_us is None or self._next_us > self.context.now_us:
@@ -116,8 +116,9 @@ class CoordinatedCheckpoints(JobCheckpointing):
         return self._pending is not None
 
     @property
-    def settling(self) -> bool:
-        return self._pending is not None and self._pending.manifest is not None
+    def writing(self) -> int | None:
+        manifest = self._pending.manifest if self._pending is not None else None
+        return manifest.checkpoint if manifest is not None else None
 
     def trigger(self, purpose: Purpose) -> Instructions:
         context = self.context
@@ -159,16 +160,16 @@ class CoordinatedCheckpoints(JobCheckpointing):
         pending.writing_us = self.context.now_us
         return [WriteManifest(pending.manifest)]
 
-    def written(self, checkpoint: int) -> Adopted | None:
+    def written(self) -> Adopted:
         context, pending = self.context, self._pending
-        if pending is None or pending.manifest is None or pending.checkpoint != checkpoint:
-            return None
+        assert pending is not None
+        assert pending.manifest is not None
         self._pending, self._aborted = None, []
         duration_ms = (context.clock_us - pending.clock_us) / 1_000
         written_bytes = sum(handle.written_bytes for handle in pending.manifest.tasks)
         tasks = len(pending.manifest.tasks)
         durable_ms = pending.durable_ms
-        completed = CheckpointCompleted(checkpoint, duration_ms, written_bytes, tasks, 0, 1, durable_ms)
+        completed = CheckpointCompleted(pending.checkpoint, duration_ms, written_bytes, tasks, 0, 1, durable_ms)
         announced = self.announce(pending.manifest, context.plan.tasks)
         return Adopted([ReportEvent(completed), *announced], pending.purpose)
 

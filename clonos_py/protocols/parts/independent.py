@@ -149,11 +149,11 @@ class IndependentCheckpoints(JobCheckpointing):
 
     @property
     def pending(self) -> bool:
-        return self.settling
+        return self._writing is not None
 
     @property
-    def settling(self) -> bool:
-        return self._writing is not None
+    def writing(self) -> int | None:
+        return self._writing.manifest.checkpoint if self._writing is not None else None
 
     def trigger(self, purpose: Purpose) -> Instructions:
         """Triggers the tasks that lack a snapshot for this purpose. At the end of all input these are the tasks that
@@ -264,11 +264,9 @@ class IndependentCheckpoints(JobCheckpointing):
         self._writing = _Writing(manifest, context.now_us, triggered_us, tasks)
         return WriteManifest(manifest)
 
-    def written(self, checkpoint: int) -> Adopted | None:
-        writing = self._writing
-        if writing is None or writing.manifest.checkpoint != checkpoint:
-            return None
-        self._writing = None
+    def written(self) -> Adopted:
+        writing, self._writing = self._writing, None
+        assert writing is not None
         out = [self._completed(writing), *self.announce(writing.manifest, writing.tasks)]
         return Adopted(out, self._purpose_served, writing.tasks)
 
