@@ -74,8 +74,9 @@ dist: $(READY) ## builds wheel and sdist in dist, and runs a job of each in clea
 docs: $(READY) ## builds the site of the documents in build/site
 	$(RUN) mkdocs build --strict
 
-reference: $(READY) ## writes the pages of all commands and all settings from the code
+reference: $(READY) ## writes the pages of all commands and settings, and the diagrams of all machines, from the code
 	$(RUN) python -m deploy.reference
+	$(RUN) python -m deploy.diagrams
 
 fix: $(READY) ## formats and applies safe lint fixes
 	$(RUN) ruff check --fix --quiet . || true

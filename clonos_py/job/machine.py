@@ -1,6 +1,20 @@
 """The coordinator: the state machine that deploys a job, completes its checkpoints and recovers from failures (D7-D11).
 
-Its states are in ``job/states.py``, and what it does with each event in each state at the end of this file.
+Its states are in ``job/states.py``; what it does with each event in each state is at the end of this file.
+
+    [*] --> STARTING
+    STARTING --another coordinator was lost--> TAKING_OVER
+    STARTING, RECOVERING --all tasks replay or run--> RUNNING
+    STARTING, RUNNING, DRAINED, STOPPING, COMMITTING, RECOVERING, ROLLING_BACK --only a rollback is possible-->
+        ROLLING_BACK
+    TAKING_OVER --all have answered, not all tasks deployed--> STARTING
+    TAKING_OVER --all have answered, all tasks deployed--> RECOVERING
+    RUNNING --all input ended--> DRAINED
+    RUNNING --a stop was requested--> STOPPING
+    RUNNING, DRAINED, STOPPING --the last checkpoint is complete--> COMMITTING
+    RUNNING, DRAINED, STOPPING, COMMITTING --a task failed--> RECOVERING
+    ROLLING_BACK --a new generation begins--> STARTING
+    any --finished, or error--> ENDED
 
 Invariants:
 - no checkpoint is pending while a round is under way;

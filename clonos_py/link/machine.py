@@ -1,6 +1,14 @@
 """The link: the state machine that owns a process's channels, logs and acknowledgements, and never runs operators (D8).
 
-Its states are in ``link/states.py``, and what it does with each event in each state at the end of this file.
+Its states are in ``link/states.py``; what it does with each event in each state is at the end of this file.
+
+    [*] --> STANDBY
+    STANDBY --promoted--> CONNECTING
+    CONNECTING --all inputs opened--> FETCHING_DETERMINANTS
+    CONNECTING, FETCHING_DETERMINANTS --state and log loaded--> REPLAYING
+    REPLAYING --log used up--> RUNNING
+    RUNNING --all input ended--> FINISHED
+    any --error--> FAILED
 
 ``handle`` takes one event (a control message, an event of the driver, or an event of the task) and returns
 instructions. Each part of the link returns its own instructions; the machine puts them in order, and the driver keeps

@@ -3,6 +3,7 @@ changes its state only through its table, and looks up each event in its table."
 
 from __future__ import annotations
 
+import textwrap
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -56,12 +57,25 @@ class StateTable(Generic[State, Cause]):
             )
         return to
 
+    def text(self) -> str:
+        """The table as lines of a docstring: the states in which something may happen, and the state that follows."""
+        ways: dict[tuple[Cause, State], list[str]] = {}
+        for state, cause, to in self.literal:
+            ways.setdefault((cause, to), []).append(state.name)
+        ways |= {(cause, to): ["any"] for cause, to in self.anywhere.items()}
+        lines = [f"{', '.join(names)} --{cause.value}--> {to.name}" for (cause, to), names in ways.items()]
+        return "\n".join(_indented(line) for line in (f"[*] --> {self.initial.name}", *lines))
+
     def diagram(self) -> str:
         """The table as a Mermaid diagram."""
         lines = ["stateDiagram-v2", f"    [*] --> {self.initial.name}"]
         lines += [f"    {state.name} --> {to.name}: {cause.value}" for state, cause, to in self.literal]
         lines += [f"    any --> {to.name}: {cause.value}" for cause, to in self.anywhere.items()]
         return "\n".join(lines)
+
+
+def _indented(line: str) -> str:
+    return textwrap.fill(line, 120, initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,11 @@
 
 Its states are in ``task/states.py``. If ``step`` raises an error, the driver ends the process.
 
+    [*] --> STANDBY
+    STANDBY --state and log loaded--> REPLAYING
+    REPLAYING --log used up--> RUNNING
+    RUNNING --all input ended--> FINISHED
+
 ``offer`` passes in what the link received. ``step`` performs exactly one event and returns its outcome. A running task
 chooses the event and logs the choice. A replaying task takes the event from the log and waits until that event is
 possible. A FINISHED task still takes part in checkpoints.

@@ -24,16 +24,15 @@ from clonos_py.link.states import LINK_STATES, LinkCause
 from clonos_py.model import states
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.messages import Ping, ToCoordinator, ToProcess
-from clonos_py.model.states import EventTable, Ignored, LastEvents, StateTable, Unless
+from clonos_py.model.states import EventTable, Ignored, LastEvents, Unless
 from clonos_py.process.contract import FromTask, Observed, TaskState, ToTask
 from clonos_py.runtime.sim.generator import Range
 from clonos_py.runtime.sim.scenario import run_seed
 from clonos_py.task.machine import TASK_EVENTS
-from clonos_py.task.states import TASK_STATES
+from deploy.diagrams import TABLES, shown
 from tests.machines import link_machine
 from tests.unit.task.plans import MIDDLE, three
 
-TABLES: dict[str, StateTable[Any, Any]] = {"link": LINK_STATES, "task": TASK_STATES, "job": JOB_STATES}
 AFTER_A_REPLAY_THAT_DIVERGES = {
     (state, JobCause.NO_REPLAY, JobState.ROLLING_BACK) for state in JobState if state is not JobState.RECOVERING
 }
@@ -42,12 +41,19 @@ SEEDS_MAX = 2_000
 KNOWN = (0, 3, 7, 8, 15, 99, 399)
 """Seeds that take the rare ways: a hint that saves time."""
 PACKAGE = Path(clonos_py.__file__).parent
-DOCS = PACKAGE.parent / "docs"
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_the_docs_show_the_table(name: str) -> None:
-    assert f"```mermaid\n{TABLES[name].diagram()}\n```" in (DOCS / "design" / "processes.md").read_text()
+def test_documents_and_docstrings_show_the_tables() -> None:
+    """If not, ``make reference`` writes them."""
+    assert {path: path.read_text(encoding="utf-8") for path in shown()} == shown()
+
+
+def test_a_table_is_shown_with_all_states_in_which_the_same_may_happen() -> None:
+    assert JOB_STATES.text().splitlines()[:3] == [
+        "    [*] --> STARTING",
+        "    STARTING --another coordinator was lost--> TAKING_OVER",
+        "    STARTING, RECOVERING --all tasks replay or run--> RUNNING",
+    ]
 
 
 def test_an_impossible_transition_raises_with_the_last_events() -> None:

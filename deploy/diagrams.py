@@ -1,0 +1,39 @@
+"""Writes the diagrams of all machines into docstrings and documents, from their tables: ``make reference``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from clonos_py.job.states import JOB_STATES
+from clonos_py.link.states import LINK_STATES
+from clonos_py.model.states import StateTable
+from clonos_py.task.states import TASK_STATES
+
+TABLES: dict[str, StateTable[Any, Any]] = {"link": LINK_STATES, "task": TASK_STATES, "job": JOB_STATES}
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "design" / "processes.md"
+
+
+def shown() -> dict[Path, str]:
+    """By path: the files that show a table, with their diagrams as the table is now."""
+    page = PAGE.read_text(encoding="utf-8")
+    files = {}
+    for name, table in TABLES.items():
+        place = rf"(?<=`{name.upper()}_STATES` in `{name}/states.py`\):\n\n```mermaid\n).*?(?=\n```)"
+        page = _with(table.diagram(), place, page)
+        path = ROOT / "clonos_py" / name / "machine.py"
+        files[path] = _with(table.text(), r"(?<=\n)    \[\*\] --> .*?(?=\n\n)", path.read_text(encoding="utf-8"))
+    return {**files, PAGE: page}
+
+
+def _with(diagram: str, place: str, text: str) -> str:
+    found, times = re.subn(place, lambda _: diagram, text, count=1, flags=re.DOTALL)
+    assert times, f"there is no place for a diagram: {place}"
+    return found
+
+
+if __name__ == "__main__":
+    for path, text in shown().items():
+        path.write_text(text, encoding="utf-8")
