@@ -14,7 +14,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import msgspec
 
@@ -29,13 +28,6 @@ from clonos_py.model.messages import Restore
 from clonos_py.model.purposes import Purpose
 from clonos_py.model.segments import StableMark
 from clonos_py.model.snapshots import Manifest
-
-
-class Late(Enum):
-    """What has taken longer than its timeout."""
-
-    SNAPSHOTS = "the snapshots of a checkpoint, which was given up"
-    MANIFEST = "the writing of a manifest, which cannot be given up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +57,12 @@ class JobCheckpointing(ABC):
     @property
     @abstractmethod
     def wake_us(self) -> int:
-        """When ``late`` changes or ``tick`` must be called next."""
+        """When the limit is reached, or ``tick`` must be called next."""
 
     @property
     @abstractmethod
-    def late(self) -> Late | None:
-        """What has taken longer than its timeout."""
+    def limit_us(self) -> int:
+        """When the snapshots of a checkpoint, or the writing of its manifest, take too long; MAX_TIME: none pend."""
 
     @abstractmethod
     def tick(self, running: bool) -> Instructions:

@@ -31,7 +31,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from clonos_py.job.checkpointing import Adopted, JobSide, Late
+from clonos_py.job.checkpointing import Adopted, JobSide
 from clonos_py.job.claims import claimed
 from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.context import CoordinatorContext
@@ -408,15 +408,15 @@ class JobMachine:
     # ---- checkpoints
 
     def _time_checkpoints(self) -> Instructions:
-        late, out = self._protocol.late, Instructions()
-        if late is Late.MANIFEST:
+        late, out = self._protocol.limit_us <= self._context.now_us, Instructions()
+        if late and self._protocol.writing is not None:
             limit_s = self._policy.manifest_timeout_us / 1e6
             reason = (
                 f"checkpoint storage has not answered for {limit_s:g} s while a manifest was being written: see that "
                 "it works, then run the job again; it resumes from its last complete checkpoint"
             )
             return self._end("CheckpointError", reason)
-        if late is Late.SNAPSHOTS:
+        if late:
             out = self._protocol.abort("timeout") + self._advance(self._rounds.advance) + self._trigger_last()
         return out + self._protocol.tick(self.state in BEFORE_LAST)
 

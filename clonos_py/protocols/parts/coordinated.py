@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from clonos_py.job.checkpointing import Adopted, JobCheckpointing, Late
+from clonos_py.job.checkpointing import Adopted, JobCheckpointing
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import Instructions, ReportEvent, Send, WriteManifest
 from clonos_py.job.fleet import Role, TaskProcess
@@ -88,20 +88,17 @@ class CoordinatedCheckpoints(JobCheckpointing):
     @property
     def wake_us(self) -> int:
         if self._pending is not None:
-            return self._limit_us(self._pending)
+            return self.limit_us
         return self._next_us if self._next_us is not None else MAX_TIME
 
-    def _limit_us(self, pending: Pending) -> int:
-        policy = self.context.policy
+    @property
+    def limit_us(self) -> int:
+        policy, pending = self.context.policy, self._pending
+        if pending is None:
+            return MAX_TIME
         if pending.manifest is not None:
             return pending.writing_us + policy.manifest_timeout_us
         return pending.triggered_us + policy.checkpoint_timeout_us
-
-    @property
-    def late(self) -> Late | None:
-        if self._pending is None or self.context.now_us < self._limit_us(self._pending):
-            return None
-        return Late.MANIFEST if self._pending.manifest is not None else Late.SNAPSHOTS
 
     def tick(self, running: bool) -> Instructions:
         if self._next_us is None or self._next_us > self.context.now_us:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from clonos_py.job.checkpointing import Adopted, JobCheckpointing, Late
+from clonos_py.job.checkpointing import Adopted, JobCheckpointing
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import Instructions, ReportEvent, Send, WriteManifest
 from clonos_py.job.fleet import Role
@@ -118,15 +118,11 @@ class IndependentCheckpoints(JobCheckpointing):
 
     @property
     def wake_us(self) -> int:
-        limit_us = self._writing.since_us + self.context.policy.manifest_timeout_us if self._writing else MAX_TIME
-        return min(limit_us, self._gather_until_us, self._times.wake_us)
+        return min(self.limit_us, self._gather_until_us, self._times.wake_us)
 
     @property
-    def late(self) -> Late | None:
-        writing = self._writing
-        if writing is None or self.context.now_us < writing.since_us + self.context.policy.manifest_timeout_us:
-            return None
-        return Late.MANIFEST
+    def limit_us(self) -> int:
+        return self._writing.since_us + self.context.policy.manifest_timeout_us if self._writing else MAX_TIME
 
     def tick(self, running: bool) -> Instructions:
         due, gathered = self._times.due(), self._gather_until_us <= self.context.now_us

@@ -142,7 +142,7 @@ def snapshots_take_what_is_left_for_timers_from_the_time_of_day(patch: pytest.Mo
 
 @BUGS.planted("disk")
 def a_manifest_that_hangs_is_waited_for_without_an_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(CoordinatedCheckpoints, "_limit_us", lambda self, pending: MAX_TIME)
+    patch.setattr(CoordinatedCheckpoints, "limit_us", MAX_TIME)
 
 
 @BUGS.planted("coordinator", "partition", "zombie")
