@@ -1,107 +1,64 @@
-"""The in-flight log of a channel whose frames can be regenerated: it retains only frames that are in flight.
+"""Frames that are regenerated for a subscriber that had lost them, in place of retained ones (D3).
 
-    truncated | not held: received, or no receiver is connected | kept: not received yet
-              ^ first                                           ^ kept         ^ cursor ^ next_seq
-
-If a receiver requests frames below ``kept``, these are regenerated (``missing`` lists them) and arrive in order. Of a
-frame that is not held only the checksum is stored; the regenerated frame must have the same one.
-
-Invariants: those of ``InFlightLog``, except that the retained sequence numbers begin at ``kept``. All frames from
-``first`` up to ``kept`` can be regenerated from the log of the task since its restart point.
+Of a frame that is not retained only the checksum is stored; the regenerated frame must have the same one. Each
+connection is another run: frames regenerated for an earlier one are of no use.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-from clonos_py.channel.inflight import InFlightLog, RetainedFrame
+from clonos_py.channel.retained import RetainedFrame
 
 
-class RegeneratedLog(InFlightLog):
-    """Frames in flight, and frames regenerated for a receiver that had lost them."""
+class RegeneratedFrames:
+    """The regenerated frames of one subscriber that are to be sent next. Methods that drop some return their bytes."""
 
-    def __init__(self, next_seq: int) -> None:
-        super().__init__(next_seq)
-        self.kept = next_seq
-        self.connections = 0
-        """How many receivers have connected so far. Frames regenerated for an earlier one are of no use."""
-        self._regenerated: deque[RetainedFrame] = deque()
+    def __init__(self) -> None:
+        self.run = 0
+        """The number of connections so far."""
+        self._frames: deque[RetainedFrame] = deque()
         self._checksum_of: dict[int, int] = {}
 
-    def append(self, entry: RetainedFrame) -> None:
-        super().append(entry)
-        self._drop_below(self.acked if self.connected else self.next_seq)
+    def begin(self) -> None:
+        """The subscriber has connected."""
+        self.run += 1
 
-    def continue_at(self, next_seq: int) -> None:
-        """A predecessor cut the frames from ``first`` on before; the next frame to be cut is ``next_seq``."""
-        self.next_seq = self.kept = next_seq
-        self._retained_at_connect = max(self._retained_at_connect, next_seq)
-        self.sent_before = max(self.sent_before, next_seq)
+    @property
+    def first(self) -> RetainedFrame | None:
+        return self._frames[0] if self._frames else None
 
-    def connect(self, next_seq: int) -> None:
-        super().connect(next_seq)
-        self.connections += 1
+    @property
+    def count(self) -> int:
+        return len(self._frames)
 
-    def disconnect(self) -> None:
-        self.connected = False
-        self._drop_below(self.next_seq)
-        self._regenerated.clear()
-        self.ahead_bytes = 0
+    def add(self, entry: RetainedFrame) -> None:
+        self._frames.append(entry)
 
-    def _at(self, seq: int) -> RetainedFrame:
-        return self._entries[seq - self.kept] if seq >= self.kept else self._regenerated[0]
+    def take(self) -> int:
+        """The first frame was sent."""
+        return self._frames.popleft().size_bytes
 
-    def pending(self, window: int) -> RetainedFrame | None:
-        if self.cursor < self.kept and not self._regenerated:
-            return None
-        return super().pending(window)
+    def clear(self) -> int:
+        dropped = sum(entry.size_bytes for entry in self._frames)
+        self._frames.clear()
+        return dropped
 
-    def sent(self) -> None:
-        if self.cursor < self.kept:
-            self.ahead_bytes -= self._regenerated.popleft().size_bytes
-        super().sent()
+    def drop_below(self, at: int, covered: int) -> int:
+        """The subscriber needs no frame below ``at``, and never again one below ``covered``."""
+        self._checksum_of = {seq: known for seq, known in self._checksum_of.items() if seq >= covered}
+        dropped = 0
+        while self._frames and self._frames[0].frame.seq < at:
+            dropped += self.take()
+        return dropped
 
-    def acknowledge(self, next_seq: int) -> None:
-        super().acknowledge(next_seq)
-        self._drop_below(self.acked)
-
-    def _drop_below(self, below: int) -> None:
-        while self._entries and self.kept < below:
-            self.memory_bytes -= self._entries.popleft().size_bytes
-            self.kept += 1
-
-    def truncate_below(self, seq: int) -> None:
-        self.covered = max(self.covered, seq)
-        self.first = max(self.first, seq)
-        self._checksum_of = {seq: known for seq, known in self._checksum_of.items() if seq >= self.first}
-        self._drop_below(self.first)
-        self.cursor = max(self.cursor, self.first)
-        self.acked = max(self.acked, self.first)
-        while self._regenerated and self._regenerated[0].frame.seq < self.cursor:
-            self.ahead_bytes -= self._regenerated.popleft().size_bytes
-
-    # ---- regenerated frames
+    # ---- checksums
 
     @property
     def lowest_checksum(self) -> int | None:
         """The lowest number of a frame whose checksum is stored; None if there is none."""
         return min(self._checksum_of, default=None)
 
-    @property
-    def missing(self) -> range:
-        """The frames that must be regenerated for the receiver, in this order."""
-        start = self.cursor + len(self._regenerated)
-        return range(start, self.kept) if self.connected else range(0)
-
     def checksum_of(self, seq: int, unknown: int) -> int:
         """The stored checksum of a frame. If there is none, ``unknown`` is stored and returned."""
         return self._checksum_of.setdefault(seq, unknown)
-
-    def regenerated(self, entry: RetainedFrame) -> bool:
-        """Takes the next missing frame. Returns False if the frame is not missing (any more)."""
-        missing = self.missing
-        if not missing or entry.frame.seq != missing.start:
-            return False
-        self._regenerated.append(entry)
-        self.ahead_bytes += entry.size_bytes
-        return True

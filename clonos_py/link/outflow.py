@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import FrameCodec, FrameHeader
-from clonos_py.channel.regenerated import RegeneratedLog
 from clonos_py.link import instructions as io
 from clonos_py.link.catching_up import CatchingUp
 from clonos_py.link.pressure import Pressure
@@ -53,7 +52,7 @@ class Outflow:
         self._runs: dict[int, tuple[int, int]] = {}
         """By output: the current regeneration run, and the number below which it may make frames."""
         self.started = False
-        """Whether the in-flight logs are those of the restart point. Before that, other logs may replace them."""
+        """Whether the retained frames are those of the restart point. Before that, others may replace them."""
         self.may_produce = True
         self._frames_sent = 0
         self._data_bytes = 0
@@ -65,7 +64,7 @@ class Outflow:
         """Frames and bytes sent, frames that wait for their receivers, and bytes of retained frames."""
         return ProcessCounters(
             frames_sent=self._frames_sent,
-            frames_queued=sum(output.log.unreceived for output in self._outputs),
+            frames_queued=sum(output.cursor.unreceived for output in self._outputs),
             held_back=not self.may_produce,
             data_bytes=self._data_bytes,
             determinant_bytes=self._delta_bytes,
@@ -108,8 +107,8 @@ class Outflow:
             instructions.append(self._send(output.connection, frame.header, frame.body, frame.size_bytes))
             if frame.new:
                 instructions += self._catching_up.report_effect()
-        if output.regenerating is not None:
-            instructions += self._request_regenerated(output, output.regenerating)
+        if output.cursor.regenerated is not None:
+            instructions += self._request_regenerated(output, output.cursor.regenerated.run)
         elif self._pressure.writes:
             instructions += self._read_ahead(output)
         return instructions
@@ -141,25 +140,25 @@ class Outflow:
         return instructions + self.check_pressure()
 
     def _read_ahead(self, output: OutputChannel) -> list[io.Instruction]:
-        entries = output.log.to_read(2 * self._limits.window)
+        entries = output.cursor.to_read(2 * self._limits.window)
         return [io.ReadFrames(output.index, [(e.frame.seq, e.place) for e in entries])] if entries else []
 
     def _read(self, event: io.FramesRead) -> list[io.Instruction]:
         output = self._outputs[event.output]
         for seq, body in event.bodies:
-            output.log.read(seq, body)
+            output.frames.read(seq, body)
         return self.pump(output)
 
     def _written(self, event: io.FramesWritten) -> list[io.Instruction]:
-        log = self._outputs[event.output].log
+        frames = self._outputs[event.output].frames
         for seq, place in event.places:
-            log.written(seq, place)
+            frames.written(seq, place)
         self._spill_failure_reported = self._spill_failure_reported and self._pressure.disk_problem is not None
         return self.pump(self._outputs[event.output])
 
     def _not_written(self, event: io.FramesNotWritten) -> list[io.Instruction]:
         for seq in event.seqs:
-            self._outputs[event.output].log.not_written(seq)
+            self._outputs[event.output].frames.not_written(seq)
         self._pressure.disk_problem = event.reason
         if self._spill_failure_reported:
             return []
@@ -171,7 +170,7 @@ class Outflow:
             io.WriteFrames(output.index, [(e.frame.seq, e.body) for e in entries])
             for output, entries in self._pressure.to_write()
         ]
-        if places := [place for output in self._outputs for place in output.log.take_unused()]:
+        if places := [place for output in self._outputs for place in output.frames.take_unused()]:
             spilling.append(io.FreeFrames(places))
         return spilling
 
@@ -180,32 +179,33 @@ class Outflow:
     def _resumed(self, event: task.Resumed) -> list[io.Instruction]:
         instructions: list[io.Instruction] = []
         for output, next_seq in zip(self._outputs, event.next_seqs, strict=True):
-            assert output.regenerating is not None
-            output.regenerating.continue_at(next_seq)
+            output.frames.continue_at(next_seq)
             instructions += self.pump(output)
         return instructions
 
-    def _request_regenerated(self, output: OutputChannel, log: RegeneratedLog) -> list[io.Instruction]:
-        missing = log.missing
+    def _request_regenerated(self, output: OutputChannel, run: int) -> list[io.Instruction]:
+        """``run``: the present connection of the receiver."""
+        missing = output.cursor.missing
         if not missing:
             return []
-        run, below = self._runs.get(output.index, (0, 0))
-        room = log.cursor + 2 * self._limits.window
+        requested, below = self._runs.get(output.index, (0, 0))
+        room = output.cursor.at + 2 * self._limits.window
         request: task.Regenerate | task.RegenerateBelow
-        if run != log.connections:
+        if requested != run:
             assert self._own_log is not None
             own = self._store.of(self._own_log)
-            request = task.Regenerate(output.index, log.connections, missing.start, missing.stop, room, own)
+            request = task.Regenerate(output.index, run, missing.start, missing.stop, room, own)
         elif below < min(missing.stop, room - self._limits.window + 1):
             request = task.RegenerateBelow(output.index, room)
         else:
             return []
-        self._runs[output.index] = (log.connections, room)
+        self._runs[output.index] = (run, room)
         return [io.SendToTask(request)]
 
     def _regenerated(self, event: task.Regenerated) -> list[io.Instruction]:
         output = self._outputs[event.output]
-        if output.regenerating is None or event.run != output.regenerating.connections:
+        regenerated = output.cursor.regenerated
+        if regenerated is None or event.run != regenerated.run:
             return []
         for frame in event.frames:
             output.regenerated(frame, self._codec, self._checks)
@@ -214,14 +214,14 @@ class Outflow:
     # ---- weight
 
     def check_pressure(self) -> list[io.Instruction]:
-        """Called after any change of the in-flight logs: spills frames to disk, stops or resumes the task's production,
-        and requests a checkpoint in time."""
+        """Called after any change of the retained frames: spills some to disk, stops or resumes the task, and
+        requests a checkpoint in time."""
         if not self.started:
             return []
         instructions = self._spill() if self._pressure.writes else []
         memory = self._pressure.measure()
         if memory.wants_checkpoint and not self._uncovered:
-            self._uncovered = {o.index for o in self._outputs if o.log.first < o.log.next_seq}
+            self._uncovered = {o.index for o in self._outputs if o.frames.first < o.frames.next_seq}
             instructions.append(io.SendToCoordinator(control.RequestCheckpoint(self._process)))
         if memory.may_produce != self.may_produce:
             self.may_produce = memory.may_produce

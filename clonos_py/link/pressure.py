@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from clonos_py.channel.inflight import RetainedFrame
+from clonos_py.channel.retained import RetainedFrame
 from clonos_py.link.causal_outputs import CausalOutputs
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.errors import CapacityError
@@ -66,23 +66,23 @@ class Pressure:
     @property
     def memory_bytes(self) -> int:
         """Size of retained frames in memory, those read back from disk included."""
-        return sum(output.log.memory_bytes + output.log.ahead_bytes for output in self._outputs)
+        return sum(output.frames.memory_bytes + output.frames.ahead_bytes for output in self._outputs)
 
     @property
     def spilled_bytes(self) -> int:
-        return sum(output.log.spilled_bytes for output in self._outputs)
+        return sum(output.frames.spilled_bytes for output in self._outputs)
 
     def measure(self) -> MemoryState:
         """Decides whether the task may produce. Raises CapacityError when even the reserve is used up."""
-        used = sum(output.log.memory_bytes for output in self._outputs)
-        being_written = any(output.log.writing_bytes for output in self._outputs) and self.disk_problem is None
+        used = sum(output.frames.memory_bytes for output in self._outputs)
+        being_written = any(output.frames.writing_bytes for output in self._outputs) and self.disk_problem is None
         budget = self._limits.budget_bytes
         if used > self._give_up_bytes and not being_written:
             raise CapacityError(
                 f"the in-flight log holds {used >> 20} MiB of a budget of {budget >> 20} MiB and its reserve is spent"
                 f"{f', as {self.disk_problem}' if self.disk_problem else ''}: {self._remedy}"
             )
-        crowded = any(o.log.unreceived >= 2 * o.window for o in self._outputs if not o.feedback)
+        crowded = any(o.cursor.unreceived >= 2 * o.window for o in self._outputs if not o.feedback)
         crowded = crowded or self._causal_outputs.unwritten >= 2 * self._limits.window
         full = used >= budget and (self._source or self.barrier_passed > 0 or being_written)
         return MemoryState(not crowded and not full, used > self._checkpoint_bytes or self.disk_problem is not None)
@@ -101,9 +101,9 @@ class Pressure:
             case Spill.BUFFER:
                 yield from self._oldest(float("inf"))
             case Spill.EPOCH:
-                yield from self._oldest(float("inf"), max((o.log.epoch for o in self._outputs), default=0))
+                yield from self._oldest(float("inf"), max((o.frames.epoch for o in self._outputs), default=0))
             case Spill.THRESHOLD:
-                kept = sum(output.log.memory_bytes - output.log.writing_bytes for output in self._outputs)
+                kept = sum(output.frames.memory_bytes - output.frames.writing_bytes for output in self._outputs)
                 threshold = self._limits.spill_bytes
                 if kept > threshold:
                     yield from self._oldest(kept - threshold + min(threshold // 4, WRITE_BYTES))
@@ -112,7 +112,7 @@ class Pressure:
         self, bytes_wanted: float, before_epoch: float = float("inf")
     ) -> Iterator[tuple[OutputChannel, list[RetainedFrame]]]:
         for output in self._outputs:
-            entries = output.log.to_write(bytes_wanted, before_epoch)
+            entries = output.frames.to_write(bytes_wanted, before_epoch)
             bytes_wanted -= sum(entry.size_bytes for entry in entries)
             if entries:
                 yield output, entries

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from clonos_py.channel.frames import Frame, FrameCodec, FrameKind
-from clonos_py.channel.inflight import RetainedFrame
+from clonos_py.channel.retained import RetainedFrame
 from clonos_py.link.instructions import Loaded
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError

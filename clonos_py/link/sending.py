@@ -1,4 +1,4 @@
-"""The sending side of a link: in-flight logs, their receivers, and the delta that goes with every frame (D3, D6)."""
+"""The sending side of a link: retained frames, their receivers, and the delta that goes with every frame (D3, D6)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from clonos_py.causal.log import CausalStore
+from clonos_py.channel.cursor import Cursor
 from clonos_py.channel.frames import Frame, FrameCodec, FrameHeader, FrameKind
-from clonos_py.channel.inflight import InFlightLog, RetainedFrame
-from clonos_py.channel.regenerated import RegeneratedLog
+from clonos_py.channel.retained import RetainedFrame, RetainedFrames, Retention
 from clonos_py.link.instructions import SnapshotPosition
 from clonos_py.link.receiving import frames_acknowledged
 from clonos_py.link.stamps import SentStamps
@@ -41,7 +41,7 @@ class Outgoing(NamedTuple):
 
 
 class OutputChannel:
-    """One output: its in-flight log, its receiver, and how far the current connection has carried the logs.
+    """One output: its retained frames, its receiver, and how far the current connection has carried the logs.
 
     What a receiver holds is tracked per connection only. It holds what this connection carried, and what it
     acknowledged to have received from other senders, which is not sent again.
@@ -65,7 +65,9 @@ class OutputChannel:
         frames carry stamps, else 0. ``feedback``: see the edge."""
         self.index, self.channel, self.receiver, self.feedback = index, channel, receiver, feedback
         self._windows = windows
-        self._shared_logs, self.retain, self._regenerates = shared, retain, regenerates and retain
+        self._shared_logs, self.retain = shared, retain
+        replayed = Retention.UNTIL_TAKEN if regenerates else Retention.UNTIL_COVERED
+        self._retention = replayed if retain else Retention.UNTIL_SENT
         self._sampled = sampled
         self._stamped = stamped
         self._stamps: SentStamps | None = None
@@ -75,10 +77,10 @@ class OutputChannel:
 
     def restore(self, next_seq: int, entries: Sequence[RetainedFrame] = ()) -> None:
         """Starts from a restart point: ``entries`` are the retained frames below ``next_seq``."""
-        first = entries[0].frame.seq if entries else next_seq
-        self.regenerating = RegeneratedLog(next_seq) if self._regenerates else None
-        self.log = self.regenerating or InFlightLog(first)
-        self.log.retain = self.retain
+        regenerates = self._retention is Retention.UNTIL_TAKEN
+        first = entries[0].frame.seq if entries and not regenerates else next_seq
+        self.frames = RetainedFrames(first, self._retention)
+        self.cursor = Cursor(self.frames)
         self._position = self._marks_carried = 0
         self._held: dict[int, Reach] = {}
         self._incomplete: frozenset[int] = frozenset()
@@ -89,8 +91,8 @@ class OutputChannel:
         self.snapshot = SnapshotPosition(0, 0)
         """The last snapshot of the receiver, if channel state is stored."""
         for entry in entries:
-            self.log.append(entry)
-        self.log.sent_before = self.log.next_seq
+            self.frames.append(entry)
+        self.cursor.sent_before = self.frames.next_seq
 
     @property
     def window(self) -> int:
@@ -109,14 +111,13 @@ class OutputChannel:
         """Appends a frame. Raises DivergenceError if it differs from the predecessor's frame with this number."""
         entry = self._encoded(frame, codec, check)
         self._frame_rows = entry.row_count or self._frame_rows
-        self.log.append(entry)
+        self.frames.append(entry)
 
     def regenerated(self, frame: Frame, codec: FrameCodec, check: bool) -> None:
         """Takes a regenerated frame, or drops it if it is not missing any more. Raises DivergenceError if it differs
         from the frame that was sent under this number."""
-        assert self.regenerating is not None
-        if frame.seq in self.regenerating.missing:
-            self.regenerating.regenerated(self._encoded(frame, codec, check))
+        if frame.seq in self.cursor.missing:
+            self.cursor.take_regenerated(self._encoded(frame, codec, check))
 
     def _encoded(self, frame: Frame, codec: FrameCodec, check: bool) -> RetainedFrame:
         rows = frame.rows
@@ -129,7 +130,8 @@ class OutputChannel:
         DivergenceError if it differs from the frame that the predecessor sent under this number."""
         checksum = codec.checksum(body, self._sampled) if check and body is not None else 0
         sent = self._expected.pop(frame.seq, checksum)
-        known = self.regenerating.checksum_of(frame.seq, sent) if self.regenerating is not None else sent
+        regenerated = self.cursor.regenerated
+        known = regenerated.checksum_of(frame.seq, sent) if regenerated is not None else sent
         if sent != checksum or known != checksum:
             raise DivergenceError(
                 f"frame {frame.seq} on {self.channel} was rebuilt with other content than was sent to "
@@ -140,13 +142,13 @@ class OutputChannel:
     def subscribe(self, connection: int, attempt: Attempt, next_seq: int, store: CausalStore) -> FrameHeader:
         """Starts serving a receiver. Returns the log-only frame that opens the connection."""
         if next_seq < 0:
-            next_seq = self.log.first if self.retain else self.log.next_seq
-        self.log.connect(next_seq)
+            next_seq = self.frames.first if self.retain else self.frames.next_seq
+        self.cursor.connect(next_seq)
         self.connection, self.attempt = connection, attempt
         self._position = self._marks_carried = 0
         self._held = {}
         self._stamps = SentStamps(self._stamped) if self._stamped else None
-        sent_before = max(self.log.sent_before, self._first_new)
+        sent_before = max(self.cursor.sent_before, self._first_new)
         return self._logs(FrameKind.LOG_ONLY, next_seq, store, sent_before)
 
     def logs_arrived(self, store: CausalStore) -> FrameHeader | None:
@@ -171,7 +173,7 @@ class OutputChannel:
         """Takes an acknowledgement: the receiver has taken all frames below ``next_seq``, and ``held`` are the upstream
         logs that it has received from any sender. ``rows_wanted``: how many rows it takes in the longest time that rows
         should wait. Returns whether this number has changed by much."""
-        self.log.acknowledge(next_seq)
+        self.cursor.acknowledge(next_seq)
         self._held.update((reach.task, reach) for reach in held)
         if not rows_wanted:
             return False
@@ -182,17 +184,14 @@ class OutputChannel:
     def cover(self, below: int) -> bool:
         """The receiver's restart point covers the frames below ``below``. Returns whether it covers more than it
         did."""
-        if below <= self.log.covered:
-            return False
-        self.log.truncate_below(below)
-        return True
+        return self.cursor.cover(below)
 
     def check_caught_up(self) -> None:
         """Raises ProtocolError if the receiver's restart point covers frames that this running task has not cut."""
-        if self.log.covered > self.log.next_seq:
+        if self.cursor.covered > self.frames.next_seq:
             raise ProtocolError(
-                f"the restart point of {self.receiver} covers the frames below {self.log.covered} on {self.channel}, "
-                f"but the replay of their sender has cut only those below {self.log.next_seq}"
+                f"the restart point of {self.receiver} covers the frames below {self.cursor.covered} on {self.channel},"
+                f" but the replay of their sender has cut only those below {self.frames.next_seq}"
             )
 
     def _delta(self, store: CausalStore) -> list[Any]:
@@ -209,13 +208,13 @@ class OutputChannel:
     def disconnect(self) -> int | None:
         """Ends the connection and returns its number."""
         connection, self.connection = self.connection, None
-        self.log.disconnect()
+        self.cursor.disconnect()
         return connection
 
     def sendable(self, store: CausalStore) -> Iterator[Outgoing]:
         """Frames to send now, each with a delta cut at this moment."""
-        window = self.window
-        while (entry := self.log.pending(window)) is not None:
+        window, cursor = self.window, self.cursor
+        while (entry := cursor.pending(window)) is not None:
             frame = entry.frame
             header = FrameHeader(
                 frame.seq,
@@ -233,7 +232,7 @@ class OutputChannel:
                 stamp=self._stamps.write(frame.stamp) if self._stamps is not None else b"",
             )
             body = entry.body
-            self.log.sent()
+            cursor.sent()
             yield Outgoing(header, body, entry.size_bytes, frame.seq >= self._first_new)
 
 

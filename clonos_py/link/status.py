@@ -34,7 +34,7 @@ class TaskStatus:
     def frames_at_stake(self) -> int:
         """The number of frames sent since the restart point; of a task without outputs, of frames received."""
         if self._outputs:
-            return sum(output.log.cursor - output.log.first for output in self._outputs)
+            return sum(output.cursor.at - output.frames.first for output in self._outputs)
         return sum(channel.uncovered for channel in self._inputs)
 
     def report(

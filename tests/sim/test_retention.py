@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from clonos_py.channel.inflight import InFlightLog
-from clonos_py.channel.regenerated import RegeneratedLog
+from clonos_py.channel.regenerated import RegeneratedFrames
+from clonos_py.channel.retained import RetainedFrames
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.model.coordinator_events import CheckpointCompleted, CoordinatorEvent, SpillFailed
@@ -118,22 +118,22 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def _frees_places_of_frames_that_are_retained(patch: pytest.MonkeyPatch) -> None:
-    written = InFlightLog.written
+    written = RetainedFrames.written
 
-    def careless(self: InFlightLog, seq: int, place: object) -> None:
+    def careless(self: RetainedFrames, seq: int, place: object) -> None:
         written(self, seq, place)
         self._unused.append(place)
 
-    patch.setattr(InFlightLog, "written", careless)
+    patch.setattr(RetainedFrames, "written", careless)
 
 
 def _reads_come_back_in_any_order(patch: pytest.MonkeyPatch) -> None:
-    read = InFlightLog.read
+    read = RetainedFrames.read
 
-    def shifted(self: InFlightLog, seq: int, body: object) -> None:
+    def shifted(self: RetainedFrames, seq: int, body: object) -> None:
         read(self, min(seq + 1, self.next_seq - 1) if seq % 5 == 2 else seq, body)
 
-    patch.setattr(InFlightLog, "read", shifted)
+    patch.setattr(RetainedFrames, "read", shifted)
 
 
 def _goes_on_without_cutting_what_is_pending(patch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def _an_epoch_begins_without_a_landmark(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_replacement_forgets_what_its_predecessor_cut(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RegeneratedLog, "continue_at", lambda self, next_seq: setattr(self, "next_seq", next_seq))
+    patch.setattr(RetainedFrames, "continue_at", lambda self, next_seq: setattr(self, "next_seq", next_seq))
 
 
 def _one_frame_too_few_is_made_again(patch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def _one_frame_too_few_is_made_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def _what_was_made_for_an_earlier_receiver_is_sent_to_the_next(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RegeneratedLog, "disconnect", lambda self: setattr(self, "connected", False))
+    patch.setattr(RegeneratedFrames, "clear", lambda self: 0)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clonos_py.channel.frames import FrameCodec
-from clonos_py.channel.inflight import RetainedFrame
+from clonos_py.channel.retained import RetainedFrame
 from clonos_py.link import instructions as io
 from clonos_py.link.checkpointing import LinkCheckpointing
 from clonos_py.link.sending import OutputChannel
@@ -65,7 +65,7 @@ def not_covered(output: OutputChannel, checkpoint: int) -> int | None:
     does."""
     if output.snapshot.checkpoint != checkpoint:
         return None
-    return output.snapshot.next_seq if output.snapshot.next_seq >= 0 else output.log.first
+    return output.snapshot.next_seq if output.snapshot.next_seq >= 0 else output.frames.first
 
 
 class ChannelState(LinkCheckpointing):
@@ -125,12 +125,12 @@ class ChannelState(LinkCheckpointing):
         for stored in self._stored.get(output.index, ()):
             first, last = max(stored.start, at), min(stored.stop, stop)
             if first < last:
-                yield from _together(output.log.between(at, first))
-                rows = sum(entry.row_count for entry in output.log.between(first, last))
+                yield from _together(output.frames.between(at, first))
+                rows = sum(entry.row_count for entry in output.frames.between(first, last))
                 yield StoredFrames(stored.location, first, last, rows)
                 at = last
         if at < stop:
-            yield from _together(output.log.between(at, stop))
+            yield from _together(output.frames.between(at, stop))
 
     def read(self, event: io.FramesRead) -> list[io.Instruction]:
         pending = self._pending

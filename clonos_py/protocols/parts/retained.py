@@ -23,7 +23,7 @@ from clonos_py.protocols.parts.channel_state import ChannelState
 
 def all_retained(output: OutputChannel, checkpoint: int) -> int:
     """The first frame that the in-flight log holds: no restart point of the receiver covers it."""
-    return output.log.first
+    return output.frames.first
 
 
 class RetainedState(LinkCheckpointing):

@@ -173,9 +173,9 @@ class Bounds:
         for output in process.link.outputs:
             if output.connection is None or not (below := covered.get(output.connection, 0)):
                 continue
-            lowest = output.regenerating.lowest_checksum if output.regenerating is not None else None
-            if output.log.first < min(below, output.log.next_seq) or (lowest is not None and lowest < below):
-                yield "covered frames", (output.index, output.log.first)
+            lowest = output.cursor.regenerated.lowest_checksum if output.cursor.regenerated is not None else None
+            if output.frames.first < min(below, output.frames.next_seq) or (lowest is not None and lowest < below):
+                yield "covered frames", (output.index, output.frames.first)
 
     def _waiting(self, process: LocalProcess) -> list[tuple[str, tuple[int, int]]]:
         machine = process.machine

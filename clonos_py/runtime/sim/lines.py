@@ -204,9 +204,9 @@ class LinePoints:
             if output.connection == connection:
                 ends = self._channels_from[process.task][output.index]
                 needed = self._needed(ends)
-                if output.log.first > needed:
+                if output.frames.first > needed:
                     raise Violation(
-                        f"{process.task} retains frames for {ends.receiver} from {output.log.first} on, which may "
+                        f"{process.task} retains frames for {ends.receiver} from {output.frames.first} on, which may "
                         f"request {needed}"
                     )
 

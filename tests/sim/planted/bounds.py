@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clonos_py.channel.frames import FrameKind
-from clonos_py.channel.regenerated import RegeneratedLog
+from clonos_py.channel.regenerated import RegeneratedFrames
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.takeover import Takeover
 from clonos_py.job.unreachable import Unreachable
@@ -53,14 +53,8 @@ def checksums_of_inputs_are_never_dropped(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def checksums_of_frames_that_can_be_made_again_are_never_dropped(patch: pytest.MonkeyPatch) -> None:
-    truncate_below = RegeneratedLog.truncate_below
-
-    def keeping(self: RegeneratedLog, seq: int) -> None:
-        known = dict(self._checksum_of)
-        truncate_below(self, seq)
-        self._checksum_of = known
-
-    patch.setattr(RegeneratedLog, "truncate_below", keeping)
+    drop_below = RegeneratedFrames.drop_below
+    patch.setattr(RegeneratedFrames, "drop_below", lambda self, at, covered: drop_below(self, at, 0))
 
 
 @BUGS.planted()

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from clonos_py.causal.log import CausalStore
+from clonos_py.channel.cursor import Cursor
 from clonos_py.channel.frames import Frame, FrameHeader
-from clonos_py.channel.inflight import InFlightLog
+from clonos_py.channel.retained import RetainedFrames
 from clonos_py.job.events import Instructions
 from clonos_py.job.rounds import Rounds
 from clonos_py.job.takeover import Takeover
@@ -170,22 +171,22 @@ def a_receiver_asks_for_one_frame_too_many(patch: pytest.MonkeyPatch) -> None:
 @BUGS.planted("partition")
 def gaps_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """The sender continues where the connection broke, and the receiver accepts the gap."""
-    connect = InFlightLog.connect
+    connect = Cursor.connect
 
-    def onwards(self: InFlightLog, next_seq: int) -> None:
-        cursor = self.cursor
+    def onwards(self: Cursor, next_seq: int) -> None:
+        at = self.at
         connect(self, next_seq)
-        self.cursor = self.acked = max(cursor, next_seq)
+        self.at = self.acked = max(at, next_seq)
 
-    patch.setattr(InFlightLog, "connect", onwards)
+    patch.setattr(Cursor, "connect", onwards)
     _take_what_comes(patch)
 
 
 @BUGS.planted("partition")
 def doubles_are_taken(patch: pytest.MonkeyPatch) -> None:
     """The sender sends all retained frames, and the receiver accepts them."""
-    connect = InFlightLog.connect
-    patch.setattr(InFlightLog, "connect", lambda self, next_seq: connect(self, self.first))
+    connect = Cursor.connect
+    patch.setattr(Cursor, "connect", lambda self, next_seq: connect(self, self._frames.first))
     _take_what_comes(patch)
 
 
@@ -216,7 +217,7 @@ def frames_are_dropped_when_they_are_acknowledged(patch: pytest.MonkeyPatch) -> 
 
 @BUGS.planted()
 def in_flight_log_is_never_truncated(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(InFlightLog, "truncate_below", lambda self, seq: None)
+    patch.setattr(RetainedFrames, "drop_covered", lambda self: None)
 
 
 @BUGS.planted()
@@ -230,8 +231,7 @@ def a_finished_task_forgets_its_frames(patch: pytest.MonkeyPatch) -> None:
         instructions = LinkMachine._on_state_changed(self, event)
         if event.state.name == "FINISHED":
             for output in self.outputs:
-                while output.log._entries and output.log.first < output.log.acked:
-                    output.log._drop_first()
+                output.frames._drop_below(output.cursor.acked)
         return instructions
 
     rehandled(patch, StateChanged, forgets)
@@ -240,13 +240,13 @@ def a_finished_task_forgets_its_frames(patch: pytest.MonkeyPatch) -> None:
 @BUGS.planted()
 def back_pressure_holds_a_replaying_task(patch: pytest.MonkeyPatch) -> None:
     """Frames that its receivers had from its predecessor count as not received yet."""
-    connect, replay = InFlightLog.connect, TaskMachine._replay_event
+    connect, replay = Cursor.connect, TaskMachine._replay_event
 
-    def unaware(self: InFlightLog, next_seq: int) -> None:
+    def unaware(self: Cursor, next_seq: int) -> None:
         connect(self, next_seq)
-        self.acked = self._retained_at_connect = self.first
+        self.acked = self._retained_at_connect = self._frames.first
 
-    patch.setattr(InFlightLog, "connect", unaware)
+    patch.setattr(Cursor, "connect", unaware)
     patch.setattr(TaskMachine, "_replay_event", lambda self, now_us: self._may_produce and replay(self, now_us))
 
 

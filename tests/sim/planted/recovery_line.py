@@ -136,7 +136,7 @@ def a_sink_that_has_ended_commits_all_that_it_has_prepared(patch: pytest.MonkeyP
 def frames_behind_the_line_are_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
     """Frames that their receivers have not taken are stored."""
 
-    patch.setattr(retained, "all_retained", lambda output, checkpoint: output.log.acked)
+    patch.setattr(retained, "all_retained", lambda output, checkpoint: output.cursor.acked)
 
 
 @alone()

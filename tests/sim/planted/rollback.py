@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from clonos_py.channel.inflight import InFlightLog, RetainedFrame
+from clonos_py.channel.retained import RetainedFrame, RetainedFrames
 from clonos_py.job import restarts_without_log
 from clonos_py.job.events import Instructions, StartProcess
 from clonos_py.job.fleet import Role
@@ -146,17 +146,17 @@ def barriers_of_before_count_for_the_next_checkpoint(patch: pytest.MonkeyPatch) 
 @BUGS.planted(depth=0)
 def frames_cut_behind_the_restart_point_are_kept(patch: pytest.MonkeyPatch) -> None:
     """Receivers get them again; new frames under their numbers count as repetitions."""
-    append = InFlightLog.append
+    append = RetainedFrames.append
 
-    def unless_there(self: InFlightLog, entry: RetainedFrame) -> None:
+    def unless_there(self: RetainedFrames, entry: RetainedFrame) -> None:
         if entry.frame.seq >= self.next_seq:
             append(self, entry)
 
     def keep(before: LocalProcess, after: LocalProcess) -> None:
         for old, new in zip(before.link.outputs, after.link.outputs, strict=True):
-            for entry in old.log._entries:
-                if entry.frame.seq == new.log.next_seq and entry.in_memory:
-                    append(new.log, entry)
+            for entry in old.frames._entries:
+                if entry.frame.seq == new.frames.next_seq and entry.in_memory:
+                    append(new.frames, entry)
 
     def keep_at_once_and_then(before: LocalProcess, after: LocalProcess) -> None:
         restore = after.link._restore_channels
@@ -168,7 +168,7 @@ def frames_cut_behind_the_restart_point_are_kept(patch: pytest.MonkeyPatch) -> N
         keep(before, after)
         patch.setattr(after.link, "_restore_channels", restored)
 
-    patch.setattr(InFlightLog, "append", unless_there)
+    patch.setattr(RetainedFrames, "append", unless_there)
     kept(patch, keep_at_once_and_then)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from clonos_py.channel.inflight import InFlightLog, RetainedFrame
+from clonos_py.channel.retained import RetainedFrame, RetainedFrames
 from clonos_py.link import instructions as io
 from clonos_py.link.checkpointing import LinkCheckpointing
 from clonos_py.link.receiving import InputChannel
@@ -39,7 +39,7 @@ def frames_are_stored_from_where_they_are_acknowledged(patch: pytest.MonkeyPatch
 
     def acknowledged(output: OutputChannel, checkpoint: int) -> int | None:
         found = not_covered(output, checkpoint)
-        return found if found is None else max(found, output.log.acked)
+        return found if found is None else max(found, output.cursor.acked)
 
     link = partial(ChannelState, start=acknowledged)
     patch.setitem(KNOWN, UNALIGNED.name, replace(KNOWN[UNALIGNED.name], link=link))
@@ -47,13 +47,13 @@ def frames_are_stored_from_where_they_are_acknowledged(patch: pytest.MonkeyPatch
 
 @unaligned()
 def a_single_frame_under_way_is_not_stored(patch: pytest.MonkeyPatch) -> None:
-    between = InFlightLog.between
+    between = RetainedFrames.between
 
-    def several(self: InFlightLog, start: int, stop: int) -> Iterator[RetainedFrame]:
+    def several(self: RetainedFrames, start: int, stop: int) -> Iterator[RetainedFrame]:
         found = list(between(self, start, stop))
         return iter(found if sum(bool(entry.row_count) for entry in found) > 1 else [])
 
-    patch.setattr(InFlightLog, "between", several)
+    patch.setattr(RetainedFrames, "between", several)
 
 
 @unaligned()

@@ -43,7 +43,7 @@ def determinants_are_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
 def frames_are_stored_from_where_their_receivers_are(patch: pytest.MonkeyPatch) -> None:
     """The receiver restarts before that."""
 
-    patch.setattr(retained, "all_retained", lambda output, checkpoint: output.log.acked)
+    patch.setattr(retained, "all_retained", lambda output, checkpoint: output.cursor.acked)
 
 
 @alone("kill", "crash")

@@ -495,16 +495,16 @@ def test_frames_are_retained_until_the_receiver_covers_them() -> None:
     snapped(link, 0)
     link.handle(task.Produced(None, [(0, barrier(2, 1)), (0, data(3, 3, epoch=1))]))
     link.handle(control.Complete(1))
-    assert link.outputs[0].log.first == 0
+    assert link.outputs[0].frames.first == 0
     link.handle(acknowledged(4, covered=3))
-    assert link.outputs[0].log.first == 3
+    assert link.outputs[0].frames.first == 3
 
 
 def test_a_subscription_says_what_is_covered() -> None:
     link = running()
     link.handle(produced(0, 1))
     link.handle(subscribe(next_seq=2, covered=1))
-    assert link.outputs[0].log.first == 1
+    assert link.outputs[0].frames.first == 1
 
 
 def test_coverage_announced_while_disconnected_is_sent_after_the_connection() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame, FrameKind, PassThrough
-from clonos_py.channel.inflight import RetainedFrame
+from clonos_py.channel.retained import RetainedFrame
 from clonos_py.link import instructions as io
 from clonos_py.link.catching_up import CatchingUp
 from clonos_py.link.causal_outputs import CausalOutputs
@@ -34,7 +34,7 @@ def output() -> OutputChannel:
 
 def cut(channel: OutputChannel, *sizes: int, epoch: int = 0) -> None:
     for size in sizes:
-        channel.log.append(RetainedFrame(Frame(channel.log.next_seq, FrameKind.DATA, epoch), 1, "body", size, 0))
+        channel.frames.append(RetainedFrame(Frame(channel.frames.next_seq, FrameKind.DATA, epoch), 1, "body", size, 0))
 
 
 def pressure(
@@ -136,7 +136,7 @@ def test_a_step_that_produces_more_than_the_budget_waits_for_the_disk() -> None:
     cut(channel, 400)
     assert writing(weighed) == [0]
     assert not weighed.measure().may_produce
-    channel.log.written(0, "a place")
+    channel.frames.written(0, "a place")
     assert weighed.measure().may_produce
 
 
@@ -145,7 +145,7 @@ def test_a_step_that_produces_more_than_the_budget_with_a_full_disk_is_an_error(
     weighed = pressure(channel, Spill.BUFFER, source=False)
     cut(channel, 400)
     assert writing(weighed) == [0]
-    channel.log.not_written(0)
+    channel.frames.not_written(0)
     weighed.disk_problem = "the disk is full"
     with pytest.raises(CapacityError, match="as the disk is full: free space there"):
         weighed.measure()
@@ -187,9 +187,9 @@ def test_when_the_reserve_is_spent_the_error_names_the_cause_and_the_remedy() ->
 
 def test_frames_on_a_feedback_channel_hold_no_task_back_but_count_towards_the_budget() -> None:
     channel = OutputChannel(0, CHANNEL, DOWN, frozenset(), feedback=True)
-    channel.log.connect(0)
+    channel.cursor.connect(0)
     cut(channel, *[10] * 8)
-    assert channel.log.unreceived == 8
+    assert channel.cursor.unreceived == 8
     assert pressure(channel, source=False).measure().may_produce
     assert pressure(channel, Spill.THRESHOLD).writes
     assert writing(pressure(channel, Spill.THRESHOLD)), "the oldest go to disk"
