@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from math import gcd
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.views import Ints, concat, fixed
@@ -122,6 +123,12 @@ class PaneClock:
             return MAX_TIME
         start = ((watermark - self._lateness - self.size) // self.slide + 1) * self.slide
         return max(start, MIN_TIME)
+
+    def late_before_each(self, watermarks: Ints) -> Ints:
+        """``late_before`` for each of some watermarks before MAX_TIME."""
+        lowest = MIN_TIME + self._lateness + self.size + self.slide
+        watermarks = np.maximum(watermarks, lowest)
+        return ((watermarks - self._lateness - self.size) // self.slide + 1) * self.slide
 
     def changes_until(self, window: int) -> int:
         """The watermark at which the window that starts at ``window`` is dropped."""

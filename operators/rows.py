@@ -8,10 +8,14 @@ results is emitted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
+from clonos_py.columns.row_watermarks import with_watermarks, without_watermarks
+from clonos_py.columns.views import Column, take
 from clonos_py.model.errors import Interrupted
 from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.record import Record, record_type
@@ -61,6 +65,8 @@ class MapRows(Operator):
         self._kind = kind
         self._wants_ctx = wants_ctx
         self._catch = on_error == "catch"
+        self._watermarks: Column | None = None
+        """Of the rows that are processed, if they come with it."""
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
@@ -72,6 +78,8 @@ class MapRows(Operator):
         close(self._fn, self.ctx)
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        rows, self._watermarks = without_watermarks(rows)
+
         def failed(row: int, error: Exception) -> None:
             self._failures.add(rows, row, error, self._fn)
 
@@ -117,6 +125,8 @@ class MapRows(Operator):
         return self._fn(record, ctx=context)
 
     def _emit_kept(self, rows: pa.RecordBatch, kept: list[int]) -> None:
+        if self._watermarks is not None:
+            rows = with_watermarks(rows, self._watermarks)
         if len(kept) == rows.num_rows:
             self.out.emit(rows)
         elif kept:
@@ -124,20 +134,28 @@ class MapRows(Operator):
 
     def _emit_results(self, rows: pa.RecordBatch, results: list[Any], origins: list[int]) -> None:
         try:
-            batches = self._encoded(results)
+            batches = self._encoded(results, origins)
         except Interrupted:
             raise
         except BaseException:  # noqa: BLE001 - what a result raises when it is read is the failure of its row
-            batches = self._encoded(self._fitting(rows, results, origins))
+            batches = self._encoded(*self._fitting(rows, results, origins))
         for batch in batches:
             self.out.emit(batch, RESULTS)
 
-    def _encoded(self, results: list[Any]) -> list[pa.RecordBatch]:
+    def _encoded(self, results: list[Any], origins: list[int]) -> list[pa.RecordBatch]:
+        """The results as batches, with the watermarks of their input rows, if these have them."""
         cuts = range(0, len(results), SLICE_ROWS)
-        return [encode(results[start : start + SLICE_ROWS], self._schema) for start in cuts]
+        batches = [encode(results[start : start + SLICE_ROWS], self._schema) for start in cuts]
+        if self._watermarks is None:
+            return batches
+        found = take(self._watermarks, np.array(origins, np.int64))
+        return [
+            with_watermarks(batch, found.slice(start, SLICE_ROWS)) for start, batch in zip(cuts, batches, strict=True)
+        ]
 
-    def _fitting(self, rows: pa.RecordBatch, results: list[Any], origins: list[int]) -> list[Any]:
-        """The results of the rows whose results all fit the schema. Records the other rows as failed."""
+    def _fitting(self, rows: pa.RecordBatch, results: list[Any], origins: list[int]) -> tuple[list[Any], list[int]]:
+        """The results of the rows whose results all fit the schema, with the numbers of these rows. Records the other
+        rows as failed."""
         failed: dict[int, BaseException] = {}
         for result, origin in zip(results, origins, strict=True):
             try:
@@ -150,4 +168,5 @@ class MapRows(Operator):
                 failed.setdefault(origin, error)
         for origin, misfit in failed.items():
             self._failures.add(rows, origin, misfit, self._fn)
-        return [result for result, origin in zip(results, origins, strict=True) if origin not in failed]
+        fitting = [origin not in failed for origin in origins]
+        return list(compress(results, fitting)), list(compress(origins, fitting))

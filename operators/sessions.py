@@ -6,17 +6,24 @@ watermark has passed its end (a row of exactly that time would still belong to i
 reached its end. It is retained for the allowed lateness, and emitted again when late rows change it. A row is late if
 its session, merged with live ones, ended longer ago than the allowed lateness. Late rows go to port 1 and are counted
 as ``late_rows``. ``SessionCombine`` does the first reduction before the shuffle.
+
+Rows may come with the watermark that they find in their partition (``columns/row_watermarks.py``). A row that is behind
+it is not merged with a session that had ended by then, although the session is still live here. The other rows of a
+batch are merged first: what comes after a row, and is not behind, neither ends nor joins a session that decides whether
+the row is late.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.grouping import Groups, group
-from clonos_py.columns.views import Bools, Ints, concat, fixed
+from clonos_py.columns.grouping import Groups, group, group_integers
+from clonos_py.columns.row_watermarks import with_watermarks, without_watermarks
+from clonos_py.columns.views import Bools, Column, Ints, concat, fixed, valid
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
@@ -27,6 +34,7 @@ from clonos_py.operators.due_queue import DueQueue
 from clonos_py.operators.intervals import END_COLUMN, START_COLUMN, merge_intervals
 from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
 from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
+from clonos_py.operators.session_spans import SessionSpan, SessionSpans
 from clonos_py.operators.window_operator import LATE_PORT, WindowOperator, with_times
 
 
@@ -40,8 +48,34 @@ class SessionCombine(Operator):
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         rows, times = with_times(rows, self._time_column, self.ctx)
-        if rows.num_rows:
+        if not rows.num_rows:
+            return
+        rows, watermarks = without_watermarks(rows)
+        if watermarks is None:
             self.out.emit(by_session(self._partials, rows, times, self._gap_us)[0])
+            return
+        behind = _present(watermarks)
+        if not behind.all():
+            ahead = rows.filter(pa.array(~behind)) if behind.any() else rows
+            sessions, _ = by_session(self._partials, ahead, times[~behind], self._gap_us)
+            self.out.emit(with_watermarks(sessions, pa.nulls(sessions.num_rows, pa.int64())))
+        if behind.any():
+            alone = by_row(self._partials, rows.filter(pa.array(behind)), times[behind], self._gap_us)
+            self.out.emit(with_watermarks(alone, watermarks.drop_null()))
+
+
+class _Given(NamedTuple):
+    """Rows, the same with their arrival numbers, and their times. Without times they are partial rows of sessions."""
+
+    rows: pa.RecordBatch
+    numbered: pa.RecordBatch
+    times: Ints | None
+
+    def where(self, taken: Bools) -> _Given:
+        mask = pa.array(taken)
+        return _Given(
+            self.rows.filter(mask), self.numbered.filter(mask), None if self.times is None else self.times[taken]
+        )
 
 
 class SessionAggregate(WindowOperator):
@@ -68,14 +102,15 @@ class SessionAggregate(WindowOperator):
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         if rows.num_rows == 0:
             return
-        if self._combined:
-            sessions, groups = rows, None
-        else:
-            rows, times = self._times(rows)
-            numbered = self._arrivals.numbered(rows)
-            sessions, groups = by_session(self._partials, numbered, times, self._gap_us)
-        if sessions.num_rows:
-            self._take(sessions, rows, groups)
+        rows, times = (rows, None) if self._combined else self._times(rows)
+        rows, watermarks = without_watermarks(rows)
+        given = _Given(rows, rows if times is None else self._arrivals.numbered(rows), times)
+        if watermarks is None or watermarks.null_count == len(watermarks):
+            self._take_ahead(given)
+            return
+        behind = _present(watermarks)
+        self._take_ahead(given.where(~behind))
+        self._take_behind(given.where(behind), fixed(watermarks.drop_null()))
 
     def on_watermark(self, watermark: int) -> int:
         if not self._processing_time:
@@ -103,6 +138,72 @@ class SessionAggregate(WindowOperator):
             self.ctx.set_timer(now + self._gap_us)
             return rows, np.full(rows.num_rows, now, np.int64)
         return with_times(rows, self._time_column, self.ctx)
+
+    def _take_ahead(self, given: _Given) -> None:
+        """Takes rows that are not behind their watermarks, or come without."""
+        if not given.rows.num_rows:
+            return
+        sessions, groups = given.numbered, None
+        if given.times is not None:
+            sessions, groups = by_session(self._partials, sessions, given.times, self._gap_us)
+        self._take(sessions, given.rows, groups)
+
+    def _take_behind(self, given: _Given, watermarks: Ints) -> None:
+        """Merges rows that are behind their watermarks, each as a session of its own, into the live sessions that had
+        not ended by then. Only for keys with sessions that had, this is decided row by row."""
+        sessions = given.numbered
+        if given.times is not None:
+            sessions = by_row(self._partials, sessions, given.times, self._gap_us)
+        sessions = with_groups(sessions, self._partials.keys, self.ctx.key_groups)
+        open_from = np.maximum(watermarks, min(self._reached, MAX_TIME - 1) + 1)
+        open_from = np.maximum(open_from, MIN_TIME + self._lateness_us) - self._lateness_us
+        keys = group([sessions.column(key) for key in self._partials.keys], sessions.num_rows)
+        latest = np.full(keys.size, MIN_TIME)
+        np.maximum.at(latest, keys.ids, open_from)
+        positions, numbers = self._overlaps(sessions)
+        with_ended = np.zeros(keys.size, bool)
+        with_ended[keys.ids[fixed(sessions.column(END_COLUMN)) < latest[keys.ids]]] = True
+        with_ended[keys.ids[positions[self._ends[numbers] < latest[keys.ids[positions]]]]] = True
+        in_turn = with_ended[keys.ids]
+        if not in_turn.all():
+            touched = self._live.distinct(numbers[~in_turn[positions]])
+            self._merge(sessions.filter(pa.array(~in_turn)), touched)
+        if in_turn.any():
+            mask = pa.array(in_turn)
+            self._take_in_turn(sessions.filter(mask), given.rows.filter(mask), open_from[in_turn])
+
+    def _take_in_turn(self, sessions: pa.RecordBatch, rows: pa.RecordBatch, open_from: Ints) -> None:
+        """Merges sessions of one row each, in their order. A row is late if it, and all that it meets, ends before its
+        ``open_from``."""
+        keys = group([sessions.column(key) for key in self._partials.keys], sessions.num_rows)
+        positions, numbers = self._live.find(sessions)
+        live: list[dict[int, SessionSpan]] = [{} for _ in range(keys.size)]
+        for key, number in zip(keys.ids[positions].tolist(), numbers.tolist(), strict=True):
+            live[key].setdefault(number, SessionSpan(int(self._starts[number]), int(self._ends[number]), [number]))
+        spans = SessionSpans([found.values() for found in live])
+        columns = (keys.ids, fixed(sessions.column(START_COLUMN)), fixed(sessions.column(END_COLUMN)), open_from)
+        late = ~np.array([spans.take(row, *of) for row, of in enumerate(zip(*map(_listed, columns), strict=True))])
+        if late.any():
+            self.ctx.count("late_rows", int(fixed(sessions.column(ROWS_COLUMN))[late].sum()))
+            self.out.emit(rows.filter(pa.array(late)), LATE_PORT)
+        if spans.changed:
+            self._put(*self._gathered(sessions, spans.changed))
+
+    def _gathered(
+        self, sessions: pa.RecordBatch, spans: Sequence[SessionSpan]
+    ) -> tuple[pa.RecordBatch, Groups, Ints, Ints]:
+        """The sessions that ``spans`` are merged from, grouped by span, with the bounds of each. Removes the live ones
+        from the state."""
+        touched = np.array([number for span in spans for number in span.numbers], np.int64)
+        new = np.array([row for span in spans for row in span.rows], np.int64)
+        parts = sessions.take(pa.array(new, pa.int64()))
+        if len(touched):
+            parts = concat([self._live.take(touched), parts])
+            self._live.remove(touched)
+        every = np.arange(len(spans))
+        counts = [[len(span.numbers) for span in spans], [len(span.rows) for span in spans]]
+        groups = group_integers(np.concatenate([np.repeat(every, count) for count in counts]))
+        return parts, groups, np.array([s.start for s in spans]), np.array([s.end for s in spans])
 
     def _take(self, sessions: pa.RecordBatch, rows: pa.RecordBatch, groups: Groups | None) -> None:
         """Merges the sessions of a batch into the live ones; ``rows`` are the rows of these sessions."""
@@ -136,7 +237,10 @@ class SessionAggregate(WindowOperator):
             self._live.remove(touched)
         keys = group([sessions.column(key) for key in self._partials.keys], sessions.num_rows)
         starts, ends = fixed(sessions.column(START_COLUMN)), fixed(sessions.column(END_COLUMN))
-        groups, starts, ends = merge_intervals(keys, starts, ends)
+        self._put(sessions, *merge_intervals(keys, starts, ends))
+
+    def _put(self, sessions: pa.RecordBatch, groups: Groups, starts: Ints, ends: Ints) -> None:
+        """Adds one session for each group of ``sessions``, with these bounds."""
         bounds = {START_COLUMN: pa.array(starts), END_COLUMN: pa.array(ends)}
         merged = self._partials.merge(sessions, groups, bounds)
         self._note(self._live.append(merged), starts, ends)
@@ -194,3 +298,20 @@ def by_session(partials: Partials, rows: pa.RecordBatch, times: Ints, gap_us: in
     groups, starts, ends = merge_intervals(keys, times, times + gap_us)
     bounds = {START_COLUMN: pa.array(starts), END_COLUMN: pa.array(ends)}
     return partials.combine(rows, groups, bounds), groups
+
+
+def by_row(partials: Partials, rows: pa.RecordBatch, times: Ints, gap_us: int) -> pa.RecordBatch:
+    """Reduces each row to a partial row of its own."""
+    every = np.arange(rows.num_rows)
+    bounds = {START_COLUMN: pa.array(times), END_COLUMN: pa.array(times + gap_us)}
+    return partials.combine(rows, Groups(every, rows.num_rows, every), bounds)
+
+
+def _present(column: Column) -> Bools:
+    mask = valid(column)
+    return np.ones(len(column), bool) if mask is None else mask
+
+
+def _listed(values: Ints) -> list[int]:
+    found: list[int] = values.tolist()
+    return found

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from clonos_py.columns.row_watermarks import without_watermarks
 from clonos_py.columns.views import Ints, valid
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.errors import GraphError
@@ -15,6 +16,7 @@ from clonos_py.model.windows import Window
 from clonos_py.operators.aggregation import Partials
 from clonos_py.operators.arrivals import Arrivals
 from clonos_py.operators.event_time_range import event_times
+from clonos_py.operators.lateness import LateRule, late_rows
 
 LATE_PORT = 1
 
@@ -42,6 +44,8 @@ class WindowOperator(Operator):
         self._lateness_us = lateness_us
         self._combined = combined
         self._arrivals = Arrivals(aggregates)
+        self._late_rule: LateRule | None = None
+        """Which of the rows that come with their watermarks are late."""
 
     @property
     def final(self) -> bool:
@@ -57,6 +61,16 @@ class WindowOperator(Operator):
 
     def on_end(self) -> None:
         self._advance(MAX_TIME)
+
+    def _timely(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that are not late by the watermarks that come with them. Late rows go to their port."""
+        rows, watermarks = without_watermarks(rows)
+        late = None if self._late_rule is None else late_rows(rows, watermarks, self._late_rule)
+        if late is None:
+            return rows
+        self.ctx.count("late_rows", int(late.sum()))
+        self.out.emit(rows.filter(pa.array(late)), LATE_PORT)
+        return rows.filter(pa.array(~late))
 
     def _advance(self, reached: int) -> None:
         """Emits the windows that are due when time has reached ``reached``."""

@@ -27,6 +27,7 @@ from clonos_py.model.windows import Hopping, Session, Tumbling
 from clonos_py.operators.aggregation import Partials, constant
 from clonos_py.operators.intervals import SESSION_COLUMNS
 from clonos_py.operators.keyed_chunks import grouped_schema, stored, with_groups
+from clonos_py.operators.lateness import LateForWindows
 from clonos_py.operators.panes import PANE_COLUMN, PaneClock, Panes
 from clonos_py.operators.progress import EventTimeProgress
 from clonos_py.operators.sliding import SlidingMerges
@@ -69,6 +70,7 @@ class WindowAggregate(WindowOperator):
     ) -> None:
         super().__init__(keys, window, aggregates, schema, time_column, lateness_us, combined)
         self._clock = PaneClock(window, lateness_us)
+        self._late_rule = LateForWindows(window, self._time_column, lateness_us)
         self._panes = Panes(self._partials)
         self._merges = SlidingMerges(self._panes, self._clock)
         self._progress = EventTimeProgress()
@@ -81,7 +83,7 @@ class WindowAggregate(WindowOperator):
             rows, _ = self._in_windows(rows, fixed(rows.column(PANE_COLUMN)))
             self._take(rows)
         else:
-            rows, times = with_times(rows, self._time_column, self.ctx)
+            rows, times = with_times(self._timely(rows), self._time_column, self.ctx)
             rows, panes = self._in_windows(rows, self._clock.assign(times))
             self._take(by_pane(self._partials, self._arrivals.numbered(rows), panes))
 

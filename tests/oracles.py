@@ -28,9 +28,8 @@ def rows(pattern: str) -> list[dict[str, Any]]:
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-def sessions(pages: Iterable[Row], late: bool = True) -> tuple[set[tuple[str, int, int, int]], set[int]]:
-    """User, begin, end and number of pages of each session, and the ids of late pages if event time advances with each
-    page; without ``late`` all pages come before it does."""
+def sessions(pages: Iterable[Row]) -> tuple[set[tuple[str, int, int, int]], set[int]]:
+    """User, begin, end and number of pages of each session, and the ids of late pages."""
     spans: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
     too_late, watermark = set(), 0
     for page in pages:
@@ -42,7 +41,7 @@ def sessions(pages: Iterable[Row], late: bool = True) -> tuple[set[tuple[str, in
             continue
         others = [span for span in spans[page["user"]] if span not in near]
         spans[page["user"]] = [*others, (begin, end, count + sum(span[2] for span in near))]
-        watermark = max(watermark, page["at"] - _MINUTE_US) if late else 0
+        watermark = max(watermark, page["at"] - _MINUTE_US)
     return {(user, *span) for user, found in spans.items() for span in found}, too_late
 
 

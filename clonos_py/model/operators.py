@@ -240,6 +240,10 @@ class EventTimeAssigner(Operator):
     column: str
     out_of_order_us: int
 
+    def continue_from(self, highest_us: int) -> None:
+        """The next rows are of a partition that had this highest event time before them."""
+        raise NotImplementedError
+
     def take_extent(self) -> tuple[int, int] | None:
         """The earliest and the latest event time of the rows since the last call; None if there were none."""
         raise NotImplementedError

@@ -47,11 +47,14 @@ class SourcePlan:
     merge_rows: int = 0
     adaptive: bool = False
     commits: bool = False
+    marked: frozenset[int] = frozenset()
+    """The ports whose rows get a further column: the watermark that each row finds in its partition."""
 
 
 @dataclass(frozen=True)
 class OperatorPlan:
-    """One operator of a vertex. ``schemas[port]``: the rows that it emits; a sink has none."""
+    """One operator of a vertex. ``schemas[port]``: the rows that it emits; a sink has none. ``counts_as``: the operator
+    under whose name it counts and fails, if that is another one."""
 
     name: str
     verb: str
@@ -67,6 +70,7 @@ class OperatorPlan:
     """The columns of the tables of its snapshots."""
     definition: StateDefinition | None = None
     """What its state means; None if it keeps none that depends on the job."""
+    counts_as: str = ""
 
 
 @dataclass(frozen=True)

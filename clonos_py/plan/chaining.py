@@ -19,12 +19,14 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from clonos_py.columns.row_watermarks import WATERMARK_COLUMN
 from clonos_py.model.connectors import Delivery
 from clonos_py.model.errors import GraphError
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, Wire
 from clonos_py.plan.colocation import Keys, colocated, needs_no_shuffle
 from clonos_py.plan.factories import combining, narrowing, operator_plan
 from clonos_py.plan.feeds import RequiredColumns, feeds
+from clonos_py.plan.lateness import dropping_late, has_watermarks
 from clonos_py.plan.logical import (
     GROUPING,
     AggregateTable,
@@ -156,7 +158,9 @@ class DraftVertices:
             )
         if chain is None:
             chain = self._begin(self._parallelism_of(node, sides))
-        ready = [[(feed, *self._prepared(node, feed, chained)) for feed in found] for found in sides]
+        ready = [
+            [(feed, *self._prepared(node, side, feed, chained)) for feed in found] for side, found in enumerate(sides)
+        ]
         first, producer, port = ready[0][0]
         rows = self._places[first.port.node].chain.schema(producer, port)
         inputs = [self._uncombined(node, side, *found[0]) for side, found in enumerate(ready)]
@@ -178,7 +182,7 @@ class DraftVertices:
     def _feed_back(self, head: Node, tail: Port) -> None:
         """Adds the edges that feed back to the head of a loop."""
         for feed in feeds(self._graph, tail, tuple(head.schemas[0].names)):
-            producer, port = self._prepared(head, replace(feed, exact=True), chained=False)
+            producer, port = self._prepared(head, len(head.inputs), replace(feed, exact=True), chained=False)
             self._link(head, feed, producer, port, self._places[head.id].operator, len(head.inputs), feedback=True)
 
     def _shared_chain(self, node: Node, sides: list[list[RequiredColumns]]) -> DraftVertex | None:
@@ -209,20 +213,26 @@ class DraftVertices:
             return self._parallelism
         return max(self._places[feed.port.node].chain.parallelism for found in sides for feed in found)
 
-    def _prepared(self, node: Node, feed: RequiredColumns, chained: bool) -> tuple[int, int]:
-        """The producer and port that deliver exactly what is sent to the operator. If needed, an operator that combines
-        rows or drops columns is inserted behind the feed's own producer."""
+    def _prepared(self, node: Node, side: int, feed: RequiredColumns, chained: bool) -> tuple[int, int]:
+        """The producer and port that deliver exactly what is sent to the operator. If needed, operators that drop late
+        rows, combine rows or drop columns are inserted behind the feed's own producer."""
         place = self._places[feed.port.node]
-        chain = place.chain
-        rows = chain.schema(place.operator, feed.port.port)
-        name = f"{node.name}.combine"
-        step = None if chained else combining(self._step_name(name), rows, node, feed.columns)
-        if step is None and tuple(rows.names) != feed.columns and (feed.exact or not chained):
+        chain, at = place.chain, (place.operator, feed.port.port)
+        dropping = dropping_late(self._step_name(f"{node.name}.late"), chain.schema(*at), node, side)
+        at = self._inserted(chain, at, dropping)
+        rows = chain.schema(*at)
+        step = None if chained else combining(self._step_name(f"{node.name}.combine"), rows, node, feed.columns)
+        unwanted = has_watermarks(rows) and WATERMARK_COLUMN not in feed.columns
+        if step is None and tuple(rows.names) != feed.columns and (feed.exact or unwanted or not chained):
             step = narrowing(self._step_name(f"{node.name}.columns"), rows, feed.columns)
+        return self._inserted(chain, at, step)
+
+    def _inserted(self, chain: DraftVertex, at: tuple[int, int], step: OperatorPlan | None) -> tuple[int, int]:
+        """The producer and port of ``step``, appended behind another producer and port; these if there is no step."""
         if step is None:
-            return place.operator, feed.port.port
+            return at
         operator = chain.append(step, None)
-        chain.wires.append(Wire(place.operator, feed.port.port, operator, 0))
+        chain.wires.append(Wire(*at, operator, 0))
         return operator, 0
 
     def _step_name(self, name: str) -> str:

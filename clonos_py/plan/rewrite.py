@@ -7,6 +7,7 @@ from dataclasses import replace
 from clonos_py.model.tables import FirstOf
 from clonos_py.plan.colocation import Keys, colocated, needs_no_shuffle
 from clonos_py.plan.event_time import assigned_at_sources
+from clonos_py.plan.lateness import marked
 from clonos_py.plan.logical import AggregateTable, AggregateWindows, JoinHistory, LogicalGraph, Node, TopTable
 from clonos_py.plan.pruning import prune
 from clonos_py.plan.pushdown import push_filters
@@ -14,9 +15,10 @@ from clonos_py.plan.pushdown import push_filters
 
 def rewritten(graph: LogicalGraph) -> LogicalGraph:
     """The graph after all rewrites: removes dead ends, assigns event time at the sources, pushes filters towards them,
-    adds partial aggregates before shuffles, limits joins to the pairs needed, prunes columns."""
+    adds partial aggregates before shuffles, limits joins to the pairs needed, prunes columns, adds that of
+    watermarks."""
     assigned = assigned_at_sources(graph.checked().without_dead_ends())
-    return prune(_first_only(_combined(push_filters(assigned))))
+    return marked(prune(_first_only(_combined(push_filters(assigned)))))
 
 
 def _first_only(graph: LogicalGraph) -> LogicalGraph:

@@ -87,7 +87,7 @@ class Chain:
             producers: list[int | None] = [*sorted({w.producer for w in vertex.wires if w.consumer == number})]
             if number in entered:
                 producers.append(None)
-            context = OperatorView(shared, number, operator_plan.name)
+            context = OperatorView(shared, number, operator_plan.counts_as or operator_plan.name)
             self._stages.append(
                 _Stage(
                     operator_plan.name,

@@ -493,13 +493,14 @@ class TaskMachine:
         replaying, waiting = self.state is TaskState.REPLAYING, self._reader.rows_waiting
         self._events.append(self._metrics.took(events, self._chain.event_time, replaying, waiting))
         self._outputs.idle = False
+        reads = [self._reader.accept(read, now_us) for read in reads]
         for together in [[read] for read in reads] if self._chain.assigners else [reads]:
+            self._reader.begin(together[0].partition)
             self._give(together)
             self._reader.assign(together[0].partition)
         for read in reads:
             for metric, amount in read.counts.items():
                 self._shared.count(f"{self._reader.name}.{metric}", amount)
-            self._reader.accept(read, now_us)
             self._events += self._metrics.source_marker(now_us, read.due_us)
         self._events += self._metrics.event_times(self._reader.extents)
         self._follow_source()

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from clonos_py.causal.determinants import Determinant, ReadBatch, SourceRead
+from clonos_py.columns.row_watermarks import RowsBehind, with_watermarks
 from clonos_py.columns.times import extent
 from clonos_py.model.errors import DivergenceError, SourceError
 from clonos_py.model.operators import Discovered, End, EventTime, EventTimeAssigner, Read, Source, Wait
@@ -55,6 +56,7 @@ class Reader:
         self._positions: dict[int, int] = {}
         self._assigners = assigned or {}
         self._restore_times({}, {})
+        self._behind = {port: RowsBehind(self._event_time.out_of_order_us) for port in plan.marked}
         self.extents = TimeExtents()
         self._idle: set[int] = set()
         self._finished: set[int] = set()
@@ -233,16 +235,35 @@ class Reader:
             )
         return read
 
-    def accept(self, read: Read, now_us: int) -> None:
-        """Records that a read has entered the task: advances the position and the partition's event time."""
+    def accept(self, read: Read, now_us: int) -> Read:
+        """Records that a read enters the task: advances the position and the partition's event time. Returns the read
+        with the watermark that each row finds, where an operator needs it."""
         self._positions[read.partition] = read.stop
         self._active_us[read.partition] = now_us
         self._idle.discard(read.partition)
         if read.last:
             self._finished.add(read.partition)
-        for column, rows in zip(self._event_time.columns, read.rows, strict=True):
-            if column is not None and rows is not None and rows.num_rows:
-                self._observe(self._times, self.name, column, read.partition, extent(rows.column(column)))
+        return self._timed(read)
+
+    def _timed(self, read: Read) -> Read:
+        """Takes the event times of a read, and adds watermarks."""
+        reached = self._times.of(read.partition)
+        marked = list(read.rows)
+        for port, (column, rows) in enumerate(zip(self._event_time.columns, read.rows, strict=True)):
+            if column is None or rows is None:
+                continue
+            if (behind := self._behind.get(port)) is None:
+                found = extent(rows.column(column)) if rows.num_rows else None
+            else:
+                watermarks, found = behind.find(rows.column(column), reached)
+                marked[port] = with_watermarks(rows, watermarks)
+            self._observe(self._times, self.name, column, read.partition, found)
+        return read._replace(rows=tuple(marked)) if self._behind else read
+
+    def begin(self, partition: int) -> None:
+        """The next rows that pass the operators are of this partition."""
+        for name, assigner in self._assigners.items():
+            assigner.continue_from(self._assigned[name].of(partition))
 
     def assign(self, partition: int) -> None:
         """Takes the event times that operators have assigned to rows of a partition."""

@@ -4,8 +4,8 @@ The job runs in the simulator, which uses the real protocol in virtual time. Wit
 runs once per seed, each time with another schedule of delays and failures, and must give the same rows as without
 kills.
 
-Rows are read one at a time, and event time advances between them. So a row behind its watermark is late, and a table
-changes with every row. Rows inside a list are read together.
+Rows are read one at a time, and event time advances between them. So timers fire between them, and a table changes
+with every row. Rows inside a list are read together.
 
     def test_large_after_probe() -> None:
         out = run(fraud.job, {"txns": [Txn(1, 50, at("0s")), Txn(1, 90_000, at("30s"))]}, kills=2, seeds=50)

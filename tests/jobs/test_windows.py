@@ -159,7 +159,7 @@ def test_the_changes_of_a_table_lead_to_its_results(parallelism: int) -> None:
 
 @both_parallelisms
 def test_every_row_is_in_its_window_or_late(parallelism: int) -> None:
-    """How late a row is depends on when watermarks came, so no two runs need to agree; no run may lose or double."""
+    """No row is lost or doubled while tasks are killed."""
     late_rows = 0
     for seed in range(SEEDS):
         job = Job("semantics")

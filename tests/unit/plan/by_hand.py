@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from clonos_py.columns.keys import key_groups
 from clonos_py.columns.partition import split
+from clonos_py.columns.row_watermarks import with_watermarks
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Operator, Read, Sink
 from clonos_py.model.plan import Edge, Partitioning, PhysicalPlan
@@ -116,7 +117,9 @@ class _Task:
             for port, rows in enumerate(read.rows):
                 if rows is not None:
                     assert rows.schema.names == self._vertex.source.schemas[port].names
-                    self.emit(-1, port, rows)
+                    marked = port in self._vertex.source.marked
+                    none_behind = pa.nulls(rows.num_rows, pa.int64())
+                    self.emit(-1, port, with_watermarks(rows, none_behind) if marked else rows)
 
     def emit(self, producer: int, port: int, rows: pa.RecordBatch) -> None:
         if not rows.num_rows:

@@ -31,7 +31,7 @@ def planned(stream: Stream[Any], job: Job, **settings: object) -> PhysicalPlan:
 def test_the_assignment_runs_in_the_task_of_the_source() -> None:
     job = Job("test")
     made = planned(source(job, "bids").filter(col("price") > 1).with_event_time("at").named("timed"), job)
-    assert shape(made)[0] == "bids x2: bids, filter, timed, windows.combine"
+    assert shape(made)[0] == "bids x2: bids, filter, timed, windows.late, windows.combine"
 
 
 def test_without_chaining_the_assignment_and_operators_before_it_stay_with_the_source() -> None:
@@ -39,7 +39,7 @@ def test_without_chaining_the_assignment_and_operators_before_it_stay_with_the_s
     made = planned(source(job, "bids").map(same).with_event_time("at").filter(col("price") > 1), job, chaining="off")
     assert [line for line in shape(made) if " x" in line][:2] == [
         "bids x2: bids, map, with_event_time, filter.columns",
-        "filter x2: filter, windows.combine",
+        "filter x2: filter, windows.late, windows.combine",
     ]
 
 

@@ -43,7 +43,11 @@ def test_a_filter_on_the_key_moves_before_a_window() -> None:
     windows = bids(job).key_by("auction").window(tumbling("1s")).aggregate(n=count())
     windows.filter((col("auction") > 5) & (col("n") > 1)).sink(Nowhere())
     planned = plan(job)
-    assert [operator.name for operator in planned.vertices[0].operators] == ["filter.1", "aggregate.combine"]
+    assert [operator.name for operator in planned.vertices[0].operators] == [
+        "filter.1",
+        "aggregate.late",
+        "aggregate.combine",
+    ]
     assert [operator.name for operator in planned.vertices[1].operators] == ["aggregate", "filter", "sink-nowhere"]
     assert "filter 'filter' moved before 'aggregate'" in planned.notes
 

@@ -58,7 +58,7 @@ NEXMARK = {
         "source-nexmark -> join side 1 hash(seller): seller, auction",
     ],
     "q5": [
-        "source-nexmark x2: source-nexmark, counts.combine",
+        "source-nexmark x2: source-nexmark, counts.late, counts.combine",
         "counts x2: counts, with_columns, most.combine",
         "most x1: most, with_columns-2",
         "hot x2: hot, sink-out",
@@ -68,7 +68,7 @@ NEXMARK = {
         "most -> hot side 1 hash(maxn): maxn, ~event_time",
     ],
     "q8": [
-        "source-nexmark x2: source-nexmark, sellers.combine",
+        "source-nexmark x2: source-nexmark, sellers.late, sellers.combine, join.late",
         "sellers x2: sellers, with_columns",
         "join x2: join, sink-out",
         "source-nexmark -> sellers hash(seller): seller, ~pane, ~rows",
@@ -102,7 +102,7 @@ def test_nexmark_queries_have_the_expected_plans(query: str) -> None:
 def test_without_chaining_each_operator_has_tasks_of_its_own() -> None:
     """Only operators that reduce the data to send stay with the operator before them."""
     assert shape(nexmark("q8", chaining="off")) == [
-        "source-nexmark x2: source-nexmark, sellers.combine",
+        "source-nexmark x2: source-nexmark, sellers.late, sellers.combine, join.late",
         "sellers x2: sellers, with_columns.columns",
         "with_columns x2: with_columns",
         "join x2: join",
@@ -275,7 +275,7 @@ def test_late_rows_need_all_columns_and_no_early_combining() -> None:
     assert shape(planned) == [
         "source-rows x1: source-rows",
         "aggregate x1: aggregate, sink-hot, sink-late",
-        "source-rows -> aggregate hash(auction): auction, bidder, price, at, note",
+        "source-rows -> aggregate hash(auction): auction, bidder, price, at, note, ~watermark",
     ]
 
 
@@ -290,7 +290,7 @@ def test_float_sums_are_not_combined_before_the_shuffle() -> None:
 def test_sessions_are_combined_before_the_shuffle() -> None:
     job = Job("sessions")
     bids(job).key_by("bidder").window(session("1s")).aggregate(n=count()).sink(Nowhere())
-    assert plan(job).edges[0].schema.names == ["bidder", "~start", "~end", "~rows"]
+    assert plan(job).edges[0].schema.names == ["bidder", "~start", "~end", "~rows", "~watermark"]
 
 
 def test_a_join_with_time_bounds_receives_both_times() -> None:
@@ -301,8 +301,8 @@ def test_a_join_with_time_bounds_receives_both_times() -> None:
     )
     pairs.select("price", "note").sink(Nowhere())
     assert shape(plan(job, parallelism=2)) == [
-        "notes x2: notes, select",
-        "source-rows x2: source-rows, select-2",
+        "notes x2: notes, select, join.late-2",
+        "source-rows x2: source-rows, select-2, join.late",
         "join x2: join, select-3, sink-nowhere",
         "source-rows -> join hash(auction): auction, at, price",
         "notes -> join side 1 hash(bidder): bidder, note, time",
