@@ -5,9 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-import stat
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -17,8 +15,9 @@ import pyarrow.parquet as pq
 from typing_extensions import TypeVar
 
 from clonos_py.connectors.causal_files import CausalFileWriter, check_growing
+from clonos_py.connectors.file_watch import FileWatch
 from clonos_py.connectors.file_writer import FileWriter
-from clonos_py.connectors.followed_files import FileState, FollowedFiles
+from clonos_py.connectors.followed_files import FollowedFiles
 from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines, csv_rows, input_schema
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.local_paths import check_name, local_path
@@ -70,9 +69,10 @@ class FileSource(CatchingSource[R]):
     has its line end. What was read of a file must not change, and files must stay where they are until a checkpoint
     covers their rows. A file that is removed after that has ended, and no other file may take its name. Files whose
     names begin with ``.`` or ``_`` are not read: write a file under such a name, then rename it. A file that has been
-    read may get such a name, or be moved to another folder. Files are checked for changes every 0.1 s, and less often
-    if there are more than 200. If the job uses event time, set ``job.source(..., idle="5s")``; otherwise a file that
-    does not grow holds the watermark back. Parquet files do not grow and cannot be followed.
+    read may get such a name, or be moved to another folder. Files that are new or grew a short time ago are checked for
+    changes every 0.1 s, and so are 200 of the others in turn: of 16,000 quiet files each one every 8 s. If the job uses
+    event time, set ``job.source(..., idle="5s")``; otherwise a file that does not grow holds the watermark back.
+    Parquet files do not grow and cannot be followed.
 
     ``on_error`` decides what happens to a record that does not fit the format and schema. "fail" ends the job. "skip"
     drops the record and counts it as ``rows_skipped``. "dead-letter", or ``catch()``, counts it as ``dead_letters`` and
@@ -148,7 +148,7 @@ class FileSource(CatchingSource[R]):
     def reader(self, wanted: WantedPorts, read_rows: int | None) -> Source:
         if self._follow:
             return FollowedFiles(
-                self._states, lambda path, size: self._lines(path, size, wanted, read_rows), wanted.count
+                FileWatch(self._path), lambda path, size: self._lines(path, size, wanted, read_rows), wanted.count
             )
         return PartitionReader(
             len(self.files), lambda number: self._partition(self.files[number], wanted, read_rows), wanted.count
@@ -161,19 +161,6 @@ class FileSource(CatchingSource[R]):
 
     def _lines(self, path: str, size_bytes: int, wanted: WantedPorts, read_rows: int | None) -> LinePartition:
         return LinePartition(path, size_bytes, self._line_format(wanted.parsed), wanted, read_rows, self._follow)
-
-    def _states(self) -> dict[str, FileState]:
-        """The current files to follow."""
-        found = {}
-        for path in _matches(self._path):
-            if path != self._path and os.path.basename(path).startswith((".", "_")):
-                continue
-            with suppress(FileNotFoundError):
-                status = os.stat(path)
-                if stat.S_ISREG(status.st_mode):
-                    check_name(path)
-                    found[path] = FileState((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
-        return found
 
     def _line_format(self, schema: pa.Schema) -> LineFormat:
         match self._format:

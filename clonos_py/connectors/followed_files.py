@@ -17,32 +17,16 @@ from typing import Any, NamedTuple
 
 import xxhash
 
+from clonos_py.connectors.file_watch import INTERVAL_US, FileChanges, FileState, FileWatch
 from clonos_py.connectors.input_errors import ENDED, ONLY_GROW
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.partitions import ACTIVE, PartitionRead
 from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import Discovered, Read, Source, Wait
 
-LIST_INTERVAL_US = 100_000
-"""How often the task checks whether files have grown or been added."""
-_LISTED_PER_INTERVAL = 200
-"""More files are checked less often, so that the checks take a small part of the time: 10 to 20 us for each file."""
 _NUMBER_BITS = 48
 _END = 1 << 60
 """Added to the position of a removed file, so that checkpoints, landmarks and logs record that it has ended."""
-
-
-class FileState(NamedTuple):
-    """What tells whether a file has changed, without reading it."""
-
-    inode: tuple[int, int]
-    size_bytes: int
-    modified_ns: int
-
-
-class _Found(NamedTuple):
-    path: str
-    state: FileState
 
 
 class _LastRead(NamedTuple):
@@ -59,31 +43,26 @@ def number_of(path: str) -> int:
 
 
 class FollowedFiles(Source):
-    """The source of one task. ``find`` lists the current files by path; ``make`` returns the partition for a file, up
-    to a size."""
+    """The source of one task. ``make`` returns the partition for a file, up to a size."""
 
-    def __init__(
-        self, find: Callable[[], Mapping[str, FileState]], make: Callable[[str, int], LinePartition], ports: int = 1
-    ) -> None:
+    def __init__(self, watch: FileWatch, make: Callable[[str, int], LinePartition], ports: int = 1) -> None:
         """``ports``: 2 if files also give dead letters."""
-        self._find, self._make, self._ports = find, make, ports
-        self._listed: Mapping[str, FileState] = {}
-        """All files at the last check, those of other tasks included."""
+        self._watch, self._make, self._ports = watch, make, ports
         self._numbers: dict[str, int] = {}
-        self._found: dict[int, _Found] = {}
-        """The files of this task at the last check, by number."""
-        self._read_up_to: dict[int, FileState] = {}
-        """The state of each file when all of its complete lines had been read."""
+        self._found: dict[int, str] = {}
+        """The paths of this task's files at the last look, by number."""
         self._last: dict[int, _LastRead] = {}
         self._positions: dict[int, int] = {}
         self._open: dict[int, LinePartition] = {}
         self._turn: deque[int] = deque()
-        """Files that may have unread lines."""
+        """Files that may have unread lines; ``_in_turn`` has the same."""
+        self._in_turn: set[int] = set()
         self._new: list[int] = []
         self._removed: list[int] = []
         self._ended: set[int] = set()
         """Files whose end was reported in this attempt."""
-        self._list_next_us = 0
+        self._now_us = self._look_next_us = 0
+        self._look_at_all = True
         self._rows_max: int | None = None
 
     def partitions(self) -> int:
@@ -106,20 +85,22 @@ class FollowedFiles(Source):
     def seek(self, positions: Mapping[int, int]) -> None:
         self._positions = dict(positions)
         self._last = {number: last for number, last in self._last.items() if positions.get(number) == last.stop}
-        self._open, self._ended, self._list_next_us = {}, set(), 0
-        self._read_up_to.clear()
+        self._open, self._ended, self._look_next_us, self._look_at_all = {}, set(), 0, True
         self._turn.clear()
+        self._in_turn.clear()
         self._new.clear()
         self._removed.clear()
 
     def discovered(self, starts: Mapping[int, int]) -> None:
         self._positions |= starts
-        self._queue_changed()
+        self._new = [number for number in self._new if number not in starts]
+        for number in starts:
+            self._queue(number)
 
     def poll(self, now: int) -> Read | Wait | Discovered:
-        if now >= self._list_next_us:
-            self._list_files()
-            self._list_next_us = now + LIST_INTERVAL_US * max(1, len(self._listed) // _LISTED_PER_INTERVAL)
+        if now >= self._look_next_us:
+            self._now_us, self._look_next_us = now, now + INTERVAL_US
+            self._look()
         if self._new:
             return Discovered(dict.fromkeys(self._new, 0))
         if self._removed:
@@ -127,25 +108,29 @@ class FollowedFiles(Source):
             return self._end(number, self._positions[number])
         while self._turn:
             number = self._turn.popleft()
-            start = self._positions[number]
-            if (piece := self._checked(number).next(start, self._rows_max)) is not None:
-                self._turn.insert(ACTIVE - 1, number)
-                return self._read(number, start, piece)
-            self._read_up_to[number] = self._found[number].state
-            del self._open[number]
-        return Wait(self._list_next_us)
+            if number in self._found:
+                start = self._positions[number]
+                if (piece := self._checked(number).next(start, self._rows_max)) is not None:
+                    self._turn.insert(ACTIVE - 1, number)
+                    return self._read(number, start, piece)
+            self._in_turn.discard(number)
+            self._open.pop(number, None)
+        return Wait(self._look_next_us)
 
     def reread(self, partition: int, start: int, stop: int) -> Read:
         if stop >= _END:
             return self._end(partition, start)
         if partition not in self._found:
-            self._list_files()
+            self._look_at_all = True
+            self._look()
         if partition not in self._found:
             raise SourceError(
                 "a followed file is missing whose rows have to be read again: files must stay where they are until a "
                 "checkpoint has covered their rows"
             )
-        return self._read(partition, start, self._file(partition).between(start, stop))
+        read = self._read(partition, start, self._file(partition).between(start, stop))
+        self._queue(partition)
+        return read
 
     def _read(self, number: int, start: int, piece: PartitionRead) -> Read:
         self._positions[number] = piece.stop
@@ -159,39 +144,69 @@ class FollowedFiles(Source):
         self._ended.add(number)
         return Read(number, start, stop, (None,) * self._ports, 0, 0, last=True)
 
-    def _list_files(self) -> None:
+    def _look(self) -> None:
         """Updates the files. Raises SourceError if a file that has ended exists again, or one has another name."""
-        before, self._listed = self._listed, self._find()
-        self._numbers = {path: self._numbers.get(path) or number_of(path) for path in self._listed}
-        self._found = {
-            number: _Found(path, self._listed[path])
-            for path, number in self._numbers.items()
-            if number % self._parallelism == self._index
-        }
-        for number, position in self._positions.items():
-            if position >= _END and number in self._found:
-                raise SourceError(f"{self._found[number].path} was removed and exists again: {ENDED}")
-        self._check_names(before)
-        self._removed = [n for n in self._positions if n not in self._found and n not in self._ended]
-        self._queue_changed()
-
-    def _queue_changed(self) -> None:
-        """Updates the files that are new and those that may have unread lines."""
-        found = self._found.items()
-        new = sorted((one.path, number) for number, one in found if number not in self._positions)
-        self._new = [number for _, number in new]
-        changed = {n for n, one in found if self._read_up_to.get(n) != one.state}
-        self._turn = deque(n for n in self._positions if n in changed) if changed else deque()
-
-    def _check_names(self, before: Mapping[str, FileState]) -> None:
-        """Raises SourceError if a file of ``before`` has another name now. Another file may have got its inode."""
-        gone = {state.inode: path for path, state in before.items() if path not in self._listed}
-        if not gone:
-            return
-        for path, state in self._listed.items():
-            if path in before or (old := gone.get(state.inode)) is None:
+        changes = self._watch.look(self._now_us, self._is_own, self._look_at_all)
+        for path in changes.removed:
+            self._leave(self._number(path))
+        for path in changes.added:
+            if self._is_own(path):
+                self._found[self._number(path)] = path
+        changed = [*changes.added, *changes.changed]
+        if self._look_at_all:
+            self._look_at_all = False
+            self._removed = [n for n in self._positions if n not in self._found and n not in self._ended]
+            changed = list(self._watch.files)
+        new = []
+        for path in changed:
+            number = self._number(path)
+            if number not in self._found:
                 continue
-            if before[old] == state or self._has_read(number_of(old), path, state):
+            if number in self._removed:
+                self._removed.remove(number)
+            if number not in self._positions:
+                new.append((path, number))
+            elif self._positions[number] >= _END:
+                raise SourceError(f"{path} was removed and exists again: {ENDED}")
+            else:
+                self._queue(number)
+        self._check_names(changes)
+        waiting = [number for number in self._new if number not in self._positions]
+        known = set(waiting)
+        self._new = [*waiting, *(number for _, number in sorted(new) if number not in known)]
+
+    def _number(self, path: str) -> int:
+        if (number := self._numbers.get(path)) is None:
+            number = self._numbers[path] = number_of(path)
+        return number
+
+    def _is_own(self, path: str) -> bool:
+        return self._number(path) % self._parallelism == self._index
+
+    def _queue(self, number: int) -> None:
+        """A file may have unread lines."""
+        if number in self._found and number not in self._in_turn:
+            self._in_turn.add(number)
+            self._turn.append(number)
+
+    def _leave(self, number: int) -> None:
+        """A file has been removed."""
+        if self._found.pop(number, None) is None:
+            return
+        self._open.pop(number, None)
+        if number in self._new:
+            self._new.remove(number)
+        if number in self._positions and number not in self._ended:
+            self._removed.append(number)
+
+    def _check_names(self, changes: FileChanges) -> None:
+        """Raises SourceError if a removed file has another name now. Another file may have got its inode."""
+        gone = {state.inode: path for path, state in changes.removed.items()}
+        for path in changes.added if gone else ():
+            state = self._watch.files[path]
+            if (old := gone.get(state.inode)) is None:
+                continue
+            if changes.removed[old] == state or self._has_read(self._number(old), path, state):
                 raise SourceError(
                     f"{old} was renamed to {path}, and its rows would be read twice: move files that have been read to "
                     "another folder, or to names that begin with . or _"
@@ -206,17 +221,18 @@ class FollowedFiles(Source):
 
     def _checked(self, number: int) -> LinePartition:
         """The partition of a file that may have grown. Raises SourceError if it is not what was read before."""
-        is_open = number in self._open and self._open[number].size_bytes == self._found[number].state.size_bytes
+        path = self._found[number]
+        is_open = number in self._open and self._open[number].size_bytes == self._watch.files[path].size_bytes
         file = self._file(number)
         last = self._last.get(number)
         if not is_open and last is not None and file.checksum(last.start, last.stop) != last.checksum:
-            path = self._found[number].path
             raise SourceError(f"{path} was replaced or written again: what was read of it has changed; {ONLY_GROW}")
         return file
 
     def _file(self, number: int) -> LinePartition:
-        path, state = self._found[number]
+        path = self._found[number]
+        size_bytes = self._watch.files[path].size_bytes
         if number not in self._open:
-            self._open[number] = self._make(path, state.size_bytes)
-        self._open[number].grow(state.size_bytes)
+            self._open[number] = self._make(path, size_bytes)
+        self._open[number].grow(size_bytes)
         return self._open[number]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clonos_py import Job, Record, col
-from clonos_py.connectors import FileSink, FileSource, followed_files, read_results
-from clonos_py.connectors.followed_files import LIST_INTERVAL_US, number_of
+from clonos_py.connectors import FileSink, FileSource, file_watch, read_results
+from clonos_py.connectors.file_watch import INTERVAL_US
+from clonos_py.connectors.followed_files import number_of
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Discovered, Read, Source, Wait
@@ -45,7 +51,7 @@ class Reading:
 
     def new(self) -> list[int]:
         """The numbers that have come."""
-        self.now_us += LIST_INTERVAL_US
+        self.now_us += INTERVAL_US
         found: list[Read] = []
         while not isinstance(got := self.source.poll(self.now_us), Wait):
             if isinstance(got, Discovered):
@@ -55,7 +61,7 @@ class Reading:
                 assert self.positions[got.partition] == got.start
                 self.positions[got.partition] = got.stop
                 found.append(got)
-        assert self.now_us < got.until <= self.now_us + LIST_INTERVAL_US
+        assert self.now_us < got.until <= self.now_us + INTERVAL_US
         self.reads += found
         return numbers(found)
 
@@ -172,7 +178,7 @@ def test_a_file_that_is_created_again_after_its_removal_is_refused_by_every_atte
     remedy = r"current was removed and exists again: .* write new rows to a file with another name"
     for source in (reading.source, restored, replayed):
         with pytest.raises(SourceError, match=remedy):
-            source.poll(reading.now_us + LIST_INTERVAL_US)
+            source.poll(reading.now_us + INTERVAL_US)
     file.rename(tmp_path / "another")
     going_on = followed(tmp_path)
     going_on.seek(reading.positions)
@@ -319,21 +325,87 @@ def inode_of(inode: os.stat_result, other: os.stat_result) -> os.stat_result:
     return os.stat_result((other.st_mode, inode.st_ino, *other[2:]), {"st_mtime_ns": other.st_mtime_ns})
 
 
-def test_files_without_changes_are_neither_opened_nor_looked_at_in_each_interval(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reading:
+    """Thirty files that have been read and are quiet since; ten are looked at in each interval."""
+    monkeypatch.setattr(file_watch, "_FILES_PER_INTERVAL", 10)
     for number in range(30):
-        append(tmp_path / f"{number}.jsonl", lines(number) + "half")
-    monkeypatch.setattr(followed_files, "_LISTED_PER_INTERVAL", 10)
-    source = followed(tmp_path)
-    now, found = 1, []
-    while not isinstance(got := source.poll(now), Wait):
-        if isinstance(got, Discovered):
-            source.discovered(got.starts)
-        elif isinstance(got, Read):
-            found.append(got)
-    assert sorted(numbers(found)) == list(range(30))
-    assert got.until == now + 3 * LIST_INTERVAL_US
+        append(tmp_path / f"{number:02}.jsonl", lines(number) + "half")
+    reading = Reading(followed(tmp_path))
+    assert sorted(reading.new()) == list(range(30))
+    reading.now_us += 60_000_000
+    assert reading.new() == []
+    reading.now_us += 60_000_000
+    assert reading.new() == []
+    return reading
+
+
+def test_files_without_changes_are_neither_opened_nor_listed(many: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LinePartition, "_pread", None)
     monkeypatch.setattr(LinePartition, "next", None)
-    assert isinstance(source.poll(got.until), Wait)
+    monkeypatch.setattr(os, "scandir", None)
+    looked = 0
+    look = os.stat
+
+    def counted(path: str, **more: Any) -> os.stat_result:
+        nonlocal looked
+        looked += 1
+        return look(path, **more)
+
+    monkeypatch.setattr(os, "stat", counted)
+    for _ in range(2):
+        assert many.new() == []
+    assert looked <= 2 * (10 + 4), "and only some are looked at"
+
+
+def test_a_line_in_one_of_many_quiet_files_is_read_when_its_turn_has_come(many: Reading, tmp_path: Path) -> None:
+    append(tmp_path / "07.jsonl", "\n")
+    with pytest.raises(SourceError, match=r"07\.jsonl, line 2"):
+        collections.deque(many.new() for _ in range(3))
+
+
+def test_files_that_grew_a_short_time_ago_are_looked_at_in_each_interval(tmp_path: Path, many: Reading) -> None:
+    (tmp_path / "new.jsonl").write_text(lines(100))
+    assert many.new() == [100], "the folder has changed"
+    for number in range(101, 110):
+        append(tmp_path / "new.jsonl", lines(number))
+        assert many.new() == [number]
+
+
+def test_a_removed_and_a_replaced_file_are_seen_at_once_among_many(tmp_path: Path, many: Reading) -> None:
+    (tmp_path / "07.jsonl").unlink()
+    assert many.new() == []
+    assert [read.last for read in many.reads[-1:]] == [True]
+    (tmp_path / ".new").write_text(lines(200))
+    os.replace(tmp_path / ".new", tmp_path / "08.jsonl")
+    with pytest.raises(SourceError, match=r"08\.jsonl was replaced or written again"):
+        many.new()
+
+
+@given(st.lists(st.tuples(st.sampled_from(["grow", "remove", "wait", "restart"]), st.integers(0, 7)), max_size=25))
+def test_every_line_is_read_once_whatever_happens_to_files(steps: list[tuple[str, int]]) -> None:
+    """With two files that are looked at in each interval."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_watch, "_FILES_PER_INTERVAL", 2)
+        reading = Reading(followed(Path(folder)))
+        written, gone, found = 0, set[int](), list[int]()
+        for step, number in steps:
+            file = Path(folder, f"{number}.jsonl")
+            match step:
+                case "grow" if number not in gone:
+                    append(file, lines(written))
+                    written += 1
+                case "remove" if file.exists():
+                    found += [row for _ in range(8) for row in reading.new()]
+                    file.unlink()
+                    gone.add(number)
+                case "restart":
+                    source = followed(Path(folder))
+                    if (saved := reading.source.snapshot()) is not None:
+                        source.restore(saved)
+                    source.seek(reading.positions)
+                    reading.source = source
+                case _:
+                    found += reading.new()
+        found += [row for _ in range(8) for row in reading.new()]
+        assert sorted(found) == list(range(written))
