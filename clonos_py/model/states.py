@@ -108,7 +108,8 @@ class Impossible:
 
 
 class EventTable(Generic[Machine, State, Result]):
-    """What a machine does with each kind of event in each of its states: a handler, ``Ignored`` or ``Impossible``."""
+    """What a machine does with each kind of event in each of its states: a handler, ``Ignored``, ``Unless`` or
+    ``Impossible``."""
 
     def __init__(self, states: type[State]) -> None:
         self.states = states
