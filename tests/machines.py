@@ -11,7 +11,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
 from clonos_py.process.contract import ChannelLimits
-from clonos_py.protocols.known import KNOWN
+from clonos_py.protocols.known import protocol_of
 from clonos_py.task.checkpointing import TaskSide
 from clonos_py.task.context import Ports
 from clonos_py.task.machine import TaskMachine
@@ -26,13 +26,13 @@ def job_machine(
     generation: int = 1,
     code_digest: str = "",
 ) -> JobMachine:
-    return JobMachine(plan, policy, KNOWN[plan.protocol.name].job, manifest, generation, code_digest)
+    return JobMachine(plan, policy, protocol_of(plan).job, manifest, generation, code_digest)
 
 
 def task_machine(
     plan: PhysicalPlan, task: TaskId, ports: Ports, linger_us: int = 10_000, limits: ChannelLimits = NO_LIMITS
 ) -> TaskMachine:
-    return TaskMachine(plan, task, ports, KNOWN[plan.protocol.name].task, linger_us, limits)
+    return TaskMachine(plan, task, ports, protocol_of(plan).task, linger_us, limits)
 
 
 def link_machine(
@@ -43,9 +43,9 @@ def link_machine(
     limits: ChannelLimits = NO_LIMITS,
     retain: bool = True,
 ) -> LinkMachine:
-    return LinkMachine(plan, task, process, codec, KNOWN[plan.protocol.name].link, limits, retain)
+    return LinkMachine(plan, task, process, codec, protocol_of(plan).link, limits, retain)
 
 
 def sides_of(plan: PhysicalPlan) -> tuple[TaskSide, LinkSide]:
-    protocol = KNOWN[plan.protocol.name]
+    protocol = protocol_of(plan)
     return protocol.task, protocol.link

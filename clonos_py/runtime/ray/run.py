@@ -13,7 +13,7 @@ from clonos_py.model.errors import CheckpointError, one_line
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
 from clonos_py.plan.pickling import pack
-from clonos_py.protocols.known import KNOWN
+from clonos_py.protocols.known import protocol_of
 from clonos_py.runtime.clock import SteadyClock
 from clonos_py.runtime.event_publisher import EventPublisher
 from clonos_py.runtime.leftovers import clear
@@ -59,7 +59,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
         packed = {vertex.name: pack(of_vertex(deployment, vertex.name)) for vertex in plan.vertices}
         spec = JobSpec(
             of_vertex(deployment, ""),
-            KNOWN[plan.protocol.name].job,
+            protocol_of(plan).job,
             policy(settings, drawn_lineage()),
             cluster,
             settings.checkpoints_kept,
@@ -96,7 +96,7 @@ def _deployment(
     tls: TlsFiles | None,
     clock: SteadyClock,
 ) -> Deployment:
-    protocol = KNOWN[plan.protocol.name]
+    protocol = protocol_of(plan)
     return Deployment(
         plan=plan,
         task_side=protocol.task,

@@ -19,7 +19,7 @@ from clonos_py.model.messages import Promote, Started, StatusReport, Stop, ToCoo
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
 from clonos_py.model.times import MAX_TIME
-from clonos_py.protocols.known import KNOWN
+from clonos_py.protocols.known import protocol_of
 from clonos_py.runtime.executors.job import JobExecutor
 from clonos_py.runtime.placement import Placement, Seat
 from clonos_py.runtime.world.actions import Actions
@@ -73,7 +73,7 @@ class Coordination:
         self.job = JobMachine(
             self._plan,
             self._policy,
-            KNOWN[self._plan.protocol.name].job,
+            protocol_of(self._plan).job,
             self._store.latest(),
             generation,
             self._code_digest,

@@ -20,7 +20,7 @@ from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.process.contract import ChannelLimits, Observed, SourceArrival
-from clonos_py.protocols.known import KNOWN
+from clonos_py.protocols.known import protocol_of
 from clonos_py.runtime.executors.link import LinkExecutor
 from clonos_py.runtime.executors.low_priority import AtOnce
 from clonos_py.runtime.executors.spill import SpillExecutor
@@ -170,7 +170,7 @@ class World:
 
     def _assembled(self, number: int, task: TaskId) -> LocalProcess:
         """Assembles a process. Raises ClonosError if an operator cannot be opened."""
-        settings, layers, protocol = self._settings, self._layers, KNOWN[self.plan.protocol.name]
+        settings, layers, protocol = self._settings, self._layers, protocol_of(self.plan)
         link = LinkMachine(self.plan, task, number, self._codec, protocol.link, settings.limits, settings.policy.replay)
         world_ports = self._ports(task)
         machine = TaskMachine(self.plan, task, world_ports, protocol.task, settings.linger_us, settings.limits)

@@ -23,7 +23,7 @@ from clonos_py.model.messages import (
 from clonos_py.model.operators import EventTime, Operator, Source
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
 from clonos_py.model.snapshots import Manifest, TaskHandle
-from clonos_py.protocols.known import KNOWN
+from clonos_py.protocols.known import protocol_of
 from clonos_py.runtime.sim.witness import NUMBERS
 from clonos_py.settings.protocols import ALIGNED
 
@@ -64,7 +64,7 @@ class Stage:
         """With a ``roster`` the coordinator takes the place of a lost one. ``checkpointing``: instead of that of the
         plan's protocol."""
         plan = plan or chain()
-        side = checkpointing or KNOWN[plan.protocol.name].job
+        side = checkpointing or protocol_of(plan).job
         self.machine = JobMachine(plan, policy or JobPolicy(), side, manifest, generation, code_digest)
         self.now_us = 0
         self.told: list[JobInstruction] = []
