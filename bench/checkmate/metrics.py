@@ -48,6 +48,7 @@ from clonos_py.model.coordinator_events import (
 )
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.observe.definitions import overhead, recovery_ms, restart_ms, span_ms
 from clonos_py.observe.events import Detected, Event, KillMissed, Measured, Progress, TaskFailed
 from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.observe.normality import WINDOWS_GOOD, limit_us
@@ -93,7 +94,7 @@ def measured(events: Timed, plan: PhysicalPlan, span: Span) -> dict[str, Any]:
         "kills_missed": len(list(_of(events, KillMissed))),
         "rollbacks": len(list(_of(events, RolledBack))),
         "bytes": sent,
-        "overhead": sum(sent.values()) / sent["rows"] if sent["rows"] else None,
+        "overhead": message_overhead(sent),
     }
 
 
@@ -196,6 +197,11 @@ def _checkpoints(events: Timed) -> dict[str, int]:
 # ---- the failure
 
 
+def message_overhead(sent: Mapping[str, float]) -> float | None:
+    """``sent``: bytes by kind, as in the metric ``bytes``."""
+    return overhead(sent["rows"], sum(sent.values()) - sent["rows"])
+
+
 def _failure(events: Timed, plan: PhysicalPlan, begin_us: int, failed_us: int, markers: Markers) -> dict[str, Any]:
     detected_us = min((at_us for at_us, _ in _of(events, Detected)), default=None)
     restarted_us, restarted = min(_of(events, Restarted), key=_at, default=(None, None))
@@ -205,10 +211,10 @@ def _failure(events: Timed, plan: PhysicalPlan, begin_us: int, failed_us: int, m
     return {
         "task": str(victim),
         "at_s": round((failed_us - begin_us) / 1e6, 3),
-        "detected_ms": _ms(failed_us, detected_us),
-        "restart_ms": _ms(detected_us, restarted_us),
+        "detected_ms": span_ms(failed_us, detected_us),
+        "restart_ms": restart_ms(detected_us, restarted_us),
         "tasks_restarted": None if restarted is None else restarted.tasks,
-        "recovery_ms": _ms(failed_us, _normal_us(markers, failed_us, restarted_us)),
+        "recovery_ms": recovery_ms(failed_us, _normal_us(markers, failed_us, restarted_us)),
         "invalid": max((event.invalid for event in went_back), default=0),
         "expected": _expected(events, plan, victim, failed_us) if went_back else None,
         "durable": max((event.durable for event in went_back), default=durable),
@@ -222,10 +228,6 @@ def _expected(events: Timed, plan: PhysicalPlan, victim: TaskId, failed_us: int)
         if at_us <= failed_us and event.task in times:
             times[event.task].append(at_us)
     return ahead_of_line(times, line_channels(plan))
-
-
-def _ms(since_us: int | None, until_us: int | None) -> float | None:
-    return None if since_us is None or until_us is None else (until_us - since_us) / 1_000
 
 
 def _normal_us(markers: Markers, failed_us: int, restarted_us: int | None) -> int | None:

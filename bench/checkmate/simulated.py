@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from clonos_py.bench.checkmate.metrics import message_overhead
 from clonos_py.dsl.job import Job
 from clonos_py.model.operators import Source
 from clonos_py.model.plan import PhysicalPlan, SourcePlan
@@ -67,7 +68,7 @@ class ClusterTerms:
             **metrics,
             "throughput_events_per_s": None if rate is None else rate * self.rows_per_row,
             "bytes": weighed,
-            "overhead": sum(weighed.values()) / weighed["rows"] if weighed["rows"] else None,
+            "overhead": message_overhead(weighed),
         }
 
 

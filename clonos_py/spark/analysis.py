@@ -1,12 +1,7 @@
 """Computes figures from a trace: latency, throughput, checkpoints, restarts, recoveries, protocol overhead.
 
-The definitions are CheckMate's, and the same for every protocol:
-
-- latency: the time from when an event was due until it reached a sink, sampled by markers;
-- checkpointing time: the time from the trigger until the checkpoint is durable;
-- restart: the time from detection until the replacement is ready to process its first record, with its replay prepared;
-- recovery: the time from the failure until latency is again within 10% of that before;
-- overhead: bytes of determinants sent per byte of rows sent.
+The definitions are in ``observe/definitions.py``, and the same for every protocol. A trace has no bytes of stamps, so
+these are not part of the overhead.
 
 Spark reduces a trace of any size to small tables by time. Plain Python computes the figures from these.
 """
@@ -21,6 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from clonos_py.observe.definitions import overhead, recovery_ms, restart_ms, span_ms
 from clonos_py.observe.trace import read_header
 from clonos_py.spark import analysis_tables as tables
 from clonos_py.spark.analysis_recovery import WINDOW_US, Healing, LatencyWindow, healings
@@ -154,7 +150,7 @@ def _bytes(seconds: Sequence[Row]) -> Row:
     return {
         "data": round(data),
         "determinants": round(determinants),
-        "overhead": determinants / data if data else None,
+        "overhead": overhead(data, determinants),
         "per_second": [
             {"at_s": second, "data": round(sent), "determinants": round(logged)}
             for second, (sent, logged) in sorted(by_second.items())
@@ -214,8 +210,8 @@ def _failures(found: DataFrame, windows: Sequence[LatencyWindow]) -> list[Row]:
 def _failure(row: Row, healing: Healing) -> Row:
     failed_us, detected_us = row["failed_us"], row["detected_us"]
 
-    def after_ms(at_us: int | None, since_us: int | None = failed_us) -> float | None:
-        return None if at_us is None or since_us is None else (at_us - since_us) / 1000
+    def after_ms(at_us: int | None) -> float | None:
+        return span_ms(failed_us, at_us)
 
     return {
         "task": f"{row['vertex']}[{row['index']}]",
@@ -225,8 +221,8 @@ def _failure(row: Row, healing: Healing) -> Row:
         "activated_ms": after_ms(row["activated_us"]),
         "replayed_ms": after_ms(row["replayed_us"]),
         "first_new_effect_ms": after_ms(row["effect_us"]),
-        "restart_ms": after_ms(row["activated_us"], detected_us),
-        "recovery_ms": after_ms(healing.recovered_us),
+        "restart_ms": restart_ms(detected_us, row["effect_us"]),
+        "recovery_ms": recovery_ms(failed_us, healing.recovered_us),
         "rows_replayed": row["rows_replayed"] or 0,
         "latency_before_ms": None if healing.normal_us is None else healing.normal_us / 1000,
         "latency_worst_ms": None if healing.worst_us is None else healing.worst_us / 1000,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from clonos_py.observe.definitions import DEFINITIONS
 from clonos_py.observe.plots import Plot, Point, linear, logarithmic, style
 from clonos_py.spark.analysis_words import number_text, percent_text, story, time_text
 
@@ -19,12 +20,8 @@ _LABELS_MAX = 6
 """The number of failures that are labelled. Of further ones only the lines are drawn."""
 _FAILURES_MAX = 50
 _SHOWN_SETTINGS = ("runtime", "parallelism", "guarantee", "sharing_depth", "checkpoint_interval")
-_DEFINITIONS = (
-    ("latency", "from when an event should have been created until it reached a sink, sampled by markers"),
-    ("restart", "from detection until the standby is the task and begins to replay"),
-    ("recovery", "from the failure until the worst latency is within 10% (and 2 ms) of what it was before"),
-    ("checkpointing time", "from trigger until every task's state is durable and the manifest is written"),
-    ("overhead", "bytes of determinants sent per byte of rows sent between tasks"),
+_TERMS = (
+    *DEFINITIONS.items(),
     ("replayed", "rows that a replacement read again from its predecessor's log"),
 )
 
@@ -90,10 +87,9 @@ def _tiles(figures: Figures) -> Iterator[str]:
         f"{checkpoints['completed']} completed, {time_text(checkpoints['max_ms'])} at most, "
         f"{checkpoints['aborted']} aborted",
     )
-    overhead = figures["bytes"]["overhead"]
-    yield _tile(
-        percent_text(overhead), "message overhead", f"determinants over {_bytes(figures['bytes']['data'])} of rows"
-    )
+    sent = figures["bytes"]
+    share = None if sent["overhead"] is None else sent["overhead"] - 1
+    yield _tile(percent_text(share), "message overhead", f"determinants over {_bytes(sent['data'])} of rows")
     yield "</div>"
 
 
@@ -297,7 +293,7 @@ def _vertices(totals: Sequence[Figures]) -> Iterator[str]:
 
 def _definitions() -> Iterator[str]:
     yield '<section class="card"><h2>Definitions</h2><dl>'
-    yield from (f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>" for word, meaning in _DEFINITIONS)
+    yield from (f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>" for word, meaning in _TERMS)
     yield "</dl></section>"
 
 

@@ -37,7 +37,7 @@ def figures(**changes: Any) -> dict[str, Any]:
             "events": 10_000, "steady_events_per_s": 1_000.0,
             "per_second": [{"at_s": s, "events": 1_000, "replayed": 0} for s in range(10)],
         },
-        "bytes": {"data": 900, "determinants": 9, "overhead": 0.01,
+        "bytes": {"data": 900, "determinants": 9, "overhead": 1.01,
                   "per_second": [{"at_s": s, "data": 90, "determinants": 1} for s in range(10)]},
         "levels": [{"at_s": s, **level} for s in range(10)],
         "vertices_total": [{"vertex": "a", "tasks": 2, **totals}],
