@@ -20,7 +20,8 @@ DEFINITIONS: Mapping[str, str] = {
 
 
 def restart_ms(detected_us: int | None, effect_us: int | None) -> float | None:
-    """The restart time of a failure. ``effect_us``: the first new effect of the last replacement."""
+    """The restart time of a failure, or of several at once. ``effect_us``: the first new effect of its
+    replacement, or of the last of their replacements."""
     return span_ms(detected_us, effect_us)
 
 
