@@ -17,7 +17,7 @@ import pyarrow as pa
 from clonos_py.connectors.kept_rows import KeepingSink, TaskEpoch
 from clonos_py.connectors.users_code import failures_of
 from clonos_py.model.connectors import Delivery, SinkDefinition
-from clonos_py.model.errors import SinkError
+from clonos_py.model.errors import SinkError, UnreadableCheckpointError
 from clonos_py.model.operators import Sink
 from clonos_py.model.snapshots import lineage_of
 
@@ -135,7 +135,7 @@ class _KeepingRows(KeepingSink):
     def _rows(self, epoch: TaskEpoch) -> pa.Table:
         chunks = self.kept(epoch)
         if not chunks:
-            raise SinkError(
+            raise UnreadableCheckpointError(
                 f"operator {self.ctx.operator!r}: rows of checkpoint {epoch.checkpoint} are not in the checkpoint that "
                 "names them: it is damaged; restore it from a copy, or start over with --fresh"
             )

@@ -275,7 +275,7 @@ def named_errors(path: str) -> Iterator[None]:
     except (OSError, pa.ArrowException) as error:
         code = getattr(error, "errno", None)
         if code in _FULL:
-            raise SinkError(f"{path}: the disk is full; free space and resume from the last checkpoint") from error
+            raise SinkError(f"{path}: the disk is full; free space and run the job again") from error
         if code in _READ_ONLY:
             raise SinkError(f"{path}: cannot be written ({error}); allow it or choose another folder") from error
         raise SinkError(f"{path}: cannot be written ({error})") from error

@@ -152,6 +152,8 @@ class EndJob(msgspec.Struct, frozen=True):
     """The traceback of the user's function that failed."""
     stopped: bool = False
     """Whether a requested stop ended the job, without an error: the sources may have more input."""
+    checkpoint: int = 0
+    """The last completed checkpoint of a job that failed; 0: there is none, or the job finished."""
 
 
 JobInstruction = (

@@ -222,10 +222,11 @@ class JobMachine:
         stop = messages.Stop(message or "the job has finished")
         stopped = error is None and self._ending.purpose is Purpose.STOP
         finished = [ReportEvent(Finished(stopped))] if error is None else []
+        checkpoint = 0 if error is None else self._protocol.completed.number
         return [
             *(Send(number, stop) for number in self._fleet.processes),
             *finished,
-            EndJob(error, message, traceback, stopped),
+            EndJob(error, message, traceback, stopped, checkpoint),
         ]
 
     # ---- takeover from a lost coordinator
@@ -413,7 +414,7 @@ class JobMachine:
             limit_s = self._policy.manifest_timeout_us / 1e6
             reason = (
                 f"checkpoint storage has not answered for {limit_s:g} s while a manifest was being written: see that "
-                "it works, then run the job again; it resumes from its last complete checkpoint"
+                "it works, then run the job again"
             )
             return self._end("CheckpointError", reason)
         if late:

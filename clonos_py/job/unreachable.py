@@ -87,6 +87,5 @@ class Unreachable:
         return (
             f"{receiver.task} ({receiver.address}) cannot connect to {sender.task} ({sender.address}), though both "
             f"answer: for {limit_s:g} s each before and after {_REPLACED_MAX} replacements; see that the nodes reach "
-            "each other on all ports, or wait longer with --connection-timeout; run the job again, it resumes from its "
-            "last checkpoint"
+            "each other on all ports, or wait longer with --connection-timeout, and run the job again"
         )

@@ -60,12 +60,15 @@ class ClonosError(Exception):
     remedy = Remedy.STOP_JOB
     traceback = ""
     """The traceback of the user's function that failed, as text, since it also travels between processes."""
+    leaves_checkpoint = False
+    """Whether the error ended a run that had a completed checkpoint, in a place that outlives the run."""
 
 
 def error_line(error: ClonosError) -> str:
-    """The line that the command line prints for an error."""
+    """The line that the command line prints for an error. Only this line, and not the error's message, says that the
+    last checkpoint is intact: where an error is made, it is not known whether there is a checkpoint that stays."""
     silent = error.remedy is Remedy.FIX_INPUT or isinstance(error, UnreadableCheckpointError)
-    kept = "" if silent else " (the last checkpoint is intact)"
+    kept = " (the last checkpoint is intact)" if error.leaves_checkpoint and not silent else ""
     return f"error: {one_line(error)}{kept}"
 
 

@@ -21,8 +21,7 @@ pytestmark = pytest.mark.ray
 
 LINE = re.compile(
     r"error: (Ray's head \(GCS\)|the raylet) at \S+:\d+( and the raylet at \S+)? is gone, and the job with it: "
-    r"checkpoint \d+ is complete; to go on from it, run the job with --checkpoints (\S+) "
-    r"\(the last checkpoint is intact\)\n"
+    r"checkpoint \d+ is complete; to go on from it, run the job with --checkpoints (\S+)\n"
 )
 
 

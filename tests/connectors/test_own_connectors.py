@@ -30,6 +30,7 @@ from clonos_py.connectors import (
     TransactionalSink,
     Wait,
 )
+from clonos_py.model.errors import UnreadableCheckpointError
 from clonos_py.model.record_codec import encode
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.launch import run_job
@@ -316,7 +317,9 @@ def test_a_committable_of_another_sink_and_missing_rows_are_named() -> None:
     sink.on_rows(encode([Number("a", 1)], Number.schema()), 0)
     first = sink.prepare(1)
     assert first is not None
-    with pytest.raises(SinkError, match="operator 'out': rows of checkpoint 1 are not in the checkpoint that names"):
+    with pytest.raises(
+        UnreadableCheckpointError, match="operator 'out': rows of checkpoint 1 are not in the checkpoint that names"
+    ):
         opened_sink(Committed().create(Number.schema())).commit(first)
 
 

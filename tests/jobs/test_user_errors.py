@@ -35,7 +35,7 @@ def test_an_error_shows_the_record_and_the_last_line_of_user_code(
     (line,) = without_warnings(capsys.readouterr().err)
     assert line.startswith("error: operator '")
     assert record in line
-    assert line.endswith(f"; at {place(file, marked, function)} (the last checkpoint is intact)")
+    assert line.endswith(f"; at {place(file, marked, function)}")
     assert not INTERNAL.search(line)
 
 

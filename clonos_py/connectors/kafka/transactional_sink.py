@@ -21,7 +21,7 @@ from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
 from clonos_py.connectors.kafka.outgoing import MessageMaker
 from clonos_py.connectors.kafka.port import TransactionalWriter
 from clonos_py.connectors.kept_rows import KeepingSink, TaskEpoch
-from clonos_py.model.errors import SinkError
+from clonos_py.model.errors import SinkError, UnreadableCheckpointError
 from clonos_py.model.operators import OperatorContext, Output
 from clonos_py.model.snapshots import lineage_of
 
@@ -138,7 +138,7 @@ class KafkaTransactionalWriter(KeepingSink):
     def _rows(self, index: int, key: PartKey) -> pa.RecordBatch:
         chunks = self.kept(TaskEpoch(index, key.checkpoint))
         if key.number >= len(chunks):
-            raise SinkError(
+            raise UnreadableCheckpointError(
                 f"{self._what(key)} are not in the checkpoint that names them: it is damaged; restore it from a copy, "
                 "or start over with --fresh"
             )

@@ -79,7 +79,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
         except KeyboardInterrupt:
             publisher.stop(clock.now_us())
             raise
-    raise_for(end)
+    raise_for(end, settings.checkpoints)
     return RunResult(plan, publisher.latency, end.stopped)
 
 

@@ -118,8 +118,7 @@ class Driver:
         self._failed_starts += 1
         if self._failed_starts > _FAILED_STARTS_MAX or not is_free(self._job):
             raise ClusterError(
-                f"the coordinator of {self._job!r} died {self._failed_starts} times in a row: run the job again; it "
-                "resumes from its last checkpoint"
+                f"the coordinator of {self._job!r} died {self._failed_starts} times in a row: run the job again"
             ) from problem
 
     def _await_start(self, coordinator: Any) -> None:

@@ -71,7 +71,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
         if end is None:
             publisher.stop(clock.now_us())
             raise KeyboardInterrupt
-    raise_for(end)
+    raise_for(end, settings.checkpoints)
     return RunResult(plan, publisher.latency, end.stopped)
 
 

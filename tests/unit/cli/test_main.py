@@ -12,7 +12,9 @@ import click
 import pytest
 
 from clonos_py.cli import main
-from clonos_py.model.errors import CheckpointError, SettingError, UnreadableCheckpointError
+from clonos_py.job.events import EndJob
+from clonos_py.model.errors import ClonosError, ClusterError, ClusterLostError, SettingError, SourceError
+from clonos_py.runtime.run_settings import raise_for
 
 Plant = Callable[[Callable[..., None]], None]
 
@@ -56,26 +58,40 @@ def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.startswith("clonos, version 0.")
 
 
-def test_an_engine_error_is_one_line_that_says_what_is_kept(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
-    plant(raising(CheckpointError("cannot write checkpoint 3:\n  no space left")))
+INTACT = " (the last checkpoint is intact)"
+
+
+@pytest.mark.parametrize(
+    ("end", "place", "said"),
+    [
+        (
+            EndJob("CheckpointError", "cannot write:\n  no space", checkpoint=2),
+            "/mine",
+            "cannot write: no space" + INTACT,
+        ),
+        (EndJob("UserCodeError", "no", checkpoint=2), "/mine", "no" + INTACT),
+        (EndJob("UserCodeError", "no", checkpoint=2), None, "no"),  # its folder is gone with the run
+        (EndJob("UserCodeError", "no"), "/mine", "no"),
+        (EndJob("UnreadableCheckpointError", "m is corrupt", checkpoint=2), "/mine", "m is corrupt"),
+        (EndJob("UnclaimedStateError", "no operator 'a'", checkpoint=2), "/mine", "no operator 'a'"),
+    ],
+)
+def test_an_error_of_a_job_is_one_line_that_says_which_checkpoint_is_left(
+    end: EndJob, place: str | None, said: str, plant: Plant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant(lambda n: raise_for(end, place))
     assert main.invoke(["run"]) == 1
     captured = capsys.readouterr()
-    assert captured.err == ("error: cannot write checkpoint 3: no space left (the last checkpoint is intact)\n")
-    assert captured.out == ""
+    assert (captured.out, captured.err) == ("", f"error: {said}\n")
 
 
-def test_an_error_of_the_last_checkpoint_does_not_say_that_it_is_intact(
-    plant: Plant, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("error", [ClusterError, ClusterLostError, SourceError, SettingError])
+def test_an_error_outside_a_job_does_not_mention_checkpoints(
+    error: type[ClonosError], plant: Plant, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plant(raising(UnreadableCheckpointError("m.manifest is corrupt")))
+    plant(raising(error("no answer")))
     assert main.invoke(["run"]) == 1
-    assert capsys.readouterr().err == "error: m.manifest is corrupt\n"
-
-
-def test_a_setting_error_does_not_mention_checkpoints(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
-    plant(raising(SettingError("no such setting")))
-    assert main.invoke(["run"]) == 1
-    assert capsys.readouterr().err == "error: no such setting\n"
+    assert capsys.readouterr().err == "error: no answer\n"
 
 
 def test_an_interrupt_has_its_own_exit_code(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:

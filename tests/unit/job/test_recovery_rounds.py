@@ -235,6 +235,17 @@ def test_the_remedy_of_an_error_decides_whether_the_job_ends(error: str, ends: b
     assert (receivers(instructions, Promote) == set()) == ends
 
 
+@pytest.mark.parametrize("completed", [0, 1])
+def test_the_end_of_a_failed_job_names_the_last_completed_checkpoint(completed: int) -> None:
+    stage = deployed(policy=JobPolicy(SECOND_US, heartbeat_timeout_us=1_000 * SECOND_US))
+    if completed:
+        stage.wait(SECOND_US)
+        stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=completed)
+        stage.say(ManifestWritten(completed))
+    (end,) = of(stage.say(Failed(stage.process(MIDDLE), "UserCodeError", "no")), EndJob)
+    assert end == EndJob("UserCodeError", "no", checkpoint=completed)
+
+
 def test_an_error_in_every_replacement_of_a_task_ends_the_job() -> None:
     stage = deployed(policy=JobPolicy(checkpoint_interval_us=0, recoveries_max=2))
     for _ in range(2):
