@@ -123,6 +123,17 @@ class IntervalExceeded(msgspec.Struct, frozen=True):
     kept_ms: float
 
 
+class CheckpointSkipped(msgspec.Struct, frozen=True):
+    """A checkpoint is due, and is not triggered: the ``pending`` one, triggered ``pending_ms`` ago, is not complete. So
+    the interval of ``asked_ms`` is not kept. ``in_a_row``: how many were skipped since a checkpoint was complete within
+    the interval."""
+
+    pending: int
+    pending_ms: float
+    asked_ms: float
+    in_a_row: int
+
+
 class DeletionFailed(msgspec.Struct, frozen=True):
     """Checkpoints that are not retained cannot be deleted. This is tried again with every checkpoint."""
 
@@ -216,6 +227,7 @@ PublishedEvent = (
     | CheckpointCompleted
     | CheckpointAborted
     | IntervalExceeded
+    | CheckpointSkipped
     | DeletionFailed
     | SpillFailed
     | StandbyUnready

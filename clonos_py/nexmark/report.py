@@ -191,6 +191,7 @@ def _checkpoints(status: RunStatus) -> dict[str, Any]:
     return {
         "completed": len(durations),
         "aborted": len(status.aborted),
+        "skipped": len(status.skipped),
         "median_ms": statistics.median(durations) if durations else None,
         "max_ms": max(durations, default=None),
         "durations_ms": durations,

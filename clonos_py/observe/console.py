@@ -39,6 +39,7 @@ from clonos_py.observe.status import (
     left_text,
     missed_text,
     restart_text,
+    skipped_text,
     undeleted_text,
     unready_text,
     untraced_text,
@@ -195,6 +196,8 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
     yield from (f"  {unwritten_text(event)}" for event in status.spills_failed)
     if status.interval_exceeded is not None:
         yield f"  {exceeded_text(status.interval_exceeded)}"
+    if status.skipped:
+        yield f"  {skipped_text(status.skipped)}"
     yield from (f"  {undeleted_text(event)}" for event in status.deletions_failed)
     yield from (f"  {missed_text(event)}" for event in status.kills_missed)
 

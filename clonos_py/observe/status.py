@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clonos_py.model.coordinator_events import (
     CheckpointAborted,
     CheckpointCompleted,
+    CheckpointSkipped,
     CodeChanged,
     CoordinatorReplaced,
     DeletionFailed,
@@ -53,6 +54,9 @@ STEPS: Mapping[type[RecoveryStep], tuple[str, str]] = {
     Recovered: ("latency normal", "recovered_ms"),
 }
 """The steps of a recovery: by event, the words for it, and the attribute of ``Recovery`` with its time."""
+
+SKIPPED_MIN = 3
+"""A run reports skipped checkpoints as soon as so many were skipped in a row: a single slow one is not enough."""
 
 
 @dataclass
@@ -122,6 +126,21 @@ def exceeded_text(event: IntervalExceeded) -> str:
     )
 
 
+def skipped_text(events: Sequence[CheckpointSkipped]) -> str:
+    last, amount = events[-1], len(events)
+    return (
+        f"the checkpoint interval of {last.asked_ms / 1e3:g} s is not kept: {amount} "
+        f"{'checkpoint was' if amount == 1 else 'checkpoints were'} skipped, as the one before was not complete"
+    )
+
+
+def skipping_text(event: CheckpointSkipped) -> str:
+    return (
+        f"the checkpoint interval of {event.asked_ms / 1e3:g} s is not kept: {event.in_a_row} checkpoints in a row "
+        f"were skipped, and checkpoint {event.pending} is not complete after {event.pending_ms / 1e3:.3g} s"
+    )
+
+
 def undeleted_text(event: DeletionFailed) -> str:
     return f"old checkpoints are not deleted, which is tried again with each new one: {event.reason}"
 
@@ -172,6 +191,8 @@ def news_text(at_us: int, event: Event) -> str | None:
             return event.reason
         case IntervalExceeded():
             return exceeded_text(event)
+        case CheckpointSkipped():
+            return skipping_text(event) if event.in_a_row == SKIPPED_MIN else None
         case DeletionFailed():
             return undeleted_text(event)
         case TraceStopped():
@@ -218,6 +239,7 @@ class RunStatus:
     standbys_unready: list[StandbyUnready] = field(default_factory=list)
     spills_failed: list[SpillFailed] = field(default_factory=list)
     interval_exceeded: IntervalExceeded | None = None
+    skipped: list[CheckpointSkipped] = field(default_factory=list)
     deletions_failed: list[DeletionFailed] = field(default_factory=list)
     news: deque[str] = field(default_factory=lambda: deque(maxlen=5))
     """The latest exceptional events, as text."""
@@ -272,6 +294,8 @@ class RunStatus:
                 self.spills_failed.append(event)
             case IntervalExceeded():
                 self.interval_exceeded = event
+            case CheckpointSkipped():
+                self.skipped.append(event)
             case DeletionFailed():
                 self.deletions_failed.append(event)
             case TraceStopped():

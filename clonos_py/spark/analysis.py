@@ -35,7 +35,7 @@ _GIVEN_UP = (
     "KillMissed",
 )
 _ENDINGS = ("Finished", "Broken")
-_REPORTED = ("CheckpointCompleted", *_ENDINGS, *_GIVEN_UP)
+_REPORTED = ("CheckpointCompleted", "CheckpointSkipped", *_ENDINGS, *_GIVEN_UP)
 
 Row = dict[str, Any]
 
@@ -185,6 +185,7 @@ def _checkpoints(reported: Sequence[Row]) -> Row:
     return {
         "completed": len(completed),
         "aborted": sum(row["what"] == "CheckpointAborted" for row in reported),
+        "skipped": sum(row["what"] == "CheckpointSkipped" for row in reported),
         "median_ms": statistics.median(durations) if durations else None,
         "max_ms": max(durations, default=None),
         "bytes": sum(row["bytes"] for row in completed),

@@ -85,7 +85,7 @@ def _tiles(figures: Figures) -> Iterator[str]:
         time_text(checkpoints["median_ms"]),
         "per checkpoint",
         f"{checkpoints['completed']} completed, {time_text(checkpoints['max_ms'])} at most, "
-        f"{checkpoints['aborted']} aborted",
+        f"{checkpoints['aborted']} aborted, {checkpoints['skipped']} skipped",
     )
     sent = figures["bytes"]
     share = None if sent["overhead"] is None else sent["overhead"] - 1

@@ -14,7 +14,12 @@ from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import Instructions, ReportEvent, Send, WriteManifest
 from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.model import messages
-from clonos_py.model.coordinator_events import CheckpointAborted, CheckpointCompleted, CheckpointTriggered
+from clonos_py.model.coordinator_events import (
+    CheckpointAborted,
+    CheckpointCompleted,
+    CheckpointSkipped,
+    CheckpointTriggered,
+)
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.purposes import Purpose
@@ -41,6 +46,8 @@ class Pending:
     """Set when the manifest is handed to storage: from then on the checkpoint may be complete."""
     writing_us: int = 0
     """When the writing of the manifest began."""
+    skipped: bool = False
+    """Whether a checkpoint was due while this one was pending."""
     durable_ms: float = 0.0
     """How long after the trigger all snapshots were durable."""
 
@@ -77,6 +84,8 @@ class CoordinatedCheckpoints(JobCheckpointing):
         """Checkpoints triggered since the last completed one and aborted."""
         self._last = self.completed.number
         self._next_us: int | None = None
+        self._skipped = 0
+        """How many checkpoints were skipped since one was complete within the interval."""
 
     # ---- time
 
@@ -104,7 +113,17 @@ class CoordinatedCheckpoints(JobCheckpointing):
         if self._next_us is None or self._next_us > self.context.now_us:
             return []
         self._next_us = self.context.now_us + self.context.policy.checkpoint_interval_us
-        return self.trigger(Purpose.PERIODIC) if running and not self.pending else []
+        if not running:
+            return []
+        return self.trigger(Purpose.PERIODIC) if self._pending is None else self._skip(self._pending)
+
+    def _skip(self, pending: Pending) -> Instructions:
+        """A checkpoint is due while another one is pending."""
+        pending.skipped = True
+        self._skipped += 1
+        pending_ms = (self.context.clock_us - pending.clock_us) / 1_000
+        asked_ms = self.context.policy.checkpoint_interval_us / 1_000
+        return [ReportEvent(CheckpointSkipped(pending.checkpoint, pending_ms, asked_ms, self._skipped))]
 
     # ---- from trigger to manifest
 
@@ -162,6 +181,8 @@ class CoordinatedCheckpoints(JobCheckpointing):
         assert pending is not None
         assert pending.manifest is not None
         self._pending, self._aborted = None, []
+        if not pending.skipped:
+            self._skipped = 0
         duration_ms = (context.clock_us - pending.clock_us) / 1_000
         written_bytes = sum(handle.written_bytes for handle in pending.manifest.tasks)
         tasks = len(pending.manifest.tasks)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from clonos_py.job.events import (
@@ -14,6 +16,7 @@ from clonos_py.job.events import (
 from clonos_py.model.coordinator_events import (
     CheckpointAborted,
     CheckpointCompleted,
+    CheckpointSkipped,
     CodeChanged,
     DeletionFailed,
     Deployed,
@@ -73,6 +76,31 @@ def test_at_most_one_checkpoint_is_under_way() -> None:
     stage = triggered()
     assert stage.say(RequestCheckpoint(stage.process(MIDDLE))) == []
     assert sent(stage.wait(SECOND_US), TriggerCheckpoint) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "skipped"),
+    [
+        ((0.5, 0.5), []),
+        ((3.5,), [(1, 1), (1, 2), (1, 3)]),
+        ((1.5, 1.5), [(1, 1), (2, 2)]),
+        ((1.5, 0.5, 2.5), [(1, 1), (3, 1), (3, 2)]),  # checkpoint 2 was complete in time
+    ],
+)
+def test_each_checkpoint_that_is_due_while_another_is_pending_is_reported_as_skipped(
+    seconds: Sequence[float], skipped: Sequence[tuple[int, int]]
+) -> None:
+    """``seconds``: how long each checkpoint takes. ``skipped``: which one was pending; how many in a row."""
+    stage = triggered()
+    for checkpoint, taken in enumerate(seconds, 1):
+        while TriggerCheckpoint(checkpoint) not in [trigger for _, trigger in sent(stage.told, TriggerCheckpoint)]:
+            stage.wait(SECOND_US // 2)
+        stage.wait(round(taken * SECOND_US))
+        stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=checkpoint)
+        stage.say(ManifestWritten(checkpoint))
+    events = [event for event in reported(stage.told) if isinstance(event, CheckpointSkipped)]
+    assert [(event.pending, event.in_a_row) for event in events] == skipped
+    assert {event.asked_ms for event in events} <= {1_000}
 
 
 def test_a_full_in_flight_log_requests_a_checkpoint_before_the_interval_has_passed() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from clonos_py.model.coordinator_events import (
     CheckpointCompleted,
+    CheckpointSkipped,
     Deployed,
     FirstNewEffect,
     Replayed,
@@ -91,7 +92,7 @@ def test_a_report_is_plain_data_of_all_events() -> None:
     made = report(_recorded(), _plan(), {"parallelism": "2"}, LatencyHistogram())
     assert json.loads(json.dumps(made)) == made
     assert made["attempts_changed"] == ["join[1]"]
-    assert made["checkpoints"]["median_ms"] == 12.5
+    assert (made["checkpoints"]["median_ms"], made["checkpoints"]["skipped"]) == (12.5, 1)
     assert made["bytes"] == {"data": 9_000, "determinants": 90, "retained": 100}
     assert made["counts"] == {"join.late_rows": 3}
     assert made["restarts_without_log"] == [
@@ -120,6 +121,7 @@ def _recorded() -> Recorder:
             ),
         )
     recorder(3_000_000, CheckpointCompleted(checkpoint=1, duration_ms=12.5, bytes=4))
+    recorder(3_900_000, CheckpointSkipped(pending=2, pending_ms=700, asked_ms=500, in_a_row=1))
     recorder(4_000_000, TaskFailed(task=JOIN, how="killed"))
     recorder(4_020_000, Detected(task=JOIN))
     recorder(4_050_000, StandbyActivated(task=JOIN, attempt=Attempt(1, 2)))

@@ -10,6 +10,7 @@ from rich.console import Console
 from clonos_py.model.coordinator_events import (
     CheckpointAborted,
     CheckpointCompleted,
+    CheckpointSkipped,
     CodeChanged,
     DeletionFailed,
     Deployed,
@@ -188,6 +189,25 @@ def test_unfulfilled_orders_are_in_the_summary() -> None:
         "  old checkpoints are not deleted, which is tried again with each new one: a is stuck",
         "  kill of join[0] at 60s never happened: the job had ended",
     ]
+
+
+@pytest.mark.parametrize(
+    ("amount", "live", "last"),
+    [
+        (1, "", "1 checkpoint was skipped, as the one before was not complete"),
+        (4, "3 checkpoints in a row were skipped, and checkpoint 7 is not complete after 6 s",
+         "4 checkpoints were skipped, as the one before was not complete"),
+    ],
+)  # fmt: skip
+def test_skipped_checkpoints_are_counted_and_many_in_a_row_are_shown_at_once(amount: int, live: str, last: str) -> None:
+    skips = [
+        (n * 2_000_000, CheckpointSkipped(pending=7, pending_ms=2_000 * n, asked_ms=2_000, in_a_row=n))
+        for n in range(1, amount + 1)
+    ]
+    begin = "the checkpoint interval of 2 s is not kept: "
+    status = told(*STORY[:4], *skips, (9_000_000, Finished()))
+    assert list(status.news)[-1:] == [begin + live] * bool(live)
+    assert f"  {begin}{last}" in summary("hot", status)
 
 
 def test_late_rows_and_dead_letters_are_in_the_summary() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from clonos_py.model.coordinator_events import (
     CheckpointAborted,
     CheckpointCompleted,
+    CheckpointSkipped,
     Deployed,
     Finished,
     FirstNewEffect,
@@ -84,6 +85,8 @@ def _happenings(at_ms: int) -> Iterator[tuple[int, e.Event]]:
         yield FAILED_US + 20 * MS, e.Detected(task=SINK)
         yield FAILED_US + 50 * MS, StandbyActivated(task=SINK, attempt=Attempt(1, 1))
         yield FAILED_US + 50 * MS, CheckpointAborted(checkpoint=3, reason="window[0] failed")
+        for late in (1, 2):
+            yield FAILED_US + 50 * MS, CheckpointSkipped(pending=3, pending_ms=late, asked_ms=1, in_a_row=late)
         yield FAILED_US + 300 * MS, Replayed(task=SINK, rows=700)
         yield FAILED_US + 350 * MS, FirstNewEffect(task=SINK)
 

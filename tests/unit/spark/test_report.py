@@ -42,7 +42,7 @@ def figures(**changes: Any) -> dict[str, Any]:
         "levels": [{"at_s": s, **level} for s in range(10)],
         "vertices_total": [{"vertex": "a", "tasks": 2, **totals}],
         "checkpoints": {
-            "completed": 1, "aborted": 0, "median_ms": 40.0, "max_ms": 40.0,
+            "completed": 1, "aborted": 0, "skipped": 0, "median_ms": 40.0, "max_ms": 40.0,
             "all": [{"checkpoint": 1, "completed_s": 2.0, "duration_ms": 40.0, "bytes": 77}],
         },
         **changes,
@@ -91,7 +91,8 @@ def test_a_run_with_few_figures_has_a_page() -> None:
         failures=[], levels=[], latency_ms={"undisturbed": None, "per_step": [], "per_second": []},
         throughput={"events": 0, "steady_events_per_s": 0.0, "per_second": []},
         bytes={"data": 0, "determinants": 0, "overhead": None, "per_second": []},
-        checkpoints={"completed": 0, "aborted": 0, "median_ms": None, "max_ms": None, "all": []}, ending="unknown",
+        checkpoints={"completed": 0, "aborted": 0, "skipped": 0, "median_ms": None, "max_ms": None, "all": []},
+        ending="unknown",
     )  # fmt: skip
     assert "Nothing failed. The trace has no end: the run was killed, or is still running." in page(bare)
     HTMLParser().feed(page(bare))
