@@ -207,8 +207,9 @@ class JsonLines:
 
 class CsvLines:
     """Comma-separated values with a header line; quotes may enclose commas and line ends. Only the columns of the
-    schema are decoded. An empty field is null, a quoted empty one is ``""``; in text columns that are not nullable both
-    are ``""``. An empty line is a row if there is one column and it is nullable; otherwise it is ignored.
+    schema are decoded; each is in the header once. An empty field is null, a quoted empty one is ``""``; in text
+    columns that are not nullable both are ``""``. An empty line is a row if there is one column and it is nullable;
+    otherwise it is ignored.
     """
 
     def __init__(self, schema: pa.Schema, names: Sequence[str] = ()) -> None:
@@ -236,6 +237,7 @@ class CsvLines:
         missing = [name for name in self._schema.names if name not in self._names]
         if missing:
             raise SourceError(f"{path}: the header has no column {', '.join(missing)}; it has {', '.join(self._names)}")
+        _check_unique(self._names, self._schema.names, path)
         return start + length
 
     def records(self, content: bytes, whole: bool) -> Records:
@@ -277,6 +279,7 @@ def csv_rows(content: bytes, path: str) -> list[dict[str, Any]]:
     if not len(ends):
         return []
     names = _header(content[: ends[0]], path, is_open=False)
+    _check_unique(names, names, path)
     columns = CsvLines(pa.schema([pa.field(name, pa.string(), nullable=False) for name in names]), names)
     try:
         return columns.parse(content[ends[0] : ends[-1]]).to_pylist()
@@ -310,6 +313,18 @@ def _header(line: bytes, path: str, is_open: bool) -> list[str]:
         ).column_names
     except ValueError as error:
         raise SourceError(f"{path}: the first line is not a CSV header ({one_line(error)})") from error
+
+
+def _check_unique(names: Sequence[str], read: Sequence[str], path: str) -> None:
+    """Raises SourceError if the header ``names`` has a column that is ``read`` more than once. Other columns may be."""
+    if len(set(names)) == len(names):
+        return
+    for name in read:
+        if (amount := names.count(name)) > 1:
+            raise SourceError(
+                f"{path}: the header has the column {name!r} {amount} times, so it is not clear which one to read: "
+                "rename all but one"
+            )
 
 
 def _unmarked(content: bytes) -> bytes:

@@ -313,6 +313,10 @@ def test_files_at_the_edges_are_read(
         (b"\na,b\n1,2\n", "the first line is not a CSV header"),
         (b"a,c\n1,2\n", "the header has no column b; it has a, c"),
         (b"a,b\xff\n1,2\n", "the first line is not a CSV header"),
+        (b"a,b,a\n1,2,3\n", "in.csv: the header has the column 'a' 2 times, so .* rename all but one"),
+        (b"b,a,b,b\n1,2,3,4\n", "the header has the column 'b' 3 times"),
+        (b'x,"a",b,x,"a"\n1,2,3,4,5\n', "the header has the column 'a' 2 times"),
+        (b"\xef\xbb\xbfa,b,a", "the header has the column 'a' 2 times"),
     ],
 )
 def test_a_header_that_is_not_understood_is_named(content: bytes, complaint: str, tmp_path: Path) -> None:
@@ -320,6 +324,18 @@ def test_a_header_that_is_not_understood_is_named(content: bytes, complaint: str
     path.write_bytes(content)
     with pytest.raises(SourceError, match=complaint):
         everything(opened(FileSource(str(path), Two)))
+
+
+def test_columns_that_are_not_read_may_have_one_name(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_bytes(b"x,a,,b,x,\n1,2,3,4,5,6\n")
+    assert rows(everything(opened(FileSource(str(path), Two)))) == [{"a": "2", "b": "4"}]
+
+
+def test_results_with_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "out-0.csv").write_bytes(b"a,b,a\n1,2,3\n")
+    with pytest.raises(SourceError, match="the header has the column 'a' 2 times"):
+        read_results(str(tmp_path))
 
 
 @pytest.mark.parametrize("format", ["csv", "json"])
