@@ -2,8 +2,8 @@
 
 h11 implements the protocol; this module has the sockets, limits and timeouts. Connections that idle, send too slowly or
 exceed the limit are closed, so that unknown clients cost little. When there are too many, the one that has sent nothing
-for the longest time is closed. A client sends its request within milliseconds, so silent connections cannot keep it
-out. Connections whose request waits for its answer are never closed for others.
+for the longest time is closed (``model/waiting_connections.py``). Connections whose request waits for its answer are
+never closed for others.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import h11
+
+from clonos_py.model.waiting_connections import WaitingConnections
 
 CONNECTIONS_MAX = 1_024
 """Connections that may be open at once."""
@@ -73,8 +75,10 @@ class WebServer:
         self._socket.setblocking(False)
         self._loop = asyncio.new_event_loop()
         self._connections: set[asyncio.Task[None]] = set()
-        self._silent: dict[asyncio.Task[None], None] = {}
-        """The connections whose request is not complete, ordered by the time of their last bytes."""
+        self._silent = WaitingConnections[asyncio.Task[None]]()
+        """The connections whose request is not complete. Each waits since its last bytes."""
+        self._answering = 0
+        """How many connections have a complete request, which waits for its answer."""
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=f"web server of {address}", daemon=True)
         self._thread.start()
@@ -106,31 +110,27 @@ class WebServer:
         self._connections.add(task)
         connection = _Connection(reader, writer, partial(self._heard, task))
         try:
-            if len(self._connections) > CONNECTIONS_MAX and not self._close_most_silent():
-                return
             self._heard(task)
+            self._close_surplus()
             while await self._exchange(connection, task):
                 pass
         except (OSError, TimeoutError, asyncio.CancelledError, h11.ProtocolError):
             writer.transport.abort()
         finally:
             self._connections.discard(task)
-            self._silent.pop(task, None)
+            self._silent.remove(task)
             writer.close()
 
     def _heard(self, task: asyncio.Task[None]) -> None:
         """Bytes have come, or the next request is waited for."""
-        self._silent.pop(task, None)
-        self._silent[task] = None
+        self._silent.add(task, self._loop.time())
 
-    def _close_most_silent(self) -> bool:
-        """Closes the connection that has sent nothing for the longest time; False if all wait for answers."""
-        oldest = next(iter(self._silent), None)
-        if oldest is None:
-            return False
-        del self._silent[oldest]
-        oldest.cancel()
-        return True
+    def _close_surplus(self) -> None:
+        """Closes the connections that have sent nothing for the longest time, if there are too many. That may be the
+        new one, if all others wait for answers."""
+        for connection in self._silent.surplus(CONNECTIONS_MAX, self._answering):
+            self._silent.remove(connection)
+            connection.cancel()
 
     async def _exchange(self, connection: _Connection, task: asyncio.Task[None]) -> bool:
         """Handles one request; returns whether the connection stays open."""
@@ -147,8 +147,12 @@ class WebServer:
         except h11.RemoteProtocolError as problem:
             await connection.refuse(WebAnswer(problem.error_status_hint, {"error": str(problem)}))
             return False
-        self._silent.pop(task, None)
-        stays = await connection.answer(await self._handle(body, key))
+        self._silent.remove(task)
+        self._answering += 1
+        try:
+            stays = await connection.answer(await self._handle(body, key))
+        finally:
+            self._answering -= 1
         self._heard(task)
         return stays
 

@@ -1,7 +1,7 @@
 """Limits for connections whose peer has not proven the secret: a time for each, and a number that may wait at once.
 
-A waiting connection costs less than 4 KiB. When too many wait, the one that has waited longest is closed. A peer with
-the secret proves it within milliseconds, so peers without it cannot keep that peer out.
+A waiting connection costs less than 4 KiB. When too many wait, the one that has waited longest is closed
+(``model/waiting_connections.py``).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from clonos_py.model.waiting_connections import WaitingConnections
 from clonos_py.runtime.transport.connection import Connection
 
 _LOG = logging.getLogger("clonos_py.transport")
@@ -33,38 +34,38 @@ class Strangers:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._accepted: dict[int, tuple[Connection, float]] = {}
-        self._asked: dict[int, tuple[Connection, float]] = {}
+        self._accepted, self._asked = WaitingConnections[Connection](), WaitingConnections[Connection]()
 
     def add(self, connection: Connection) -> None:
         """Adds a connection. Its time limit begins."""
-        waiting = self._accepted if connection.accepted else self._asked
-        waiting[connection.number] = (connection, self._clock() + HANDSHAKE_S)
+        (self._accepted if connection.accepted else self._asked).add(connection, self._clock())
 
     def remove(self, connection: Connection) -> None:
         """Removes a connection that has proven the secret or is closed."""
-        self._accepted.pop(connection.number, None)
-        self._asked.pop(connection.number, None)
+        self._accepted.remove(connection)
+        self._asked.remove(connection)
 
     def wait_s(self) -> float | None:
         """The time until the next connection is overdue; None if none is waiting."""
-        dues = [due for waiting in (self._accepted, self._asked) for _, due in list(waiting.values())[:1]]
-        return max(0.0, min(dues) - self._clock()) if dues else None
+        since = [waiting.longest_since_s for waiting in (self._accepted, self._asked)]
+        begun = min((begun_s for begun_s in since if begun_s is not None), default=None)
+        return None if begun is None else max(0.0, begun + HANDSHAKE_S - self._clock())
 
     def overdue(self) -> list[Overdue]:
         """The connections to close: those past their time limit, and the oldest ones above the maximum number."""
         if not self._accepted and not self._asked:
             return []
-        now = self._clock()
-        late = [
-            Overdue(connection, f"{connection.peer} did not prove the secret in time")
-            for waiting in (self._accepted, self._asked)
-            for connection, due in waiting.values()
-            if due <= now
-        ]
-        surplus = list(self._accepted.values())[: max(0, len(self._accepted) - STRANGERS_MAX)]
+        now_s = self._clock()
+        late, late_asked = self._accepted.overdue(HANDSHAKE_S, now_s), self._asked.overdue(HANDSHAKE_S, now_s)
+        surplus = self._accepted.surplus(STRANGERS_MAX)[len(late) :]
         reason = f"more than {STRANGERS_MAX} connections wait to prove the secret, and it has waited longest"
-        return late + [Overdue(connection, reason) for connection, due in surplus if due > now]
+        return [
+            *(
+                Overdue(connection, f"{connection.peer} did not prove the secret in time")
+                for connection in late + late_asked
+            ),
+            *(Overdue(connection, reason) for connection in surplus),
+        ]
 
 
 class RefusalLog:
