@@ -63,6 +63,8 @@ class KeyStates:
         self.cells: dict[bytes, Cell] = {}
         self._touched: dict[bytes, Cell] = {}
         self._chunks: list[Chunk] = []
+        self._outdated = False
+        """Whether the chunks hold attributes or timers that are not declared any more."""
         self._as_stored = True
 
     def cell(self, key: bytes, group: int) -> Cell:
@@ -94,8 +96,8 @@ class KeyStates:
                 del self.cells[cell.key]
         self._touched = {}
         logged = sum(chunk.rows.num_rows for chunk in self._chunks) + len(changed)
-        if logged > 2 * len(self.cells) + _SLACK_ROWS:
-            self._chunks = []
+        if self._outdated or logged > 2 * len(self.cells) + _SLACK_ROWS:
+            self._chunks, self._outdated = [], False
             changed = list(self.cells.values())
         if changed:
             self._chunks.append(self._chunk(changed))
@@ -105,13 +107,15 @@ class KeyStates:
 
     def load(self, chunks: Iterable[Chunk]) -> None:
         """Replaces all keys by those of a snapshot, whose chunks come in the order in which they were written. Chunks
-        that are already loaded are reused: a standby loads every checkpoint."""
+        that are already loaded are reused: a standby loads every checkpoint. If attributes were removed, the next
+        snapshot holds all keys without them, so that they do not come back if they are declared once more."""
         loaded = list(chunks)
         same = unchanged(self._chunks, loaded) if self._as_stored else 0
         if 0 < same < len(self._chunks) and not _keys(self._chunks[same:]) <= _keys(loaded[same:]):
             same = 0  # a key of a dropped chunk is not in the new ones: load everything
         if not same:
             self.cells.clear()
+            self._outdated = False
         for chunk in loaded[same:]:
             columns = (chunk.rows.column(name).to_pylist() for name in _SCHEMA.names)
             for key_group, key, state in zip(*columns, strict=True):
@@ -204,6 +208,8 @@ class KeyStates:
             cell.values[name] = self._collection(name, cell.values[name], encoded.written.get(name))
         cell.timers = {name: at for name, at in encoded.timers.items() if name in self._process.declared_timers}
         cell.stored = True
+        if len(cell.values) < len(encoded.values) or len(cell.timers) < len(encoded.timers):
+            self._outdated = True
         return cell
 
     def _value(self, name: str, raw: msgspec.Raw) -> Any:

@@ -6,7 +6,7 @@ Types are texts, too: an Arrow type, followed by ``or null`` if a value may be m
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -14,6 +14,10 @@ OR_NULL = " or null"
 WITH_DEFAULT = " with default"
 """Follows the type of a record's field that need not be in a checkpoint."""
 ANY = "Any"
+OR = " | "
+"""Between the members of a union."""
+EACH = "[*]"
+"""Follows the name of an attribute with any number of elements: all of them have this type."""
 
 _WIDTHS = (
     ("int8", "int16", "int32", "int64"),
@@ -23,6 +27,7 @@ _WIDTHS = (
     ("binary", "large_binary"),
 )
 """Types by width: a value has the same hash in each type of a row."""
+_ONE_OF = "one of "
 _DECIMAL = re.compile(r"decimal(?:32|64|128|256)\((\d+), (-?\d+)\)")
 
 
@@ -36,8 +41,8 @@ class StateDefinition(msgspec.Struct, frozen=True):
     aggregates: dict[str, str] = {}
     """By result: its aggregate. One may be removed, and none may be added."""
     attributes: dict[str, str] = {}
-    """By declared attribute of a process function, or by field of a record in one: its type. They may be added and
-    removed."""
+    """By declared attribute of a process function, or by field or element in one: its type, which may take more values
+    than before. Attributes may be added and removed."""
     tables: dict[str, dict[str, str]] = {}
     """By table: the type of each stored column of the user."""
     unread: dict[str, list[str]] = {}
@@ -92,21 +97,60 @@ def _columns(old: Mapping[str, str], new: Mapping[str, str], unread: Collection[
             yield f"column {name}: {old[name]}, now {type_}"
 
 
+def one_of(values: Sequence[object]) -> str:
+    """The type that has these values only."""
+    return _ONE_OF + ", ".join(repr(value).replace("|", r"\x7c").replace(",", r"\x2c") for value in values)
+
+
 def _attributes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
     for name, type_ in new.items():
-        inside, _, _ = name.rpartition(".")
-        if name not in old:
-            if inside in old and inside in new and not type_.endswith((OR_NULL, WITH_DEFAULT)):
-                yield f"attribute {name}: not stored, now {type_}"
-        elif not _decodes(old[name].removesuffix(WITH_DEFAULT), type_.removesuffix(WITH_DEFAULT)):
-            yield f"attribute {name}: {old[name]}, now {type_}"
+        if name in old:
+            if not _decodes(old[name], type_):
+                yield f"attribute {name}: {old[name]}, now {type_}"
+            continue
+        record, _, field = name.rpartition(".")
+        if record in old and record in new and "[" not in field and not type_.endswith((OR_NULL, WITH_DEFAULT)):
+            yield f"attribute {name}: not stored, now {type_}"
+        elif name.endswith(EACH):
+            yield from _elements(name.removesuffix(EACH), old, type_)
+
+
+def _elements(name: str, old: Mapping[str, str], type_: str) -> Iterator[str]:
+    """The differences of a tuple that had a fixed length and has any length now: all elements have one type."""
+    number = 0
+    while (was := old.get(f"{name}[{number}]")) is not None:
+        if not _decodes(was, type_):
+            yield f"attribute {name}[{number}]: {was}, now {type_}"
+        number += 1
 
 
 def _decodes(old: str, new: str) -> bool:
-    """Whether a stored value of one Python type is read as another."""
-    old_values, new_values = old.removesuffix(OR_NULL), new.removesuffix(OR_NULL)
-    if ANY in (old_values, new_values):
+    """Whether every stored value of one Python type is read as another."""
+    was, is_ = old.removesuffix(WITH_DEFAULT), new.removesuffix(WITH_DEFAULT)
+    old_values, new_values = was.removesuffix(OR_NULL), is_.removesuffix(OR_NULL)
+    taken = _members(new_values)
+    if ANY in taken or ANY in _members(old_values):
         return True
-    if old_values != old and new_values == new:
+    if old_values != was and new_values == is_:
         return False
-    return old_values == new_values or (old_values, new_values) == ("int", "float")
+    return all(_is_taken(member, taken) for member in _members(old_values))
+
+
+def _members(text: str) -> set[str]:
+    """The members of a union; single values, as ``'a'``, where a type lists them."""
+    found = set()
+    for member in filter(None, text.split(OR)):
+        found |= set(member.removeprefix(_ONE_OF).split(", ")) if member.startswith(_ONE_OF) else {member}
+    return found
+
+
+def _is_taken(member: str, by: Collection[str]) -> bool:
+    if member in by:
+        return True
+    if member[0] in "'\"":
+        return "str" in by
+    if member.lstrip("-").isdecimal():
+        return "int" in by or "float" in by
+    if member.startswith("tuple of "):
+        return "tuple" in by
+    return member == "int" and "float" in by

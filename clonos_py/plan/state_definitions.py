@@ -15,7 +15,16 @@ from clonos_py.columns.views import plain_type
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.hidden import is_hidden
 from clonos_py.model.record import Record, field_types
-from clonos_py.model.state_definitions import ANY, OR_NULL, WITH_DEFAULT, StateDefinition, seconds_text
+from clonos_py.model.state_definitions import (
+    ANY,
+    EACH,
+    OR,
+    OR_NULL,
+    WITH_DEFAULT,
+    StateDefinition,
+    one_of,
+    seconds_text,
+)
 from clonos_py.model.tables import SortKey
 from clonos_py.model.windows import Hopping, Session, Window
 from clonos_py.plan.logical import (
@@ -207,40 +216,69 @@ def _attributes(work: RunProcess) -> Iterator[tuple[str, str]]:
     from clonos_py.operators.key_states import value_types  # a job without processes does not load it
 
     for name, type_ in value_types(work.declared).items():
-        yield from _parts(name, type_, ())
+        yield from attribute_types(name, type_)
 
 
-def _parts(name: str, type_: Any, around: tuple[Any, ...], default: bool = False) -> Iterator[tuple[str, str]]:
+def attribute_types(
+    name: str, type_: Any, around: tuple[Any, ...] = (), default: bool = False
+) -> Iterator[tuple[str, str]]:
     """The type of an attribute, and those of the fields and elements in it. ``around``: the records that hold it."""
-    type_ = typing.get_args(type_)[0] if typing.get_origin(type_) is typing.Annotated else type_
-    members, null = [type_], ""
-    if typing.get_origin(type_) in (typing.Union, types.UnionType):
-        members = [member for member in typing.get_args(type_) if member is not type(None)]
-        null = OR_NULL if len(members) < len(typing.get_args(type_)) else ""
-    after = WITH_DEFAULT if default else ""
-    if len(members) > 1:
-        yield name, " | ".join(sorted(map(_name, members))) + null + after
-        return
-    (only,) = members
-    yield name, _name(only) + null + after
-    if isinstance(only, type) and issubclass(only, Record) and only not in around:
+    type_ = _plain(type_)
+    members = [_plain(member) for member in typing.get_args(type_)] if _is_union(type_) else [type_]
+    constants = [constant for member in members for constant in _constants(member)]
+    others = [member for member in members if member is not type(None) and not _constants(member)]
+    names = sorted({_name(member) for member in others})
+    if given := [constant for constant in constants if constant is not None]:
+        names.append(one_of(given))
+    null = OR_NULL if type(None) in members or None in constants else ""
+    yield name, OR.join(names) + null + (WITH_DEFAULT if default else "")
+    for member in others:
+        yield from _inside(name, member, around)
+
+
+def _inside(name: str, type_: Any, around: tuple[Any, ...]) -> Iterator[tuple[str, str]]:
+    """The types of the fields and elements of one type."""
+    if isinstance(type_, type) and issubclass(type_, Record) and type_ not in around:
         has_default = {
             field.name: field.default is not msgspec.NODEFAULT or field.default_factory is not msgspec.NODEFAULT
-            for field in msgspec.structs.fields(only)
+            for field in msgspec.structs.fields(type_)
         }
-        for field, of_field in field_types(only).items():
-            yield from _parts(f"{name}.{field}", of_field, (*around, only), has_default[field])
-    for number, argument in enumerate(typing.get_args(only)):
-        if argument is not Ellipsis:
-            yield from _parts(f"{name}[{number}]", argument, around)
+        for field, of_field in field_types(type_).items():
+            yield from attribute_types(f"{name}.{field}", of_field, (*around, type_), has_default[field])
+    arguments, origin = typing.get_args(type_), typing.get_origin(type_)
+    if origin is tuple and Ellipsis not in arguments:
+        for number, argument in enumerate(arguments):
+            yield from attribute_types(f"{name}[{number}]", argument, around)
+    elif origin is not None and len(arguments) == 2 and Ellipsis not in arguments:
+        yield from attribute_types(f"{name}[key]", arguments[0], around)
+        yield from attribute_types(f"{name}[value]", arguments[1], around)
+    elif arguments:
+        yield from attribute_types(f"{name}{EACH}", arguments[0], around)
+
+
+def _plain(type_: Any) -> Any:
+    return typing.get_args(type_)[0] if typing.get_origin(type_) is typing.Annotated else type_
+
+
+def _is_union(type_: Any) -> bool:
+    return typing.get_origin(type_) in (typing.Union, types.UnionType)
+
+
+def _constants(type_: Any) -> list[Any]:
+    """The values of a type that lists them, as they are stored; none for any other type."""
+    if typing.get_origin(type_) is typing.Literal:
+        return list(typing.get_args(type_))
+    if isinstance(type_, type) and issubclass(type_, enum.Enum):
+        return [member.value for member in type_]
+    return []
 
 
 def _name(type_: Any) -> str:
     if type_ in (Any, object):
         return ANY
-    origin = typing.get_origin(type_) or type_
+    origin, arguments = typing.get_origin(type_) or type_, typing.get_args(type_)
     if isinstance(origin, type) and issubclass(origin, Record):
         return "record"
-    if isinstance(origin, type) and issubclass(origin, enum.Enum):
-        return f"one of {', '.join(str(member.value) for member in origin)}"
+    if typing.get_origin(type_) is tuple and Ellipsis not in arguments:
+        return f"tuple of {len(arguments)}"
     return str(getattr(origin, "__name__", origin))

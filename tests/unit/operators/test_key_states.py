@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from clonos_py.operators import key_states
 from clonos_py.operators.key_states import KeyStates
-from clonos_py.operators.process import Process, state
+from clonos_py.operators.process import Process, event_timer, state
 from clonos_py.operators.process_keys import ProcessKeys
 from clonos_py.operators.process_state import Cell
 
@@ -90,6 +90,57 @@ def test_a_standby_decodes_only_new_rows(monkeypatch: pytest.MonkeyPatch) -> Non
         put(task, key, 7)
         standby.load(task.chunks())
     assert decoded == [b"3", b"5"]
+
+
+class CountingMore(Process[Any, Any]):
+    count: int = state(0)
+    more: int = state(5)
+    until = event_timer()
+
+    @until.fires
+    def forget(self, ctx: Any) -> None:
+        self.more = 0
+
+
+class CountingText(Process[Any, Any]):
+    count: int = state(0)
+    more: str = state("none")
+
+
+@pytest.mark.parametrize("later", [CountingMore, CountingText])
+@pytest.mark.parametrize("touched", [0, 1, 3])
+@pytest.mark.parametrize("standby", [False, True])
+def test_an_attribute_that_was_removed_begins_again_with_its_default(
+    later: type[Process[Any, Any]], touched: int, standby: bool
+) -> None:
+    """``touched``: how many of three keys change while it is not declared. Timers are attributes, too."""
+    first, without, again = KeyStates(CountingMore), KeyStates(Counting), KeyStates(later)
+    for key in range(3):
+        put(first, key, key)
+        first.cell(b"%d" % key, 0).values["more"] = 7
+        first.cell(b"%d" % key, 0).timers["until"] = 9
+    chunks = first.chunks()
+    without.load(chunks)
+    for key in range(touched):
+        put(without, key, 4)
+    for _ in range(2):  # a standby may be promoted before or after the first checkpoint of its run
+        written = without.chunks()
+        if standby:
+            without = KeyStates(Counting)
+            without.load(chunks)
+            without.load(written)
+    again.load(without.chunks())
+    assert {key: (cell.values, cell.timers) for key, cell in again.cells.items()} == {
+        b"%d" % key: ({"count": 4 if key < touched else key}, {}) for key in range(3)
+    }
+
+
+def test_keys_without_removed_attributes_are_not_written_again() -> None:
+    task, again = KeyStates(CountingMore), KeyStates(CountingMore)
+    put(task, 1, 1)
+    chunks = task.chunks()
+    again.load(chunks)
+    assert again.chunks() == chunks
 
 
 def test_values_in_nested_keys_have_the_types_of_their_columns() -> None:
