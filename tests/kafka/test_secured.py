@@ -21,7 +21,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from clonos_py.bench.kafka.cluster import ADMIN, BrokerCluster, Listener
 from clonos_py.connectors import KafkaSecurity, KafkaSink, KafkaSource, Secret
-from clonos_py.connectors.kafka import fast_client, python_client
 from clonos_py.connectors.kafka.port import Client, ClusterConnection, Message, Security
 from clonos_py.model.errors import ClonosError, SinkError, SourceError
 from clonos_py.model.ids import Attempt
@@ -31,7 +30,7 @@ from tests.kafka.test_causal_sink import SHAPE, Line, piece, visible
 from tests.kafka.test_port import write
 from tests.kafka.test_source import closing_readers, numbers, polled
 from tests.kafka.test_source import opened as opened_reader
-from tests.waiting import SOON_S, WAIT_S_MAX, wait_until
+from tests.waiting import SOON_S, wait_until
 
 __all__ = ["closing_readers"]
 
@@ -157,11 +156,8 @@ def test_a_topic_without_read_permission_is_named(
     said_in_one_line(raised.value, topic)
 
 
-def test_a_wrong_password_is_reported_at_once(
-    topic: str, at: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (fast_client, python_client):
-        monkeypatch.setattr(module, "ANSWER_S", WAIT_S_MAX)
+@pytest.mark.usefixtures("soon_given_up")
+def test_a_wrong_password_is_reported_at_once(topic: str, at: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "password").write_text("word-that-is-wrong\n")
     security = KafkaSecurity("SASL_PLAINTEXT", "PLAIN", "hot", Secret(file=str(tmp_path / "password")))
     began = time.monotonic()

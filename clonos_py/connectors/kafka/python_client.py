@@ -34,8 +34,6 @@ from clonos_py.model.errors import one_line
 kafka: Any = import_module("kafka")  # the published types are those of an older version
 admin: Any = import_module("kafka.admin")
 errors: Any = import_module("kafka.errors")
-compat: Any = import_module("kafka.net.compat")
-manager: Any = import_module("kafka.net.manager")
 
 _FETCHED = 10_000
 """The limit of messages per fetch."""
@@ -52,8 +50,7 @@ _RETRIABLE_NAMES = {
 }
 _NAMES = re.compile(r"\w+Error")
 """A failed transaction raises an error without a specific class; its text names the class."""
-_REFUSED_USERS = (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError)
-_AUTHENTICATION_ERRORS = (*_REFUSED_USERS, ssl.SSLError)
+_AUTHENTICATION_ERRORS = (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError, ssl.SSLError)
 
 
 class _BackgroundErrors(logging.Handler):
@@ -132,38 +129,6 @@ def _failures() -> Iterator[None]:
         raise failure(problem) from None
 
 
-class _Connections(manager.KafkaConnectionManager):  # type: ignore[misc]
-    """Connections whose bootstrap ends as soon as a broker does not accept the user.
-
-    The library retries the bootstrap until its timeout, whatever the cause, and then raises an error without it.
-    """
-
-    def __init__(self, net: Any, **settings: Any) -> None:
-        super().__init__(net, **settings)
-        self._refusals: dict[str, Exception] = {}
-        """By the id of a bootstrap server: why it does not accept the user."""
-
-    def get_connection(self, node_id: Any, *more: Any, **named: Any) -> Any:
-        """The connection with a broker. Raises the error with which a bootstrap server has refused the user before."""
-        if not self.cluster.is_bootstrap(node_id):
-            return super().get_connection(node_id, *more, **named)
-        if node_id in self._refusals:
-            raise self._refusals[node_id]
-        connection = super().get_connection(node_id, *more, **named)
-        connection.init_future.add_errback(self._failed, node_id)
-        return connection
-
-    def _failed(self, node_id: str, problem: Exception) -> None:
-        if isinstance(problem, _REFUSED_USERS):
-            self._refusals[node_id] = problem
-
-
-def _connected(**settings: Any) -> Any:
-    """The setting ``kafka_client`` of the library: makes the part of a client that has the connections."""
-    net = compat.NetworkSelector(**settings)
-    return compat.KafkaNetClient(net, _Connections(net, **settings))
-
-
 class PythonClient:
     """Implements ``port.Client``."""
 
@@ -175,7 +140,6 @@ class PythonClient:
             "reconnect_backoff_max_ms": 1_000,
             "bootstrap_timeout_ms": round(ANSWER_S * 1_000),
             "request_timeout_ms": round(ANSWER_S * 1_000),
-            "kafka_client": _connected,
             **_security(connection),
         }
 
