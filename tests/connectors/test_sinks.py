@@ -403,7 +403,7 @@ def test_a_full_disk_is_an_error_and_committed_rows_stay(suffix: str, small_disk
     sink.on_rows(pa.record_batch({"auction": [1]}), 0)
     sink.commit(prepared(sink, 1))
     large = pa.record_batch({"auction": np.random.default_rng(1).integers(0, 2**62, 300_000)})
-    with pytest.raises(SinkError, match=rf"{small_disk}.*disk is full.*resume"):
+    with pytest.raises(SinkError, match=rf"{small_disk}.*disk is full; free space and run the job again"):
         sink.on_rows(large, 0)
     sink.close()
     assert [int(row["auction"]) for row in read_results(str(small_disk))] == [1]
