@@ -85,6 +85,17 @@ class RowsBehind:
         return self._none.slice(0, rows)
 
 
+def has_watermarks(rows: pa.Schema) -> bool:
+    """Whether rows have the column."""
+    return rows.get_field_index(WATERMARK_COLUMN) >= 0
+
+
+def schema_without_watermarks(rows: pa.Schema) -> pa.Schema:
+    """The schema of rows without the column, if they have it."""
+    index = rows.get_field_index(WATERMARK_COLUMN)
+    return rows if index < 0 else rows.remove(index)
+
+
 def with_watermarks(rows: pa.RecordBatch, column: Column) -> pa.RecordBatch:
     """The rows with this column, in the place of one that they have."""
     index = rows.schema.get_field_index(WATERMARK_COLUMN)

@@ -19,14 +19,14 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from clonos_py.columns.row_watermarks import WATERMARK_COLUMN
+from clonos_py.columns.row_watermarks import WATERMARK_COLUMN, has_watermarks
 from clonos_py.model.connectors import Delivery
 from clonos_py.model.errors import GraphError
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, Wire
 from clonos_py.plan.colocation import Keys, colocated, needs_no_shuffle
 from clonos_py.plan.factories import combining, narrowing, operator_plan
 from clonos_py.plan.feeds import RequiredColumns, feeds
-from clonos_py.plan.lateness import dropping_late, has_watermarks
+from clonos_py.plan.lateness import dropping_late
 from clonos_py.plan.logical import (
     GROUPING,
     AggregateTable,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from clonos_py.columns.row_watermarks import WATERMARK_COLUMN, WATERMARK_FIELD
+from clonos_py.columns.row_watermarks import WATERMARK_FIELD, has_watermarks, schema_without_watermarks
 from clonos_py.expressions.sharing import compiled
 from clonos_py.expressions.tree import Column
 from clonos_py.model.connectors import Delivery
@@ -64,8 +64,8 @@ def source_plan(node: Node, read_rows: int | None, merge_rows: int, adaptive: bo
     work = node.work
     assert isinstance(work, ReadSource)
     factory = partial(work.definition.create, work.columns, read_rows=read_rows)
-    marked = frozenset(port for port, schema in enumerate(node.schemas) if WATERMARK_COLUMN in schema.names)
-    schemas = tuple(map(_unmarked, node.schemas))
+    marked = frozenset(port for port, schema in enumerate(node.schemas) if has_watermarks(schema))
+    schemas = tuple(map(schema_without_watermarks, node.schemas))
     return SourcePlan(
         node.name, factory, schemas, work.event_time, merge_rows, adaptive, work.definition.commits, marked
     )
@@ -79,7 +79,9 @@ def operator_plan(node: Node, rows: pa.Schema) -> OperatorPlan:
         raise GraphError(f"{node.where}: {node.name}: {error}") from error
     sink = isinstance(node.work, WriteSink)
     causal = isinstance(node.work, WriteSink) and node.work.definition.delivery == Delivery.CAUSAL
-    schemas = (node.schemas[0], _unmarked(rows)) if isinstance(node.work, AggregateWindows) else node.schemas
+    schemas = (
+        (node.schemas[0], schema_without_watermarks(rows)) if isinstance(node.work, AggregateWindows) else node.schemas
+    )
     return OperatorPlan(node.name, node.verb, factory, schemas, node.stateful, sink, causal, node.where)
 
 
@@ -97,7 +99,7 @@ def combining(name: str, rows: pa.Schema, node: Node, columns: tuple[str, ...]) 
     match work := node.work:
         case AggregateWindows(combined=True):
             schema = combined_schema(rows, work.keys, work.window, work.aggregates)
-            if WATERMARK_COLUMN in rows.names:
+            if has_watermarks(rows):
                 schema = schema.append(WATERMARK_FIELD)
             operator: Any = SessionCombine if isinstance(work.window, Session) else WindowCombine
             make = partial(operator, work.keys, work.window, work.aggregates, work.time_column)
@@ -116,11 +118,6 @@ def combining(name: str, rows: pa.Schema, node: Node, columns: tuple[str, ...]) 
     return None if make is None else OperatorPlan(name, "combine", make, (schema,), where=node.where)
 
 
-def _unmarked(rows: pa.Schema) -> pa.Schema:
-    """The columns without that of watermarks."""
-    return pa.schema([field for field in rows if field.name != WATERMARK_COLUMN])
-
-
 def _some_of(rows: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:
     return pa.schema([rows.field(column) for column in columns])
 
@@ -130,7 +127,7 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
         case WriteSink(definition):
             return partial(definition.create, rows)
         case AssignEventTimes(column, out_of_order_us):
-            return partial(AssignEventTime, column, out_of_order_us, WATERMARK_COLUMN in node.schemas[0].names)
+            return partial(AssignEventTime, column, out_of_order_us, has_watermarks(node.schemas[0]))
         case FilterRows(predicate):
             ((_, only),), shared = compiled([("", predicate)], rows, node.name)
             return partial(Filter, only, shared)
@@ -196,7 +193,7 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
 
 def _row_factory(node: Node, work: CallPerRow) -> Factory:
     on_error: Literal["fail", "catch"] = "catch" if work.catch else "fail"
-    function, row, schema = work.function, work.row_type, _unmarked(node.schemas[0])
+    function, row, schema = work.function, work.row_type, schema_without_watermarks(node.schemas[0])
     if work.waiting is not None:
         return partial(MapAsyncRows, function, row, schema, work.kind, work.wants_ctx, work.waiting, on_error)
     return partial(MapRows, function, row, schema, work.kind, work.wants_ctx, on_error)

@@ -16,7 +16,12 @@ from functools import partial
 
 import pyarrow as pa
 
-from clonos_py.columns.row_watermarks import WATERMARK_COLUMN, WATERMARK_FIELD
+from clonos_py.columns.row_watermarks import (
+    WATERMARK_COLUMN,
+    WATERMARK_FIELD,
+    has_watermarks,
+    schema_without_watermarks,
+)
 from clonos_py.expressions.tree import Column
 from clonos_py.model.plan import OperatorPlan
 from clonos_py.model.windows import Session, Window
@@ -69,13 +74,8 @@ def dropping_late(name: str, rows: pa.Schema, node: Node, side: int) -> Operator
     rule = None if takes_watermarks(node) or not has_watermarks(rows) else late_rule(node, side)
     if rule is None:
         return None
-    left = rows.remove(rows.get_field_index(WATERMARK_COLUMN))
+    left = schema_without_watermarks(rows)
     return OperatorPlan(name, "drop late", partial(DropLate, rule), (left,), where=node.where, counts_as=node.name)
-
-
-def has_watermarks(rows: pa.Schema) -> bool:
-    """Whether rows have the column of watermarks."""
-    return rows.get_field_index(WATERMARK_COLUMN) >= 0
 
 
 def takes_watermarks(node: Node) -> bool:
@@ -130,16 +130,15 @@ def _carrying(graph: LogicalGraph, port: Port) -> set[Port] | None:
 def _with_column(node: Node, before: Mapping[int, Node], carrying: set[Port], takes: bool) -> Node:
     """The node with the column in the rows of its ports in ``carrying``. Filters, unions and rebalances pass it on if
     their input has it. The nodes before it are done already."""
-    given = [has_watermarks(before[port.node].schemas[port.port]) for port in node.inputs]
+    given = bool(node.inputs) and all(has_watermarks(before[port.node].schemas[port.port]) for port in node.inputs)
     passes = isinstance(node.work, FilterRows | AssignEventTimes | Unite | Spread) or (
         isinstance(node.work, CallPerRow) and node.work.kind == "filter"
     )
-    reads = (passes and all(given)) or Port(node.id) in carrying or takes
-    if given and reads and all(given):
+    if given and (passes or Port(node.id) in carrying or takes):
         node = replace(node, reads=tuple((*columns, WATERMARK_COLUMN) for columns in node.reads))
     schemas = tuple(
         schema.append(WATERMARK_FIELD)
-        if Port(node.id, port) in carrying or (passes and given and all(given) and port == 0)
+        if Port(node.id, port) in carrying or (passes and given and port == 0)
         else schema
         for port, schema in enumerate(node.schemas)
     )
