@@ -71,8 +71,9 @@ class FileWatch:
         changes = FileChanges([], [], {})
         if everything or self._listing_is_due(now_us):
             self._list(now_us, own, changes)
+        looked = {*changes.added, *changes.changed}
         for path in list(filter(own, self.files)) if everything else list(self._next(now_us)):
-            if path in self.files and self._has_changed(path, now_us):
+            if path in self.files and path not in looked and self._has_changed(path, now_us):
                 changes.changed.append(path)
         return changes
 

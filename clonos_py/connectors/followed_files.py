@@ -49,6 +49,7 @@ class FollowedFiles(Source):
         """``ports``: 2 if files also give dead letters."""
         self._watch, self._make, self._ports = watch, make, ports
         self._numbers: dict[str, int] = {}
+        """The numbers of the present files, those of other tasks included."""
         self._found: dict[int, str] = {}
         """The paths of this task's files at the last look, by number."""
         self._last: dict[int, _LastRead] = {}
@@ -171,6 +172,8 @@ class FollowedFiles(Source):
             else:
                 self._queue(number)
         self._check_names(changes)
+        for path in changes.removed:
+            self._numbers.pop(path, None)
         waiting = [number for number in self._new if number not in self._positions]
         known = set(waiting)
         self._new = [*waiting, *(number for _, number in sorted(new) if number not in known)]

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from clonos_py import Job, Record, col
 from clonos_py.connectors import FileSink, FileSource, file_watch, read_results
 from clonos_py.connectors.file_watch import INTERVAL_US
-from clonos_py.connectors.followed_files import number_of
+from clonos_py.connectors.followed_files import FollowedFiles, number_of
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Discovered, Read, Source, Wait
@@ -157,6 +157,23 @@ def test_a_removed_file_has_ended(tmp_path: Path) -> None:
     assert reading.new() == [3]
     with pytest.raises(SourceError, match="files must stay where they are until a checkpoint has covered their rows"):
         followed(tmp_path).reread(last.partition, 0, 1)
+
+
+def test_nothing_is_kept_of_a_removed_file_but_its_end(tmp_path: Path) -> None:
+    """A folder may have new names for ever."""
+    source = followed(tmp_path)
+    reading = Reading(source)
+    for number in range(3):
+        (tmp_path / f"{number}.jsonl").write_text(lines(number))
+        reading.new()
+        (tmp_path / f"{number}.jsonl").unlink()
+        reading.new()
+    assert numbers(reading.reads) == [0, 1, 2]
+    assert [read.last for read in reading.reads] == [False, True] * 3
+    assert isinstance(source, FollowedFiles)
+    watch = source._watch
+    kept = [source._numbers, source._found, source._open, source._in_turn, watch.files, watch._names, watch._recent]
+    assert [len(one) for one in kept] == [0] * len(kept)
 
 
 def test_a_file_that_is_created_again_after_its_removal_is_refused_by_every_attempt(tmp_path: Path) -> None:
