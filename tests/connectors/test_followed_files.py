@@ -8,7 +8,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -172,7 +172,15 @@ def test_nothing_is_kept_of_a_removed_file_but_its_end(tmp_path: Path) -> None:
     assert [read.last for read in reading.reads] == [False, True] * 3
     assert isinstance(source, FollowedFiles)
     watch = source._watch
-    kept = [source._numbers, source._found, source._open, source._in_turn, watch.files, watch._names, watch._recent]
+    kept: list[Sized] = [
+        source._numbers,
+        source._found,
+        source._open,
+        source._in_turn,
+        watch.files,
+        watch._names,
+        watch._recent,
+    ]
     assert [len(one) for one in kept] == [0] * len(kept)
 
 
