@@ -22,7 +22,7 @@ from tests.sim import points
 from tests.sim.points import Harm, Point, Run, run
 
 SEEDS = max(1, int(os.environ.get("SIMULATED_SEEDS", "0")) // 100)
-SEEDS_MAX = 250
+SEEDS_MAX = 100
 
 SHORT = WitnessJob(total=60)
 """Long enough for five failures and the checkpoints between them."""

@@ -14,7 +14,7 @@ from clonos_py.runtime.sim.run import SimulatedPorts, SimulatedRun, simulate_pla
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from tests.sim.test_two_witnesses import told
 
-SEEDS, SEEDS_MAX = 6, 200
+SEEDS, SEEDS_MAX = 6, 100
 JOB = WitnessJob(total=100)
 
 

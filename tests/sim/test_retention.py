@@ -30,7 +30,7 @@ from clonos_py.task.snapshotting import Snapshotting
 from tests.sim.test_two_witnesses import told
 
 SEEDS = int(os.environ.get("SIMULATED_SEEDS", "160")) // 40
-BUG_SEEDS_MAX = 2_000
+BUG_SEEDS_MAX = 100
 ACTIONS_MAX = 12_000
 """More than any of these jobs takes without a bug; some bugs let it never end."""
 FOUND_BY = {

@@ -20,7 +20,7 @@ from tests.sim.worlds import KillOneAtATime, run
 from tests.unit.job.graphs import orphans_by_definition
 
 SEEDS = int(os.environ.get("SIMULATED_SEEDS", "160")) // 32
-SEEDS_MAX = 1_000
+SEEDS_MAX = 100
 POLICY = JobPolicy(checkpoint_interval_us=25_000, rollbacks_max=1_000)
 
 

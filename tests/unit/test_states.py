@@ -37,7 +37,7 @@ AFTER_A_REPLAY_THAT_DIVERGES = {
     (state, JobCause.NO_REPLAY, JobState.ROLLING_BACK) for state in JobState if state is not JobState.RECOVERING
 }
 """Simulated operators are deterministic; orphans are found while the job recovers."""
-SEEDS_MAX = 2_000
+SEEDS_MAX = 100
 KNOWN = (0, 3, 7, 8, 15, 99, 399)
 """Seeds that take the rare ways: a hint that saves time."""
 PACKAGE = Path(clonos_py.__file__).parent

@@ -10,6 +10,7 @@ Each broken promise raises a ``Violation``:
 - tasks restart from the recovery line, with all frames that they need (``lines``), and never from a snapshot older than
   a commit (``commits``);
 - data that a completed checkpoint covers is dropped;
+- no coordinated checkpoint has a number that a replayed log names: the log would have two barriers of it;
 - rollbacks happen when D10 calls for them, and only then. Where availability is preferred, they never happen: tasks
   restart without log when D10 calls for it, or while no checkpoint covers the frames that such a restart sent again;
 - in a rollback job every failure is followed by a rollback (E2), in which all tasks begin; a machine that another has
@@ -123,6 +124,8 @@ class InvariantChecker:
         self._snapshot_extents: dict[tuple[TaskId, int], Extent] = {}
         """By task and snapshot: the dependencies of its state."""
         self._checkpoint = 0
+        self._named = 0
+        """The newest checkpoint that a log names which tasks have replayed since all began."""
         self._failed: set[TaskId] = set()
         self._now_us = self._moved_us = 0
         self.rollbacks = 0
@@ -326,6 +329,9 @@ class InvariantChecker:
                 case Send(number, messages.Replay() as message):
                     self._check_begins(number)
                     replays[self._started[number]] = message
+                    self._named = max(self._named, *(segment.epoch for segment in message.log), 0)
+                case Send(_, messages.TriggerCheckpoint(checkpoint)) if not self._alone:
+                    check(checkpoint > self._named, f"checkpoint {checkpoint} is triggered, a log names {self._named}")
                 case ReportEvent(event):
                     self._moved_us = self._now_us
                     self._reported(event, processes)
@@ -525,7 +531,7 @@ class InvariantChecker:
         self._in_transit.clear()
         self._owner.clear()
         self._failed.clear()
-        self._restarted_at = -1
+        self._restarted_at, self._named = -1, 0
         for task in self._plan.tasks:
             self._history[task].clear()
             self._cut[task].clear()

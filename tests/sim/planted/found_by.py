@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
@@ -42,6 +43,8 @@ ACTIONS_MAX = 12_000
 """Twice as many as any of these jobs takes without a bug; some bugs let it never end."""
 SEEDS_MAX = 2_000
 """Most bugs are found by the first seeds; those that need one failure at one moment of another take some hundred."""
+TRIED = 100
+"""The seeds that a test tries beside the known one. To find others is the work of this module, run by hand."""
 SMALL_OF, SMALLEST = 300, 80
 """Of the first ``SMALL_OF`` seeds the ``SMALLEST`` smallest jobs are tried before all others."""
 
@@ -51,7 +54,7 @@ FOUND_BY = {
     "timers_are_not_logged": 46,
     "linger_cuts_are_not_logged": 97,
     "aborts_are_not_logged": 14,
-    "triggers_are_not_logged": 97,
+    "triggers_are_not_logged": 14,
     "source_reads_are_not_logged": 97,
     "frames_taken_together_are_logged_one_by_one": 139,
     "reads_taken_together_are_logged_one_by_one": 182,
@@ -107,12 +110,11 @@ FOUND_BY = {
     "timers_of_before_are_kept": 92,
     "frames_that_wait_are_kept": 63,
     "barriers_of_before_count_for_the_next_checkpoint": 188,
-    "frames_cut_behind_the_restart_point_are_kept": 97,
     "operators_keep_their_state": 97,
     "what_sinks_had_prepared_is_committed_all_the_same": 97,
     "machines_in_whose_place_others_have_begun_work_on": 97,
     "a_checkpoint_completes_without_its_last_task": 266,
-    "the_acknowledgement_of_a_dead_task_counts": 79,
+    "the_acknowledgement_of_a_dead_task_counts": 16,
     "the_acknowledgement_of_an_earlier_checkpoint_counts": 190,
     "numbers_of_aborted_checkpoints_are_used_again": 73,
     "frames_count_as_covered_when_the_snapshot_is_taken": 97,
@@ -172,10 +174,9 @@ FOUND_BY = {
     "checkpoints_of_which_only_logs_speak_are_numbered_again": 26,
     "the_log_of_a_sink_is_not_kept": 73,
     "what_an_output_holds_is_told_but_not_kept": 55,
-    "the_end_of_a_loop_is_not_logged": 393,
     "the_head_of_a_loop_waits_for_the_barriers_of_its_feedback": 183,
     "what_is_fed_back_is_not_stored": 183,
-    "feedback_holds_tasks_back": 183,
+    "feedback_holds_tasks_back": 1,
     "a_loop_ends_when_rows_are_on_their_way": 293,
     "a_loop_ends_when_rows_wait_to_be_cut_or_are_in_work": 68,
     "heads_are_not_told_again_after_a_failure": 251,
@@ -212,12 +213,14 @@ def short_seed(name: str) -> int:
     return next((seed for seed in (*small, *range(SEEDS_MAX)) if problems(name, seed)), -1)
 
 
-def main() -> None:
+def main(names: Sequence[str]) -> None:
+    """Prints the seeds of these bugs, or of all."""
+    names = names or list(BUGS)
     with ProcessPoolExecutor() as pool:
-        for name, seed in zip(BUGS, pool.map(short_seed, BUGS), strict=True):
+        for name, seed in zip(names, pool.map(short_seed, names), strict=True):
             if seed:
                 sys.stdout.write(f'    "{name}": {seed},\n')
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

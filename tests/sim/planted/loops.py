@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 
-from clonos_py.causal.determinants import LoopEnd
 from clonos_py.job.loops import LoopEnds, _Detection
 from clonos_py.link import instructions as io
 from clonos_py.link.checkpointing import LinkCheckpointing
@@ -23,13 +22,10 @@ from clonos_py.settings.protocols import UNCOORDINATED
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.loops import LoopInputs
 from clonos_py.task.machine import TaskMachine
-from tests.sim.planted.bug import Bug, Bugs
-from tests.sim.planted.logs import unlogged
+from tests.sim.planted.bug import Bugs
 
 BUGS = Bugs()
 in_loops = partial(BUGS.planted, cycles=True)
-
-BUGS["the_end_of_a_loop_is_not_logged"] = Bug(unlogged(LoopEnd), cycles=True)
 
 
 @in_loops()
