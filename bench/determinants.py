@@ -23,10 +23,10 @@ from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.cli.tables import show
 from clonos_py.connectors import BlackholeSink
+from clonos_py.evaluation.nexmark.jobs import build
+from clonos_py.evaluation.nexmark.running import QueryRun
 from clonos_py.link.instructions import SendFrame
 from clonos_py.model.segments import LogSegment
-from clonos_py.nexmark.jobs import build
-from clonos_py.nexmark.running import QueryRun
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.executors.link import DataConnections
 from clonos_py.runtime.local.clock import RealTime

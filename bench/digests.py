@@ -21,11 +21,11 @@ import click
 
 from clonos_py.connectors import read_results
 from clonos_py.dsl.job import Job
+from clonos_py.evaluation.nexmark.jobs import QUERIES, build, files_of
+from clonos_py.evaluation.nexmark.oracle import difference, expected, total_bids
+from clonos_py.evaluation.nexmark.source import NexmarkSource
+from clonos_py.evaluation.nexmark.victims import SOURCE, task_to_kill
 from clonos_py.model.coordinator_events import Replayed, RolledBack
-from clonos_py.nexmark.jobs import QUERIES, build, files_of
-from clonos_py.nexmark.oracle import difference, expected, total_bids
-from clonos_py.nexmark.source import NexmarkSource
-from clonos_py.nexmark.victims import SOURCE, task_to_kill
 from clonos_py.observe.events import Event, Progress, TaskFailed
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.launch import run_job

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from clonos_py.cli.counts import Count
 from clonos_py.cli.tables import show
-from clonos_py.nexmark.generator import Generator
-from clonos_py.nexmark.model import Model
+from clonos_py.evaluation.nexmark.generator import Generator
+from clonos_py.evaluation.nexmark.model import Model
 
 _MODELS = {
     "official": Model(),

@@ -25,7 +25,7 @@ import pyarrow as pa
 from clonos_py.bench.resident import resident_bytes
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.cli.tables import show
-from clonos_py.nexmark.running import QueryRun, run_query
+from clonos_py.evaluation.nexmark.running import QueryRun, run_query
 from clonos_py.observe.units import bytes_text
 from clonos_py.runtime.spill import FileShelf
 

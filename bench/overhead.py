@@ -16,7 +16,7 @@ import click
 
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.cli.tables import show
-from clonos_py.nexmark.running import QueryRun, run_query
+from clonos_py.evaluation.nexmark.running import QueryRun, run_query
 from clonos_py.settings.definitions import Settings
 from clonos_py.settings.protocols import ALIGNED, INDUCED, PROTOCOL_NAMES, UNCOORDINATED
 

@@ -10,8 +10,8 @@ import click
 
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.cli.tables import show
-from clonos_py.nexmark.running import QueryRun, run_query
-from clonos_py.nexmark.steady import measure
+from clonos_py.evaluation.nexmark.running import QueryRun, run_query
+from clonos_py.evaluation.nexmark.steady import measure
 
 _QUERY = "q3"
 _OPERATORS = ("join[0]", "source-nexmark[0]")

@@ -45,11 +45,11 @@ from clonos_py.bench.kafka.witnesses import kafka_witnesses
 from clonos_py.bench.standstills import TaskEvent, failures_caused
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.dsl.job import Job
+from clonos_py.evaluation.nexmark.jobs import build
+from clonos_py.evaluation.nexmark.oracle import difference, expected
+from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.model.coordinator_events import Deployed, Finished, Replayed, RolledBack
 from clonos_py.model.errors import ClonosError
-from clonos_py.nexmark.jobs import build
-from clonos_py.nexmark.oracle import difference, expected
-from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.launch import run_job

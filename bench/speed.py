@@ -9,9 +9,9 @@ import click
 
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.cli.tables import show
-from clonos_py.nexmark.jobs import QUERIES
-from clonos_py.nexmark.running import SinkKind
-from clonos_py.nexmark.steady import measure
+from clonos_py.evaluation.nexmark.jobs import QUERIES
+from clonos_py.evaluation.nexmark.running import SinkKind
+from clonos_py.evaluation.nexmark.steady import measure
 from clonos_py.observe.units import bytes_text
 from clonos_py.settings.definitions import Settings
 

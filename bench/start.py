@@ -23,13 +23,13 @@ from typing import NamedTuple
 import click
 
 from clonos_py.cli.tables import show
-from clonos_py.nexmark.jobs import QUERIES
+from clonos_py.evaluation.nexmark.jobs import QUERIES
 from clonos_py.runtime.ray.process_table import entries
 
 _JOB = """
 from clonos_py.connectors import PrintSink
-from clonos_py.nexmark.jobs import build
-from clonos_py.nexmark.source import NexmarkSource
+from clonos_py.evaluation.nexmark.jobs import build
+from clonos_py.evaluation.nexmark.source import NexmarkSource
 
 job = build("{query}", NexmarkSource(events={events}), PrintSink())
 """

@@ -23,11 +23,11 @@ from clonos_py.cli.counts import Count
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.cli.tables import show
 from clonos_py.connectors import BlackholeSink
+from clonos_py.evaluation.nexmark.jobs import QUERIES, build
+from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.model.coordinator_events import CheckpointCompleted
 from clonos_py.model.errors import SettingError
 from clonos_py.model.snapshots import Manifest
-from clonos_py.nexmark.jobs import QUERIES, build
-from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.observe.events import Event
 from clonos_py.observe.units import bytes_text
 from clonos_py.settings.definitions import Settings

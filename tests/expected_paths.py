@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from clonos_py.columns.index import expand
 from clonos_py.columns.views import Ints, concat, fixed
+from clonos_py.evaluation.reachability.rows import paths_batch
 from clonos_py.model.errors import SettingError
-from clonos_py.reachability.rows import paths_batch
 
 PATHS_MAX = 20_000_000
 

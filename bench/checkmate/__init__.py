@@ -5,6 +5,6 @@ recovery and with rollback. The rate of a run is a share of the maximum sustaina
 One task is killed during the run.
 
 ``jobs`` builds the jobs, ``metrics`` computes the figures of a run, and ``running`` carries out the runs. The list of
-runs, the file of results and the tables beside the figures of the paper are in ``clonos_py.checkmate`` (``grid``,
-``results``, ``tables``, ``paper``).
+runs, the file of results and the tables beside the figures of the paper are in ``clonos_py.evaluation.checkmate``
+(``grid``, ``results``, ``tables``, ``paper``).
 """

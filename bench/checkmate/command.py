@@ -12,11 +12,11 @@ import click
 
 from clonos_py.bench.checkmate.running import MissingRuns, RunTerms, versions
 from clonos_py.bench.checkmate.simulated import ClusterTerms
-from clonos_py.checkmate.grid import KEYS, QUERIES, RECOVERIES, CheckmateCell, GridSelection, Variant, cells
-from clonos_py.checkmate.results import Results
-from clonos_py.checkmate.tables import markdown, tables
 from clonos_py.cli.counts import Count, Words
 from clonos_py.cli.options import resolved, setting_options
+from clonos_py.evaluation.checkmate.grid import KEYS, QUERIES, RECOVERIES, CheckmateCell, GridSelection, Variant, cells
+from clonos_py.evaluation.checkmate.results import Results
+from clonos_py.evaluation.checkmate.tables import markdown, tables
 from clonos_py.model.errors import SettingError
 from clonos_py.settings.definitions import Runtime
 from clonos_py.settings.protocols import PROTOCOL_NAMES

@@ -11,13 +11,13 @@ from typing import Any
 from clonos_py.bench.checkmate.jobs import VICTIMS, job_of
 from clonos_py.bench.checkmate.metrics import Span, measured
 from clonos_py.bench.checkmate.simulated import ClusterTerms
-from clonos_py.checkmate.grid import BY_HASH, CYCLE, CheckmateCell, Variant
-from clonos_py.checkmate.results import Results
 from clonos_py.cli.options import resolved
+from clonos_py.evaluation.checkmate.grid import BY_HASH, CYCLE, CheckmateCell, Variant
+from clonos_py.evaluation.checkmate.results import Results
+from clonos_py.evaluation.nexmark.report import Recorder, report
+from clonos_py.evaluation.nexmark.sustained import RateTrial, judged, search
 from clonos_py.model.errors import ClonosError, SettingError
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.nexmark.report import Recorder, report
-from clonos_py.nexmark.sustained import RateTrial, judged, search
 from clonos_py.observe.events import Event, Listener
 from clonos_py.settings.definitions import Settings
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from clonos_py.columns.keys import groups_of, hash_array, unmix
 from clonos_py.columns.views import fixed
-from clonos_py.nexmark.generator import Generator
-from clonos_py.nexmark.model import Model
-from clonos_py.nexmark.words import Int64s
+from clonos_py.evaluation.nexmark.generator import Generator
+from clonos_py.evaluation.nexmark.model import Model
+from clonos_py.evaluation.nexmark.words import Int64s
 
 _KEYS = {"seller": 1, "bidder": 2}
 """By key column: the kind of event that is partitioned by it."""

@@ -15,11 +15,11 @@ from clonos_py.bench.kafka.traffic import JobOverTopics, Library, traffic
 from clonos_py.connectors import KafkaSink, KafkaSource
 from clonos_py.connectors.kafka.outgoing import MessageLayout, MessageMaker
 from clonos_py.connectors.kafka.port import Message
-from clonos_py.nexmark.events import Auction, Person
-from clonos_py.nexmark.oracle import difference, expected
-from clonos_py.nexmark.queries.q8 import q8
-from clonos_py.nexmark.source import EVENT_TIME, NexmarkSource
-from clonos_py.nexmark.streams import Streams
+from clonos_py.evaluation.nexmark.events import Auction, Person
+from clonos_py.evaluation.nexmark.oracle import difference, expected
+from clonos_py.evaluation.nexmark.queries.q8 import q8
+from clonos_py.evaluation.nexmark.source import EVENT_TIME, NexmarkSource
+from clonos_py.evaluation.nexmark.streams import Streams
 
 JournaledDelivery = Literal["causal", "transactional"]
 DELIVERIES: tuple[JournaledDelivery, ...] = ("causal", "transactional")

@@ -24,8 +24,8 @@ from clonos_py.bench.peers.queries import QUERIES, check
 from clonos_py.bench.peers.rates import RateComparison
 from clonos_py.cli.counts import Count
 from clonos_py.cli.tables import show
+from clonos_py.evaluation.nexmark.description import described
 from clonos_py.model.errors import SettingError
-from clonos_py.nexmark.description import described
 
 _SEED = 1
 _EVENTS, _SMALL = 100_000_000, 100_000

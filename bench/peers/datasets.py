@@ -19,11 +19,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clonos_py.evaluation.nexmark.description import read_description, write_description
+from clonos_py.evaluation.nexmark.generator import KINDS, SCHEMAS
+from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import Read
-from clonos_py.nexmark.description import read_description, write_description
-from clonos_py.nexmark.generator import KINDS, SCHEMAS
-from clonos_py.nexmark.source import NexmarkSource
 
 CYCLE_ROWS = {"person": 1, "auction": 3, "bid": 46}
 """How many of every 50 events are of each kind."""

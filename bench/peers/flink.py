@@ -26,8 +26,8 @@ from clonos_py.bench.peers.engines import Terms
 from clonos_py.bench.peers.environment import Environment
 from clonos_py.bench.peers.flink_cluster import FlinkCluster, cluster
 from clonos_py.bench.peers.rates import Rate, steady
+from clonos_py.evaluation.nexmark.report import RateSample
 from clonos_py.model.errors import SettingError
-from clonos_py.nexmark.report import RateSample
 
 LATE = "'0.001' SECOND"
 """The delay of watermarks. In Flink an event at the watermark is late; 1 ms keeps events of a millisecond together."""

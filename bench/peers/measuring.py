@@ -10,7 +10,7 @@ from clonos_py.bench.peers.datasets import Dataset
 from clonos_py.bench.peers.engines import Engine, Terms
 from clonos_py.bench.peers.queries import kinds_read
 from clonos_py.bench.peers.rates import RateComparison
-from clonos_py.nexmark.source import NexmarkSource
+from clonos_py.evaluation.nexmark.source import NexmarkSource
 
 _LONGER = 4
 """How much longer the stream is for queries that read no bids, since they read only a 12th of the rows."""

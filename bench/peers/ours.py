@@ -11,9 +11,9 @@ from clonos_py.bench.peers.engines import Terms
 from clonos_py.bench.peers.rates import Rate, steady
 from clonos_py.cli.options import resolved
 from clonos_py.connectors import BlackholeSink
-from clonos_py.nexmark.jobs import QUERIES, build, files_of
-from clonos_py.nexmark.recorded import RecordedEvents
-from clonos_py.nexmark.report import Recorder
+from clonos_py.evaluation.nexmark.jobs import QUERIES, build, files_of
+from clonos_py.evaluation.nexmark.recorded import RecordedEvents
+from clonos_py.evaluation.nexmark.report import Recorder
 
 _WRITING = ("q10",)
 """Queries that are about writing files."""

@@ -19,9 +19,9 @@ from clonos_py.bench.peers.dataflows import Bytewax
 from clonos_py.bench.peers.datasets import Dataset
 from clonos_py.bench.peers.engines import Engine, Terms
 from clonos_py.bench.peers.flink import Flink
-from clonos_py.nexmark.jobs import QUERIES
-from clonos_py.nexmark.oracle import Row, difference, expected
-from clonos_py.nexmark.source import NexmarkSource
+from clonos_py.evaluation.nexmark.jobs import QUERIES
+from clonos_py.evaluation.nexmark.oracle import Row, difference, expected
+from clonos_py.evaluation.nexmark.source import NexmarkSource
 
 EVENT_RATE = 1_000
 LATE = "'30' MINUTE"

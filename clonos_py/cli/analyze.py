@@ -25,9 +25,9 @@ def analyze(trace: Path, out: Path | None, master: str | None) -> None:
 
 def _evaluation(path: Path, out: Path | None) -> None:
     """Prints the tables of an evaluation, and writes the page of tables and plots."""
-    from clonos_py.checkmate.page import page
-    from clonos_py.checkmate.results import Results
-    from clonos_py.checkmate.tables import markdown, tables
+    from clonos_py.evaluation.checkmate.page import page
+    from clonos_py.evaluation.checkmate.results import Results
+    from clonos_py.evaluation.checkmate.tables import markdown, tables
 
     results = Results(path)
     if results.terms is None:
@@ -41,18 +41,18 @@ def _evaluation(path: Path, out: Path | None) -> None:
 
 def _run(trace: Path, out: Path | None, master: str | None) -> None:
     """Analyzes a trace. Checks the folders before it starts Spark."""
+    from clonos_py.evaluation.spark.session import named_errors, session, shown
     from clonos_py.observe.trace import read_header
-    from clonos_py.spark.session import named_errors, session, shown
 
     read_header(trace)
     folder = _create(out or trace)
     small = sum(part.stat().st_size for part in trace.glob("*/*.parquet")) <= _SMALL_BYTES
     with session("analyze", master, short=small) as spark, shown(spark, "reading the trace"), named_errors(str(trace)):
-        from clonos_py.spark.analysis import analyse
+        from clonos_py.evaluation.spark.analysis import analyse
 
         figures = analyse(spark, trace)
-    from clonos_py.spark.analysis_report import page
-    from clonos_py.spark.analysis_words import story
+    from clonos_py.evaluation.spark.analysis_report import page
+    from clonos_py.evaluation.spark.analysis_words import story
 
     (folder / FIGURES).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     (folder / REPORT).write_text(page(figures), encoding="utf-8")

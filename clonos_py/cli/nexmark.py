@@ -30,8 +30,8 @@ def nexmark() -> None:
 
 def _run(query: str, **given: Any) -> None:
     """The body of ``run``."""
-    from clonos_py.nexmark.report import lines
-    from clonos_py.nexmark.running import QueryRun, SinkKind, run_query
+    from clonos_py.evaluation.nexmark.report import lines
+    from clonos_py.evaluation.nexmark.running import QueryRun, SinkKind, run_query
     from clonos_py.observe.console import watch
 
     order = QueryRun(
@@ -46,8 +46,8 @@ def _run(query: str, **given: Any) -> None:
     )
     settings = resolved({}, given)
     if given["failures"] is not None:
-        from clonos_py.nexmark.cell_runs import with_failures
-        from clonos_py.nexmark.failure_plan import read_plan
+        from clonos_py.evaluation.nexmark.cell_runs import with_failures
+        from clonos_py.evaluation.nexmark.failure_plan import read_plan
 
         settings = with_failures(read_plan(given["failures"]), query, settings)
     with watch(f"nexmark-{query}", settings.log_level, settings.log_format) as listener:
@@ -60,7 +60,7 @@ def _run(query: str, **given: Any) -> None:
 
 def _demo(**given: Any) -> int:
     """The body of ``demo``. The exit code is 0 if the results are right."""
-    from clonos_py.nexmark.running import QueryRun, SinkKind, run_query, verify
+    from clonos_py.evaluation.nexmark.running import QueryRun, SinkKind, run_query, verify
     from clonos_py.observe.console import watch
 
     seconds = given["events"] / given["rate"]

@@ -19,9 +19,9 @@ from clonos_py.model.errors import SettingError
 from clonos_py.settings.definitions import Settings
 
 if TYPE_CHECKING:
-    from clonos_py.nexmark.cell_runs import CellWorkload
-    from clonos_py.nexmark.matrix import MatrixCell
-    from clonos_py.nexmark.sustained import RateTrial, Search
+    from clonos_py.evaluation.nexmark.cell_runs import CellWorkload
+    from clonos_py.evaluation.nexmark.matrix import MatrixCell
+    from clonos_py.evaluation.nexmark.sustained import RateTrial, Search
 
 _PATH = click.Path(path_type=Path)
 _SHARED_SETTINGS = ("runtime", "address", "standbys", "checkpoint_interval", "linger", "spill", "seed", "kills")
@@ -37,7 +37,7 @@ FAILURES = click.Option(
 
 def _mst(query: str, **given: Any) -> int:
     """The body of ``mst``. The exit code is 1 if no rate was sustained."""
-    from clonos_py.nexmark.cell_runs import ThroughputSearch, search_throughput
+    from clonos_py.evaluation.nexmark.cell_runs import ThroughputSearch, search_throughput
 
     settings = resolved({}, given)
     parameters = ThroughputSearch(given["seconds"], given["precision"] / 100, given["lag"] * 1e3, given["first"])
@@ -124,8 +124,8 @@ mst = click.Command(
 def _matrix(out: Path, **given: Any) -> int:
     """The body of ``matrix``. The exit code is 1 if a run failed."""
     from clonos_py.cli.tables import show
-    from clonos_py.nexmark.cell_runs import run_cell
-    from clonos_py.nexmark.matrix import HEADINGS, MatrixResults
+    from clonos_py.evaluation.nexmark.cell_runs import run_cell
+    from clonos_py.evaluation.nexmark.matrix import HEADINGS, MatrixResults
 
     workload = _workload(given)
     possible, contradictions = _possible(given)
@@ -148,8 +148,8 @@ def _matrix(out: Path, **given: Any) -> int:
 
 
 def _workload(given: dict[str, Any]) -> CellWorkload:
-    from clonos_py.nexmark.cell_runs import CellWorkload, Mode
-    from clonos_py.nexmark.failure_plan import read_plan
+    from clonos_py.evaluation.nexmark.cell_runs import CellWorkload, Mode
+    from clonos_py.evaluation.nexmark.failure_plan import read_plan
 
     if given["mst"] and (given["rate"] or given["events"]):
         raise SettingError("--mst chooses rates and events itself: omit --rate and --events")
@@ -164,9 +164,9 @@ def _possible(given: dict[str, Any]) -> tuple[list[tuple[MatrixCell, Settings]],
     """The valid cells with their settings, and the number of cells left out by reason, a contradiction between
     settings. Raises SettingError for a value that is invalid by itself."""
     from clonos_py.connectors import BlackholeSink
-    from clonos_py.nexmark.jobs import build
-    from clonos_py.nexmark.matrix import cells
-    from clonos_py.nexmark.running import QueryRun
+    from clonos_py.evaluation.nexmark.jobs import build
+    from clonos_py.evaluation.nexmark.matrix import cells
+    from clonos_py.evaluation.nexmark.running import QueryRun
 
     dimensions = {"parallelism": "parallelisms", "sharing_depth": "depths", "guarantee": "guarantees"}
     for key, many in dimensions.items():

@@ -47,7 +47,7 @@ class EventsParam(click.ParamType["int | Path"]):
 
 def events_options(**defaults: object) -> list[click.Option]:
     """The generator's options that are not settings of a run. ``defaults`` overrides some of the official values."""
-    from clonos_py.nexmark.model import OFFICIAL, RATE_SHAPES
+    from clonos_py.evaluation.nexmark.model import OFFICIAL, RATE_SHAPES
 
     rate = click.Option(
         ["--event-rate"], type=Count(), default=defaults.get("event_rate", 500_000), show_default=True,
@@ -71,6 +71,6 @@ def _model_option(name: str, default: object, shapes: tuple[str, ...]) -> click.
 
 def model_of(given: Mapping[str, Any]) -> Any:
     """The event model with the values of the options. Raises SettingError."""
-    from clonos_py.nexmark.model import Model
+    from clonos_py.evaluation.nexmark.model import Model
 
     return Model(**{name: given[name] for name in _MODEL_HELP})

@@ -27,7 +27,7 @@ def _master() -> click.Option:
 
 
 def _source(events: int, partitions: int, given: dict[str, Any]) -> Any:
-    from clonos_py.nexmark.source import NexmarkSource
+    from clonos_py.evaluation.nexmark.source import NexmarkSource
 
     return NexmarkSource(
         events=events, event_rate=given["event_rate"], seed=given["seed"], partitions=partitions, model=model_of(given)
@@ -36,7 +36,7 @@ def _source(events: int, partitions: int, given: dict[str, Any]) -> Any:
 
 def _generate(events: int, out: str, partitions: int, master: str | None, **given: Any) -> None:
     """The body of ``generate``."""
-    from clonos_py.spark.generate import check_target, generate
+    from clonos_py.evaluation.spark.generate import check_target, generate
 
     source, target = _source(events, partitions, given), check_target(out)
     generate(source, target, master)
@@ -46,7 +46,7 @@ def _generate(events: int, out: str, partitions: int, master: str | None, **give
 
 def _verify(query: str, events: int | Path, results: Path, master: str | None, **given: Any) -> int:
     """The body of ``verify``. The exit code is 0 if the results are right."""
-    from clonos_py.spark.verify import verify
+    from clonos_py.evaluation.spark.verify import verify
 
     source = events if isinstance(events, Path) else _source(events, _PARTITIONS, given)
     comparison = verify(query, source, results, master)
@@ -57,8 +57,8 @@ def _verify(query: str, events: int | Path, results: Path, master: str | None, *
 
 def _prove(queries: tuple[str, ...], seeds: list[str], parallelisms: list[str], events: int, **given: Any) -> int:
     """The body of ``prove``."""
-    from clonos_py.nexmark.jobs import QUERIES
-    from clonos_py.spark.proof import prove, trials
+    from clonos_py.evaluation.nexmark.jobs import QUERIES
+    from clonos_py.evaluation.spark.proof import prove, trials
 
     source = replace(_source(events, _PARTITIONS, {**given, "seed": 1}), rate=given["rate"])
     wanted = list(trials(queries or QUERIES, _whole(seeds), _whole(parallelisms)))

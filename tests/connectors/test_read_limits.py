@@ -13,9 +13,9 @@ import pytest
 
 from clonos_py import Record
 from clonos_py.connectors import FileSource, MemorySource
+from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.operators import Read, Source
-from clonos_py.nexmark.source import NexmarkSource
 
 ROWS = 500
 

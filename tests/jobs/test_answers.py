@@ -9,8 +9,8 @@ import pytest
 
 from clonos_py.bench.digests import UNPACED, wrong_answers
 from clonos_py.connectors import read_results
+from clonos_py.evaluation.nexmark.jobs import QUERIES, build, files_of
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.nexmark.jobs import QUERIES, build, files_of
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.run_settings import policy
 from clonos_py.runtime.sim.run import simulate_plan
@@ -19,8 +19,8 @@ from clonos_py.settings.resolution import resolve
 
 UNCHAINED: dict[str, Any] = {"chaining": "off"}
 ALWAYS = ("q3", "q6", "q10", "q11", "q16")
-"""A join, a top, files by day and minute, sessions and a table. ``tests/unit/nexmark`` has the answers of all, and
-those of each kind of state while tasks are killed."""
+"""A join, a top, files by day and minute, sessions and a table. ``tests/unit/evaluation/nexmark`` has the answers of
+all, and those of each kind of state while tasks are killed."""
 ALWAYS_BACK = ("q5", "q9", "q12", "q19")
 """Windows, a join, processing time and a table: what is restored is the same in both recoveries."""
 ROLLBACK: dict[str, Any] = {"guarantee": "exactly-once", "sharing_depth": 0}

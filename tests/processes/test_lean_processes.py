@@ -31,7 +31,7 @@ UNNEEDED = {
     "ray",
     "zoneinfo",
 }
-UNNEEDED_ROOMS = {"cli", "dsl", "nexmark", "plan", "settings", "spark", "testing"}
+UNNEEDED_ROOMS = {"cli", "dsl", "evaluation", "plan", "settings", "testing"}
 ROOM_MODULES_MAX = 225
 PROCESS = """
 import json, sys

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from clonos_py.checkpoint.folder import Content, LocalFolder
+from clonos_py.evaluation.nexmark.running import QueryRun, SinkKind, run_query
 from clonos_py.model.errors import CapacityError
-from clonos_py.nexmark.running import QueryRun, SinkKind, run_query
 from clonos_py.observe.events import Event, Progress
 from clonos_py.observe.status import RunStatus
 from clonos_py.runtime.spill import FileShelf, SpilledAt

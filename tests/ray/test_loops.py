@@ -10,11 +10,11 @@ import pytest
 
 from clonos_py.connectors import FileSink
 from clonos_py.connectors.files import read_results
+from clonos_py.evaluation.reachability.generator import Reachability
+from clonos_py.evaluation.reachability.query import final_paths
+from clonos_py.evaluation.reachability.source import CommandSource
 from clonos_py.model.coordinator_events import RolledBack
 from clonos_py.observe.events import Event, TaskFailed
-from clonos_py.reachability.generator import Reachability
-from clonos_py.reachability.query import final_paths
-from clonos_py.reachability.source import CommandSource
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.protocols import ALIGNED, INDUCED, UNCOORDINATED

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from clonos_py.nexmark.running import QueryRun, SinkKind, run_query
+from clonos_py.evaluation.nexmark.running import QueryRun, SinkKind, run_query
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
 

@@ -11,9 +11,9 @@ from clonos_py.bench.checkmate import running
 from clonos_py.bench.checkmate.command import Forecast
 from clonos_py.bench.checkmate.jobs import VICTIMS, job_of
 from clonos_py.bench.checkmate.running import MissingRuns, RunTerms
-from clonos_py.checkmate.grid import CYCLE, CheckmateCell, GridSelection, Variant, cells
-from clonos_py.checkmate.results import Results
 from clonos_py.cli.endings import ended
+from clonos_py.evaluation.checkmate.grid import CYCLE, CheckmateCell, GridSelection, Variant, cells
+from clonos_py.evaluation.checkmate.results import Results
 from clonos_py.model.errors import SettingError, SpillError
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.run_settings import kills

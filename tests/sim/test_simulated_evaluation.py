@@ -9,7 +9,7 @@ import pytest
 from clonos_py.bench.checkmate.jobs import job_of
 from clonos_py.bench.checkmate.running import RunTerms, run_cell
 from clonos_py.bench.checkmate.simulated import ClusterTerms
-from clonos_py.checkmate.grid import CAUSAL, CYCLE, KEYS, NONE, ROLLBACK, CheckmateCell, Variant
+from clonos_py.evaluation.checkmate.grid import CAUSAL, CYCLE, KEYS, NONE, ROLLBACK, CheckmateCell, Variant
 from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.operators import Read
 from clonos_py.model.plan import PhysicalPlan

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clonos_py.spark.session import session
+from clonos_py.evaluation.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

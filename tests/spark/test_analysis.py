@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from clonos_py.evaluation.spark.analysis import analyse
+from clonos_py.evaluation.spark.session import named_errors
 from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.errors import SparkError
 from clonos_py.observe.trace import TraceWriter
-from clonos_py.spark.analysis import analyse
-from clonos_py.spark.session import named_errors
 from tests.unit.observe.traces import HEADER, SECOND, SOURCE, measured, reading, write
 
 _BUCKET = 0.016

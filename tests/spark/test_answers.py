@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from clonos_py.evaluation.nexmark import oracle
+from clonos_py.evaluation.nexmark.events import Auction, Bid, Person
+from clonos_py.evaluation.nexmark.jobs import QUERIES
+from clonos_py.evaluation.nexmark.model import Model
+from clonos_py.evaluation.nexmark.source import NexmarkSource
+from clonos_py.evaluation.spark.oracle import answer, view_generated
 from clonos_py.model.errors import SettingError
 from clonos_py.model.record import Record
-from clonos_py.nexmark import oracle
-from clonos_py.nexmark.events import Auction, Bid, Person
-from clonos_py.nexmark.jobs import QUERIES
-from clonos_py.nexmark.model import Model
-from clonos_py.nexmark.source import NexmarkSource
-from clonos_py.spark.oracle import answer, view_generated
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from clonos_py.evaluation.spark.verify import Comparison, compare, found_rows
 from clonos_py.model.errors import SparkError
-from clonos_py.spark.verify import Comparison, compare, found_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

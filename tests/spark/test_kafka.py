@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from clonos_py.bench.kafka.cluster import BrokerNode, cluster
 from clonos_py.cli.main import invoke
-from clonos_py.nexmark.generator import KINDS
-from clonos_py.nexmark.source import NexmarkSource
-from clonos_py.spark.sources import NexmarkReader
+from clonos_py.evaluation.nexmark.generator import KINDS
+from clonos_py.evaluation.nexmark.source import NexmarkSource
+from clonos_py.evaluation.spark.sources import NexmarkReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from clonos_py.cli.main import invoke
+from clonos_py.evaluation.nexmark.description import read_description
+from clonos_py.evaluation.nexmark.generator import SCHEMAS
+from clonos_py.evaluation.nexmark.recorded import RecordedEvents
+from clonos_py.evaluation.nexmark.source import NexmarkSource
+from clonos_py.evaluation.spark.sources import SyntheticReader, register
+from clonos_py.evaluation.spark.synthetic import Synthetic
 from clonos_py.model.operators import End, Read
-from clonos_py.nexmark.description import read_description
-from clonos_py.nexmark.generator import SCHEMAS
-from clonos_py.nexmark.recorded import RecordedEvents
-from clonos_py.nexmark.source import NexmarkSource
-from clonos_py.spark.sources import SyntheticReader, register
-from clonos_py.spark.synthetic import Synthetic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

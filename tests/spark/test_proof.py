@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clonos_py.cli.main import invoke
-from clonos_py.nexmark import running
-from clonos_py.nexmark.jobs import QUERIES
-from clonos_py.nexmark.running import QueryRun
+from clonos_py.evaluation.nexmark import running
+from clonos_py.evaluation.nexmark.jobs import QUERIES
+from clonos_py.evaluation.nexmark.running import QueryRun
 from clonos_py.settings.definitions import Settings
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ PROVE = ("nexmark", "prove", "--runtime", "local", "--event-rate", "150", "--see
 
 SOME = ("q10",)
 """Files in folders by day and minute. ``test_answers.py`` has Spark's answers to all queries, and
-``tests/unit/nexmark`` those of the engine, while tasks are killed."""
+``tests/unit/evaluation/nexmark`` those of the engine, while tasks are killed."""
 
 
 @pytest.mark.parametrize("queries", [SOME, pytest.param(tuple(QUERIES), marks=pytest.mark.thorough)], ids=len)
@@ -44,7 +44,7 @@ def test_a_run_that_fails_or_has_another_answer_is_reported_and_the_others_go_on
             raise OSError("no space left\non the disk")
         return running.run_query(replace(order, query="q1", rate=None), replace(settings, kills=()))
 
-    monkeypatch.setattr("clonos_py.spark.proof.run_query", run_query)
+    monkeypatch.setattr("clonos_py.evaluation.spark.proof.run_query", run_query)
     assert invoke([*PROVE, "q2", "q0", "q1", "--events", "2k", "--parallelisms", "1"]) == 1
     told = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(("first", "  "))]
     assert told[0].endswith("q2: failed: OSError: no space left on the disk")

@@ -12,7 +12,7 @@ from clonos_py.bench.generation import made
 from clonos_py.cli.counts import Count
 from clonos_py.cli.endings import ended
 from clonos_py.cli.main import invoke
-from clonos_py.nexmark.generator import Generator
+from clonos_py.evaluation.nexmark.generator import Generator
 
 
 @pytest.mark.parametrize(("written", "count"), [("5M", 5_000_000), ("1.5k", 1_500), ("7", 7), ("2G", 2_000_000_000)])

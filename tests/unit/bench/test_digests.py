@@ -20,10 +20,10 @@ from clonos_py.bench.digests import (
     wrong_failures,
 )
 from clonos_py.connectors import BlackholeSink
+from clonos_py.evaluation.nexmark.jobs import QUERIES, build
+from clonos_py.evaluation.nexmark.oracle import expected
 from clonos_py.model.coordinator_events import Replayed, RolledBack
 from clonos_py.model.ids import TaskId
-from clonos_py.nexmark.jobs import QUERIES, build
-from clonos_py.nexmark.oracle import expected
 from clonos_py.observe.events import Event, Progress, TaskFailed, VertexProgress
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.run_settings import kills

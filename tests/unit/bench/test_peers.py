@@ -29,12 +29,12 @@ from clonos_py.bench.peers.measuring import dataset_of, datasets, measured, sche
 from clonos_py.bench.peers.rates import Rate, RateComparison, geometric_mean, median, steady
 from clonos_py.bench.peers.verifying import flink_rows, verdict
 from clonos_py.connectors import MemorySink
+from clonos_py.evaluation.nexmark import oracle
+from clonos_py.evaluation.nexmark.jobs import build
+from clonos_py.evaluation.nexmark.recorded import RecordedEvents
+from clonos_py.evaluation.nexmark.report import RateSample
+from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.model.errors import SettingError
-from clonos_py.nexmark import oracle
-from clonos_py.nexmark.jobs import build
-from clonos_py.nexmark.recorded import RecordedEvents
-from clonos_py.nexmark.report import RateSample
-from clonos_py.nexmark.source import NexmarkSource
 
 SECOND_US = 1_000_000
 

@@ -10,9 +10,9 @@ from clonos_py.bench.state import Growth, Sampler, StateSample, halves
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.cli.options import resolved
 from clonos_py.connectors import BlackholeSink
+from clonos_py.evaluation.nexmark.jobs import build
+from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.model.errors import SettingError
-from clonos_py.nexmark.jobs import build
-from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.runtime.launch import run_job
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from clonos_py.checkmate.results import Results
 from clonos_py.cli.analyze import command
+from clonos_py.evaluation.checkmate.results import Results
 from clonos_py.model.errors import SettingError
 
 SEARCH = {"query": "q3", "protocol": "aligned", "recovery": "causal", "parallelism": 2}

@@ -13,8 +13,8 @@ import pytest
 from clonos_py import Job, Stream, col
 from clonos_py.cli.drawing import draw
 from clonos_py.cli.plan_layout import text_width
-from clonos_py.nexmark.jobs import QUERIES, build
-from clonos_py.nexmark.source import NexmarkSource
+from clonos_py.evaluation.nexmark.jobs import QUERIES, build
+from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.plan.physical import plan
 from clonos_py.settings.resolution import resolve
 from tests.unit.dsl.connectors import Nowhere, bids

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from clonos_py import GraphError, Job, SettingError, Stream, col, forever
+from clonos_py.evaluation.nexmark.jobs import build
+from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.nexmark.jobs import build
-from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.plan.physical import plan
 from clonos_py.settings.protocols import INDUCED, UNCOORDINATED
 from clonos_py.settings.resolution import resolve

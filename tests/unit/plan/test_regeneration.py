@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 import pytest
 
 from clonos_py import Context, Job, Stream, apply, col, deterministic
+from clonos_py.evaluation.nexmark.jobs import build
+from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.nexmark.jobs import build
-from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.plan.physical import plan
 from clonos_py.settings.resolution import resolve
 from tests.unit.dsl.connectors import Bid, Nowhere, bids

@@ -13,11 +13,11 @@ from typing import Any, get_args
 import pytest
 
 from clonos_py.checkpoint.memory import MemoryStore
+from clonos_py.evaluation.nexmark.running import QueryRun, SinkKind, run_query
 from clonos_py.job.events import JobInstruction, JobPolicy, StartProcess
 from clonos_py.link.instructions import Instruction
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Stop
-from clonos_py.nexmark.running import QueryRun, SinkKind, run_query
 from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime import executors, sim
 from clonos_py.runtime.executors.job import JobExecutor

@@ -7,9 +7,9 @@ import pytest
 
 from clonos_py.bench.checkmate.skew import busiest, by_hash, by_remainder, keys_of, sent_by_remainder, zipf_busiest
 from clonos_py.columns.keys import key_groups
+from clonos_py.evaluation.nexmark.generator import Generator
+from clonos_py.evaluation.nexmark.model import Model
 from clonos_py.model.ids import TaskId
-from clonos_py.nexmark.generator import Generator
-from clonos_py.nexmark.model import Model
 from tests.unit.task.plans import three
 
 EVENTS, SECONDS = 240_000, 10

@@ -1,0 +1,1 @@
+"""Nexmark, CheckMate's experiments and Spark as a second engine, to evaluate the engine, which imports none of them."""

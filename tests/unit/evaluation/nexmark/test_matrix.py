@@ -1,0 +1,102 @@
+"""A matrix of runs: every combination once, and a second start continues where the first stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clonos_py.cli.main import invoke
+from clonos_py.evaluation.nexmark import cell_runs
+from clonos_py.evaluation.nexmark.cell_runs import CellWorkload
+from clonos_py.evaluation.nexmark.matrix import MatrixCell, MatrixResults, cells
+from clonos_py.model.errors import SettingError
+from clonos_py.settings.definitions import Settings
+
+FULL = MatrixCell("q0", "1", "full", "exactly-once")
+
+
+def matrix(out: Path, *more: str) -> int:
+    shared = ("--events", "5k", "--runtime", "local", "--checkpoint-interval", "1s")
+    return invoke(["nexmark", "matrix", "--out", str(out), *shared, *more])
+
+
+def test_every_combination_is_run_and_contradictions_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dimensions = ("--queries", "q0,q1", "--sharing-depth", "0,full", "--guarantee", "exactly-once,at-most-once")
+    assert matrix(tmp_path / "m", *dimensions) == 0
+    told = capsys.readouterr().out
+    assert "6 runs, throughput" in told
+    assert "left out 2: " in told
+    assert "at-most-once replays nothing" in told
+    found = json.loads((tmp_path / "m" / "q1-parallelism-1-depth-full-exactly-once.json").read_text())
+    assert (found["query"], found["report"]["throughput"]["events"]) == ("q1", 5_000)
+    assert (tmp_path / "m" / "summary.md").read_text().count("\n") == 2 + 6
+
+
+def test_a_second_start_runs_only_what_is_missing_or_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert matrix(tmp_path, "--queries", "q0") == 0
+    ran: list[str] = []
+    honest = cell_runs.run_cell
+
+    def watched(query: str, workload: CellWorkload, settings: Settings) -> dict[str, Any]:
+        ran.append(query)
+        return honest(query, workload, settings)
+
+    monkeypatch.setattr(cell_runs, "run_cell", watched)
+    MatrixResults(tmp_path, json.loads((tmp_path / "matrix.json").read_text())).keep(
+        MatrixCell("q1", "1", "full", "exactly-once"), {"error": "ClusterError: it was late"}
+    )
+    assert matrix(tmp_path, "--queries", "q0,q1,q2") == 0
+    assert ran == ["q1", "q2"]
+
+
+def test_a_run_that_fails_is_reported_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cell_runs, "run_cell", lambda *_: {"error": "CapacityError: the in-flight log is full"})
+    assert matrix(tmp_path, "--queries", "q0,q1") == 1
+    told = capsys.readouterr().out
+    assert "2 of 2 runs failed" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--queries", "q0,q0"], "different values with commas"),
+        (["--queries", "q99"], "there is no Nexmark query 'q99'"),
+        (["--queries", "q0", "--parallelism", "1,many"], "'many' is not a whole number"),
+        (["--queries", "q0", "--rate", "5k"], "omit --events"),
+        (["--queries", "q0", "--mst"], "omit --rate and --events"),
+    ],
+)
+def test_impossible_options_are_refused_before_anything_runs(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert matrix(tmp_path / "m", *arguments) in (1, 2)
+    told = capsys.readouterr().err
+    assert said in told
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_folder_of_runs_with_other_terms_is_refused(tmp_path: Path) -> None:
+    MatrixResults(tmp_path, {"events": 5})
+    with pytest.raises(SettingError, match=r"events \(5, now 6\)"):
+        MatrixResults(tmp_path, {"events": 6})
+
+
+def test_a_result_that_is_damaged_is_named(tmp_path: Path) -> None:
+    results = MatrixResults(tmp_path, {})
+    (tmp_path / f"{FULL.name}.json").write_text("{")
+    with pytest.raises(SettingError, match="is damaged"):
+        results.done(FULL)
+
+
+def test_the_cells_of_a_query_are_together() -> None:
+    names = [cell.query for cell in cells(["q0", "q1"], ["1", "2"], ["full"], ["exactly-once"])]
+    assert names == ["q0", "q0", "q1", "q1"]
