@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clonos_py.bench.checkmate.running import RunTerms
+from clonos_py.bench.cluster.costs import BACKGROUND, BLOCK_EVENTS, WAKE_US, WORK, Duty, duty_of
 from clonos_py.cli.tables import show
 from clonos_py.evaluation.checkmate.grid import CAUSAL, ROLLBACK, Variant
 from clonos_py.evaluation.nexmark.report import WARM_UP_US
@@ -30,7 +31,6 @@ from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Event, Measured
-from clonos_py.runtime.sim.costs import BACKGROUND, BLOCK_EVENTS, WAKE_US, WORK, Duty, duty_of
 from clonos_py.settings.protocols import ALIGNED
 
 _QUERIES, _PARALLELISMS, _RATES = ("q1", "q3", "q12"), (1, 2, 4), (200_000, 800_000, 3_200_000)

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 from clonos_py.bench.checkmate.metrics import message_overhead
+from clonos_py.bench.cluster.costs import BLOCK_EVENTS, Costs
+from clonos_py.bench.cluster.run import CostedCluster, run
 from clonos_py.dsl.job import Job
 from clonos_py.model.operators import Source
 from clonos_py.model.plan import PhysicalPlan, SourcePlan
 from clonos_py.observe.events import Listener
 from clonos_py.plan.physical import plan
-from clonos_py.runtime.sim.costed import CostedCluster, run
-from clonos_py.runtime.sim.costs import BLOCK_EVENTS, Costs
 from clonos_py.settings.definitions import Settings
 
 

@@ -9,15 +9,15 @@ import pytest
 from clonos_py.bench.checkmate.jobs import job_of
 from clonos_py.bench.checkmate.running import RunTerms, run_cell
 from clonos_py.bench.checkmate.simulated import ClusterTerms
+from clonos_py.bench.cluster.costs import WORK, Costs, UnitPrice
+from clonos_py.bench.cluster.machines import Machines
+from clonos_py.bench.cluster.run import CostedCluster, run, run_on
 from clonos_py.evaluation.checkmate.grid import CAUSAL, CYCLE, KEYS, NONE, ROLLBACK, CheckmateCell, Variant
 from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.operators import Read
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Event, no_listener
 from clonos_py.plan.physical import plan
-from clonos_py.runtime.sim.costed import CostedCluster, run, run_on
-from clonos_py.runtime.sim.costs import WORK, Costs, UnitPrice
-from clonos_py.runtime.sim.machines import Machines
 from clonos_py.settings.protocols import PROTOCOL_NAMES
 
 

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from clonos_py.bench.cluster.costs import Amount, CostedTime, Costs, duty_of
+from clonos_py.bench.cluster.machines import CostedDispatcher, Machines
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
@@ -20,8 +22,6 @@ from clonos_py.runtime.event_publisher import EventPublisher
 from clonos_py.runtime.interrupts import interrupts
 from clonos_py.runtime.monitor import Monitor
 from clonos_py.runtime.run_settings import RunResult, kills, limits, policy, raise_for
-from clonos_py.runtime.sim.costs import Amount, CostedTime, Costs, duty_of
-from clonos_py.runtime.sim.machines import CostedDispatcher, Machines
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.world.actions import Actions
 from clonos_py.runtime.world.dispatcher import Dispatcher

@@ -13,9 +13,9 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
+from clonos_py.bench.cluster.costs import BLOCK_EVENTS, Amount, Costs, Duty, WorkDone, of_link_input, of_state, of_step
 from clonos_py.process.contract import RestoreState, ToTask
 from clonos_py.runtime.executors.link import LinkInput
-from clonos_py.runtime.sim.costs import BLOCK_EVENTS, Amount, Costs, Duty, WorkDone, of_link_input, of_state, of_step
 from clonos_py.runtime.world.actions import Actions
 from clonos_py.runtime.world.dispatcher import Dispatcher
 from clonos_py.runtime.world.processes import LocalProcess

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from clonos_py.runtime.sim.costs import Amount, CostedTime, Costs, UnitPrice
-from clonos_py.runtime.sim.machines import Machine, QueuedWork, Thread
+from clonos_py.bench.cluster.costs import Amount, CostedTime, Costs, UnitPrice
+from clonos_py.bench.cluster.machines import Machine, QueuedWork, Thread
 from clonos_py.runtime.world.actions import Actions
 
 COSTS = Costs({"take": UnitPrice(10, 2.0, 1.0)}, {"network": UnitPrice(100, 0, 8.0)})
