@@ -27,7 +27,8 @@ from clonos_py.evaluation.checkmate.tables import (
     of_failure,
     tables,
 )
-from clonos_py.observe.plots import Plot, Point, linear, logarithmic, style
+from clonos_py.evaluation.page import card, document, legend, table
+from clonos_py.evaluation.plots import Plot, Point, linear, logarithmic
 from clonos_py.settings.protocols import PROTOCOL_NAMES
 
 Lines = Mapping[TableRow, Sequence[Point]]
@@ -63,20 +64,13 @@ def page(searches: Iterable[Line], runs: Iterable[Line], terms: Mapping[str, Any
     """The whole HTML document."""
     searches, runs = list(searches), list(runs)
     meta = ", ".join(f"{name} {value}" for name, value in terms.items() if value not in (None, {}))
-    return "\n".join(
-        [
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>CheckMate's evaluation</title><style>{style()}</style></head><body><main>",
-            "<h1>CheckMate's evaluation</h1>",
-            f'<p class="meta">{escape(meta)}</p>',
-            '<div class="pair">',
-            *(_plot_card(figure) for figure in figures(searches, runs)),
-            "</div>",
-            *(_table_card(table) for table in tables(searches, runs)),
-            "</main></body></html>\n",
-        ]
+    content = (
+        '<div class="pair">',
+        *(_plot_card(figure) for figure in figures(searches, runs)),
+        "</div>",
+        *(_table_card(found) for found in tables(searches, runs)),
     )
+    return document("CheckMate's evaluation", "CheckMate's evaluation", meta, content)
 
 
 def figures(searches: Iterable[Line], runs: Iterable[Line]) -> list[Figure]:
@@ -181,11 +175,8 @@ def _number(value: float) -> str:
 
 
 def _plot_card(figure: Figure) -> str:
-    names = "".join(
-        f'<span class="{_style(row)}">{escape(_text(row))}</span>' for row, points in figure.lines.items() if points
-    )
-    title = escape(figure.title)
-    return f'<section class="card"><h2>{title}</h2><div class="legend">{names}</div>{figure.svg()}</section>'
+    names = [(_style(row), _text(row)) for row, points in figure.lines.items() if points]
+    return card(figure.title, legend(names), figure.svg())
 
 
 def _text(row: TableRow) -> str:
@@ -193,11 +184,6 @@ def _text(row: TableRow) -> str:
     return protocol if recovery == NONE else f"{protocol}, {recovery}"
 
 
-def _table_card(table: MedianTable) -> str:
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in table.headings)
-    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
-    statement = f"<p>The paper: {escape(table.statement)}.</p>" if table.statement else ""
-    return (
-        f'<section class="card"><h2>{escape(table.title)}</h2>{statement}<div class="scroll"><table>'
-        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></section>"
-    )
+def _table_card(found: MedianTable) -> str:
+    statement = [f"<p>The paper: {escape(found.statement)}.</p>"] if found.statement else []
+    return card(found.title, *statement, table(found.headings, found.rows))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from clonos_py.evaluation.checkmate import paper
 from clonos_py.evaluation.checkmate.grid import BY_HASH, CYCLE, KEYED, LOADS_SKEWED, NONE, QUERIES, ROLLBACK
+from clonos_py.evaluation.page import markdown_table
 from clonos_py.settings.protocols import PROTOCOL_NAMES
 
 Line = Mapping[str, Any]
@@ -67,8 +68,7 @@ def markdown(tables: Iterable[MedianTable]) -> str:
 
 def _markdown(table: MedianTable) -> Iterator[str]:
     yield f"### {table.title}\n"
-    for row in (table.headings, ["---"] * len(table.headings), *table.rows):
-        yield f"| {' | '.join(row)} |"
+    yield markdown_table(table.headings, table.rows).rstrip("\n")
     if table.statement:
         yield f"\nThe paper: {table.statement}."
     yield ""

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from clonos_py.evaluation.page import card, document, legend, table, tile
+from clonos_py.evaluation.plots import Plot, Point, linear, logarithmic
 from clonos_py.evaluation.spark.analysis_words import number_text, percent_text, story, time_text
 from clonos_py.observe.definitions import DEFINITIONS
-from clonos_py.observe.plots import Plot, Point, linear, logarithmic, style
 
 _HUES = 5
 _HALF_WIDTH = 520
@@ -30,30 +31,22 @@ Figures = Mapping[str, Any]
 
 def page(figures: Figures) -> str:
     """The whole HTML document."""
-    job = escape(figures["job"])
-    return "\n".join(
-        [
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{job}: what happened</title><style>{style()}</style></head><body><main>",
-            f"<h1>{job}</h1>",
-            f'<p class="meta">{escape(_meta(figures))}</p>',
-            f'<p class="story{" failed" if figures["failures"] else ""}">{escape(" ".join(story(figures)))}</p>',
-            *_tiles(figures),
-            *_latency(figures),
-            *_throughput(figures),
-            *(_failures(figures["failures"]) if figures["failures"] else ()),
-            '<div class="pair">',
-            *_queues(figures),
-            *_retained(figures),
-            *_overhead(figures),
-            *_checkpoints(figures),
-            "</div>",
-            *_vertices(figures["vertices_total"]),
-            *_definitions(),
-            "</main></body></html>\n",
-        ]
+    content = (
+        f'<p class="story{" failed" if figures["failures"] else ""}">{escape(" ".join(story(figures)))}</p>',
+        *_tiles(figures),
+        *_latency(figures),
+        _throughput(figures),
+        *_failures(figures["failures"]),
+        '<div class="pair">',
+        _queues(figures),
+        _retained(figures),
+        _overhead(figures),
+        _checkpoints(figures),
+        "</div>",
+        _vertices(figures["vertices_total"]),
+        _definitions(),
     )
+    return document(f"{figures['job']}: what happened", figures["job"], _meta(figures), content)
 
 
 def _meta(figures: Figures) -> str:
@@ -70,18 +63,18 @@ def _tiles(figures: Figures) -> Iterator[str]:
     calm, checkpoints, failures = figures["latency_ms"]["undisturbed"], figures["checkpoints"], figures["failures"]
     throughput = figures["throughput"]
     yield '<div class="tiles">'
-    yield _tile(
+    yield tile(
         number_text(throughput["steady_events_per_s"]),
         "events/s",
         f"in steady state, {number_text(throughput['events'])} events in all",
     )
     if calm:
         where = ", failures left out" if failures else ""
-        yield _tile(time_text(calm["p99"]), "p99 latency", f"p50 {time_text(calm['p50'])}{where}")
+        yield tile(time_text(calm["p99"]), "p99 latency", f"p50 {time_text(calm['p50'])}{where}")
     if failures:
-        yield _tile(time_text(_worst(failures, "restart_ms")), "to restart", "from detection, the slowest")
-        yield _tile(time_text(_worst(failures, "recovery_ms")), "to recover", "until latency was normal, the slowest")
-    yield _tile(
+        yield tile(time_text(_worst(failures, "restart_ms")), "to restart", "from detection, the slowest")
+        yield tile(time_text(_worst(failures, "recovery_ms")), "to recover", "until latency was normal, the slowest")
+    yield tile(
         time_text(checkpoints["median_ms"]),
         "per checkpoint",
         f"{checkpoints['completed']} completed, {time_text(checkpoints['max_ms'])} at most, "
@@ -89,12 +82,8 @@ def _tiles(figures: Figures) -> Iterator[str]:
     )
     sent = figures["bytes"]
     share = None if sent["overhead"] is None else sent["overhead"] - 1
-    yield _tile(percent_text(share), "message overhead", f"determinants over {_bytes(sent['data'])} of rows")
+    yield tile(percent_text(share), "message overhead", f"determinants over {_bytes(sent['data'])} of rows")
     yield "</div>"
-
-
-def _tile(value: str, name: str, note: str) -> str:
-    return f'<div class="tile"><span>{escape(name)}</span><b>{escape(value)}</b><span>{escape(note)}</span></div>'
 
 
 def _worst(failures: Sequence[Figures], step: str) -> float | None:
@@ -126,7 +115,7 @@ def _latency(figures: Figures) -> Iterator[str]:
     entries = [("hue0", "p50"), ("hue1", "p99"), ("hue5", "worst"), ("check tri", "checkpoint complete")]
     if figures["failures"]:
         entries += [("fail", "a task failed"), ("heal block", "until latency is normal again")]
-    yield from _card("Latency over time", plot, _legend(*entries))
+    yield _card("Latency over time", plot, *entries)
 
 
 def _latency_hint(step: Figures) -> str:
@@ -134,7 +123,7 @@ def _latency_hint(step: Figures) -> str:
     return f"{step['at_s']:g} s: {found} ({step['markers']} markers)"
 
 
-def _throughput(figures: Figures) -> Iterator[str]:
+def _throughput(figures: Figures) -> str:
     seconds = figures["throughput"]["per_second"]
     plot = _plot("Events per second", figures, max((s["events"] + s["replayed"] for s in seconds), default=0), 150)
     plot.steps([(s["at_s"], s["events"] + s["replayed"]) for s in seconds], 1.0, "hue2")
@@ -142,20 +131,20 @@ def _throughput(figures: Figures) -> Iterator[str]:
     _marks(plot, figures)
     plot.hints([(s["at_s"], f"{s['at_s']} s: {number_text(s['events'])} events/s read") for s in seconds], 1.0)
     replayed = [("hue2 block", "read again in a replay")] if any(s["replayed"] for s in seconds) else []
-    yield from _card("Events read per second", plot, _legend(("hue0 block", "read by the sources"), *replayed))
+    return _card("Events read per second", plot, ("hue0 block", "read by the sources"), *replayed)
 
 
-def _queues(figures: Figures) -> Iterator[str]:
+def _queues(figures: Figures) -> str:
     by_vertex = _by_vertex(figures, "frames_queued")
     plot = _plot("Frames waiting", figures, _highest(by_vertex), 130, _HALF_WIDTH)
     for hue, points in enumerate(by_vertex.values()):
         plot.line(points, f"hue{hue % _HUES}")
     _marks(plot, figures)
     names = [(f"hue{hue % _HUES}", name) for hue, name in enumerate(by_vertex)]
-    yield from _card("Frames that wait for their receivers", plot, _legend(*names))
+    return _card("Frames that wait for their receivers", plot, *names)
 
 
-def _retained(figures: Figures) -> Iterator[str]:
+def _retained(figures: Figures) -> str:
     totals: dict[float, list[float]] = {}
     for row in figures["levels"]:
         of_step = totals.setdefault(row["at_s"], [0.0, 0.0])
@@ -165,19 +154,19 @@ def _retained(figures: Figures) -> Iterator[str]:
     plot.line([(at_s, frames) for at_s, (frames, _) in totals.items()], "hue0")
     plot.line([(at_s, log) for at_s, (_, log) in totals.items()], "hue2")
     _marks(plot, figures)
-    yield from _card("Retained for replay", plot, _legend(("hue0", "frames in memory"), ("hue2", "determinants held")))
+    return _card("Retained for replay", plot, ("hue0", "frames in memory"), ("hue2", "determinants held"))
 
 
-def _overhead(figures: Figures) -> Iterator[str]:
+def _overhead(figures: Figures) -> str:
     seconds = [s for s in figures["bytes"]["per_second"] if s["data"]]
     shares = [(s["at_s"] + 0.5, s["determinants"] / s["data"]) for s in seconds]
     plot = _plot("Overhead", figures, max((v for _, v in shares), default=0), 130, _HALF_WIDTH, percent_text)
     plot.line(shares, "hue2", 3.0)
     _marks(plot, figures)
-    yield from _card("Determinants per byte of rows sent", plot, _legend(("hue2", "message overhead")))
+    return _card("Determinants per byte of rows sent", plot, ("hue2", "message overhead"))
 
 
-def _checkpoints(figures: Figures) -> Iterator[str]:
+def _checkpoints(figures: Figures) -> str:
     found = figures["checkpoints"]["all"]
     plot = _plot("Checkpoints", figures, max((c["duration_ms"] for c in found), default=0), 130, _HALF_WIDTH, time_text)
     width_s = max(figures["seconds"] / 120, 0.05)
@@ -185,7 +174,7 @@ def _checkpoints(figures: Figures) -> Iterator[str]:
         plot.steps([(checkpoint["completed_s"] - width_s / 2, checkpoint["duration_ms"])], width_s, "hue3")
     _marks(plot, figures)
     plot.hints([(c["completed_s"] - width_s / 2, _checkpoint(c)) for c in found], width_s)
-    yield from _card("Time per checkpoint", plot, _legend(("hue3 block", "from trigger to durable")))
+    return _card("Time per checkpoint", plot, ("hue3 block", "from trigger to durable"))
 
 
 def _checkpoint(checkpoint: Figures) -> str:
@@ -243,20 +232,16 @@ def _step_s(steps: Sequence[Figures]) -> float:
     return min((b - a for a, b in itertools.pairwise(times)), default=1.0)
 
 
-def _legend(*entries: tuple[str, str]) -> str:
-    return '<div class="legend">' + "".join(f'<span class="{s}">{escape(t)}</span>' for s, t in entries) + "</div>"
-
-
-def _card(title: str, plot: Plot, legend: str = "") -> Iterator[str]:
-    yield f'<section class="card"><h2>{escape(title)}</h2>{legend}'
-    yield plot.svg()
-    yield "</section>"
+def _card(title: str, plot: Plot, *entries: tuple[str, str]) -> str:
+    return card(title, legend(entries), plot.svg())
 
 
 # ---- tables
 
 
 def _failures(failures: Sequence[Figures]) -> Iterator[str]:
+    if not failures:
+        return
     heads = (
         "task", "failed at", "detected", "standby active", "replayed", "rows replayed", "first new result",
         "latency normal", "latency before", "worst latency",
@@ -269,14 +254,16 @@ def _failures(failures: Sequence[Figures]) -> Iterator[str]:
         )
         for f in failures[:_FAILURES_MAX]
     ]  # fmt: skip
-    yield '<section class="card"><h2>Recovery from each failure</h2><p>Times after the failure.</p>'
-    yield from _table(heads, rows)
-    if len(failures) > _FAILURES_MAX:
-        yield f"<p>The first {_FAILURES_MAX} of {len(failures)}; the others are in the JSON.</p>"
-    yield "</section>"
+    more = f"<p>The first {_FAILURES_MAX} of {len(failures)}; the others are in the JSON.</p>"
+    yield card(
+        "Recovery from each failure",
+        "<p>Times after the failure.</p>",
+        table(heads, rows, "name"),
+        *([more] if len(failures) > _FAILURES_MAX else []),
+    )
 
 
-def _vertices(totals: Sequence[Figures]) -> Iterator[str]:
+def _vertices(totals: Sequence[Figures]) -> str:
     heads = ("operators", "tasks", "rows in", "rows out", "frames sent", "rows sent", "determinants sent", "CPU")
     rows = [
         (
@@ -286,23 +273,12 @@ def _vertices(totals: Sequence[Figures]) -> Iterator[str]:
         )
         for t in totals
     ]  # fmt: skip
-    yield '<section class="card"><h2>Work per vertex</h2>'
-    yield from _table(heads, rows)
-    yield "</section>"
+    return card("Work per vertex", table(heads, rows, "name"))
 
 
-def _definitions() -> Iterator[str]:
-    yield '<section class="card"><h2>Definitions</h2><dl>'
-    yield from (f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>" for word, meaning in _TERMS)
-    yield "</dl></section>"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield '<div class="scroll"><table><tr>' + "".join(f"<th>{escape(head)}</th>" for head in heads) + "</tr>"
-    for name, *cells in rows:
-        shown = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        yield f'<tr><td class="name">{escape(name)}</td>{shown}</tr>'
-    yield "</table></div>"
+def _definitions() -> str:
+    terms = "".join(f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>" for word, meaning in _TERMS)
+    return card("Definitions", f"<dl>{terms}</dl>")
 
 
 def _bytes(size: float) -> str:

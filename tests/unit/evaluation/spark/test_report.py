@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from clonos_py.evaluation.plots import Axis, Plot, linear, logarithmic
 from clonos_py.evaluation.spark.analysis_report import page
 from clonos_py.evaluation.spark.analysis_words import number_text, percent_text, story, time_text
-from clonos_py.observe.plots import Axis, Plot, linear, logarithmic
 
 _SVG = re.compile(r"<svg.*?</svg>", re.DOTALL)
 
