@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from clonos_py.bench.checkmate.running import MissingRuns, RunTerms, versions
+from clonos_py.bench.checkmate.running import MissingRuns, RunTerms
 from clonos_py.bench.checkmate.simulated import ClusterTerms
 from clonos_py.cli.counts import Count, Words
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.evaluation.checkmate.grid import KEYS, QUERIES, RECOVERIES, CheckmateCell, GridSelection, Variant, cells
-from clonos_py.evaluation.checkmate.results import Results
+from clonos_py.evaluation.checkmate.results import RUN, SEARCH, results
 from clonos_py.evaluation.checkmate.tables import markdown, tables
 from clonos_py.model.errors import SettingError
 from clonos_py.settings.definitions import Runtime
@@ -50,12 +50,12 @@ def run(out: Path, **given: Any) -> int:
     terms = RunTerms(
         given["warm_up_s"], given["seconds"], given["trial_s"], given["rate"], settings, cluster, given["unpaced"]
     )
-    work = MissingRuns(cells(selection, not terms.searched), terms, Results(out))
+    work = MissingRuns(cells(selection, not terms.searched), terms, results(out))
     for variant in dict.fromkeys(cell.variant for cell in work.cells):
         terms.settings(variant)  # contradicting settings raise before anything runs
-    work.results.begin(terms.plain, versions())
+    work.results.begin(terms.plain)
     failed = _perform(work)
-    click.echo(markdown(tables(work.results.searches(), work.results.runs())))
+    click.echo(markdown(tables(work.results.good(SEARCH), work.results.good(RUN))))
     if failed:
         click.echo(f"{failed} of {len(work.cells)} runs failed; the same command tries them again", err=True)
     return 1 if failed else 0
@@ -89,7 +89,7 @@ def _perform(work: MissingRuns) -> int:
             forecast.record(cell, time.monotonic())
             left = missing[number:]
             _print_progress(f"{len(work.cells) - len(left)}/{len(work.cells)} {outcome}; {forecast.text(left)}")
-    return sum(not work.results.has(cell) for cell in missing)
+    return len(work.missing)
 
 
 def _print_progress(line: str) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from typing import Any
 
 from clonos_py.bench.checkmate.jobs import VICTIMS, job_of
@@ -13,7 +11,8 @@ from clonos_py.bench.checkmate.metrics import Span, measured
 from clonos_py.bench.checkmate.simulated import ClusterTerms
 from clonos_py.cli.options import resolved
 from clonos_py.evaluation.checkmate.grid import BY_HASH, CYCLE, CheckmateCell, Variant
-from clonos_py.evaluation.checkmate.results import Results
+from clonos_py.evaluation.checkmate.results import RUN, SEARCH
+from clonos_py.evaluation.finished_runs import FinishedRuns
 from clonos_py.evaluation.nexmark.report import Recorder, report
 from clonos_py.evaluation.nexmark.sustained import RateTrial, judged, search
 from clonos_py.model.errors import ClonosError, SettingError
@@ -28,7 +27,6 @@ _UNPACED_EVENTS_NEXMARK = 3_000_000
 _FIRST_SHARE = 0.8
 _PRECISION, _LAG_MS = 0.05, 500.0
 _STANDBYS = {"standbys": 1}
-_PACKAGES = ("clonos-py", "ray", "pyarrow", "numpy")
 
 
 @dataclass(frozen=True)
@@ -96,10 +94,6 @@ class RunTerms:
         return run_job(job, settings, listener).plan
 
 
-def versions() -> dict[str, str]:
-    return {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
-
-
 # ---- one run
 
 
@@ -164,13 +158,13 @@ class MissingRuns:
 
     cells: list[CheckmateCell]
     terms: RunTerms
-    results: Results
+    results: FinishedRuns
     _failed_searches: dict[Variant, ClonosError] = field(default_factory=dict)
     """Searches that have failed, with their errors. They are not repeated for each run of the variant."""
 
     @property
     def missing(self) -> list[CheckmateCell]:
-        return [cell for cell in self.cells if not self.results.has(cell)]
+        return [cell for cell in self.cells if not self.results.finished(RUN, cell.key)]
 
     @property
     def searches(self) -> list[Variant]:
@@ -178,29 +172,21 @@ class MissingRuns:
         if not self.terms.searched:
             return []
         wanted = dict.fromkeys(cell.variant for cell in self.missing)
-        return [variant for variant in wanted if self.results.throughput(variant) is None]
+        return [variant for variant in wanted if not self.results.finished(SEARCH, asdict(variant))]
 
     def perform(self, cell: CheckmateCell, on_progress: Callable[[str], None]) -> str:
         """Makes the search if needed, and the run. Stores both results, or the error that ended the job. Returns a line
         that describes the outcome."""
-        try:
-            rate = self._rate(cell, on_progress)
-            found = run_cell(cell, rate, self.terms)
-        except ClonosError as error:
-            self.results.keep("run", cell.key, {"error": f"{type(error).__name__}: {error}"})
-            return f"{cell}: {type(error).__name__}: {error}"
-        self.results.keep("run", cell.key, found)
-        return f"{cell}: {outcome(found)}"
+        found = self.results.attempt(RUN, cell.key, lambda: run_cell(cell, self._rate(cell, on_progress), self.terms))
+        return f"{cell}: {found['error'] if 'error' in found else outcome(found)}"
 
     def _rate(self, cell: CheckmateCell, on_progress: Callable[[str], None]) -> float | None:
         if not self.terms.searched:
             return self.terms.rate
-        most = self.results.throughput(cell.variant)
-        if most is None:
-            most = self._search(cell.variant, on_progress)
-        return most * (cell.load or 100) / 100
+        known = self.results.of(SEARCH, asdict(cell.variant)) or self._search(cell.variant, on_progress)
+        return float(known["events_per_s"]) * (cell.load or 100) / 100
 
-    def _search(self, variant: Variant, on_progress: Callable[[str], None]) -> float:
+    def _search(self, variant: Variant, on_progress: Callable[[str], None]) -> Mapping[str, Any]:
         if variant in self._failed_searches:
             raise self._failed_searches[variant]
         try:
@@ -208,8 +194,8 @@ class MissingRuns:
         except ClonosError as error:
             self._failed_searches[variant] = error
             raise
-        self.results.keep("mst", asdict(variant), found)
-        return float(found["events_per_s"])
+        self.results.keep(SEARCH, asdict(variant), found)
+        return found
 
 
 def outcome(found: Mapping[str, Any]) -> str:

@@ -26,16 +26,17 @@ def analyze(trace: Path, out: Path | None, master: str | None) -> None:
 def _evaluation(path: Path, out: Path | None) -> None:
     """Prints the tables of an evaluation, and writes the page of tables and plots."""
     from clonos_py.evaluation.checkmate.page import page
-    from clonos_py.evaluation.checkmate.results import Results
+    from clonos_py.evaluation.checkmate.results import RUN, SEARCH, results
     from clonos_py.evaluation.checkmate.tables import markdown, tables
 
-    results = Results(path)
-    if results.terms is None:
+    finished = results(path)
+    if finished.terms is None:
         raise SettingError(f"{path} is empty: name a trace, or a file of results of the bench checkmate")
     folder = _create(out or path.parent)
     report = folder / f"{path.stem}.html"
-    report.write_text(page(results.searches(), results.runs(), results.terms), encoding="utf-8")
-    click.echo(markdown(tables(results.searches(), results.runs())))
+    searches, runs = [*finished.good(SEARCH)], [*finished.good(RUN)]
+    report.write_text(page(searches, runs, finished.terms), encoding="utf-8")
+    click.echo(markdown(tables(searches, runs)))
     click.echo(f"the report is {report}")
 
 

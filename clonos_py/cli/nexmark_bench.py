@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,23 +126,26 @@ def _matrix(out: Path, **given: Any) -> int:
     """The body of ``matrix``. The exit code is 1 if a run failed."""
     from clonos_py.cli.tables import show
     from clonos_py.evaluation.nexmark.cell_runs import run_cell
-    from clonos_py.evaluation.nexmark.matrix import HEADINGS, MatrixResults
+    from clonos_py.evaluation.nexmark.matrix import HEADINGS, RUN, results, summary
 
     workload = _workload(given)
     possible, contradictions = _possible(given)
-    results = MatrixResults(out, _common(given, workload))
+    runs = results(out)
+    if runs.cut_off:
+        click.echo(runs.cut_off, err=True)
+    runs.begin(_common(given, workload))
     wanted = [cell for cell, _ in possible]
     with _bar(len(wanted)) as step:
         for cell, settings in possible:
             step(cell.name, 0)
-            if not results.done(cell):
-                results.keep(cell, run_cell(cell.query, workload, settings))
+            if not runs.finished(RUN, asdict(cell)):
+                runs.attempt(RUN, asdict(cell), partial(run_cell, cell.query, workload, settings))
             step(cell.name, 1)
-    rows = results.summary(wanted)
+    rows = summary(runs, wanted, out)
     show(f"{len(rows)} runs, {workload.mode.value}", HEADINGS, rows)
     for reason, count in contradictions.items():
         click.echo(f"left out {count}: {reason}")
-    failed = sum(not results.done(cell) for cell in wanted)
+    failed = sum(not runs.finished(RUN, asdict(cell)) for cell in wanted)
     if failed:
         click.echo(f"{failed} of {len(wanted)} runs failed; the same command tries them again")
     return 1 if failed else 0

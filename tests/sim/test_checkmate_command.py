@@ -13,7 +13,7 @@ from clonos_py.bench.checkmate.jobs import VICTIMS, job_of
 from clonos_py.bench.checkmate.running import MissingRuns, RunTerms
 from clonos_py.cli.endings import ended
 from clonos_py.evaluation.checkmate.grid import CYCLE, CheckmateCell, GridSelection, Variant, cells
-from clonos_py.evaluation.checkmate.results import Results
+from clonos_py.evaluation.checkmate.results import RUN, results
 from clonos_py.model.errors import SettingError, SpillError
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.run_settings import kills
@@ -65,7 +65,7 @@ def test_finished_runs_are_kept_and_not_repeated(capsys: pytest.CaptureFixture[s
     assert "0 of 1 runs are done, 1 left" in told.err
     assert "1/1 q1, no checkpoints, parallelism 1, run 1: 2,000 events/s" in told.err
     before = (tmp_path / "out").read_bytes()
-    (line,) = Results(tmp_path / "out").runs()
+    (line,) = results(tmp_path / "out").good(RUN)
     assert line["settings"]["chaining"] == "off"
     assert line["rate"] == 2_000
     assert line["metrics"]["failure"] is None
@@ -78,7 +78,7 @@ def test_an_unpaced_run_reports_the_events_read_per_second(capsys: pytest.Captur
     options = ("--skews", "0", "--warm-up-s", "0", "--runs", "1", "--parallelism", "1", "--runtime", "sim")
     chosen = ("--queries", "q1", "--recoveries", "rollback", "--protocols", "aligned", "--rows-per-row", "100")
     assert run(tmp_path / "out", *options, *chosen, "--unpaced", "20M") == 0
-    (line,) = Results(tmp_path / "out").runs()
+    (line,) = results(tmp_path / "out").good(RUN)
     assert line["rate"] is None
     assert line["metrics"]["failure"] is None, "nothing is killed"
     read = line["metrics"]["throughput_events_per_s"]
@@ -121,8 +121,7 @@ def test_the_maximum_rate_is_searched_once_and_a_share_of_it_is_offered(
     monkeypatch.setattr(running, "search_rate", search_rate)
     monkeypatch.setattr(running, "run_cell", run_cell)
     selection = GridSelection(("q3",), ("aligned",), ("causal",), (1,), (0, 10), 1, ("hash",))
-    results = Results(tmp_path / "out")
-    work = MissingRuns(cells(selection, paced=False), terms(), results)
+    work = MissingRuns(cells(selection, paced=False), terms(), results(tmp_path / "out"))
     said = [work.perform(cell, print) for cell in work.cells]
     assert said[0] == "q3, aligned, causal, parallelism 1, 80% load, run 1: SpillError: the disk is full"
     assert offered == [800.0, 500.0, 800.0]
@@ -142,7 +141,7 @@ def test_a_search_that_fails_is_not_repeated_for_each_of_its_runs(
 
     monkeypatch.setattr(running, "search_rate", search_rate)
     selection = GridSelection(("q3",), ("aligned",), ("causal",), (1,), (0,), 3)
-    work = MissingRuns(cells(selection, paced=False), terms(), Results(tmp_path / "out"))
+    work = MissingRuns(cells(selection, paced=False), terms(), results(tmp_path / "out"))
     assert all("none was sustained" in work.perform(cell, print) for cell in work.cells)
     assert len(searched) == 1
     assert len(work.missing) == 3
@@ -183,7 +182,7 @@ def test_given_settings_hold_except_those_of_the_variant() -> None:
 
 def test_the_forecast_counts_the_runs_and_searches_that_are_left(tmp_path: Path) -> None:
     selection = GridSelection(("q1",), ("aligned",), ("causal", "none"), (1,), (0,), 2)
-    work = MissingRuns(cells(selection, paced=False), terms(), Results(tmp_path / "out"))
+    work = MissingRuns(cells(selection, paced=False), terms(), results(tmp_path / "out"))
     forecast = Forecast(work)
     first, *left = work.cells
     forecast.record(first, forecast.began + 385.0)  # a search of 8 trials and a run, as long as they are meant to take

@@ -13,7 +13,6 @@ from clonos_py.evaluation.nexmark.jobs import build
 from clonos_py.evaluation.nexmark.running import QueryRun, run_query
 from clonos_py.evaluation.nexmark.steady import measure
 from clonos_py.evaluation.nexmark.sustained import RateTrial, Search, judged, search
-from clonos_py.model.errors import ClonosError
 from clonos_py.plan.physical import plan
 from clonos_py.settings.definitions import Settings
 from clonos_py.settings.kinds import KILLS
@@ -83,14 +82,8 @@ def _guess(query: str, settings: Settings) -> float:
 
 
 def run_cell(query: str, workload: CellWorkload, settings: Settings) -> dict[str, Any]:
-    """The result of a cell: ``events_per_s`` and its report, or the ``error`` that ended the run."""
-    try:
-        return _result(query, workload, with_failures(workload.failures, query, settings))
-    except ClonosError as error:
-        return {"error": f"{type(error).__name__}: {error}"}
-
-
-def _result(query: str, workload: CellWorkload, settings: Settings) -> dict[str, Any]:
+    """The result of a cell: ``events_per_s`` and its report. Raises the ClonosError that ended the run."""
+    settings = with_failures(workload.failures, query, settings)
     if workload.mode is Mode.SUSTAINED:
         found, run_report = search_throughput(query, ThroughputSearch(workload.seconds), settings)
         return {"events_per_s": found.low, "trials": [asdict(trial) for trial in found.trials], "report": run_report}

@@ -1,22 +1,23 @@
 """A matrix of runs: queries x parallelism x sharing depth x guarantee. Each cell is a run with its own report.
 
-A folder holds ``matrix.json`` (the parameters that all cells share) and one JSON file per cell that was run. Starting
-the same matrix again runs the cells that are missing or have failed. More queries or values may be added.
+A folder holds ``matrix.jsonl`` with the report of each cell that was run (``finished_runs.py``), and ``summary.md``.
+Starting the same matrix again runs the cells that are missing or have failed. More queries or values may be added.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from clonos_py.model.errors import SettingError
+from clonos_py.evaluation.finished_runs import FinishedRuns, LineKind
+from clonos_py.evaluation.page import markdown_table
 
-_COMMON = "matrix.json"
+RUN = "run"
+_FILE = "matrix.jsonl"
+_DIMENSIONS = ("query", "parallelism", "sharing_depth", "guarantee")
 HEADINGS = (
     "query", "parallelism", "depth", "guarantee", "events/s", "p50 ms", "p99 ms", "checkpoint ms", "overhead",
     "restart ms", "recovery ms", "ended",
@@ -48,64 +49,21 @@ def cells(
     return [MatrixCell(*values) for values in itertools.product(queries, parallelisms, depths, guarantees)]
 
 
-class MatrixResults:
-    """The results folder of a matrix."""
+def results(folder: Path) -> FinishedRuns:
+    """The runs that the folder holds. Raises SettingError if it holds something else under the name of their file."""
+    return FinishedRuns(folder / _FILE, {RUN: LineKind(_DIMENSIONS, "report")}, "a matrix", folder)
 
-    def __init__(self, folder: Path, common: Mapping[str, Any]) -> None:
-        """Raises SettingError if the folder cannot be created, or holds a matrix with other parameters."""
-        self._folder = folder
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            before = self._read(_COMMON)
-            if before is None:
-                self._write(_COMMON, common)
-        except OSError as problem:
-            raise SettingError(f"--out {folder}: {problem.strerror}; name a folder that can be written") from None
-        if before is not None and before != common:
-            differing = [key for key in sorted({*before, *common}) if before.get(key) != common.get(key)]
-            differences = ", ".join(f"{key} ({before.get(key)}, now {common.get(key)})" for key in differing)
-            raise SettingError(
-                f"--out {folder} holds a matrix with other parameters: {differences}; name another folder"
-            )
 
-    def done(self, cell: MatrixCell) -> bool:
-        """Whether the cell was run successfully. A failed cell is run again."""
-        found = self.of(cell)
-        return found is not None and "error" not in found
-
-    def of(self, cell: MatrixCell) -> dict[str, Any] | None:
-        return self._read(f"{cell.name}.json")
-
-    def keep(self, cell: MatrixCell, result: Mapping[str, Any]) -> None:
-        self._write(f"{cell.name}.json", {**asdict(cell), **result})
-
-    def _read(self, name: str) -> dict[str, Any] | None:
-        try:
-            found: dict[str, Any] = json.loads((self._folder / name).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except ValueError:
-            raise SettingError(f"{self._folder / name} is damaged: remove it to repeat its run") from None
-        return found
-
-    def _write(self, name: str, content: Mapping[str, Any]) -> None:
-        """Writes a file atomically: an interrupted run leaves no incomplete file."""
-        written = self._folder / f".{name}"
-        written.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        os.replace(written, self._folder / name)
-
-    def summary(self, wanted: Sequence[MatrixCell]) -> list[tuple[str, ...]]:
-        """A row per cell that was run, under ``HEADINGS``; also written as ``summary.md``."""
-        rows = [row(cell, found) for cell in wanted if (found := self.of(cell)) is not None]
-        lines = [HEADINGS, ("---",) * len(HEADINGS), *rows]
-        text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-        (self._folder / "summary.md").write_text(text, encoding="utf-8")
-        return rows
+def summary(runs: FinishedRuns, wanted: Sequence[MatrixCell], folder: Path) -> list[tuple[str, ...]]:
+    """A row per cell that was run, under ``HEADINGS``; also written as ``summary.md``."""
+    rows = [row(cell, found) for cell in wanted if (found := runs.of(RUN, asdict(cell))) is not None]
+    (folder / "summary.md").write_text(markdown_table(HEADINGS, rows), encoding="utf-8")
+    return rows
 
 
 def row(cell: MatrixCell, found: Mapping[str, Any]) -> tuple[str, ...]:
     """The summary row of a cell."""
-    dimensions = (cell.query, cell.parallelism, cell.sharing_depth, cell.guarantee)
+    dimensions = astuple(cell)
     if "error" in found:
         return *dimensions, *[""] * (len(HEADINGS) - len(dimensions) - 1), str(found["error"])
     report, sent = found["report"], found["report"]["bytes"]

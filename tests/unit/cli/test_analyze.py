@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from clonos_py.cli.analyze import command
-from clonos_py.evaluation.checkmate.results import Results
+from clonos_py.evaluation.checkmate.results import results
 from clonos_py.model.errors import SettingError
 
 SEARCH = {"query": "q3", "protocol": "aligned", "recovery": "causal", "parallelism": 2}
@@ -17,9 +17,9 @@ SEARCH = {"query": "q3", "protocol": "aligned", "recovery": "causal", "paralleli
 
 def test_tables_are_printed_and_a_page_with_plots_is_written(tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
-    results = Results(path)
-    results.begin({"seconds": 60}, {})
-    results.keep("mst", SEARCH, {"events_per_s": 5e5, "trials": []})
+    finished = results(path)
+    finished.begin({"seconds": 60})
+    finished.keep("mst", SEARCH, {"events_per_s": 5e5, "trials": []})
     told = CliRunner().invoke(command, [str(path), "--out", str(tmp_path / "report")], catch_exceptions=False)
     assert "| 2 | aligned (COOR) | causal | 500,000 |" in told.output
     page = (tmp_path / "report" / "some.html").read_text()

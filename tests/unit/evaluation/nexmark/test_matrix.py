@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ import pytest
 from clonos_py.cli.main import invoke
 from clonos_py.evaluation.nexmark import cell_runs
 from clonos_py.evaluation.nexmark.cell_runs import CellWorkload
-from clonos_py.evaluation.nexmark.matrix import MatrixCell, MatrixResults, cells
-from clonos_py.model.errors import SettingError
+from clonos_py.evaluation.nexmark.matrix import RUN, MatrixCell, cells, results
+from clonos_py.model.errors import CapacityError, SettingError
 from clonos_py.settings.definitions import Settings
 
 FULL = MatrixCell("q0", "1", "full", "exactly-once")
@@ -32,8 +32,9 @@ def test_every_combination_is_run_and_contradictions_are_left_out(
     assert "6 runs, throughput" in told
     assert "left out 2: " in told
     assert "at-most-once replays nothing" in told
-    found = json.loads((tmp_path / "m" / "q1-parallelism-1-depth-full-exactly-once.json").read_text())
-    assert (found["query"], found["report"]["throughput"]["events"]) == ("q1", 5_000)
+    found = results(tmp_path / "m").of(RUN, asdict(replace(FULL, query="q1")))
+    assert found is not None
+    assert found["report"]["throughput"]["events"] == 5_000
     assert (tmp_path / "m" / "summary.md").read_text().count("\n") == 2 + 6
 
 
@@ -49,9 +50,7 @@ def test_a_second_start_runs_only_what_is_missing_or_has_failed(
         return honest(query, workload, settings)
 
     monkeypatch.setattr(cell_runs, "run_cell", watched)
-    MatrixResults(tmp_path, json.loads((tmp_path / "matrix.json").read_text())).keep(
-        MatrixCell("q1", "1", "full", "exactly-once"), {"error": "ClusterError: it was late"}
-    )
+    results(tmp_path).keep(RUN, asdict(replace(FULL, query="q1")), {"error": "ClusterError: it was late"})
     assert matrix(tmp_path, "--queries", "q0,q1,q2") == 0
     assert ran == ["q1", "q2"]
 
@@ -59,7 +58,10 @@ def test_a_second_start_runs_only_what_is_missing_or_has_failed(
 def test_a_run_that_fails_is_reported_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cell_runs, "run_cell", lambda *_: {"error": "CapacityError: the in-flight log is full"})
+    def run_cell(*_: object) -> dict[str, Any]:
+        raise CapacityError("the in-flight log is full")
+
+    monkeypatch.setattr(cell_runs, "run_cell", run_cell)
     assert matrix(tmp_path, "--queries", "q0,q1") == 1
     told = capsys.readouterr().out
     assert "2 of 2 runs failed" in told
@@ -85,16 +87,30 @@ def test_impossible_options_are_refused_before_anything_runs(
 
 
 def test_a_folder_of_runs_with_other_terms_is_refused(tmp_path: Path) -> None:
-    MatrixResults(tmp_path, {"events": 5})
-    with pytest.raises(SettingError, match=r"events \(5, now 6\)"):
-        MatrixResults(tmp_path, {"events": 6})
+    results(tmp_path).begin({"events": 5})
+    with pytest.raises(SettingError, match=rf"--out {tmp_path} holds .* events \(5, now 6\); name another folder"):
+        results(tmp_path).begin({"events": 6})
 
 
-def test_a_result_that_is_damaged_is_named(tmp_path: Path) -> None:
-    results = MatrixResults(tmp_path, {})
-    (tmp_path / f"{FULL.name}.json").write_text("{")
-    with pytest.raises(SettingError, match="is damaged"):
-        results.done(FULL)
+def test_a_folder_that_cannot_be_written_is_named() -> None:
+    with pytest.raises(SettingError, match=r"--out /proc/absent: .* name a folder that can be written"):
+        results(Path("/proc/absent")).begin({})
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m").touch()
+    with pytest.raises(SettingError, match=rf"--out {tmp_path}/m/.* cannot be read: .*; name another folder"):
+        results(tmp_path / "m")
+
+
+def test_a_result_that_is_cut_off_is_named_and_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert matrix(tmp_path, "--queries", "q0") == 0
+    path = tmp_path / "matrix.jsonl"
+    path.write_bytes(path.read_bytes()[:-1])
+    capsys.readouterr()
+    assert matrix(tmp_path, "--queries", "q0") == 0
+    assert "line 2: cut off; it is dropped, and its run is repeated" in capsys.readouterr().err
+    assert results(tmp_path).finished(RUN, asdict(FULL))
 
 
 def test_the_cells_of_a_query_are_together() -> None:
