@@ -25,7 +25,7 @@ from clonos_py.bench.checkmate.running import RunTerms
 from clonos_py.bench.cluster.costs import BACKGROUND, BLOCK_EVENTS, WAKE_US, WORK, Duty, duty_of
 from clonos_py.cli.tables import show
 from clonos_py.evaluation.checkmate.grid import CAUSAL, ROLLBACK, Variant
-from clonos_py.evaluation.nexmark.report import WARM_UP_US
+from clonos_py.evaluation.metrics import WARM_UP_US
 from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import TaskId

@@ -37,6 +37,8 @@ from typing import Any, TypeVar
 
 from clonos_py.bench.checkmate.invalid import ahead_of_line
 from clonos_py.checkpoint.line import line_channels
+from clonos_py.evaluation.metrics import LatencyMarkers, events_per_s, percentiles_ms, reading, samples
+from clonos_py.evaluation.recovery import healings, worst_by_window
 from clonos_py.model.coordinator_events import (
     CheckpointAborted,
     CheckpointCompleted,
@@ -50,13 +52,8 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.definitions import overhead, recovery_ms, restart_ms, span_ms
 from clonos_py.observe.events import Detected, Event, KillMissed, Measured, Progress, TaskFailed
-from clonos_py.observe.metrics import LatencyHistogram
-from clonos_py.observe.normality import WINDOWS_GOOD, limit_us
 
-PERCENTS = (50, 95, 99)
 _SECOND_US = 1_000_000
-_WINDOW_US = 250_000
-_BEFORE_US = 5 * _SECOND_US
 
 E = TypeVar("E")
 Timed = Sequence[tuple[int, Event]]
@@ -77,16 +74,16 @@ def measured(events: Timed, plan: PhysicalPlan, span: Span) -> dict[str, Any]:
     begin_us = min(_of(events, Deployed), key=_at, default=(0, None))[0] + round(span.warm_up_s * _SECOND_US)
     end_us = begin_us + round(span.seconds * _SECOND_US)
     within = [(at_us, event) for at_us, event in events if begin_us <= at_us <= end_us]
-    markers = list(_markers(events))
+    markers = LatencyMarkers(event for _, event in _of(events, Measured))
     failed_us = min((at_us for at_us, _ in _of(events, TaskFailed)), default=None)
     calm_us = end_us if failed_us is None else min(failed_us, end_us)
     completed = [event for at_us, event in _of(within, CheckpointCompleted) if at_us <= calm_us]
     sent = _bytes(within)
     return {
         "throughput_events_per_s": _rate(within, sources),
-        "latency_ms": _latency(markers, begin_us, end_us),
-        "latency_undisturbed_ms": _latency(markers, begin_us, calm_us),
-        "latency_ms_per_second": list(_by_second(markers, begin_us, end_us)),
+        "latency_ms": percentiles_ms(markers.between(begin_us, end_us)),
+        "latency_undisturbed_ms": percentiles_ms(markers.between(begin_us, calm_us)),
+        "latency_ms_per_second": markers.per_second(begin_us, end_us),
         "checkpointing_ms": _mean([(event.durable, event.durable_ms) for event in completed]),
         "adoption_ms": _mean([(1, event.duration_ms) for event in completed]),
         "checkpoints": _checkpoints(within),
@@ -111,16 +108,8 @@ def _at(timed: tuple[int, object]) -> int:
 
 def _rate(events: Timed, sources: Collection[str]) -> float | None:
     """Events per second until the last time at which the sources had read more. A run that ends early is not slower."""
-    read = [
-        (at_us, sum(vertex.rows_in for vertex in progress.vertices if vertex.vertex in sources))
-        for at_us, progress in _of(events, Progress)
-    ]
-    most = max((rows for _, rows in read), default=0)
-    until = next((place for place, (_, rows) in enumerate(read) if rows == most), 0)
-    if until == 0:
-        return None
-    (first_us, first), (last_us, last) = read[0], read[until]
-    return round((last - first) / (last_us - first_us) * _SECOND_US, 1)
+    measured = reading(samples(_of(events, Progress), sources), 0)
+    return events_per_s(measured) if measured else None
 
 
 def _bytes(events: Timed) -> dict[str, int]:
@@ -133,44 +122,6 @@ def _bytes(events: Timed) -> dict[str, int]:
         "stamps": last.stamp_bytes - first.stamp_bytes,
         "determinants": last.determinant_bytes - first.determinant_bytes,
     }
-
-
-# ---- latency
-
-Markers = Sequence[tuple[int, LatencyHistogram]]
-"""The new latencies that a process has reported, each with the time of the report in microseconds."""
-
-
-def _markers(events: Timed) -> Iterator[tuple[int, LatencyHistogram]]:
-    totals: dict[int, LatencyHistogram] = {}
-    for _, event in _of(events, Measured):
-        for reading in event.readings:
-            newest = LatencyHistogram(reading.counters.latency)
-            new = newest.since(totals.get(reading.process, LatencyHistogram()))
-            totals[reading.process] = newest
-            if new.total:
-                yield reading.at_us, new
-
-
-def _merged(markers: Markers, begin_us: int, end_us: int) -> LatencyHistogram:
-    merged = LatencyHistogram()
-    for at_us, found in markers:
-        if begin_us <= at_us < end_us:
-            merged.merge(found)
-    return merged
-
-
-def _latency(markers: Markers, begin_us: int, end_us: int) -> dict[str, float | None]:
-    merged = _merged(markers, begin_us, end_us)
-    found = {percent: merged.percentile_us(percent) for percent in PERCENTS}
-    return {f"p{percent}": None if us is None else us / 1_000 for percent, us in found.items()}
-
-
-def _by_second(markers: Markers, begin_us: int, end_us: int) -> Iterator[dict[str, float | None]]:
-    for second, since_us in enumerate(range(begin_us, end_us, _SECOND_US)):
-        found = _latency(markers, since_us, since_us + _SECOND_US)
-        if found["p50"] is not None:
-            yield {"at_s": second, **found}
 
 
 # ---- checkpoints
@@ -202,7 +153,9 @@ def message_overhead(sent: Mapping[str, float]) -> float | None:
     return overhead(sent["rows"], sum(sent.values()) - sent["rows"])
 
 
-def _failure(events: Timed, plan: PhysicalPlan, begin_us: int, failed_us: int, markers: Markers) -> dict[str, Any]:
+def _failure(
+    events: Timed, plan: PhysicalPlan, begin_us: int, failed_us: int, markers: LatencyMarkers
+) -> dict[str, Any]:
     detected_us = min((at_us for at_us, _ in _of(events, Detected)), default=None)
     restarted_us, restarted = min(_of(events, Restarted), key=_at, default=(None, None))
     went_back = [event for _, event in _of(events, WentBack)]
@@ -230,26 +183,7 @@ def _expected(events: Timed, plan: PhysicalPlan, victim: TaskId, failed_us: int)
     return ahead_of_line(times, line_channels(plan))
 
 
-def _normal_us(markers: Markers, failed_us: int, restarted_us: int | None) -> int | None:
-    """When latency was normal again: the start of the first of enough good windows in a row, after the restart."""
-    if restarted_us is None:
-        return None
-    worst = _worst_by_window(markers)
-    before = [us for at_us, us in worst.items() if failed_us - _BEFORE_US <= at_us <= failed_us - _WINDOW_US]
-    if not before:
-        return None
-    most_us = limit_us(before)
-    later = [(at_us, us) for at_us, us in worst.items() if at_us + _WINDOW_US > restarted_us]
-    for first in range(len(later) - WINDOWS_GOOD + 1):
-        if all(us <= most_us for _, us in later[first : first + WINDOWS_GOOD]):
-            return max(later[first][0], restarted_us)
-    return None
-
-
-def _worst_by_window(markers: Markers) -> Mapping[int, int]:
-    """The worst latency of each window, by the start of the window, in order."""
-    found: dict[int, int] = {}
-    for at_us, histogram in sorted(markers, key=_at):
-        window_us = at_us // _WINDOW_US * _WINDOW_US
-        found[window_us] = max(found.get(window_us, 0), histogram.percentile_us(100) or 0)
-    return found
+def _normal_us(markers: LatencyMarkers, failed_us: int, restarted_us: int | None) -> int | None:
+    """When latency was normal again."""
+    (healing,) = healings([(failed_us, restarted_us)], worst_by_window(markers.found))
+    return healing.recovered_us

@@ -19,7 +19,7 @@ from clonos_py.bench.peers.datasets import Dataset
 from clonos_py.bench.peers.engines import Terms
 from clonos_py.bench.peers.environment import Environment
 from clonos_py.bench.peers.rates import Rate, steady
-from clonos_py.evaluation.nexmark.report import RateSample
+from clonos_py.evaluation.metrics import RateSample
 from clonos_py.model.errors import SettingError
 from clonos_py.runtime.transport.ports import free_ports
 

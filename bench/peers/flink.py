@@ -26,7 +26,7 @@ from clonos_py.bench.peers.engines import Terms
 from clonos_py.bench.peers.environment import Environment
 from clonos_py.bench.peers.flink_cluster import FlinkCluster, cluster
 from clonos_py.bench.peers.rates import Rate, steady
-from clonos_py.evaluation.nexmark.report import RateSample
+from clonos_py.evaluation.metrics import RateSample
 from clonos_py.model.errors import SettingError
 
 LATE = "'0.001' SECOND"

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from clonos_py.evaluation.nexmark.report import RateSample
+from clonos_py.evaluation.metrics import RateSample
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,19 @@ class LatencyHistogram:
         return None
 
 
+class LatencyTotals:
+    """The newest histogram of each process, which reports what it has counted since its start."""
+
+    def __init__(self) -> None:
+        self._newest: dict[int, LatencyHistogram] = {}
+
+    def new(self, process: int, counts: Mapping[int, int]) -> LatencyHistogram:
+        """The durations that the process has counted since its last report. ``counts``: all, by bucket."""
+        newest, earlier = LatencyHistogram(counts), self._newest.get(process, LatencyHistogram())
+        self._newest[process] = newest
+        return newest.since(earlier)
+
+
 def _bucket(value: int) -> int:
     shift = max(value.bit_length() - _SUB_BUCKET_BITS - 1, 0)
     return (shift << _SUB_BUCKET_BITS) + (value >> shift)

@@ -77,6 +77,13 @@ class Recovery:
     rows_replayed: int = 0
     attempt: Attempt | None = None
 
+    @property
+    def restart_ms(self) -> float | None:
+        """The restart time, as ``definitions.py`` has it."""
+        if self.detected_ms is None or self.first_new_effect_ms is None:
+            return None
+        return self.first_new_effect_ms - self.detected_ms
+
     def on(self, at_us: int, event: RecoveryStep) -> None:
         setattr(self, STEPS[type(event)][1], (at_us - self.failed_at_us) / 1000)
         match event:

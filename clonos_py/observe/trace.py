@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from clonos_py.model.coordinator_events import Finished
 from clonos_py.model.errors import SettingError
 from clonos_py.observe import events as e
-from clonos_py.observe.metrics import LatencyHistogram
+from clonos_py.observe.metrics import LatencyTotals
 
 FORMAT = 1
 HEADER = "run.json"
@@ -69,7 +69,7 @@ class TraceWriter:
         self._rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
         self._parts = 0
         self._due_us = _PART_US_MIN
-        self._latency: dict[int, LatencyHistogram] = {}
+        self._latency = LatencyTotals()
         try:
             if folder.exists() and any(folder.iterdir()):
                 raise SettingError(
@@ -106,10 +106,7 @@ class TraceWriter:
         process = task | {"process": reading.process}
         counted = {name: getattr(reading.counters, name) for name in READINGS.names if name not in process}
         self._rows["readings"].append(process | counted)
-        newest = LatencyHistogram(reading.counters.latency)
-        earlier = self._latency.get(reading.process, LatencyHistogram())
-        self._latency[reading.process] = newest
-        for latency_us, times in newest.since(earlier).durations():
+        for latency_us, times in self._latency.new(reading.process, reading.counters.latency).durations():
             self._rows["markers"].append(task | {"latency_us": latency_us, "times": times})
 
 

@@ -7,13 +7,14 @@ Starting the same matrix again runs the cells that are missing or have failed. M
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 from clonos_py.evaluation.finished_runs import FinishedRuns, LineKind
 from clonos_py.evaluation.page import markdown_table
+from clonos_py.observe.definitions import overhead
 
 RUN = "run"
 _FILE = "matrix.jsonl"
@@ -67,24 +68,22 @@ def row(cell: MatrixCell, found: Mapping[str, Any]) -> tuple[str, ...]:
     if "error" in found:
         return *dimensions, *[""] * (len(HEADINGS) - len(dimensions) - 1), str(found["error"])
     report, sent = found["report"], found["report"]["bytes"]
-    failures = report["failures"]
+    failures, all_bytes = report["failures"], overhead(sent["data"], sent["determinants"])
     return (
         *dimensions,
         f"{found['events_per_s']:,.0f}",
         _ms(report["latency_steady_ms"]["p50"]),
         _ms(report["latency_steady_ms"]["p99"]),
         _ms(report["checkpoints"]["median_ms"]),
-        f"{sent['determinants'] / sent['data']:.2%}" if sent["data"] else "",
-        _ms(max(_restarts(failures), default=None)),
-        _ms(max((f["latency_normal_ms"] for f in failures if f["latency_normal_ms"] is not None), default=None)),
+        "" if all_bytes is None else f"{all_bytes:.3f}",
+        _ms(_worst(failures, "restart_ms")),
+        _ms(_worst(failures, "latency_normal_ms")),
         "done" if not report["rollbacks"] else f"{report['rollbacks']} rollbacks",
     )
 
 
-def _restarts(failures: Sequence[Mapping[str, Any]]) -> Iterator[float]:
-    for failure in failures:
-        if failure["standby_activated_ms"] is not None and failure["detected_ms"] is not None:
-            yield failure["standby_activated_ms"] - failure["detected_ms"]
+def _worst(failures: Sequence[Mapping[str, Any]], step: str) -> float | None:
+    return max((failure[step] for failure in failures if failure[step] is not None), default=None)
 
 
 def _ms(value: float | None) -> str:

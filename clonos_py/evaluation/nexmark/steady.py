@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clonos_py.evaluation.nexmark.report import WARM_UP_US
+from clonos_py.evaluation.metrics import WARM_UP_US
 from clonos_py.evaluation.nexmark.running import QueryRun, SinkKind, run_query
 from clonos_py.settings.definitions import Settings
 

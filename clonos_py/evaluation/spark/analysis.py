@@ -8,7 +8,7 @@ Spark reduces a trace of any size to small tables by time. Plain Python computes
 
 from __future__ import annotations
 
-import statistics
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from clonos_py.evaluation.metrics import WARM_UP_US, RateSample, durations_ms, throughput
+from clonos_py.evaluation.recovery import WINDOW_US, Healing, LatencyWindow, healings
 from clonos_py.evaluation.spark import analysis_tables as tables
-from clonos_py.evaluation.spark.analysis_recovery import WINDOW_US, Healing, LatencyWindow, healings
 from clonos_py.observe.definitions import overhead, recovery_ms, restart_ms, span_ms
 from clonos_py.observe.trace import read_header
 
 SECOND_US = 1_000_000
-_WARM_UP_S = 2
 _POINTS_MAX = 480
 _STEPS_US = (250_000, SECOND_US, 5 * SECOND_US, 30 * SECOND_US, 300 * SECOND_US)
 _TOTALS = ("rows_in", "rows_replayed", "rows_out", "frames_sent", "data_bytes", "determinant_bytes", "cpu_us")
@@ -87,7 +87,7 @@ def _latency(markers: DataFrame, failed: Sequence[Row], step_us: int) -> Row:
     """Latency percentiles by scope. ``overall`` excludes the warm-up, ``undisturbed`` also the time from each failure
     until its recovery."""
     at_us = f.col("at_us")
-    warm = at_us >= _WARM_UP_S * SECOND_US
+    warm = at_us >= WARM_UP_US
     calm = warm
     for failure in failed:
         before = at_us < failure["at_s"] * 1e6
@@ -121,18 +121,18 @@ def _in_ms(row: Row) -> Row:
 
 
 def _throughput(seconds: Sequence[Row]) -> Row:
-    """The events that sources read, without those reread in a replay. Steady state is the time from the warm-up to the
-    last whole second with reads. A run too short for that counts as a whole."""
+    """The events that sources read, without those reread in a replay."""
     by_second: dict[int, list[float]] = {}
     for row in seconds:
         new, again = by_second.setdefault(row["step"], [0.0, 0.0])
         by_second[row["step"]] = [new + row["rows_in"] - row["rows_replayed"], again + row["rows_replayed"]]
-    reading = [second for second, (new, _) in sorted(by_second.items()) if new >= 1]
-    steady = [second for second in reading[:-1] if second >= _WARM_UP_S] or reading
-    span = steady[-1] - steady[0] + 1 if steady else 1
+    new_events = itertools.accumulate((new for _, (new, _) in sorted(by_second.items())), initial=0.0)
+    ends = (*sorted(by_second), max(by_second, default=0) + 1)
+    read = [RateSample(second * SECOND_US, round(events)) for second, events in zip(ends, new_events, strict=True)]
+    found = throughput(read, 0)
     return {
-        "events": round(sum(new for new, _ in by_second.values())),
-        "steady_events_per_s": round(sum(by_second[second][0] for second in steady) / span, 1),
+        "events": found["events"],
+        "steady_events_per_s": found["steady_events_per_s"],
         "per_second": [
             {"at_s": second, "events": round(new), "replayed": round(again)}
             for second, (new, again) in sorted(by_second.items())
@@ -181,13 +181,12 @@ def _totals(seconds: Sequence[Row], vertices: Sequence[Mapping[str, Any]]) -> li
 
 def _checkpoints(reported: Sequence[Row]) -> Row:
     completed = [row for row in reported if row["what"] == "CheckpointCompleted"]
-    durations = sorted(row["duration_ms"] for row in completed)
+    durations = [row["duration_ms"] for row in completed]
     return {
         "completed": len(completed),
         "aborted": sum(row["what"] == "CheckpointAborted" for row in reported),
         "skipped": sum(row["what"] == "CheckpointSkipped" for row in reported),
-        "median_ms": statistics.median(durations) if durations else None,
-        "max_ms": max(durations, default=None),
+        **durations_ms(durations),
         "bytes": sum(row["bytes"] for row in completed),
         "all": [
             {

@@ -29,10 +29,10 @@ from clonos_py.bench.peers.measuring import dataset_of, datasets, measured, sche
 from clonos_py.bench.peers.rates import Rate, RateComparison, geometric_mean, median, steady
 from clonos_py.bench.peers.verifying import flink_rows, verdict
 from clonos_py.connectors import MemorySink
+from clonos_py.evaluation.metrics import RateSample
 from clonos_py.evaluation.nexmark import oracle
 from clonos_py.evaluation.nexmark.jobs import build
 from clonos_py.evaluation.nexmark.recorded import RecordedEvents
-from clonos_py.evaluation.nexmark.report import RateSample
 from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.model.errors import SettingError
 

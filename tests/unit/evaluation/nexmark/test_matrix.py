@@ -11,7 +11,7 @@ import pytest
 from clonos_py.cli.main import invoke
 from clonos_py.evaluation.nexmark import cell_runs
 from clonos_py.evaluation.nexmark.cell_runs import CellWorkload
-from clonos_py.evaluation.nexmark.matrix import RUN, MatrixCell, cells, results
+from clonos_py.evaluation.nexmark.matrix import HEADINGS, RUN, MatrixCell, cells, results, row
 from clonos_py.model.errors import CapacityError, SettingError
 from clonos_py.settings.definitions import Settings
 
@@ -84,6 +84,16 @@ def test_impossible_options_are_refused_before_anything_runs(
     told = capsys.readouterr().err
     assert said in told
     assert not (tmp_path / "m").exists()
+
+
+def test_a_row_has_the_slowest_restart_and_the_overhead_as_all_reports_define_them() -> None:
+    failures = [{"restart_ms": ms, "latency_normal_ms": 10 * ms} for ms in (40.0, 290.0)]
+    report = {
+        "bytes": {"data": 1_000, "determinants": 20}, "failures": [*failures, dict.fromkeys(failures[0])],
+        "latency_steady_ms": {"p50": 1.0, "p99": 2.0}, "checkpoints": {"median_ms": None}, "rollbacks": 0,
+    }  # fmt: skip
+    shown = dict(zip(HEADINGS, row(FULL, {"events_per_s": 5.0, "report": report}), strict=True))
+    assert (shown["restart ms"], shown["recovery ms"], shown["overhead"]) == ("290.0", "2,900.0", "1.020")
 
 
 def test_a_folder_of_runs_with_other_terms_is_refused(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ before the first of these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
+from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.observe.normality import WINDOWS_GOOD, limit_us
 
 WINDOW_US = 250_000
@@ -22,6 +23,16 @@ class LatencyWindow(NamedTuple):
 
     at_us: int
     worst_us: int
+
+
+def worst_by_window(markers: Iterable[tuple[int, LatencyHistogram]]) -> list[LatencyWindow]:
+    """The windows in which markers arrived, by time."""
+    found: dict[int, LatencyWindow] = {}
+    for at_us, histogram in sorted(markers, key=lambda marker: marker[0]):
+        window, worst_us = at_us // WINDOW_US, histogram.percentile_us(100) or 0
+        before = found.get(window, LatencyWindow(at_us, 0))
+        found[window] = before._replace(worst_us=max(before.worst_us, worst_us))
+    return [*found.values()]
 
 
 class Healing(NamedTuple):
@@ -41,7 +52,7 @@ def healings(failures: Sequence[tuple[int, int | None]], windows: Sequence[Laten
     for failed_us, effect_us in failures:
         if begin_us is None or (recovered_us is not None and recovered_us <= failed_us):
             begin_us = failed_us
-        before = [w.worst_us for w in windows if begin_us - _BEFORE_US <= w.at_us < begin_us - WINDOW_US]
+        before = [w.worst_us for w in windows if begin_us - _BEFORE_US <= w.at_us <= begin_us - WINDOW_US]
         normal_us = median(before) if before else None
         recovered_us = _recovered(limit_us(before), effect_us, windows) if before else None
         during = [w.worst_us for w in windows if failed_us <= w.at_us and w.at_us <= (recovered_us or w.at_us)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clonos_py.evaluation.spark.analysis_recovery import WINDOW_US, Healing, LatencyWindow, healings
+from clonos_py.evaluation.recovery import WINDOW_US, Healing, LatencyWindow, healings
 
 MS, SECOND = 1_000, 1_000_000
 
