@@ -1,23 +1,36 @@
-"""The final result of the reachability query, computed at once from all of its commands.
+"""The final result of the reachability query: as a job, and computed at once from all of its commands.
 
-It does not use the operator: no deltas, no state, no feedback. First the remaining links and sources are counted. Then
-the paths from all sources are extended by one link at a time until none can be extended, level by level, each level a
-matrix.
+The computation does not use the operator: no deltas, no state, no feedback. First the remaining links and sources are
+counted. Then the paths from all sources are extended by one link at a time until none can be extended, level by level,
+each level a matrix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from clonos_py import Job, col
 from clonos_py.columns.index import expand
 from clonos_py.columns.views import Ints, concat, fixed
+from clonos_py.evaluation.reachability.query import found_paths
 from clonos_py.evaluation.reachability.rows import paths_batch
+from clonos_py.evaluation.reachability.source import CommandSource
+from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import SettingError
 
 PATHS_MAX = 20_000_000
+
+
+def final_paths(source: CommandSource, sink: SinkDefinition, **settings: Any) -> Job:
+    """A job that writes to the sink the paths that exist in the end, each once, with how often it exists."""
+    job = Job("reachability", **settings)
+    totals = found_paths(job, source).key_by("path").aggregate(weight=col("weight").sum()).at_end()
+    totals.filter(col("weight") != 0).sink(sink)
+    return job
 
 
 def expected_paths(commands: Iterable[pa.RecordBatch], paths_max: int = PATHS_MAX) -> pa.RecordBatch:

@@ -9,12 +9,12 @@ import pytest
 
 from clonos_py.connectors import MemorySink
 from clonos_py.evaluation.reachability.generator import Reachability
-from clonos_py.evaluation.reachability.query import final_paths, reachability
+from clonos_py.evaluation.reachability.query import reachability
 from clonos_py.evaluation.reachability.source import CommandSource
 from clonos_py.model.errors import SettingError
 from clonos_py.settings.protocols import ALIGNED, PROTOCOL_NAMES, UNCOORDINATED
 from clonos_py.testing import run
-from tests.expected_paths import expected_paths
+from tests.expected_paths import expected_paths, final_paths
 
 COMMANDS = Reachability(500, nodes=650, disorder=1_000)
 SOURCE = CommandSource(COMMANDS, partitions=4)

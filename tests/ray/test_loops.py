@@ -11,7 +11,6 @@ import pytest
 from clonos_py.connectors import FileSink
 from clonos_py.connectors.files import read_results
 from clonos_py.evaluation.reachability.generator import Reachability
-from clonos_py.evaluation.reachability.query import final_paths
 from clonos_py.evaluation.reachability.source import CommandSource
 from clonos_py.model.coordinator_events import RolledBack
 from clonos_py.observe.events import Event, TaskFailed
@@ -19,7 +18,7 @@ from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.protocols import ALIGNED, INDUCED, UNCOORDINATED
 from clonos_py.settings.resolution import resolve
-from tests.expected_paths import expected_paths
+from tests.expected_paths import expected_paths, final_paths
 
 pytestmark = pytest.mark.ray
 

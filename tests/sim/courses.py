@@ -14,10 +14,10 @@ from clonos_py.process.contract import ChannelLimits, TaskState
 from clonos_py.runtime.executors.storage import StorageWork
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
-from clonos_py.runtime.sim.witness import CausalWitness, WitnessJob, WitnessLedger, disagreements
 from clonos_py.runtime.world.layers import Layers
 from clonos_py.runtime.world.processes import LocalProcess, Storage
 from clonos_py.runtime.world.world import World, WorldSettings
+from tests.witness import CausalWitness, WitnessJob, WitnessLedger, disagreements
 
 CRASHED = "crashed"
 _RUNS_MAX = 10

@@ -14,9 +14,9 @@ from clonos_py.protocols.aligned.task import AlignedBarriers
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.story import words
-from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World, WorldSettings
+from tests.witness import WitnessJob, WitnessLedger, disagreements
 
 Point = Callable[[World, LocalProcess], bool]
 """Whether a process is where it is to be hit."""

@@ -9,12 +9,11 @@ import pyarrow as pa
 import pytest
 
 from clonos_py.model.coordinator_events import CheckpointAborted, CheckpointCompleted, RolledBack
-from clonos_py.runtime.sim import witness
-from clonos_py.runtime.sim.run import simulate
-from clonos_py.runtime.sim.witness import EnrichStep, WitnessJob
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
+from tests import witness
 from tests.sim.courses import Course, Faults, crash, running, writes
+from tests.witness import EnrichStep, WitnessJob, simulate
 
 SEEDS = 4
 BOTH, LEFT, RIGHT = ("left", "right"), ("left",), ("right",)

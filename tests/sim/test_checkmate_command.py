@@ -9,10 +9,11 @@ import pytest
 from clonos_py.bench.__main__ import bench
 from clonos_py.bench.checkmate import running
 from clonos_py.bench.checkmate.command import Forecast
+from clonos_py.bench.checkmate.grid import CheckmateCell, GridSelection, Variant, cells
 from clonos_py.bench.checkmate.jobs import VICTIMS, job_of
 from clonos_py.bench.checkmate.running import MissingRuns, RunTerms
 from clonos_py.cli.endings import ended
-from clonos_py.evaluation.checkmate.grid import CYCLE, CheckmateCell, GridSelection, Variant, cells
+from clonos_py.evaluation.checkmate.dimensions import CYCLE
 from clonos_py.evaluation.checkmate.results import RUN, results
 from clonos_py.model.errors import SettingError, SpillError
 from clonos_py.plan.physical import plan

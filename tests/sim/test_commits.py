@@ -9,10 +9,10 @@ from clonos_py.job.states import JobState
 from clonos_py.link import instructions as io
 from clonos_py.model.coordinator_events import CheckpointCompleted, RolledBack
 from clonos_py.runtime.executors.storage import StorageWork
-from clonos_py.runtime.sim.witness import WitnessJob
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
 from tests.sim.courses import Course, crash
+from tests.witness import WitnessJob
 
 SEEDS = 5
 KINDS = {"transactional": (), "causal": ("left", "right"), "both": ("left",)}

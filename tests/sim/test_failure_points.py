@@ -15,11 +15,11 @@ from clonos_py.job.takeover import Takeover
 from clonos_py.link.status import TaskStatus
 from clonos_py.model.coordinator_events import CoordinatorReplaced, RolledBack, StandbyPromoted, TaskLost
 from clonos_py.model.ids import Attempt
-from clonos_py.runtime.sim.witness import WitnessJob
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
 from tests.sim import points
 from tests.sim.points import Harm, Point, Run, run
+from tests.witness import WitnessJob
 
 SEEDS = max(1, int(os.environ.get("SIMULATED_SEEDS", "0")) // 100)
 SEEDS_MAX = 100

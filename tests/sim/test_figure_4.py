@@ -13,8 +13,8 @@ from clonos_py.job.events import JobPolicy
 from clonos_py.link.held_logs import HeldLogs
 from clonos_py.model.coordinator_events import Deployed, RestartedWithoutLog, RolledBack
 from clonos_py.model.ids import TaskId
-from clonos_py.runtime.sim.witness import WitnessJob, disagreements
 from tests.sim.worlds import INTERVAL_US, E, KillBehind, KillTogether, L, N, R, Run, run
+from tests.witness import WitnessJob, disagreements
 
 AVAILABLE = JobPolicy(checkpoint_interval_us=INTERVAL_US, availability=True)
 SEEDS = range(2)

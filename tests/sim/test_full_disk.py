@@ -20,10 +20,10 @@ from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.sim.faults import Faults
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
-from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.runtime.spill import FileShelf, SpilledAt
 from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.settings.protocols import INDUCED, UNALIGNED, UNCOORDINATED
+from tests.witness import WitnessJob, WitnessLedger, disagreements
 
 SEEDS = int(os.environ.get("SIMULATED_SEEDS", "400")) // 200
 JOBS = {

@@ -11,10 +11,10 @@ from clonos_py.model.coordinator_events import CoordinatorEvent, RestartedWithou
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.run_settings import policy
 from clonos_py.runtime.sim.run import simulate_plan
-from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.settings.definitions import Settings
 from clonos_py.settings.resolution import resolve
 from tests.sim.worlds import E, KillTogether, L, N, R, Run, run
+from tests.witness import WitnessJob, WitnessLedger, disagreements
 
 SEEDS = range(6)
 TOTAL, LONG = 120, 200

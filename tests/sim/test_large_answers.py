@@ -11,8 +11,8 @@ from clonos_py.causal import gate
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import JobPolicy
 from clonos_py.runtime.sim.run import SimulatedPorts, SimulatedRun, simulate_plan
-from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from tests.sim.test_two_witnesses import told
+from tests.witness import WitnessJob, WitnessLedger, disagreements
 
 SEEDS, SEEDS_MAX = 6, 100
 JOB = WitnessJob(total=100)

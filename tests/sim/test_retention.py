@@ -18,9 +18,8 @@ from clonos_py.model.coordinator_events import CheckpointCompleted, CoordinatorE
 from clonos_py.model.retention import Spill
 from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.sim.faults import Faults
-from clonos_py.runtime.sim.run import SimulatedPorts, simulate, simulate_plan
+from clonos_py.runtime.sim.run import SimulatedPorts, simulate_plan
 from clonos_py.runtime.sim.schedule import VirtualTime
-from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.runtime.spill import MemoryShelf
 from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task import landmarks
@@ -28,6 +27,7 @@ from clonos_py.task.landmarks import Landmarks
 from clonos_py.task.regeneration import _Run
 from clonos_py.task.snapshotting import Snapshotting
 from tests.sim.test_two_witnesses import told
+from tests.witness import WitnessJob, WitnessLedger, disagreements, simulate
 
 SEEDS = int(os.environ.get("SIMULATED_SEEDS", "160")) // 40
 BUG_SEEDS_MAX = 100

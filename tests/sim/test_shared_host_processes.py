@@ -17,7 +17,6 @@ from clonos_py.model.coordinator_events import CoordinatorReplaced, StandbyLost,
 from clonos_py.model.ids import TaskId
 from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.runtime.sim.scenario import run_scenario
-from clonos_py.runtime.sim.witness import WitnessJob
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
 from clonos_py.settings.protocols import ALIGNED, UNCOORDINATED
@@ -25,6 +24,7 @@ from tests.sim import points
 from tests.sim.points import Harm, Point, Run, run
 from tests.sim.small_first import small_first
 from tests.sim.test_failure_points import harm_first_then_again, told
+from tests.witness import WitnessJob
 
 SEEDS = max(2, int(os.environ.get("SIMULATED_SEEDS", "0")) // 100)
 STANDBYS_PER_PROCESS = 3

@@ -15,9 +15,9 @@ from clonos_py.model.coordinator_events import RolledBack
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.runtime.sim.run import simulate_plan
-from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from tests.sim.worlds import KillOneAtATime, run
 from tests.unit.job.graphs import orphans_by_definition
+from tests.witness import WitnessJob, WitnessLedger, disagreements
 
 SEEDS = int(os.environ.get("SIMULATED_SEEDS", "160")) // 32
 SEEDS_MAX = 100

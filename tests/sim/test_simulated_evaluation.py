@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from clonos_py.bench.checkmate.grid import CheckmateCell, Variant
 from clonos_py.bench.checkmate.jobs import job_of
 from clonos_py.bench.checkmate.running import RunTerms, run_cell
 from clonos_py.bench.checkmate.simulated import ClusterTerms
 from clonos_py.bench.cluster.costs import WORK, Costs, UnitPrice
 from clonos_py.bench.cluster.machines import Machines
 from clonos_py.bench.cluster.run import CostedCluster, run, run_on
-from clonos_py.evaluation.checkmate.grid import CAUSAL, CYCLE, KEYS, NONE, ROLLBACK, CheckmateCell, Variant
+from clonos_py.evaluation.checkmate.dimensions import CAUSAL, CYCLE, KEYS, NONE, ROLLBACK
 from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.operators import Read
 from clonos_py.model.plan import PhysicalPlan

@@ -15,10 +15,10 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.model.purposes import Purpose
 from clonos_py.protocols.parts.independent import IndependentCheckpoints
-from clonos_py.runtime.sim.witness import CausalWitness, Witness, WitnessJob
 from clonos_py.runtime.world.world import World
 from clonos_py.settings.protocols import ALIGNED, INDUCED, PROTOCOLS, UNCOORDINATED
 from tests.sim.courses import Course, running
+from tests.witness import CausalWitness, Witness, WitnessJob
 
 SEEDS = 2
 SEEDS_WITH_LOSSES = 2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from clonos_py.runtime.sim.run import SimulatedRun, simulate
-from clonos_py.runtime.sim.witness import WitnessJob
+from clonos_py.runtime.sim.run import SimulatedRun
 from tests.chunks import chunks
+from tests.witness import WitnessJob, simulate
 
 SIZE = 25
 SHORT = WitnessJob(total=60)

@@ -14,9 +14,9 @@ from clonos_py.model.ids import TaskId
 from clonos_py.process.contract import ChannelLimits, TaskState
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
-from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World, WorldSettings
+from tests.witness import WitnessJob, WitnessLedger
 
 Kind = TypeVar("Kind", bound=CoordinatorEvent)
 INTERVAL_US = 25_000

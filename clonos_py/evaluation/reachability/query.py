@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from clonos_py import Job, Stream, col
+from clonos_py import Job, Stream
 from clonos_py.columns.views import Bools, fixed
 from clonos_py.dsl.deltas import join_deltas
 from clonos_py.evaluation.reachability.rows import LinkChange, PathChange, changes, nodes_of, paths_batch
@@ -35,14 +35,6 @@ def reachability(source: CommandSource, sink: SinkDefinition, **settings: Any) -
     """A job that writes every change of a path (``PathChange``) to the sink."""
     job = Job("reachability", **settings)
     found_paths(job, source).sink(sink)
-    return job
-
-
-def final_paths(source: CommandSource, sink: SinkDefinition, **settings: Any) -> Job:
-    """A job that writes to the sink the paths that exist in the end, each once, with how often it exists."""
-    job = Job("reachability", **settings)
-    totals = found_paths(job, source).key_by("path").aggregate(weight=col("weight").sum()).at_end()
-    totals.filter(col("weight") != 0).sink(sink)
     return job
 
 

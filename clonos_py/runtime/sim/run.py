@@ -19,7 +19,6 @@ from clonos_py.runtime.interrupts import interrupts
 from clonos_py.runtime.sim.faults import Faults
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.story import words
-from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.runtime.task_ports import StoredAnswers
 from clonos_py.runtime.world.world import World, WorldSettings
 
@@ -112,18 +111,4 @@ def simulate_plan(
         outcome.problems.append(f"ended with {outcome.ended.error}: {outcome.ended.message}")
     if outcome.rollbacks and not plan.rollback:
         outcome.problems.append(f"{outcome.rollbacks} rollbacks")
-    return outcome
-
-
-def simulate(
-    seed: int,
-    job: WitnessJob = WitnessJob(),  # noqa: B008 - frozen
-    kills: int = 3,
-    limits: ChannelLimits | None = None,
-) -> SimulatedRun:
-    """Runs the two-witness job once, and adds disagreements of the witnesses to the problems. The window of ``limits``
-    is ignored: the seed draws it."""
-    ledger = WitnessLedger()
-    outcome = simulate_plan(job.plan(ledger), seed, kills, limits=limits)
-    outcome.problems.extend(disagreements(ledger, job.total))
     return outcome

@@ -9,8 +9,8 @@ from clonos_py.model.ids import ChannelId, TaskId
 from clonos_py.model.messages import HeldLogsReport
 from clonos_py.model.operators import EventTime, Operator, Source
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
-from clonos_py.runtime.sim.witness import NUMBERS
 from clonos_py.settings.protocols import ALIGNED
+from tests.witness import NUMBERS
 
 
 def graph(*edges: str, sharing_depth: int = -1) -> PhysicalPlan:

@@ -24,8 +24,8 @@ from clonos_py.model.operators import EventTime, Operator, Source
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.protocols.known import protocol_of
-from clonos_py.runtime.sim.witness import NUMBERS
 from clonos_py.settings.protocols import ALIGNED
+from tests.witness import NUMBERS
 
 M = TypeVar("M")
 

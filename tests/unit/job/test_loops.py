@@ -23,10 +23,10 @@ from clonos_py.model.operators import EventTime, Source
 from clonos_py.model.plan import Edge, Partitioning, PhysicalPlan, SourcePlan, Vertex
 from clonos_py.model.snapshots import TaskHandle
 from clonos_py.process.contract import InputProgress, TaskProgress
-from clonos_py.runtime.sim.witness import NUMBERS
 from clonos_py.settings.protocols import UNCOORDINATED
 from tests.unit.job.stage import Stage, deployed, of, receivers, sent
 from tests.unit.task.loops import BODY, FEED, HEAD, OUT, looping
+from tests.witness import NUMBERS
 
 CUT = {HEAD: [5], BODY: [3, 4]}
 TAKEN = {HEAD: [2, 3], BODY: [5]}

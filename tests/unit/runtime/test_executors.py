@@ -27,13 +27,12 @@ from clonos_py.runtime.executors.storage import StorageExecutor
 from clonos_py.runtime.executors.task import TaskExecutor
 from clonos_py.runtime.ray.job_loop import Interrupt, JobListeners, JobLoop
 from clonos_py.runtime.ray.process import Deployment, ProcessRuntime
-from clonos_py.runtime.sim.run import simulate
 from clonos_py.runtime.sim.scenario import run_seed
-from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger
 from clonos_py.runtime.world.world import World
 from clonos_py.settings.resolution import resolve
 from tests.machines import job_machine, sides_of
 from tests.unit.runtime.test_job_loop import Cast
+from tests.witness import WitnessJob, WitnessLedger, simulate
 
 RUNTIME = Path(executors.__file__).parents[1]
 EXECUTORS = (LinkExecutor, TaskExecutor, StorageExecutor, SpillExecutor, JobExecutor)

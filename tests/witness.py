@@ -22,7 +22,9 @@ from clonos_py.model.operators import End, EventTime, Operator, Read, Sink, Sour
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
 from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
+from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.sim.memory_output import MemoryCausalSink, MemoryOutput
+from clonos_py.runtime.sim.run import SimulatedRun, simulate_plan
 from clonos_py.runtime.sim.slices import among_others
 from clonos_py.settings.protocols import DEFAULT_PROTOCOL
 
@@ -324,3 +326,17 @@ def disagreements(ledger: WitnessLedger, total: int) -> list[str]:
     if differing:
         found.append(f"witnesses differ on {differing[:10]}")
     return found
+
+
+def simulate(
+    seed: int,
+    job: WitnessJob = WitnessJob(),
+    kills: int = 3,
+    limits: ChannelLimits | None = None,
+) -> SimulatedRun:
+    """Runs the two-witness job once, and adds disagreements of the witnesses to the problems. The window of ``limits``
+    is ignored: the seed draws it."""
+    ledger = WitnessLedger()
+    outcome = simulate_plan(job.plan(ledger), seed, kills, limits=limits)
+    outcome.problems.extend(disagreements(ledger, job.total))
+    return outcome
