@@ -21,10 +21,11 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from clonos_py.bench.checkmate.grid import Variant
 from clonos_py.bench.checkmate.running import RunTerms
 from clonos_py.bench.cluster.costs import BACKGROUND, BLOCK_EVENTS, WAKE_US, WORK, Duty, duty_of
 from clonos_py.cli.tables import show
-from clonos_py.evaluation.checkmate.grid import CAUSAL, ROLLBACK, Variant
+from clonos_py.evaluation.checkmate.dimensions import CAUSAL, ROLLBACK
 from clonos_py.evaluation.metrics import WARM_UP_US
 from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.counters import ProcessCounters

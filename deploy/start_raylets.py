@@ -22,8 +22,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from clonos_py.bench.ports import free_ports
 from clonos_py.runtime.ray.cluster import PREPARED_RESOURCE, WORKER_ENVIRONMENT
-from clonos_py.runtime.transport.ports import free_ports
 
 _RAY = str(Path(sys.executable).parent / "ray")
 _HOST = "127.0.0.1"

@@ -4,7 +4,7 @@ Queries 1, 3, 8 and 12 of Nexmark and the cyclic reachability query run under ea
 recovery and with rollback. The rate of a run is a share of the maximum sustainable throughput of the same combination.
 One task is killed during the run.
 
-``jobs`` builds the jobs, ``metrics`` computes the figures of a run, and ``running`` carries out the runs. The list of
-runs, the file of results and the tables beside the figures of the paper are in ``clonos_py.evaluation.checkmate``
-(``grid``, ``results``, ``tables``, ``paper``).
+``grid`` lists the runs, ``jobs`` builds the jobs, ``metrics`` computes the figures of a run, and ``running`` carries
+out the runs. The file of results and the tables beside the figures of the paper are in
+``clonos_py.evaluation.checkmate`` (``results``, ``tables``, ``paper``).
 """

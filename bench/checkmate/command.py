@@ -10,11 +10,12 @@ from typing import Any
 
 import click
 
+from clonos_py.bench.checkmate.grid import CheckmateCell, GridSelection, Variant, cells
 from clonos_py.bench.checkmate.running import MissingRuns, RunTerms
 from clonos_py.bench.checkmate.simulated import ClusterTerms
 from clonos_py.cli.counts import Count, Words
 from clonos_py.cli.options import resolved, setting_options
-from clonos_py.evaluation.checkmate.grid import KEYS, QUERIES, RECOVERIES, CheckmateCell, GridSelection, Variant, cells
+from clonos_py.evaluation.checkmate.dimensions import KEYS, QUERIES, RECOVERIES
 from clonos_py.evaluation.checkmate.results import RUN, SEARCH, results
 from clonos_py.evaluation.checkmate.tables import markdown, tables
 from clonos_py.model.errors import SettingError

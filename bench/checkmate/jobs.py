@@ -11,7 +11,7 @@ import pyarrow as pa
 from clonos_py import Job, Record, Stream, apply, col, count
 from clonos_py.bench.checkmate.skew import sent_by_remainder
 from clonos_py.connectors import BlackholeSink
-from clonos_py.evaluation.checkmate.grid import BY_HASH, CYCLE
+from clonos_py.evaluation.checkmate.dimensions import BY_HASH, CYCLE
 from clonos_py.evaluation.nexmark.jobs import EventSource, build, unchanged
 from clonos_py.evaluation.nexmark.model import Model
 from clonos_py.evaluation.nexmark.running import QueryRun

@@ -31,14 +31,14 @@ A metric that cannot be determined is None, for example if no failure happened o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from clonos_py.bench.checkmate.invalid import ahead_of_line
 from clonos_py.checkpoint.line import line_channels
 from clonos_py.evaluation.metrics import LatencyMarkers, events_per_s, percentiles_ms, reading, samples
-from clonos_py.evaluation.recovery import healings, worst_by_window
+from clonos_py.evaluation.recovery import WINDOW_US, LatencyWindow, healings
 from clonos_py.model.coordinator_events import (
     CheckpointAborted,
     CheckpointCompleted,
@@ -52,6 +52,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.definitions import overhead, recovery_ms, restart_ms, span_ms
 from clonos_py.observe.events import Detected, Event, KillMissed, Measured, Progress, TaskFailed
+from clonos_py.observe.metrics import LatencyHistogram
 
 _SECOND_US = 1_000_000
 
@@ -185,5 +186,15 @@ def _expected(events: Timed, plan: PhysicalPlan, victim: TaskId, failed_us: int)
 
 def _normal_us(markers: LatencyMarkers, failed_us: int, restarted_us: int | None) -> int | None:
     """When latency was normal again."""
-    (healing,) = healings([(failed_us, restarted_us)], worst_by_window(markers.found))
+    (healing,) = healings([(failed_us, restarted_us)], _worst_by_window(markers.found))
     return healing.recovered_us
+
+
+def _worst_by_window(markers: Iterable[tuple[int, LatencyHistogram]]) -> list[LatencyWindow]:
+    """The windows in which markers arrived, by time."""
+    found: dict[int, LatencyWindow] = {}
+    for at_us, histogram in sorted(markers, key=lambda marker: marker[0]):
+        window, worst_us = at_us // WINDOW_US, histogram.percentile_us(100) or 0
+        before = found.get(window, LatencyWindow(at_us, 0))
+        found[window] = before._replace(worst_us=max(before.worst_us, worst_us))
+    return [*found.values()]

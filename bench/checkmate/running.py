@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from clonos_py.bench.checkmate.grid import CheckmateCell, Variant
 from clonos_py.bench.checkmate.jobs import VICTIMS, job_of
 from clonos_py.bench.checkmate.metrics import Span, measured
 from clonos_py.bench.checkmate.simulated import ClusterTerms
 from clonos_py.cli.options import resolved
-from clonos_py.evaluation.checkmate.grid import BY_HASH, CYCLE, CheckmateCell, Variant
+from clonos_py.evaluation.checkmate.dimensions import BY_HASH, CYCLE
 from clonos_py.evaluation.checkmate.results import RUN, SEARCH
 from clonos_py.evaluation.finished_runs import FinishedRuns
 from clonos_py.evaluation.nexmark.report import Recorder, report

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from clonos_py.bench.kafka import jars
 from clonos_py.bench.kafka.proxy import CuttingProxy, proxied
-from clonos_py.runtime.transport.ports import free_ports
+from clonos_py.bench.ports import free_ports
 
 _CLUSTER_ID = "clonosclonosclonosclon"
 _START_S = 120.0

@@ -32,6 +32,7 @@ from clonos_py.bench.kafka.cluster import BrokerCluster, cluster
 from clonos_py.bench.kafka.topics import PARTITIONS, Row, count_committed, create_topics, fill, json_rows
 from clonos_py.bench.kafka.traffic import LIBRARIES, Library
 from clonos_py.bench.peers.environment import BYTEWAX, Environment
+from clonos_py.bench.ports import free_ports
 from clonos_py.bench.resident import resident_bytes
 from clonos_py.cli.tables import show
 from clonos_py.connectors import KafkaSink, KafkaSource
@@ -42,7 +43,6 @@ from clonos_py.model.errors import ClonosError
 from clonos_py.observe.events import Event, Measured, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import connected
-from clonos_py.runtime.transport.ports import free_ports
 from clonos_py.settings.resolution import resolve
 
 DELIVERIES = ("causal", "transactional", "idempotent")

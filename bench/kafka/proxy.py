@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from clonos_py.runtime.transport.ports import free_ports
+from clonos_py.bench.ports import free_ports
 
 _END_TRANSACTION = 26
 """The key of Kafka's EndTxn request, which commits or aborts a transaction."""

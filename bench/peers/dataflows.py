@@ -19,9 +19,9 @@ from clonos_py.bench.peers.datasets import Dataset
 from clonos_py.bench.peers.engines import Terms
 from clonos_py.bench.peers.environment import Environment
 from clonos_py.bench.peers.rates import Rate, steady
+from clonos_py.bench.ports import free_ports
 from clonos_py.evaluation.metrics import RateSample
 from clonos_py.model.errors import SettingError
-from clonos_py.runtime.transport.ports import free_ports
 
 _JOB = Path(__file__).parent / "bytewax_job.py"
 

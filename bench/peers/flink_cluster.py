@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from clonos_py.bench.peers.environment import Environment
+from clonos_py.bench.ports import free_ports
 from clonos_py.model.errors import SettingError
-from clonos_py.runtime.transport.ports import free_ports
 
 _START_S, _STOP_S = 60.0, 10.0
 _REASON_BYTES = 500

@@ -7,11 +7,10 @@ before the first of these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.observe.normality import WINDOWS_GOOD, limit_us
 
 WINDOW_US = 250_000
@@ -23,16 +22,6 @@ class LatencyWindow(NamedTuple):
 
     at_us: int
     worst_us: int
-
-
-def worst_by_window(markers: Iterable[tuple[int, LatencyHistogram]]) -> list[LatencyWindow]:
-    """The windows in which markers arrived, by time."""
-    found: dict[int, LatencyWindow] = {}
-    for at_us, histogram in sorted(markers, key=lambda marker: marker[0]):
-        window, worst_us = at_us // WINDOW_US, histogram.percentile_us(100) or 0
-        before = found.get(window, LatencyWindow(at_us, 0))
-        found[window] = before._replace(worst_us=max(before.worst_us, worst_us))
-    return [*found.values()]
 
 
 class Healing(NamedTuple):

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 
 from clonos_py.bench.kafka.jars import fetched_once, java
-from clonos_py.runtime.transport.ports import free_ports
+from clonos_py.bench.ports import free_ports
 
 _VERSION = "3.0.9"
 _NAME = f"apicurio-registry-app-{_VERSION}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from clonos_py.evaluation.checkmate.grid import LOADS_SKEWED, NONE, QUERIES, ROLLBACK
+from clonos_py.evaluation.checkmate.dimensions import LOADS_SKEWED, NONE, QUERIES, ROLLBACK
 from clonos_py.evaluation.checkmate.tables import (
     Line,
     MedianTable,

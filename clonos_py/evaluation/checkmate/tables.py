@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from clonos_py.evaluation.checkmate import paper
-from clonos_py.evaluation.checkmate.grid import BY_HASH, CYCLE, KEYED, LOADS_SKEWED, NONE, QUERIES, ROLLBACK
+from clonos_py.evaluation.checkmate.dimensions import BY_HASH, CYCLE, KEYED, LOADS_SKEWED, NONE, QUERIES, ROLLBACK
 from clonos_py.evaluation.page import markdown_table
 from clonos_py.settings.protocols import PROTOCOL_NAMES
 

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from clonos_py.bench import prices
+from clonos_py.bench.checkmate.grid import Variant
 from clonos_py.bench.checkmate.jobs import job_of
 from clonos_py.bench.prices import VertexWork, explained, fitted, works
-from clonos_py.evaluation.checkmate.grid import Variant
 from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import TaskId

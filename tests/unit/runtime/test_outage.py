@@ -9,10 +9,10 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from clonos_py.bench.ports import free_ports
 from clonos_py.model.errors import ClusterLostError
 from clonos_py.runtime.ray import outage
 from clonos_py.runtime.ray.outage import Outage, RayService, Refusals, refuses
-from clonos_py.runtime.transport.ports import free_ports
 
 HEAD, RAYLET = RayService("Ray's head (GCS)", "10.0.0.1", 6379), RayService("the raylet", "10.0.0.2", 7000)
 MESSAGE = "Ray's head (GCS) at 10.0.0.1:6379 is gone, and the job with it: checkpoint 7 is complete"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clonos_py.evaluation.checkmate.grid import GridSelection, Variant, cells, variants
+from clonos_py.bench.checkmate.grid import GridSelection, Variant, cells, variants
 from clonos_py.model.errors import SettingError
 from clonos_py.settings.resolution import resolve
 

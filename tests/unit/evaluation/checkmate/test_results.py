@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clonos_py.evaluation.checkmate.grid import CheckmateCell, Variant
+from clonos_py.bench.checkmate.grid import CheckmateCell, Variant
 from clonos_py.evaluation.checkmate.results import RUN, SEARCH, results
 from clonos_py.evaluation.finished_runs import FinishedRuns
 from clonos_py.model.errors import SettingError, SpillError

@@ -7,21 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from clonos_py.evaluation.checkmate.dimensions import (
+    BY_HASH,
+    CAUSAL,
+    KEYED,
+    KEYS,
+    LOAD,
+    LOADS_SKEWED,
+    NONE,
+    QUERIES,
+    RECOVERIES,
+    ROLLBACK,
+)
 from clonos_py.model.errors import SettingError
 from clonos_py.settings.protocols import PROTOCOL_NAMES
 
-CYCLE = "reachability"
-KEYED = ("q3", "q8", "q12")
-"""Queries that skew affects. Query 1 has no shuffle, and the paper runs the cyclic query without skew, too."""
-QUERIES = ("q1", *KEYED, CYCLE)
-CAUSAL, ROLLBACK, NONE = "causal", "rollback", "none"
-RECOVERIES = (CAUSAL, ROLLBACK, NONE)
-BY_HASH, BY_REMAINDER = "hash", "mod"
-KEYS = (BY_HASH, BY_REMAINDER)
-"""How rows are partitioned: by the engine's hash of the key, or by key modulo parallelism, as the paper does."""
 PARALLELISM_MAX, SKEW_MAX = 128, 100
-LOAD, LOADS_SKEWED = 80, (50, 80)
-"""Percent of the maximum sustainable throughput."""
 
 _SETTINGS: Mapping[str, Mapping[str, object]] = {
     CAUSAL: {"guarantee": "exactly-once", "sharing_depth": "full"},
