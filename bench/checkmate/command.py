@@ -13,7 +13,7 @@ import click
 from clonos_py.bench.checkmate.grid import CheckmateCell, GridSelection, Variant, cells
 from clonos_py.bench.checkmate.running import MissingRuns, RunTerms
 from clonos_py.bench.checkmate.simulated import ClusterTerms
-from clonos_py.cli.counts import Count, Words
+from clonos_py.cli.counts import Count, words
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.evaluation.checkmate.dimensions import KEYS, QUERIES, RECOVERIES
 from clonos_py.evaluation.checkmate.results import RUN, SEARCH, results
@@ -122,27 +122,23 @@ class Forecast:
         return len(runs) * (self._terms.warm_up_s + self._terms.seconds + _START_S) + len(searched) * search_s
 
 
-def _numbers(what: str, words: list[str]) -> list[int]:
-    wrong = next((word for word in words if not word.isdecimal()), None)
+def _numbers(what: str, given: list[str]) -> list[int]:
+    wrong = next((word for word in given if not word.isdecimal()), None)
     if wrong is not None:
         raise SettingError(f"{what} {wrong!r} is not a whole number: write such as 0,10 with commas between them")
-    return [int(word) for word in words]
-
-
-def _many(option: str, name: str, default: str, help: str) -> click.Option:
-    return click.Option([option, name], type=Words(), default=default, show_default=True, help=help)
+    return [int(word) for word in given]
 
 
 command = click.Command(
     "checkmate",
     callback=run,
     params=[
-        _many("--queries", "queries", ",".join(QUERIES), "Which queries."),
-        _many("--protocols", "protocols", ",".join(PROTOCOL_NAMES), "Which checkpoint protocols."),
-        _many("--recoveries", "recoveries", ",".join(RECOVERIES), "none: without checkpoints, to compare with."),
-        _many("--parallelism", "parallelisms", "1,2,4", "Tasks of each operator."),
-        _many("--skews", "skews", "0,10,20,30", "Percent of events with a hot key; above 0 for q3, q8 and q12."),
-        _many(
+        words("--queries", "queries", ",".join(QUERIES), "Which queries."),
+        words("--protocols", "protocols", ",".join(PROTOCOL_NAMES), "Which checkpoint protocols."),
+        words("--recoveries", "recoveries", ",".join(RECOVERIES), "none: without checkpoints, to compare with."),
+        words("--parallelism", "parallelisms", "1,2,4", "Tasks of each operator."),
+        words("--skews", "skews", "0,10,20,30", "Percent of events with a hot key; above 0 for q3, q8 and q12."),
+        words(
             "--keys", "keys", ",".join(KEYS),
             "How rows are shared under skew: by hash, or by the remainder of the key as in the paper's implementation.",
         ),

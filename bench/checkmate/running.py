@@ -15,7 +15,7 @@ from clonos_py.evaluation.checkmate.dimensions import BY_HASH, CYCLE
 from clonos_py.evaluation.checkmate.results import RUN, SEARCH
 from clonos_py.evaluation.finished_runs import FinishedRuns
 from clonos_py.evaluation.nexmark.report import Recorder, report
-from clonos_py.evaluation.nexmark.sustained import RateTrial, judged, search
+from clonos_py.evaluation.nexmark.sustained import Search, ThroughputSearch, search_throughput
 from clonos_py.model.errors import ClonosError, SettingError
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Event, Listener
@@ -25,8 +25,6 @@ _KILL_SHARE, _KILL_SHARE_CYCLE = 18 / 60, 48 / 60
 """After which share of the measured time a task is killed."""
 _UNPACED_EVENTS = {CYCLE: 200_000}
 _UNPACED_EVENTS_NEXMARK = 3_000_000
-_FIRST_SHARE = 0.8
-_PRECISION, _LAG_MS = 0.05, 500.0
 _STANDBYS = {"standbys": 1}
 
 
@@ -125,23 +123,27 @@ def search_rate(variant: Variant, terms: RunTerms, on_progress: Callable[[str], 
     ClonosError."""
     settings = terms.settings(variant)
 
-    def attempt(rate: float) -> RateTrial:
-        trial = judged(rate, _report(variant, rate * terms.trial_s, rate, settings, terms), _LAG_MS)
-        on_progress(f"{variant}: {rate:,.0f} events/s {'sustained' if trial.sustained else 'too much'}")
-        return trial
+    def on_trial(found: Search) -> None:
+        trial = found.trials[-1]
+        on_progress(f"{variant}: {trial.rate:,.0f} events/s {'sustained' if trial.sustained else 'too much'}")
 
-    found = search(_guess(variant, settings, terms), _PRECISION, attempt)
+    found, _ = search_throughput(
+        ThroughputSearch(terms.trial_s),
+        lambda: _unpaced(variant, settings, terms),
+        lambda rate: _report(variant, rate * terms.trial_s, rate, settings, terms),
+        on_trial,
+    )
     if not found.low:
         raise SettingError(f"{variant}: none of {len(found.trials)} rates was sustained; give one with --rate")
     return {"events_per_s": found.low, "trials": [asdict(trial) for trial in found.trials]}
 
 
-def _guess(variant: Variant, settings: Settings, terms: RunTerms) -> float:
+def _unpaced(variant: Variant, settings: Settings, terms: RunTerms) -> float:
     events = _UNPACED_EVENTS.get(variant.query, _UNPACED_EVENTS_NEXMARK)
     made = _report(variant, events, None, settings, terms)
     weight = terms.cluster.rows_per_row if terms.cluster else 1
     steady = float(made["throughput"]["steady_events_per_s"]) * weight
-    return (steady or events / max(made["seconds"] - made["deployed_s"], 0.1)) * _FIRST_SHARE
+    return steady or events / max(made["seconds"] - made["deployed_s"], 0.1)
 
 
 def _report(variant: Variant, events: float, rate: float | None, settings: Settings, terms: RunTerms) -> dict[str, Any]:

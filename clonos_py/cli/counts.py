@@ -34,7 +34,12 @@ class Words(click.ParamType[list[str]]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
         if isinstance(value, list):
             return value
-        words = [word.strip() for word in value.split(",")]
-        if not all(words) or len(set(words)) < len(words):
+        found = [word.strip() for word in value.split(",")]
+        if not all(found) or len(set(found)) < len(found):
             self.fail(f"{value!r} is not a list: write different values with commas between them", param, ctx)
-        return words
+        return found
+
+
+def words(option: str, name: str, default: str, help: str) -> click.Option:
+    """An option whose value is a list."""
+    return click.Option([option, name], type=Words(), default=default, show_default=True, help=help)

@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from clonos_py.cli.counts import Count, Words
+from clonos_py.cli.counts import Count, Words, words
 from clonos_py.cli.options import file_in_a_folder, resolved, setting_options
 from clonos_py.model.errors import SettingError
 from clonos_py.settings.definitions import Settings
@@ -38,12 +38,13 @@ FAILURES = click.Option(
 
 def _mst(query: str, **given: Any) -> int:
     """The body of ``mst``. The exit code is 1 if no rate was sustained."""
-    from clonos_py.evaluation.nexmark.cell_runs import ThroughputSearch, search_throughput
+    from clonos_py.evaluation.nexmark.cell_runs import sustained
+    from clonos_py.evaluation.nexmark.sustained import ThroughputSearch
 
     settings = resolved({}, given)
     parameters = ThroughputSearch(given["seconds"], given["precision"] / 100, given["lag"] * 1e3, given["first"])
     with _progress(f"{query}: measuring a first rate") as report:
-        found, best = search_throughput(
+        found, best = sustained(
             query, parameters, settings, lambda found: report(_trial(found.trials[-1]), _known(query, found))
         )
     if given["report"] is not None:
@@ -203,18 +204,14 @@ def _bar(total: int) -> Iterator[Callable[[str, int], None]]:
         yield lambda name, done: progress.update(bar, description=name, advance=done)
 
 
-def _many(option: str, name: str, default: str, help: str) -> click.Option:
-    return click.Option([option, name], type=Words(), default=default, show_default=True, help=help)
-
-
 matrix = click.Command(
     "matrix",
     callback=_matrix,
     params=[
         click.Option(["--queries"], type=Words(), required=True, help="Such as q1,q3,q8."),
-        _many("--parallelism", "parallelisms", "1", "Such as 1,2."),
-        _many("--sharing-depth", "depths", "full", "Such as 0,1,full."),
-        _many("--guarantee", "guarantees", "exactly-once", "Such as exactly-once,at-least-once."),
+        words("--parallelism", "parallelisms", "1", "Such as 1,2."),
+        words("--sharing-depth", "depths", "full", "Such as 0,1,full."),
+        words("--guarantee", "guarantees", "exactly-once", "Such as exactly-once,at-least-once."),
         click.Option(["--out"], type=_PATH, required=True, metavar="DIR", help="Folder of the results."),
         click.Option(
             ["--seconds"], type=click.FloatRange(1), default=20.0, show_default=True, help="Length of each run."

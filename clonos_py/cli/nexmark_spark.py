@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from clonos_py.cli.counts import Count, Words
+from clonos_py.cli.counts import Count, words
 from clonos_py.cli.nexmark_options import EventsParam, events_options, model_of
 from clonos_py.cli.options import resolved, setting_options
 
@@ -142,8 +142,8 @@ prove_command = click.Command(
             ["--rate"], type=Count(), default="200k", show_default=True,
             help="Events per second of the runs in which a task is killed half-way.",
         ),
-        click.Option(["--seeds"], type=Words(), default="1,2,3", show_default=True, help="Of the events."),
-        click.Option(["--parallelisms"], type=Words(), default="1,2", show_default=True, help="Tasks per operator."),
+        words("--seeds", "seeds", "1,2,3", "Of the events."),
+        words("--parallelisms", "parallelisms", "1,2", "Tasks per operator."),
         _master(),
         *events_options(event_rate=10_000, out_of_order_group=100),
         *setting_options("runtime", "address", "checkpoint_interval"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from clonos_py.observe.events import Measured, Progress
@@ -135,9 +135,14 @@ def percentiles_ms(histogram: LatencyHistogram | None) -> dict[str, float | None
     return {f"p{percent:g}": None if us is None else us / 1000 for percent, us in found.items()}
 
 
-# ---- checkpoints
+# ---- checkpoints and failures
 
 
 def durations_ms(durations: Sequence[float]) -> dict[str, float | None]:
     """The median and the longest time of checkpoints; None if there are none."""
     return {"median_ms": statistics.median(durations) if durations else None, "max_ms": max(durations, default=None)}
+
+
+def slowest_ms(failures: Iterable[Mapping[str, Any]], step: str) -> float | None:
+    """The longest time to a step of the recovery; None if no failure has it."""
+    return max((failure[step] for failure in failures if failure[step] is not None), default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any
@@ -12,13 +12,10 @@ from clonos_py.evaluation.nexmark.failure_plan import drawn
 from clonos_py.evaluation.nexmark.jobs import build
 from clonos_py.evaluation.nexmark.running import QueryRun, run_query
 from clonos_py.evaluation.nexmark.steady import measure
-from clonos_py.evaluation.nexmark.sustained import RateTrial, Search, judged, search
+from clonos_py.evaluation.nexmark.sustained import Search, ThroughputSearch, search_throughput
 from clonos_py.plan.physical import plan
 from clonos_py.settings.definitions import Settings
 from clonos_py.settings.kinds import KILLS
-
-_FIRST_SHARE = 0.8
-"""The search for the sustainable rate begins at this share of the unpaced throughput."""
 
 
 class Mode(Enum):
@@ -39,18 +36,6 @@ class CellWorkload:
     failures: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class ThroughputSearch:
-    """Parameters of a search for the maximum sustainable throughput: each trial takes ``seconds`` and succeeds if the
-    lag stays within ``lag_ms``. The search ends when the maximum is known up to ``precision``. ``first``: the first
-    rate."""
-
-    seconds: float = 20.0
-    precision: float = 0.05
-    lag_ms: float = 500.0
-    first: float | None = None
-
-
 def with_failures(orders: Sequence[str], query: str, settings: Settings) -> Settings:
     """The settings with the kills of a failure plan added. Random tasks are drawn from those of the query."""
     tasks = plan(build(query, QueryRun(query, 1_000).source(settings), BlackholeSink()), settings).tasks
@@ -62,30 +47,26 @@ def at_rate(query: str, rate: float, seconds: float, settings: Settings) -> dict
     return run_query(QueryRun(query, max(round(rate * seconds), 1), rate=rate), settings)
 
 
-def search_throughput(
-    query: str, parameters: ThroughputSearch, settings: Settings, report: Callable[[Search], None] = lambda found: None
-) -> tuple[Search, dict[str, Any]]:
-    """Searches for the maximum sustainable throughput. Returns the search and the report of the highest sustained rate
-    (of the first rate if none was sustained)."""
-    reports: dict[float, dict[str, Any]] = {}
-
-    def attempt(rate: float) -> RateTrial:
-        reports[rate] = at_rate(query, rate, parameters.seconds, settings)
-        return judged(rate, reports[rate], parameters.lag_ms)
-
-    found = search(parameters.first or _guess(query, settings), parameters.precision, attempt, report)
-    return found, reports[found.low or found.trials[0].rate]
-
-
-def _guess(query: str, settings: Settings) -> float:
-    return float(measure(query, 5, settings)["throughput"]["steady_events_per_s"]) * _FIRST_SHARE
+def sustained(
+    query: str,
+    parameters: ThroughputSearch,
+    settings: Settings,
+    on_trial: Callable[[Search], None] = lambda found: None,
+) -> tuple[Search, Mapping[str, Any]]:
+    """Searches for the maximum sustainable throughput of a query (see ``search_throughput``)."""
+    return search_throughput(
+        parameters,
+        lambda: measure(query, 5, settings)["throughput"]["steady_events_per_s"],
+        lambda rate: at_rate(query, rate, parameters.seconds, settings),
+        on_trial,
+    )
 
 
 def run_cell(query: str, workload: CellWorkload, settings: Settings) -> dict[str, Any]:
     """The result of a cell: ``events_per_s`` and its report. Raises the ClonosError that ended the run."""
     settings = with_failures(workload.failures, query, settings)
     if workload.mode is Mode.SUSTAINED:
-        found, run_report = search_throughput(query, ThroughputSearch(workload.seconds), settings)
+        found, run_report = sustained(query, ThroughputSearch(workload.seconds), settings)
         return {"events_per_s": found.low, "trials": [asdict(trial) for trial in found.trials], "report": run_report}
     if workload.mode is Mode.RATE and workload.rate is not None:
         run_report = at_rate(query, workload.rate, workload.seconds, settings)

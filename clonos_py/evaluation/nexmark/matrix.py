@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clonos_py.evaluation.finished_runs import FinishedRuns, LineKind
+from clonos_py.evaluation.metrics import slowest_ms
 from clonos_py.evaluation.page import markdown_table
 from clonos_py.observe.definitions import overhead
 
@@ -76,14 +77,10 @@ def row(cell: MatrixCell, found: Mapping[str, Any]) -> tuple[str, ...]:
         _ms(report["latency_steady_ms"]["p99"]),
         _ms(report["checkpoints"]["median_ms"]),
         "" if all_bytes is None else f"{all_bytes:.3f}",
-        _ms(_worst(failures, "restart_ms")),
-        _ms(_worst(failures, "latency_normal_ms")),
+        _ms(slowest_ms(failures, "restart_ms")),
+        _ms(slowest_ms(failures, "latency_normal_ms")),
         "done" if not report["rollbacks"] else f"{report['rollbacks']} rollbacks",
     )
-
-
-def _worst(failures: Sequence[Mapping[str, Any]], step: str) -> float | None:
-    return max((failure[step] for failure in failures if failure[step] is not None), default=None)
 
 
 def _ms(value: float | None) -> str:

@@ -16,6 +16,20 @@ from typing import Any
 _STRIDE = 1.5
 """The factor between rates while only one bound of the maximum is known."""
 _TRIALS_MAX = 16
+_FIRST_SHARE = 0.8
+"""A search begins at this share of the unpaced throughput, unless its first rate is given."""
+
+
+@dataclass(frozen=True)
+class ThroughputSearch:
+    """Parameters of a search for the maximum sustainable throughput: each trial takes ``seconds`` and succeeds if the
+    lag stays within ``lag_ms``. The search ends when the maximum is known up to ``precision``. ``first``: the first
+    rate."""
+
+    seconds: float = 20.0
+    precision: float = 0.05
+    lag_ms: float = 500.0
+    first: float | None = None
 
 
 @dataclass(frozen=True)
@@ -88,3 +102,22 @@ def judged(rate: float, report: Mapping[str, Any], limit_ms: float) -> RateTrial
         p99_ms=report["latency_steady_ms"]["p99"],
         back_pressure=max(report["back_pressure"].values(), default=0.0),
     )
+
+
+def search_throughput(
+    parameters: ThroughputSearch,
+    unpaced: Callable[[], float],
+    run: Callable[[float], Mapping[str, Any]],
+    on_trial: Callable[[Search], None] = lambda found: None,
+) -> tuple[Search, Mapping[str, Any]]:
+    """Searches for the maximum sustainable throughput. Returns the search and the report of the highest sustained rate
+    (of the first rate if none was sustained). ``unpaced`` measures the events per second without a given rate, ``run``
+    makes a run at a rate and returns its report."""
+    reports: dict[float, Mapping[str, Any]] = {}
+
+    def attempt(rate: float) -> RateTrial:
+        reports[rate] = run(rate)
+        return judged(rate, reports[rate], parameters.lag_ms)
+
+    found = search(parameters.first or unpaced() * _FIRST_SHARE, parameters.precision, attempt, on_trial)
+    return found, reports[found.low or found.trials[0].rate]

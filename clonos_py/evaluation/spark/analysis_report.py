@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from clonos_py.evaluation.metrics import slowest_ms
 from clonos_py.evaluation.page import card, document, legend, table, tile
 from clonos_py.evaluation.plots import Plot, Point, linear, logarithmic
 from clonos_py.evaluation.spark.analysis_words import number_text, percent_text, story, time_text
@@ -72,8 +73,10 @@ def _tiles(figures: Figures) -> Iterator[str]:
         where = ", failures left out" if failures else ""
         yield tile(time_text(calm["p99"]), "p99 latency", f"p50 {time_text(calm['p50'])}{where}")
     if failures:
-        yield tile(time_text(_worst(failures, "restart_ms")), "to restart", "from detection, the slowest")
-        yield tile(time_text(_worst(failures, "recovery_ms")), "to recover", "until latency was normal, the slowest")
+        yield tile(time_text(slowest_ms(failures, "restart_ms")), "to restart", "from detection, the slowest")
+        yield tile(
+            time_text(slowest_ms(failures, "recovery_ms")), "to recover", "until latency was normal, the slowest"
+        )
     yield tile(
         time_text(checkpoints["median_ms"]),
         "per checkpoint",
@@ -84,10 +87,6 @@ def _tiles(figures: Figures) -> Iterator[str]:
     share = None if sent["overhead"] is None else sent["overhead"] - 1
     yield tile(percent_text(share), "message overhead", f"determinants over {_bytes(sent['data'])} of rows")
     yield "</div>"
-
-
-def _worst(failures: Sequence[Figures], step: str) -> float | None:
-    return max((failure[step] for failure in failures if failure[step] is not None), default=None)
 
 
 # ---- plots
