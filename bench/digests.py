@@ -19,10 +19,11 @@ from typing import Any
 
 import click
 
+from clonos_py.bench.oracle import expected, total_bids
 from clonos_py.connectors import read_results
 from clonos_py.dsl.job import Job
 from clonos_py.evaluation.nexmark.jobs import QUERIES, build, files_of
-from clonos_py.evaluation.nexmark.oracle import difference, expected, total_bids
+from clonos_py.evaluation.nexmark.new_users import difference
 from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.evaluation.nexmark.victims import SOURCE, task_to_kill
 from clonos_py.model.coordinator_events import Replayed, RolledBack

@@ -42,11 +42,12 @@ from clonos_py.bench.kafka.brokers import Brokers
 from clonos_py.bench.kafka.new_users import DELIVERIES, new_users
 from clonos_py.bench.kafka.traffic import LIBRARIES, JobOverTopics
 from clonos_py.bench.kafka.witnesses import kafka_witnesses
+from clonos_py.bench.oracle import expected
 from clonos_py.bench.standstills import TaskEvent, failures_caused
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.dsl.job import Job
 from clonos_py.evaluation.nexmark.jobs import build
-from clonos_py.evaluation.nexmark.oracle import difference, expected
+from clonos_py.evaluation.nexmark.new_users import difference
 from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.model.coordinator_events import Deployed, Finished, Replayed, RolledBack
 from clonos_py.model.errors import ClonosError

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
+from clonos_py.bench.oracle import expected
 from clonos_py.bench.peers.dataflows import Bytewax
 from clonos_py.bench.peers.datasets import Dataset
 from clonos_py.bench.peers.engines import Engine, Terms
 from clonos_py.bench.peers.flink import Flink
 from clonos_py.evaluation.nexmark.jobs import QUERIES
-from clonos_py.evaluation.nexmark.oracle import Row, difference, expected
+from clonos_py.evaluation.nexmark.new_users import Row, difference
 from clonos_py.evaluation.nexmark.source import NexmarkSource
 
 EVENT_RATE = 1_000

@@ -60,7 +60,7 @@ def _run(query: str, **given: Any) -> None:
 
 def _demo(**given: Any) -> int:
     """The body of ``demo``. The exit code is 0 if the results are right."""
-    from clonos_py.evaluation.nexmark.running import QueryRun, SinkKind, run_query, verify
+    from clonos_py.evaluation.nexmark.running import QueryRun, SinkKind, run_query, verify_new_users
     from clonos_py.observe.console import watch
 
     seconds = given["events"] / given["rate"]
@@ -71,7 +71,7 @@ def _demo(**given: Any) -> int:
         with watch("nexmark-q8", settings.log_level, settings.log_format) as listener:
             report = run_query(order, settings, listener)
         click.echo("checking against a plain Python computation over the same events ...")
-        rows, wrong = verify(order, settings)
+        rows, wrong = verify_new_users(order, settings)
     if wrong is not None:
         click.echo(f"NOT identical: {wrong}")
         return 1

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from clonos_py import Job, Record
+from clonos_py.bench.oracle import expected
 from clonos_py.connectors import FileSink, MemorySource, PrintSink
 from clonos_py.evaluation.nexmark.jobs import build
-from clonos_py.evaluation.nexmark.oracle import expected
 from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.model.coordinator_events import CheckpointCompleted, StandbyActivated
 from clonos_py.observe.events import Event

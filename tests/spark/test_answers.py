@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from clonos_py.evaluation.nexmark import oracle
+from clonos_py.bench import oracle
 from clonos_py.evaluation.nexmark.events import Auction, Bid, Person
 from clonos_py.evaluation.nexmark.jobs import QUERIES
 from clonos_py.evaluation.nexmark.model import Model
+from clonos_py.evaluation.nexmark.new_users import difference
 from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.evaluation.spark.oracle import answer, view_generated
 from clonos_py.model.errors import SettingError
@@ -46,7 +47,7 @@ BY_HAND = ("q4", "q6", "q9", "q10", "q13", "q14", "q15", "q16", "q17", "q18", "q
 def test_spark_has_the_answers_of_the_plain_computation(generated: SparkSession, query: str) -> None:
     rows = [tuple(row) for row in answer(generated, query).collect()]
     assert rows
-    assert oracle.difference(oracle.expected(query, SOURCE), rows) is None
+    assert difference(oracle.expected(query, SOURCE), rows) is None
 
 
 def test_query_12_counts_the_bids_of_every_bidder(generated: SparkSession) -> None:

@@ -1,1 +1,1 @@
-"""The Nexmark benchmark: events of an auction site, the queries, and an independent computation of their answers."""
+"""The Nexmark benchmark: events of an auction site, the queries, their runs and reports."""

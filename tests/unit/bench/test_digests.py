@@ -19,9 +19,9 @@ from clonos_py.bench.digests import (
     wrong_answers,
     wrong_failures,
 )
+from clonos_py.bench.oracle import expected
 from clonos_py.connectors import BlackholeSink
 from clonos_py.evaluation.nexmark.jobs import QUERIES, build
-from clonos_py.evaluation.nexmark.oracle import expected
 from clonos_py.model.coordinator_events import Replayed, RolledBack
 from clonos_py.model.ids import TaskId
 from clonos_py.observe.events import Event, Progress, TaskFailed, VertexProgress

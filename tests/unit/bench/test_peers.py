@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from clonos_py.bench import oracle
 from clonos_py.bench.peers import queries
 from clonos_py.bench.peers.command import about, command
 from clonos_py.bench.peers.dataflows import merged
@@ -30,8 +31,8 @@ from clonos_py.bench.peers.rates import Rate, RateComparison, geometric_mean, me
 from clonos_py.bench.peers.verifying import flink_rows, verdict
 from clonos_py.connectors import MemorySink
 from clonos_py.evaluation.metrics import RateSample
-from clonos_py.evaluation.nexmark import oracle
 from clonos_py.evaluation.nexmark.jobs import build
+from clonos_py.evaluation.nexmark.new_users import difference
 from clonos_py.evaluation.nexmark.recorded import RecordedEvents
 from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.model.errors import SettingError
@@ -206,7 +207,7 @@ def test_this_engine_reads_the_same_files(dataset: Dataset) -> None:
     table = sink.table()
     assert table is not None
     rows = [tuple(row.values()) for row in table.to_pylist()]
-    assert oracle.difference(oracle.expected("q2", dataset.source), rows) is None
+    assert difference(oracle.expected("q2", dataset.source), rows) is None
 
 
 def test_every_query_except_the_sixth_has_sql(dataset: Dataset) -> None:

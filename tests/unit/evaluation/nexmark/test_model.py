@@ -15,12 +15,13 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clonos_py.bench import oracle
 from clonos_py.connectors import MemorySink
-from clonos_py.evaluation.nexmark import oracle
 from clonos_py.evaluation.nexmark.generator import BASE_TIME_US, SCHEMAS, Events, Generator
 from clonos_py.evaluation.nexmark.jobs import build
 from clonos_py.evaluation.nexmark.layout import Layout
 from clonos_py.evaluation.nexmark.model import Model
+from clonos_py.evaluation.nexmark.new_users import difference
 from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.evaluation.nexmark.tempo import Tempo
 from clonos_py.model.errors import SettingError
@@ -193,7 +194,7 @@ def test_queries_have_the_right_answers_on_events_out_of_order(query: str) -> No
     simulate_plan(plan(build(query, source, sink), parallelism=2), seed=1, kills=1)
     table = sink.table()
     assert table is not None
-    assert oracle.difference(oracle.expected(query, source), [tuple(row.values()) for row in table.to_pylist()]) is None
+    assert difference(oracle.expected(query, source), [tuple(row.values()) for row in table.to_pylist()]) is None
     sink.clear()
 
 

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clonos_py.bench import oracle
 from clonos_py.connectors import MemorySink
-from clonos_py.evaluation.nexmark import oracle
 from clonos_py.evaluation.nexmark.description import described, read_description, source_of, write_description
 from clonos_py.evaluation.nexmark.generator import KINDS, SCHEMAS
 from clonos_py.evaluation.nexmark.jobs import build
 from clonos_py.evaluation.nexmark.model import Model
+from clonos_py.evaluation.nexmark.new_users import difference
 from clonos_py.evaluation.nexmark.recorded import RecordedEvents
 from clonos_py.evaluation.nexmark.source import Columns, NexmarkSource
 from clonos_py.evaluation.nexmark.stripe_reader import StripeReader
@@ -111,7 +112,7 @@ def test_queries_on_files_have_the_answers_of_the_generator_with_tasks_killed(
     table = sink.table()
     assert (outcome.kills, outcome.problems) == (2, [])
     assert table is not None
-    assert oracle.difference(oracle.expected(query, ORIGIN), [tuple(row.values()) for row in table.to_pylist()]) is None
+    assert difference(oracle.expected(query, ORIGIN), [tuple(row.values()) for row in table.to_pylist()]) is None
     sink.clear()
 
 

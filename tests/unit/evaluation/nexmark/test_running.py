@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from clonos_py.bench import oracle
 from clonos_py.cli.main import invoke
 from clonos_py.connectors import read_results
-from clonos_py.evaluation.nexmark import oracle
-from clonos_py.evaluation.nexmark.running import QueryRun, SinkKind, run_query, verify
+from clonos_py.evaluation.nexmark.running import QueryRun, SinkKind, run_query, verify_new_users
 from clonos_py.model.errors import SettingError
 from clonos_py.settings.definitions import Settings
 from clonos_py.settings.resolution import resolve
@@ -29,9 +29,9 @@ def test_the_digest_is_the_same_at_any_parallelism_and_seeds_differ() -> None:
 def test_results_in_files_are_verified_against_the_oracle(tmp_path: Path) -> None:
     order = QueryRun("q8", 60_000, event_rate=1_000, sink=SinkKind.FILES, out=tmp_path / "results")
     run_query(order, _settings(parallelism=2))
-    rows, wrong = verify(order, _settings())
+    rows, wrong = verify_new_users(order, _settings())
     assert (rows > 0, wrong) == (True, None)
-    assert "missing" in str(verify(order, _settings(seed=9))[1])
+    assert "missing" in str(verify_new_users(order, _settings(seed=9))[1])
 
 
 def test_every_task_has_the_same_number_of_partitions() -> None:

@@ -14,15 +14,15 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from clonos_py.evaluation.nexmark.generator import AUCTION, BID, PERSON
+from clonos_py.evaluation.nexmark.new_users import WINDOW_US, Row, new_users, rows_of
 from clonos_py.evaluation.nexmark.side_input import ROWS as SIDE_ROWS
 from clonos_py.evaluation.nexmark.side_input import value_of
 from clonos_py.evaluation.nexmark.source import NexmarkSource
 
-Row: TypeAlias = tuple[Any, ...]
 Fields: TypeAlias = dict[str, Any]
 
-_WINDOW_US, _SLIDE_US, _GAP_US = 10_000_000, 2_000_000, 10_000_000
-_PERSON, _AUCTION, _BID = range(3)
+_SCHEMAS = {"person": PERSON, "auction": AUCTION, "bid": BID}
+_SLIDE_US, _GAP_US = 2_000_000, 10_000_000
 
 
 def expected(query: str, source: NexmarkSource) -> list[Row]:
@@ -30,28 +30,13 @@ def expected(query: str, source: NexmarkSource) -> list[Row]:
     return list(_ANSWERS[query](source))
 
 
-def difference(expected_rows: Iterable[Row], actual_rows: Iterable[Row]) -> str | None:
-    """None if both are the same multiset; otherwise a line that counts missing and surplus rows, with examples."""
-    wanted, found = Counter(expected_rows), Counter(actual_rows)
-    missing, surplus = wanted - found, found - wanted
-    if not missing and not surplus:
-        return None
-    parts = [
-        f"{count} {word} (such as {example})"
-        for word, rows in (("missing", missing), ("too many", surplus))
-        for count, example in [(sum(rows.values()), min(rows, default=()))]
-        if count
-    ]
-    return f"of {sum(wanted.values())} rows " + ", ".join(parts)
-
-
 def total_bids(source: NexmarkSource) -> int:
     """The expected sum of the counts of query 12."""
-    return sum(1 for _ in _rows(source, _BID, "auction"))
+    return sum(1 for _ in rows_of(source, "bid", "auction"))
 
 
 def _q0(source: NexmarkSource) -> Iterator[Row]:
-    return _rows(source, _BID, "auction", "bidder", "price", "date_time", "extra")
+    return rows_of(source, "bid", "auction", "bidder", "price", "date_time", "extra")
 
 
 def _q1(source: NexmarkSource) -> Iterator[Row]:
@@ -60,23 +45,23 @@ def _q1(source: NexmarkSource) -> Iterator[Row]:
 
 
 def _q2(source: NexmarkSource) -> Iterator[Row]:
-    for auction, price in _rows(source, _BID, "auction", "price"):
+    for auction, price in rows_of(source, "bid", "auction", "price"):
         if auction % 123 == 0:
             yield auction, price
 
 
 def _q3(source: NexmarkSource) -> Iterator[Row]:
-    people = {row[0]: row[1:] for row in _rows(source, _PERSON, "id", "name", "city", "state")}
-    for auction, seller, category in _rows(source, _AUCTION, "id", "seller", "category"):
+    people = {row[0]: row[1:] for row in rows_of(source, "person", "id", "name", "city", "state")}
+    for auction, seller, category in rows_of(source, "auction", "id", "seller", "category"):
         if category == 10 and seller in people and people[seller][2] in ("OR", "ID", "CA"):
             yield *people[seller], auction
 
 
 def _q5(source: NexmarkSource) -> Iterator[Row]:
     counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
-    for auction, time in _rows(source, _BID, "auction", "date_time"):
+    for auction, time in rows_of(source, "bid", "auction", "date_time"):
         last = time // _SLIDE_US * _SLIDE_US
-        for start in range(last, time - _WINDOW_US, -_SLIDE_US):
+        for start in range(last, time - WINDOW_US, -_SLIDE_US):
             counts[start][auction] += 1
     for window in counts.values():
         most = max(window.values())
@@ -88,7 +73,7 @@ def _q5(source: NexmarkSource) -> Iterator[Row]:
 def _q7(source: NexmarkSource) -> Iterator[Row]:
     highest: dict[int, list[Row]] = {}
     for bid in _q0(source):
-        window = bid[3] // _WINDOW_US
+        window = bid[3] // WINDOW_US
         best = highest.get(window)
         if best is None or bid[2] > best[0][2]:
             highest[window] = [bid]
@@ -98,17 +83,9 @@ def _q7(source: NexmarkSource) -> Iterator[Row]:
         yield from bids
 
 
-def _q8(source: NexmarkSource) -> Iterator[Row]:
-    sellers = {(seller, time // _WINDOW_US) for seller, time in _rows(source, _AUCTION, "seller", "date_time")}
-    new = {(row[0], row[1], row[2] // _WINDOW_US) for row in _rows(source, _PERSON, "id", "name", "date_time")}
-    for person, name, window in new:
-        if (person, window) in sellers:
-            yield person, name, window * _WINDOW_US
-
-
 def _q11(source: NexmarkSource) -> Iterator[Row]:
     open_sessions: dict[int, list[int]] = {}
-    for bidder, time in sorted(_rows(source, _BID, "bidder", "date_time"), key=lambda bid: bid[1]):
+    for bidder, time in sorted(rows_of(source, "bid", "bidder", "date_time"), key=lambda bid: bid[1]):
         session = open_sessions.get(bidder)
         if session is not None and time <= session[2] + _GAP_US:
             session[0] += 1
@@ -196,8 +173,8 @@ def _q19(source: NexmarkSource) -> Iterator[Row]:
 
 
 def _q20(source: NexmarkSource) -> Iterator[Row]:
-    auctions = {auction["id"]: auction for auction in _fields(source, _AUCTION)}
-    for bid in _fields(source, _BID):
+    auctions = {auction["id"]: auction for auction in _fields(source, "auction")}
+    for bid in _fields(source, "bid"):
         auction = auctions.get(bid["auction"])
         if auction is not None and auction["category"] == 10:
             yield *bid.values(), *(auction[name] for name in AUCTION.names if name != "id")
@@ -205,7 +182,7 @@ def _q20(source: NexmarkSource) -> Iterator[Row]:
 
 def _q21(source: NexmarkSource) -> Iterator[Row]:
     known = {"apple": "0", "google": "1", "facebook": "2", "baidu": "3"}
-    for bid in _fields(source, _BID):
+    for bid in _fields(source, "bid"):
         named = [part.removeprefix("channel_id=") for part in bid["url"].split("&") if part.startswith("channel_id=")]
         channel_id = known.get(bid["channel"].lower()) or next(iter(named), None)
         if channel_id is not None:
@@ -213,14 +190,14 @@ def _q21(source: NexmarkSource) -> Iterator[Row]:
 
 
 def _q22(source: NexmarkSource) -> Iterator[Row]:
-    for auction, bidder, price, channel, url in _rows(source, _BID, "auction", "bidder", "price", "channel", "url"):
+    for auction, bidder, price, channel, url in rows_of(source, "bid", "auction", "bidder", "price", "channel", "url"):
         yield auction, bidder, price, channel, *url.split("/")[3:6]
 
 
 def _offers(source: NexmarkSource) -> Iterator[tuple[Fields, Fields]]:
     """Pairs of an auction and a bid made while it was open."""
-    auctions = {auction["id"]: auction for auction in _fields(source, _AUCTION)}
-    for bid in _fields(source, _BID):
+    auctions = {auction["id"]: auction for auction in _fields(source, "auction")}
+    for bid in _fields(source, "bid"):
         auction = auctions.get(bid["auction"])
         if auction is not None and auction["date_time"] <= bid["date_time"] <= auction["expires"]:
             yield auction, bid
@@ -238,7 +215,7 @@ def _winners(source: NexmarkSource) -> Iterable[tuple[Fields, Fields]]:
 
 def _bids_by(source: NexmarkSource, key: Callable[[Fields], Row]) -> dict[Row, list[Fields]]:
     found: defaultdict[Row, list[Fields]] = defaultdict(list)
-    for bid in _fields(source, _BID):
+    for bid in _fields(source, "bid"):
         found[key(bid)].append(bid)
     return found
 
@@ -270,19 +247,14 @@ def _day(bid: Fields) -> str:
     return _moment(bid["date_time"]).date().isoformat()
 
 
-def _fields(source: NexmarkSource, kind: int) -> Iterator[Fields]:
+def _fields(source: NexmarkSource, kind: str) -> Iterator[Fields]:
     """Events as dicts by column name."""
-    names = (PERSON, AUCTION, BID)[kind].names
-    return (dict(zip(names, row, strict=True)) for row in _rows(source, kind, *names))
-
-
-def _rows(source: NexmarkSource, kind: int, *columns: str) -> Iterator[Row]:
-    for events in source.generator.events(0, source.events):
-        yield from zip(*(events[kind].column(column).to_pylist() for column in columns), strict=True)
+    names = _SCHEMAS[kind].names
+    return (dict(zip(names, row, strict=True)) for row in rows_of(source, kind, *names))
 
 
 _ANSWERS: dict[str, Callable[[NexmarkSource], Iterator[Row]]] = {
-    "q0": _q0, "q1": _q1, "q2": _q2, "q3": _q3, "q4": _q4, "q5": _q5, "q6": _q6, "q7": _q7, "q8": _q8, "q9": _q9,
+    "q0": _q0, "q1": _q1, "q2": _q2, "q3": _q3, "q4": _q4, "q5": _q5, "q6": _q6, "q7": _q7, "q8": new_users, "q9": _q9,
     "q10": _q10, "q11": _q11, "q13": _q13, "q14": _q14, "q15": _q15, "q16": _q16, "q17": _q17, "q18": _q18, "q19": _q19,
     "q20": _q20, "q21": _q21, "q22": _q22,
 }  # fmt: skip

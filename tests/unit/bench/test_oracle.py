@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from clonos_py.evaluation.nexmark import oracle
+from clonos_py.bench import oracle
 from clonos_py.evaluation.nexmark.generator import BASE_TIME_US, Events, Generator
 from clonos_py.evaluation.nexmark.jobs import QUERIES
+from clonos_py.evaluation.nexmark.new_users import difference
 from clonos_py.evaluation.nexmark.source import NexmarkSource
 
 SOURCE = NexmarkSource(events=2_000, event_rate=50)  # 40 seconds of event time: 1 person, 3 auctions, 46 bids a second
@@ -217,8 +218,8 @@ def test_query_22_gives_the_folders_of_the_page() -> None:
 
 
 def test_a_difference_is_described_in_one_line() -> None:
-    assert oracle.difference([(1, 2), (1, 2), (3, 4)], [(3, 4), (1, 2), (1, 2)]) is None
-    assert oracle.difference([(1, 2), (1, 2), (3, 4)], [(1, 2), (3, 4), (5, 6)]) == (
+    assert difference([(1, 2), (1, 2), (3, 4)], [(3, 4), (1, 2), (1, 2)]) is None
+    assert difference([(1, 2), (1, 2), (3, 4)], [(1, 2), (3, 4), (5, 6)]) == (
         "of 3 rows 1 missing (such as (1, 2)), 1 too many (such as (5, 6))"
     )
 
@@ -226,7 +227,7 @@ def test_a_difference_is_described_in_one_line() -> None:
 @pytest.mark.parametrize("query", [query for query in QUERIES if query != "q12"])
 def test_partitions_and_pace_do_not_change_an_answer(query: str) -> None:
     other = NexmarkSource(events=2_000, event_rate=50, partitions=3, rate=10)
-    assert oracle.difference(oracle.expected(query, SOURCE), oracle.expected(query, other)) is None
+    assert difference(oracle.expected(query, SOURCE), oracle.expected(query, other)) is None
 
 
 def _events() -> Events:
