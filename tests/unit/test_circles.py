@@ -1,8 +1,5 @@
 """No cycles of imports: not between files, not between rooms (the packages below ``clonos_py``). Imports inside
-functions and for type checkers only count, too: they hide a cycle, they do not remove it.
-
-Imports inside functions and for type checkers only count, too: they hide a circle, they do not remove it.
-"""
+functions and for type checkers only count, too: they hide a cycle, they do not remove it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """The rules of the project: imports point one way, side effects live at the edge, the wheel is complete. Every rule is
-broken once on purpose in a copy, to see that its tool finds it.
-
-Every rule is broken once on purpose in a copy, to see that its tool notices.
-"""
+broken once on purpose in a copy, to see that its tool finds it."""
 
 from __future__ import annotations
 
