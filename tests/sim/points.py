@@ -116,6 +116,10 @@ class Run:
     story: list[str] = field(default_factory=list)
 
 
+def told(seed: int, found: Run) -> str:
+    return f"seed {seed}: {'; '.join(found.problems)}\n  " + "\n  ".join(found.story)
+
+
 class Harmer:
     """Does harm at a point, a given number of times, in some of the moments in which a process is there."""
 
@@ -144,8 +148,22 @@ def run(
     job: WitnessJob = WitnessJob(),  # noqa: B008 - frozen
     standbys_per_process: int = 1,
 ) -> Run:
-    """The two-witness job under one seed. Rollbacks are problems, unless the job recovers so: none is ever needed."""
-    random_, found, ledger = random.Random(seed), Run(), WitnessLedger()
+    """The two-witness job under one seed, with harm at a point. See ``run_with``."""
+    random_, found = random.Random(seed), Run()
+    run_with(random_, Harmer(random_, point, harm, times, found), found, job, standbys_per_process)
+    return found
+
+
+def run_with(
+    random_: random.Random,
+    hook: Callable[[World], None],
+    found: Run,
+    job: WitnessJob,
+    standbys_per_process: int = 1,
+) -> None:
+    """Runs the two-witness job to its end and adds to ``found``. ``hook`` is called before every action. Rollbacks are
+    problems, unless the job recovers so: none is ever needed."""
+    ledger = WitnessLedger()
     time = VirtualTime(random_)
 
     def listen(time_us: int, event: CoordinatorEvent) -> None:
@@ -162,13 +180,11 @@ def run(
         events_max=250 * job.total,
         standbys_per_process=standbys_per_process,
     )
-    harmer = Harmer(random_, point, harm, times, found)
-    world = World(job.plan(ledger), store, time, ports, settings, listen, hook=harmer)
+    world = World(job.plan(ledger), store, time, ports, settings, listen, hook=hook)
     found.problems.extend(_problems(world))
     found.problems.extend(disagreements(ledger, job.total))
     if RolledBack in found.happened and not job.rollback:
         found.problems.append("rolled back")
-    return found
 
 
 def _problems(world: World) -> Iterator[str]:

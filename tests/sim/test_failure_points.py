@@ -18,7 +18,7 @@ from clonos_py.model.ids import Attempt
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
 from tests.sim import points
-from tests.sim.points import Harm, Point, Run, run
+from tests.sim.points import Harm, Point, Run, run, told
 from tests.witness import WitnessJob
 
 SEEDS = max(1, int(os.environ.get("SIMULATED_SEEDS", "0")) // 100)
@@ -38,10 +38,6 @@ POINTS = [
     points.finished,
     points.standing_by,
 ]
-
-
-def told(seed: int, found: Run) -> str:
-    return f"seed {seed}: {'; '.join(found.problems)}\n  " + "\n  ".join(found.story)
 
 
 def harmed(point: Point, harm: Harm, seeds: range, times: int = 4, job: WitnessJob = SHORT) -> list[Run]:

@@ -21,9 +21,9 @@ from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
 from clonos_py.settings.protocols import ALIGNED, UNCOORDINATED
 from tests.sim import points
-from tests.sim.points import Harm, Point, Run, run
+from tests.sim.points import Harm, Point, Run, run, told
 from tests.sim.small_first import small_first
-from tests.sim.test_failure_points import harm_first_then_again, told
+from tests.sim.test_failure_points import harm_first_then_again
 from tests.witness import WitnessJob
 
 SEEDS = max(2, int(os.environ.get("SIMULATED_SEEDS", "0")) // 100)
