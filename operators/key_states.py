@@ -58,13 +58,14 @@ class KeyStates:
         self._put_back = self._loose | {
             name for name, type_ in self._types.items() if _has(type_, (datetime,), inside=True)
         }
+        self._records = {name for name, type_ in self._types.items() if _holds_records(type_)}
         declared = process.declared_states
         self._collections = {name for name, found in declared.items() if isinstance(found, CollectionState)}
         self.cells: dict[bytes, Cell] = {}
         self._touched: dict[bytes, Cell] = {}
         self._chunks: list[Chunk] = []
         self._outdated = False
-        """Whether the chunks hold attributes or timers that are not declared any more."""
+        """Whether the chunks hold attributes, fields of records or timers that are not declared any more."""
         self._as_stored = True
 
     def cell(self, key: bytes, group: int) -> Cell:
@@ -107,8 +108,9 @@ class KeyStates:
 
     def load(self, chunks: Iterable[Chunk]) -> None:
         """Replaces all keys by those of a snapshot, whose chunks come in the order in which they were written. Chunks
-        that are already loaded are reused: a standby loads every checkpoint. If attributes were removed, the next
-        snapshot holds all keys without them, so that they do not come back if they are declared once more."""
+        that are already loaded are reused: a standby loads every checkpoint. If attributes or fields of records were
+        removed, the next snapshot holds all keys without them, so that they do not come back if they are declared once
+        more."""
         loaded = list(chunks)
         same = unchanged(self._chunks, loaded) if self._as_stored else 0
         if 0 < same < len(self._chunks) and not _keys(self._chunks[same:]) <= _keys(loaded[same:]):
@@ -200,7 +202,9 @@ class KeyStates:
         cell = Cell(key, group)
         for name, raw in encoded.values.items():
             if name in self._process.declared_states:
-                cell.values[name] = self._value(name, raw)
+                cell.values[name] = value = self._value(name, raw)
+                if name in self._records and not self._outdated:
+                    self._outdated = msgspec.msgpack.encode(value) != bytes(raw)
         for name, at in encoded.written.items():
             if name in cell.values and name not in self._collections and isinstance(at, int):
                 cell.written[name] = at
@@ -230,6 +234,13 @@ def _has(type_: Any, wanted: Collection[Any], inside: bool = False, outer: tuple
         parts = tuple(field_types(type_).values())
     around = (*outer, type_)
     return any(part not in around and _has(part, wanted, outer=around) for part in parts)
+
+
+def _holds_records(type_: Any, outer: tuple[Any, ...] = ()) -> bool:
+    """Whether a type is a record or contains one."""
+    if isinstance(type_, type) and issubclass(type_, Record):
+        return True
+    return any(part not in outer and _holds_records(part, (*outer, type_)) for part in typing.get_args(type_))
 
 
 def _last_of_each_key(chunks: Sequence[Chunk]) -> Chunk:

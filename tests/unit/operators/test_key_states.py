@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clonos_py.model.record import Record
 from clonos_py.operators import key_states
 from clonos_py.operators.key_states import KeyStates
 from clonos_py.operators.process import Process, event_timer, state
@@ -133,6 +135,80 @@ def test_an_attribute_that_was_removed_begins_again_with_its_default(
     assert {key: (cell.values, cell.timers) for key, cell in again.cells.items()} == {
         b"%d" % key: ({"count": 4 if key < touched else key}, {}) for key in range(3)
     }
+
+
+class Part(Record):
+    number: int
+
+
+class PartWithNote(Record):
+    number: int
+    note: int = 5
+
+
+class PartWithText(Record):
+    number: int
+    note: str = "none"
+
+
+class Whole(Record):
+    part: Part
+
+
+class WholeWithNote(Record):
+    part: PartWithNote
+
+
+class WholeWithText(Record):
+    part: PartWithText
+
+
+def holding(type_: Any) -> KeyStates:
+    """Keys with an attribute of this type."""
+    annotated = {"__annotations__": {"held": type_}, "__module__": __name__}
+    return KeyStates(type("Holding", (Process,), {**annotated, "held": state(None)}))
+
+
+AROUND: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]] = [
+    (lambda part: part, lambda value: value),
+    (lambda part: part | None, lambda value: value),
+    (lambda part: list[part], lambda value: [value]),  # type: ignore[valid-type]
+    (lambda part: dict[str, part], lambda value: {"a": value}),  # type: ignore[valid-type]
+    (lambda part: tuple[int, part], lambda value: (1, value)),  # type: ignore[valid-type]
+    (lambda part: dict[str, list[part | None]], lambda value: {"a": [None, value]}),  # type: ignore[valid-type]
+]
+"""What is around a record: of its type, and of a value."""
+
+
+@pytest.mark.parametrize("again", [PartWithNote, PartWithText])
+@pytest.mark.parametrize("inner", [False, True])
+@pytest.mark.parametrize("around", range(len(AROUND)))
+@pytest.mark.parametrize("touched", [0, 1])
+def test_a_field_that_was_removed_begins_again_with_its_default(
+    again: type[Record], inner: bool, around: int, touched: int
+) -> None:
+    """As an attribute does, wherever its record is: ``inner``, within another record."""
+    type_around, value_around = AROUND[around]
+    whole = {Part: Whole, PartWithNote: WholeWithNote, PartWithText: WholeWithText}
+
+    def states(part: type[Record]) -> KeyStates:
+        return holding(type_around(whole[part] if inner else part))
+
+    def held(part: Record) -> Any:
+        return value_around(whole[type(part)](part) if inner else part)
+
+    first, without, later = states(PartWithNote), states(Part), states(again)
+    for key in range(3):
+        first.cell(b"%d" % key, 0).values["held"] = held(PartWithNote(key, 7))
+    without.load(first.chunks())
+    for key in range(touched):
+        without.cell(b"%d" % key, 0).values["held"] = held(Part(key))
+    later.load(without.chunks())
+    assert [cell.values["held"] for cell in later.cells.values()] == [held(again(key)) for key in range(3)]
+    assert later.chunks() != without.chunks(), "the default is stored from now on"
+    kept = states(again)
+    kept.load(later.chunks())
+    assert kept.chunks() == later.chunks(), "nothing was removed"
 
 
 def test_keys_without_removed_attributes_are_not_written_again() -> None:
