@@ -5,13 +5,15 @@ from __future__ import annotations
 import enum
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from clonos_py.columns.views import plain_type
+from clonos_py.expressions.tree import Column
+from clonos_py.expressions.tree import ExpressionNode as Expression
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.hidden import is_hidden
 from clonos_py.model.record import Record, field_types
@@ -30,18 +32,23 @@ from clonos_py.model.windows import Hopping, Session, Window
 from clonos_py.plan.logical import (
     AggregateTable,
     AggregateWindows,
+    AssignEventTimes,
     CallPerRow,
     DistinctRows,
+    FilterRows,
     JoinDeltas,
     JoinHistory,
     JoinVersions,
     JoinWindows,
     LogicalGraph,
     Node,
+    Port,
     ProjectColumns,
     RunProcess,
+    Spread,
     TopTable,
     TopWindows,
+    Unite,
     WriteSink,
 )
 
@@ -70,44 +77,47 @@ def state_definition(
             f"{_origin(graph, node, key.column)} {'descending' if key.descending else 'ascending'}" for key in keys
         )
 
+    def keys(names: Sequence[str], side: int = 0) -> str:
+        return ", ".join(name + _computed(written, node, side, name) for name in names) or "none"
+
     match work := node.work:
         case AggregateWindows():
-            facts = {"keys": _names(work.keys), "window": _window(work.window), "event time": work.time_column}
+            facts = {"keys": keys(work.keys), "window": _window(work.window), "event time": work.time_column}
             return defined(
                 facts | _distinct_counts(graph, node, work.aggregates, columns),
                 limits={"lateness": work.lateness_us},
                 aggregates=_aggregates(graph, node, work.aggregates),
             )
         case AggregateTable():
-            facts = {"keys": _names(work.keys), "emits": work.mode, "of a table": "yes" if work.weighted else None}
+            facts = {"keys": keys(work.keys), "emits": work.mode, "of a table": "yes" if work.weighted else None}
             return defined(
                 facts | _distinct_counts(graph, node, work.aggregates, columns),
                 aggregates=_aggregates(graph, node, work.aggregates),
             )
         case TopTable():
             of_table = None if work.table_keys is None else _names(work.table_keys)
-            facts = {"keys": _names(work.keys), "rows per key": str(work.n), "order": order(work.order)}
+            facts = {"keys": keys(work.keys), "rows per key": str(work.n), "order": order(work.order)}
             return defined(facts | {"emits": work.mode, "keys of the table": of_table})
         case TopWindows():
-            facts = {"keys": _names(work.keys), "window": _window(work.window), "event time": work.time_column}
+            facts = {"keys": keys(work.keys), "window": _window(work.window), "event time": work.time_column}
             return defined(facts | {"rows per key": str(work.n), "order": order(work.order)})
         case DistinctRows():
             ttl = None if work.ttl_us is None else seconds_text(work.ttl_us)
-            return defined({"keys": _names(work.keys), "ttl": ttl, "event time": work.time_column})
+            return defined({"keys": keys(work.keys), "ttl": ttl, "event time": work.time_column})
         case JoinWindows():
-            return defined(_joined(work) | {"window": _window(work.window)})
+            return defined(_joined(work, keys) | {"window": _window(work.window)})
         case JoinHistory():
             within = None if work.bounds is None else " to ".join(map(_bound, work.bounds))
-            return defined(_joined(work) | {"within": within})
+            return defined(_joined(work, keys) | {"within": within})
         case JoinVersions():
-            return defined(_joined(work) | {"within": None if work.oldest_us is None else seconds_text(work.oldest_us)})
+            return defined(
+                _joined(work, keys) | {"within": None if work.oldest_us is None else seconds_text(work.oldest_us)}
+            )
         case JoinDeltas():
             left, right = map(_names, work.sides)
-            return defined(
-                {"keys": _names(work.keys), "keys of the left table": left, "keys of the right table": right}
-            )
+            return defined({"keys": keys(work.keys), "keys of the left table": left, "keys of the right table": right})
         case RunProcess():
-            return defined(_process_facts(work), attributes=dict(_attributes(work)))
+            return defined(_process_facts(work, keys), attributes=dict(_attributes(work)))
         case CallPerRow(waiting=waiting) if waiting is not None:
             return defined({})
         case WriteSink():
@@ -127,20 +137,20 @@ def _offered(node: Node, tables: Mapping[str, pa.Schema], written: LogicalGraph)
     }
 
 
-def _joined(work: JoinWindows | JoinHistory | JoinVersions) -> dict[str, str | None]:
+def _joined(work: JoinWindows | JoinHistory | JoinVersions, keys: Callable[..., str]) -> dict[str, str | None]:
     return {
-        "left keys": _names(work.left_keys),
-        "right keys": _names(work.right_keys),
+        "left keys": keys(work.left_keys, 0),
+        "right keys": keys(work.right_keys, 1),
         "left event time": work.left_time,
         "right event time": work.right_time,
     }
 
 
-def _process_facts(work: RunProcess) -> dict[str, str | None]:
+def _process_facts(work: RunProcess, keys: Callable[..., str]) -> dict[str, str | None]:
     facts: dict[str, str | None] = {"in order of event time": "yes" if work.in_order else None}
-    for given, side in zip(work.inputs, ("", " of the right input"), strict=False):
-        facts[f"keys{side}"] = ", ".join(f"{field.name}: {_wide(field.type)}" for field in given.key)
-        facts[f"event time{side}"] = given.time_column if work.in_order else None
+    for side, (given, of_side) in enumerate(zip(work.inputs, ("", " of the right input"), strict=False)):
+        facts[f"keys{of_side}"] = ", ".join(f"{keys([field.name], side)}: {_wide(field.type)}" for field in given.key)
+        facts[f"event time{of_side}"] = given.time_column if work.in_order else None
     for name, timer in work.declared.declared_timers.items():
         facts[f"timer {name}"] = "processing time" if timer.processing_time else "event time"
     for name, state in work.declared.declared_states.items():
@@ -188,6 +198,30 @@ def _origin(graph: LogicalGraph, node: Node, column: str) -> str:
             break
         before = graph.by_id[before.inputs[0].node]
     return column
+
+
+def _computed(written: LogicalGraph, node: Node, side: int, column: str) -> str:
+    """How the job computes a column of an input, from columns of rows that no expression computes; empty if it is one
+    of these. ``written``: the graph before rewrites, which change expressions."""
+    if (origin := written.by_id.get(node.id)) is None:
+        return ""
+    found = _expressions(written, origin.inputs[side], Column(column))
+    return "" if found == {column} else f" = {OR.join(sorted(found))}"
+
+
+def _expressions(graph: LogicalGraph, rows: Port, expression: Expression) -> set[str]:
+    """An expression of the columns of a port, with the expressions that compute these in place of them. Several if
+    streams were united that compute them in different ways."""
+    node = graph.by_id[rows.node]
+    match node.work:
+        case ProjectColumns(columns):
+            return _expressions(graph, node.inputs[0], expression.substitute(dict(columns)))
+        case FilterRows() | AssignEventTimes() | Spread() | CallPerRow(kind="filter", catch=False):
+            return _expressions(graph, node.inputs[0], expression)
+        case Unite():
+            return {text for port in node.inputs for text in _expressions(graph, port, expression)}
+        case _:
+            return {str(expression)}
 
 
 def _window(window: Window) -> str:

@@ -178,6 +178,11 @@ REFUSED: dict[str, tuple[str, str, list[Change]]] = {
         "keys: key, now none",
         [(f'key_by("key").{WINDOW}', WINDOW), ("    key: int\n    n: int\n    most", "    n: int\n    most")],
     ),
+    "the expression of a key": (
+        "sums",
+        "keys: half, now half = (id % 2).cast(int32)",
+        [('key_by("half").aggregate(', 'key_by(half=(col("id") % 2).cast(pa.int32())).aggregate(')],
+    ),
     "another aggregate": (
         "windows",
         "aggregate most: max(id) as int64, now min(id) as int64",
