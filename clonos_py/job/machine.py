@@ -200,6 +200,11 @@ class JobMachine:
         return self._context.generation
 
     @property
+    def checkpoint(self) -> int:
+        """The last completed checkpoint; 0: there is none."""
+        return self._completed.number
+
+    @property
     def owners(self) -> dict[TaskId, int]:
         """By task: the number of its active or promoted process."""
         return {process.task: process.number for process in self._fleet.with_role(Role.PROMOTED, Role.ACTIVE)}

@@ -59,22 +59,40 @@ def read(folder: Path, pid: int) -> UserCodeError | None:
     return None
 
 
+class CheckpointNote:
+    """Whether the run has a completed checkpoint, in a place that outlives it: one byte."""
+
+    def __init__(self, content: bytearray | mmap.mmap) -> None:
+        self._content = content
+
+    def take(self) -> None:
+        self._content[0] = 1
+
+    @property
+    def taken(self) -> bool:
+        return bool(self._content[0])
+
+
 @contextmanager
-def watched() -> Iterator[None]:
-    """For a run within this process: if the process ends inside the block, a watcher process prints why.
+def watched() -> Iterator[CheckpointNote]:
+    """For a run within this process: if the process ends inside the block, a watcher process prints why. The run takes
+    the note as soon as it has a checkpoint that outlives it.
 
     If ``faulthandler`` is enabled already, as in a test, only calls of ``os._exit`` are reported.
     """
-    with exits_reported():
-        if faulthandler.is_enabled():
-            yield
-            return
-        with TemporaryFile() as note, TemporaryFile() as stack:
+    if faulthandler.is_enabled():
+        kept = CheckpointNote(bytearray(1))
+        with exits_reported(kept):
+            yield kept
+        return
+    with TemporaryFile() as note, TemporaryFile() as stack, TemporaryFile() as checkpoint:
+        kept = CheckpointNote(_shared(checkpoint, 1))
+        with exits_reported(kept):
             former, NOTE.content = NOTE.content, _shared(note)
             faulthandler.enable(stack, all_threads=False)
-            watcher = _watcher(note, stack)
+            watcher = _watcher(note, stack, checkpoint)
             try:
-                yield
+                yield kept
             finally:
                 faulthandler.disable()
                 NOTE.content = former
@@ -82,10 +100,10 @@ def watched() -> Iterator[None]:
 
 
 @contextmanager
-def exits_reported() -> Iterator[None]:
+def exits_reported(kept: CheckpointNote | None = None) -> Iterator[None]:
     """Inside the block, a user's function that calls ``os._exit`` ends the process with a one-line error. The exit code
-    is never 0: 0 becomes 1."""
-    _note_exits(_report)
+    is never 0: 0 becomes 1. ``kept``: None if the run leaves no checkpoints."""
+    _note_exits(lambda note: _report(note, kept is not None and kept.taken))
     try:
         yield
     finally:
@@ -99,29 +117,30 @@ arguments = json.loads(sys.argv[1])
 if sys.stdin.buffer.read() != b"done":
     sys.path[:] = arguments["path"]
     from clonos_py.runtime.crash_notes import report_crash
-    report_crash(arguments["note"], arguments["stack"])
+    report_crash(arguments["note"], arguments["stack"], arguments["checkpoint"])
 """
 
 
-def _watcher(note: IO[bytes], stack: IO[bytes]) -> subprocess.Popen[bytes]:
+def _watcher(note: IO[bytes], stack: IO[bytes], checkpoint: IO[bytes]) -> subprocess.Popen[bytes]:
     """A process that waits for the end of this one. It has a session of its own, so that Ctrl-C does not reach it. It
     imports no module of the engine before this process ends."""
-    files = {"note": note.fileno(), "stack": stack.fileno()}
+    files = {"note": note.fileno(), "stack": stack.fileno(), "checkpoint": checkpoint.fileno()}
     command = [sys.executable, "-I", "-S", "-c", _WATCH, json.dumps({**files, "path": sys.path})]
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, pass_fds=files.values())
 
 
-def report_crash(note: int, stack: int) -> None:
-    """Prints what ended a process, if a user's function caused it. ``note`` and ``stack`` are file descriptors."""
+def report_crash(note: int, stack: int, checkpoint: int) -> None:
+    """Prints what ended a process, if a user's function caused it. ``note``, ``stack`` and ``checkpoint`` are file
+    descriptors."""
     error = _crash(os.pread(stack, _STACK_BYTES_MAX, 0), os.pread(note, LABEL_BYTES, 0))
     if error is not None:
-        _print(error)
+        _print(error, any(os.pread(checkpoint, 1, 0)))
 
 
-def _shared(note: IO[bytes]) -> mmap.mmap:
-    """Memory that is mapped to the file ``note``."""
-    note.truncate(LABEL_BYTES)
-    return mmap.mmap(note.fileno(), LABEL_BYTES)
+def _shared(file: IO[bytes], size_bytes: int = LABEL_BYTES) -> mmap.mmap:
+    """Memory that is mapped to a file."""
+    file.truncate(size_bytes)
+    return mmap.mmap(file.fileno(), size_bytes)
 
 
 def _note_exits(write_note: Callable[[str], Any]) -> None:
@@ -139,13 +158,14 @@ def _note_exits(write_note: Callable[[str], Any]) -> None:
     os._exit = exit_with_note  # type: ignore[assignment]
 
 
-def _report(note: str) -> None:
+def _report(note: str, leaves_checkpoint: bool) -> None:
     with suppress(OSError, ValueError):
         sys.stdout.flush()
-    _print(_error(note, ""))
+    _print(_error(note, ""), leaves_checkpoint)
 
 
-def _print(error: UserCodeError) -> None:
+def _print(error: UserCodeError, leaves_checkpoint: bool) -> None:
+    error.leaves_checkpoint = leaves_checkpoint
     with suppress(OSError, ValueError):
         if error.traceback and shows_tracebacks():
             sys.stderr.write(f"{error.traceback}\n")

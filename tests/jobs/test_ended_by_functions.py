@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -43,7 +44,51 @@ def test_a_function_that_ends_the_process_is_named_in_one_line(
     assert done.returncode != 0
     (line,) = without_warnings(done.stderr)
     assert line.startswith(f"error: operator 'guilty' {said}")
-    assert f"; at {place(file, function, function)}" in line
+    assert line.endswith(f"; at {place(file, function, function)}"), "no checkpoint outlives the run"
+
+
+INTACT = " (the last checkpoint is intact)"
+KEEPING = """
+import ctypes
+import os
+import time
+from pathlib import Path
+from clonos_py import *
+from clonos_py.connectors import *
+
+class Row(Record):
+    id: int
+
+def fatal(row: Row) -> Row:
+    complete = len(list(Path(os.environ["KEPT"]).glob("**/*.manifest")))
+    if complete >= int(os.environ["COMPLETE"]):
+        os._exit(3) if os.environ["ENDS"] == "exit" else ctypes.string_at(0)
+    time.sleep(0.001)
+    return row
+
+job = Job("keeping", checkpoint_interval="10ms", runtime="local")
+job.source(FileSource("rows.jsonl", Row)).map(fatal).named("guilty").sink(BlackholeSink())
+"""
+
+
+def test_the_error_says_that_a_checkpoint_is_left(tmp_path: Path) -> None:
+    """One of this run, or of an earlier one."""
+    file = tmp_path / "keeping.py"
+    file.write_text(KEEPING)
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"id": {number}}}\n' for number in range(20_000)))
+    for ends, complete in (("exit", "2"), ("crash", "0")):
+        done = subprocess.run(
+            [*command(file, "run"), "--checkpoints", "kept"],
+            cwd=tmp_path,
+            env={**os.environ, "ENDS": ends, "COMPLETE": complete, "KEPT": str(tmp_path / "kept")},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        assert line.startswith("error: operator 'guilty' ")
+        assert line.endswith(INTACT)
 
 
 @pytest.mark.parametrize(("function", "said"), [CRASHES])

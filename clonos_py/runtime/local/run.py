@@ -16,6 +16,7 @@ from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob
 from clonos_py.model.calls import Answered, ServiceCall
+from clonos_py.model.coordinator_events import CheckpointCompleted, CoordinatorEvent
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
@@ -51,6 +52,13 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
         monitor = Monitor(publisher, ordered_kills, clock.now_us, stack.enter_context(interrupts()))
         store_place = stack.enter_context(checkpoint_place(plan.job, settings.checkpoints))
         store = _open_store(plan, settings, store_place)
+        note = stack.enter_context(watched())
+
+        def report(time_us: int, event: CoordinatorEvent) -> None:
+            if isinstance(event, CheckpointCompleted) and settings.checkpoints is not None:
+                note.take()
+            monitor.report(time_us, event)
+
         world = World(
             plan,
             store,
@@ -66,12 +74,13 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
                 outside=OutsideStorage(_storage(clock, stack), lambda: CheckpointStore(store_place, plan.job)),
                 post=clock.post,
             ),
-            monitor.report,
+            report,
             monitor.observe,
             monitor,
         )
+        if world.job.checkpoint and settings.checkpoints is not None:
+            note.take()
         try:
-            stack.enter_context(watched())
             watch = HangWatch(threading.get_ident(), settings.function_timeout_us, monitor.hangs)
             stack.callback(watch.stop)
             stack.enter_context((stop or StopSwitch()).connected(partial(clock.post, world.request_stop)))
