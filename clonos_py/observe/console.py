@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
+from typing import TypeVar
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -30,6 +31,7 @@ from clonos_py.observe.events import (
     Progress,
     VertexProgress,
 )
+from clonos_py.observe.latest import Latest
 from clonos_py.observe.log_lines import LogLines, stop_text
 from clonos_py.observe.start_reports import reported
 from clonos_py.observe.status import (
@@ -46,6 +48,8 @@ from clonos_py.observe.status import (
     unwritten_text,
 )
 from clonos_py.observe.units import bytes_text, duration_text
+
+T = TypeVar("T")
 
 REFRESHES_PER_S = 4
 _RECOVERIES_SHOWN = 3
@@ -169,10 +173,10 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
     if status.progress:
         parts += _totals(status.progress)
     for kind, amount in (
-        ("checkpoint", len(status.checkpoints)),
-        ("recovery", len(status.recoveries)),
-        ("rollback", len(status.rollbacks)),
-        ("lapse of exactly-once", len(status.restarts_without_log)),
+        ("checkpoint", status.checkpoints.amount),
+        ("recovery", status.recoveries.amount),
+        ("rollback", status.rollbacks.amount),
+        ("lapse of exactly-once", status.restarts_without_log.amount),
         ("coordinator lost and replaced", status.coordinators_replaced),
     ):
         if amount:
@@ -187,19 +191,24 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
         yield f"  {untraced_text(*status.trace_stopped)}"
     if counted := counts_text(status.progress.counts if status.progress else {}):
         yield f"  counted: {counted}"
-    yield from (f"  {recovery}" for recovery in status.recoveries)
-    yield from (
-        f"  rolled back to checkpoint {rollback.checkpoint}: {rollback.reason}" for rollback in status.rollbacks
-    )
-    yield from (f"  {restart_text(restart_without_log)}" for restart_without_log in status.restarts_without_log)
-    yield from (f"  {unready_text(event)}" for event in status.standbys_unready)
-    yield from (f"  {unwritten_text(event)}" for event in status.spills_failed)
+    yield from _listed(status.recoveries, str)
+    yield from _listed(status.rollbacks, lambda event: f"rolled back to checkpoint {event.checkpoint}: {event.reason}")
+    yield from _listed(status.restarts_without_log, restart_text)
+    yield from _listed(status.standbys_unready, unready_text)
+    yield from _listed(status.spills_failed, unwritten_text)
     if status.interval_exceeded is not None:
         yield f"  {exceeded_text(status.interval_exceeded)}"
     if status.skipped:
         yield f"  {skipped_text(status.skipped)}"
-    yield from (f"  {undeleted_text(event)}" for event in status.deletions_failed)
-    yield from (f"  {missed_text(event)}" for event in status.kills_missed)
+    yield from _listed(status.deletions_failed, undeleted_text)
+    yield from _listed(status.kills_missed, missed_text)
+
+
+def _listed(items: Latest[T], text: Callable[[T], str]) -> Iterator[str]:
+    """A line for each of the latest items, behind the number of those before them."""
+    if items.dropped:
+        yield f"  {items.dropped:,} earlier ones like the next are not listed"
+    yield from (f"  {text(item)}" for item in items)
 
 
 def _totals(progress: Progress) -> Iterator[str]:

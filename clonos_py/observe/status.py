@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from clonos_py.model.coordinator_events import (
@@ -44,6 +44,7 @@ from clonos_py.observe.events import (
     TaskFailed,
     TraceStopped,
 )
+from clonos_py.observe.latest import Latest
 from clonos_py.observe.metrics import RateMeter
 
 STEPS: Mapping[type[RecoveryStep], tuple[str, str]] = {
@@ -133,8 +134,8 @@ def exceeded_text(event: IntervalExceeded) -> str:
     )
 
 
-def skipped_text(events: Sequence[CheckpointSkipped]) -> str:
-    last, amount = events[-1], len(events)
+def skipped_text(events: Latest[CheckpointSkipped]) -> str:
+    last, amount = events[-1], events.amount
     return (
         f"the checkpoint interval of {last.asked_ms / 1e3:g} s is not kept: {amount} "
         f"{'checkpoint was' if amount == 1 else 'checkpoints were'} skipped, as the one before was not complete"
@@ -221,7 +222,8 @@ def restart_text(event: RestartedWithoutLog) -> str:
 
 @dataclass
 class RunStatus:
-    """The accumulated state of a run. ``rows_in`` and ``rows_out`` are rate meters by vertex."""
+    """The accumulated state of a run, of a size that does not depend on how long it lasts. ``rows_in`` and ``rows_out``
+    are rate meters by vertex."""
 
     at_us: int = 0
     tasks: int = 0
@@ -233,24 +235,24 @@ class RunStatus:
     progress: Progress | None = None
     rows_in: dict[str, RateMeter] = field(default_factory=dict)
     rows_out: dict[str, RateMeter] = field(default_factory=dict)
-    checkpoints: list[CheckpointCompleted] = field(default_factory=list)
-    aborted: list[CheckpointAborted] = field(default_factory=list)
-    rollbacks: list[RolledBack] = field(default_factory=list)
-    went_back: list[WentBack] = field(default_factory=list)
-    restarts_without_log: list[RestartedWithoutLog] = field(default_factory=list)
+    checkpoints: Latest[CheckpointCompleted] = field(default_factory=Latest)
+    aborted: Latest[CheckpointAborted] = field(default_factory=Latest)
+    rollbacks: Latest[RolledBack] = field(default_factory=Latest)
+    went_back: Latest[WentBack] = field(default_factory=Latest)
+    restarts_without_log: Latest[RestartedWithoutLog] = field(default_factory=Latest)
     coordinators_replaced: int = 0
     awaited: CoordinatorAwaited | None = None
     """The last event of this kind, until the coordinator has started."""
-    recoveries: list[Recovery] = field(default_factory=list)
-    kills_missed: list[KillMissed] = field(default_factory=list)
-    standbys_unready: list[StandbyUnready] = field(default_factory=list)
-    spills_failed: list[SpillFailed] = field(default_factory=list)
+    recoveries: Latest[Recovery] = field(default_factory=Latest)
+    kills_missed: Latest[KillMissed] = field(default_factory=Latest)
+    standbys_unready: Latest[StandbyUnready] = field(default_factory=Latest)
+    spills_failed: Latest[SpillFailed] = field(default_factory=Latest)
     interval_exceeded: IntervalExceeded | None = None
-    skipped: list[CheckpointSkipped] = field(default_factory=list)
-    deletions_failed: list[DeletionFailed] = field(default_factory=list)
+    skipped: Latest[CheckpointSkipped] = field(default_factory=Latest)
+    deletions_failed: Latest[DeletionFailed] = field(default_factory=Latest)
     news: deque[str] = field(default_factory=lambda: deque(maxlen=5))
     """The latest exceptional events, as text."""
-    checkpoints_left: list[CheckpointsLeft] = field(default_factory=list)
+    checkpoints_left: Latest[CheckpointsLeft] = field(default_factory=Latest)
     trace_stopped: tuple[int, TraceStopped] | None = None
     """When the trace stopped, and why."""
     code_changed: CodeChanged | None = None
@@ -262,6 +264,15 @@ class RunStatus:
         if self.awaited is not None:
             return "starting the coordinator", self.awaited.seen
         return (self.deployment if self.prepares and not (self.tasks or self.finished) else None), ""
+
+    @classmethod
+    def of_all(cls) -> RunStatus:
+        """A status that keeps every event: for the report of a run that is short."""
+        status = cls()
+        for name, value in vars(status).items():
+            if isinstance(value, Latest):
+                setattr(status, name, Latest(None))
+        return status
 
     def on(self, at_us: int, event: Event) -> None:
         self.at_us = max(self.at_us, at_us)

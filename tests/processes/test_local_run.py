@@ -76,7 +76,7 @@ def test_two_kills_of_one_task_at_once_hit_it_and_then_its_replacement() -> None
 def test_a_job_that_is_slower_than_the_heartbeat_timeout_has_no_failures() -> None:
     """All tasks share a thread, so that silence means nothing."""
     status = busy_run(events=500_000, heartbeat_timeout="1ms", checkpoint_interval="20ms")
-    assert status.recoveries == []
+    assert not status.recoveries
     assert status.finished is not None
 
 

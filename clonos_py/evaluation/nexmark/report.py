@@ -32,7 +32,7 @@ class Recorder:
     """A listener that collects the data for a report."""
 
     def __init__(self) -> None:
-        self.status = RunStatus()
+        self.status = RunStatus.of_all()
         self.progress: list[tuple[int, Progress]] = []
         """(Time, progress)."""
         self.deployed_us = 0
