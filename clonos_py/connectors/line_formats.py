@@ -260,6 +260,8 @@ class CsvLines:
         blank_is_null = self._blank_is_null
         if not (content if blank_is_null else content.strip(b"\r\n")):
             return _empty(self._schema)
+        if not content.endswith((b"\n", b"\r")):  # else an empty last field counts as quoted if the one before it is
+            content += b"\n"
         options = pa_csv.ReadOptions(
             use_threads=False, block_size=len(content) + len(MARK) + 1, column_names=self._names
         )

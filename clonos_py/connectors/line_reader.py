@@ -13,7 +13,7 @@ from clonos_py.connectors.input_errors import ONLY_GROW, UNCHANGED, named_errors
 from clonos_py.connectors.line_formats import LineFormat
 from clonos_py.connectors.malformed import REMEDY, OnError, Refused, WantedPorts, parsed
 from clonos_py.connectors.partitions import PartitionRead
-from clonos_py.connectors.record_ends import Records
+from clonos_py.connectors.record_ends import Records, without_line_end
 from clonos_py.model.errors import SourceError
 
 BLOCK_BYTES = 1 << 20
@@ -121,7 +121,7 @@ class LinePartition:
             "path": self.name,
             "line": self._lines.at(offset) if numbered else 0,
             "offset": offset,
-            "value": record.removesuffix(b"\n").removesuffix(b"\r"),
+            "value": without_line_end(record),
             "reason": refused.reason,
         }
 

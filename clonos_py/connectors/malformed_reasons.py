@@ -76,7 +76,8 @@ _WANTED = (
 
 def reason_in_json(line: bytes, schema: pa.Schema) -> str | None:
     """The reason why one line is malformed; None for several lines, and if nothing is found."""
-    if b"\n" in line.rstrip():
+    line = line.rstrip()  # a position at the end is the same with and without a line end
+    if b"\n" in line:
         return None
     try:
         text = line.decode("utf-8-sig")

@@ -67,6 +67,11 @@ def _numbers(of: Positions, first: int, last: int) -> Positions:
     return of[np.searchsorted(of, first) : np.searchsorted(of, last)] if len(of) else of
 
 
+def without_line_end(record: bytes) -> bytes:
+    """The content of a record."""
+    return record.removesuffix(b"\n").removesuffix(b"\r")
+
+
 def line_records(content: bytes, whole: bool) -> Records:
     """Each line is a record; an empty line, too."""
     return Records(_with_last(_ends_of(content, _NEWLINE), content, whole))

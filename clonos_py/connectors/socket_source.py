@@ -13,6 +13,7 @@ from clonos_py.connectors.line_feed import LineFeed, LineServer
 from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines, input_schema
 from clonos_py.connectors.malformed import REMEDY, CatchingSource, OnError, OnErrorWord, Parsed, WantedPorts, parsed
 from clonos_py.connectors.pushed_rows import READ_BYTES, WAIT_US, PushedRowsReader, check_port
+from clonos_py.connectors.record_ends import without_line_end
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
 from clonos_py.model.record import ArrowSchema, Record
@@ -168,7 +169,7 @@ class SocketReader(PushedRowsReader):
             {
                 "server": str(self._server),
                 "line": start + refused.record + 1,
-                "value": lines[bounds[refused.record] : bounds[refused.record + 1]].rstrip(b"\r\n"),
+                "value": without_line_end(lines[bounds[refused.record] : bounds[refused.record + 1]]),
                 "reason": refused.reason,
             }
             for refused in found.refused

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,14 +20,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clonos_py import Job, Record
-from clonos_py.connectors import FileSource, MemorySink, SocketSource, line_reader, read_results
+from clonos_py.connectors import (
+    FileSource,
+    MemorySink,
+    SocketSource,
+    line_feed,
+    line_reader,
+    read_results,
+    socket_source,
+)
 from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.malformed import OnError, OnErrorWord, WantedPorts, parsed
 from clonos_py.connectors.partitions import PartitionRead
 from clonos_py.model.errors import SourceError
+from clonos_py.model.operators import End, Wait
 from tests.connectors.test_malformed import everything, opened, rows
 from tests.line_servers import serving
+from tests.waiting import SOON_S
 
 MARK = "\ufeff"
 CSV_PIECES = ["a", "é", MARK, " ", ",", ",", '"', '"', '""', "\n", "\n", "\r", "\r\n", '"a\nb"', ',"', '"\n', '5" x']
@@ -276,12 +287,99 @@ def test_lines_of_csv_without_a_header_are_records(text: str, record: type[Recor
     assert nulls_as_text(found) == expected
 
 
+class Sent(NamedTuple):
+    """How bytes come from a server and are taken."""
+
+    received_bytes: int
+    read_bytes: int
+    rows_max: int | None
+
+
+SENT = st.builds(Sent, st.sampled_from([1, 2, 3, 7, 1 << 16]), st.sampled_from([1, 5, 1 << 16]), ROWS)
+BROKEN = [b"\xff", b"\xef\xbb", b"\xe2\x80", b"\xc3"]
+"""Bytes that are no text."""
+
+
+def of_socket(content: bytes, name: Any, record: type[Record], sent: Sent) -> Outcome:
+    """What a source gives of a server that sends these bytes and closes the connection."""
+
+    def read_all() -> Iterator[Any]:
+        while not isinstance(got := source.poll(0), End):
+            if isinstance(got, Wait):
+                assert woken.wait(SOON_S)
+                woken.clear()
+            else:
+                yield got
+
+    woken = threading.Event()
+    with serving(lambda connection, number: connection.sendall(content)) as server, pytest.MonkeyPatch.context() as p:
+        p.setattr(line_feed, "_RECEIVED_BYTES", sent.received_bytes)
+        p.setattr(socket_source, "READ_BYTES", sent.read_bytes)
+        definition = SocketSource("127.0.0.1", server.port, record, name, reconnect=False, on_error="dead-letter")
+        source = definition.create((None, None))
+        source.open(0, 1)
+        source.notify(woken.set)
+        source.seek({})
+        if sent.rows_max is not None:
+            source.limit(sent.rows_max)
+        reads = list(read_all())
+        source.close()
+    rows, letters = ([row for r in reads if r.rows[port] for row in r.rows[port].to_pylist()] for port in (0, 1))
+    return Outcome(rows, [Place(letter["line"], letter["value"], letter["reason"]) for letter in letters])
+
+
+def of_file(path: Path, name: str, schema: pa.Schema) -> Outcome:
+    how = Read(1 << 20, None, None)
+    return outcome(read_all(path, path.stat().st_size, formats(schema, name), wanted(schema, OnError.DEAD_LETTER), how))
+
+
+def without_open_quotes(content: bytes) -> bytes:
+    """The lines, without the quotes of a line in which one is not closed: in a file it may end in a later line."""
+
+    def closed(line: str) -> str:
+        reader = csv.reader([line, "x\n"])
+        next(reader)
+        return line if reader.line_num == 1 else line.replace('"', "")
+
+    return "".join(map(closed, csv_lines(content.decode("latin-1")))).encode("latin-1")
+
+
+@settings(MANY, max_examples=40)
+@given(
+    pieces=st.lists(st.sampled_from([*map(str.encode, CSV_PIECES), *BROKEN]), max_size=14),
+    record=st.sampled_from(RECORDS),
+    sent=SENT,
+    mark=st.booleans(),
+)
+def test_csv_from_a_server_has_the_rows_of_a_file(
+    pieces: list[bytes], record: type[Record], sent: Sent, mark: bool, tmp_path: Path
+) -> None:
+    """The file has a header, too."""
+    body = without_open_quotes(b"".join(pieces))
+    begins = MARK.encode() if mark or body.startswith(MARK.encode()) else b""
+    path = tmp_path / "in.csv"
+    path.write_bytes(",".join(record.schema().names).encode() + b"\n" + body)
+    of = of_file(path, "csv", record.schema())
+    expected = of._replace(malformed=[place._replace(line=place.line - 1) for place in of.malformed])
+    assert of_socket(begins + body, "csv", record, sent) == expected
+
+
+@settings(MANY, max_examples=40)
+@given(pieces=st.lists(st.sampled_from([*map(str.encode, JSON_PIECES), *BROKEN]), max_size=14), sent=SENT)
+def test_json_from_a_server_has_the_rows_of_a_file(pieces: list[bytes], sent: Sent, tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b"".join(pieces))
+    assert of_socket(path.read_bytes(), "json", Item, sent) == of_file(path, "jsonl", Item.schema())
+
+
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
 @pytest.mark.parametrize(
     ("content", "record", "right"),
     [
         (b"a,b\r1,x\r2,y\r", Two, [{"a": "1", "b": "x"}, {"a": "2", "b": "y"}]),
         (b"a,b", Two, []),
+        (b'a,b\n"x",', Two, [{"a": "x", "b": None}]),
+        (b'a,b\n"",\n"",', Two, [{"a": "", "b": None}] * 2),
         (b"\xef\xbb\xbfa,b\r\n", Two, []),
         (b"\xef\xbb\xbf", Two, []),
         (b'a,"b"', Two, []),
