@@ -53,6 +53,11 @@ class FollowedFiles(Source):
         self._found: dict[int, str] = {}
         """The paths of this task's files at the last look, by number."""
         self._last: dict[int, _LastRead] = {}
+        self._saved: list[Mapping[Any, Any]] = []
+        """Last reads of snapshots, as stored. A standby restores every checkpoint and reads nothing: the reads of many
+        files are taken from here when they are needed."""
+        self._sought = False
+        """Whether ``_last`` may have reads of other positions, since ``seek`` was called."""
         self._positions: dict[int, int] = {}
         self._open: dict[int, LinePartition] = {}
         self._turn: deque[int] = deque()
@@ -78,19 +83,31 @@ class FollowedFiles(Source):
 
     def snapshot(self) -> Any:
         """The last read of each file."""
+        self._take_up()
         return {number: list(last) for number, last in self._last.items()} or None
 
     def restore(self, saved: Any) -> None:
-        self._last |= {int(number): _LastRead(*last) for number, last in saved.items()}
+        if self._sought:  # what was restored before is of another snapshot
+            self._saved, self._last, self._sought = [], {}, False
+        self._saved.append(saved)
 
     def seek(self, positions: Mapping[int, int]) -> None:
-        self._positions = dict(positions)
-        self._last = {number: last for number, last in self._last.items() if positions.get(number) == last.stop}
+        self._positions, self._sought = dict(positions), True
         self._open, self._ended, self._look_next_us, self._look_at_all = {}, set(), 0, True
         self._turn.clear()
         self._in_turn.clear()
         self._new.clear()
         self._removed.clear()
+
+    def _take_up(self) -> None:
+        """Drops the last reads that do not end at the position of their file."""
+        if not self._sought:
+            return
+        for saved in self._saved:
+            self._last |= {int(number): _LastRead(*last) for number, last in saved.items()}
+        at = self._positions
+        self._last = {number: last for number, last in self._last.items() if at.get(number) == last.stop}
+        self._saved, self._sought = [], False
 
     def discovered(self, starts: Mapping[int, int]) -> None:
         self._positions |= starts
@@ -99,6 +116,7 @@ class FollowedFiles(Source):
             self._queue(number)
 
     def poll(self, now: int) -> Read | Wait | Discovered:
+        self._take_up()
         if now >= self._look_next_us:
             self._now_us, self._look_next_us = now, now + INTERVAL_US
             self._look()
@@ -119,6 +137,7 @@ class FollowedFiles(Source):
         return Wait(self._look_next_us)
 
     def reread(self, partition: int, start: int, stop: int) -> Read:
+        self._take_up()
         if stop >= _END:
             return self._end(partition, start)
         if partition not in self._found:

@@ -70,15 +70,18 @@ class Reader:
         """Continues at the positions of ``parts``. ``partitions`` restores watermarks, if they are known.
 
         Raises SourceError if a partition that was read no longer exists."""
-        saved = {int(p): int(at) for part in parts for p, at in part.values["positions"].items()}
-        count = self._source.partitions()
-        self._own = [p for p in (range(count) if count else sorted(saved)) if self._is_own(p)]
-        self._positions = {p: saved[p] for p in self._own if p in saved}
-        known = partitions or {}
-        self._restore_times({p: known[p][0] for p in self._own if p in known}, self._assigned_times(parts))
-        self._idle = {p for p in self._own if p in known and known[p][1]}
-        finished = {int(p) for part in parts for p in part.values["finished"]}
-        self._finished = {p for p in self._own if p in finished or (p in known and known[p][2])}
+        saved: dict[int, int] = {}
+        for part in parts:
+            saved |= part.values["positions"]
+        count, index, parallelism = self._source.partitions(), self._index, self._parallelism
+        self._own = [p for p in (range(count) if count else sorted(saved)) if p % parallelism == index]
+        own = set(self._own)
+        self._positions = {p: at for p, at in saved.items() if p in own}
+        known = {p: times for p, times in (partitions or {}).items() if p in own}
+        self._restore_times({p: highest for p, (highest, _, _) in known.items()}, self._assigned_times(parts))
+        self._idle = {p for p, (_, idle, _) in known.items() if idle}
+        self._finished = {p for p, (_, _, finished) in known.items() if finished}
+        self._finished.update(p for part in parts for p in part.values["finished"] if p in own)
         self._active_us, self.ended, self._reported_no_partitions = {}, False, False
         for kept in (part.values.get("source") for part in parts):
             if kept is not None:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clonos_py import Job, Record, col
-from clonos_py.connectors import FileSink, FileSource, file_watch, read_results
+from clonos_py.connectors import FileSink, FileSource, file_watch, followed_files, read_results
 from clonos_py.connectors.file_watch import INTERVAL_US
 from clonos_py.connectors.followed_files import FollowedFiles, number_of
 from clonos_py.connectors.line_reader import LinePartition
@@ -304,6 +304,40 @@ def test_a_file_that_was_replaced_is_named(change: Callable[[Path], None], resto
         reading = Reading(source, reading.positions)
     with pytest.raises(SourceError, match=r"log\.jsonl was replaced or written again: .* may only grow"):
         reading.new()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_standby_takes_up_the_last_reads_of_the_last_snapshot_only(
+    replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It restores a snapshot every second, of thousands of files, and reads none of them before it is promoted."""
+    files = [tmp_path / f"{number}.jsonl" for number in range(3)]
+    task, standby, found = Reading(followed(tmp_path)), followed(tmp_path), list[int]()
+    taken = 0
+
+    def last_read(*of: int) -> Any:
+        nonlocal taken
+        taken += 1
+        return tuple.__new__(followed_files._LastRead, of)
+
+    for number, file in enumerate([*files, files[0], files[0]]):
+        append(file, lines(number))
+        found += task.new()
+        with monkeypatch.context() as patch:
+            patch.setattr(followed_files, "_LastRead", last_read)
+            standby.restore(task.source.snapshot())
+            standby.seek(task.positions)
+    assert found == [0, 1, 2, 3, 4]
+    assert taken == 0
+    if replaced:
+        files[0].write_text(lines(7, 8, 9))
+    promoted = Reading(standby, task.positions)
+    append(files[0], lines(5))
+    if replaced:
+        with pytest.raises(SourceError, match=r"0\.jsonl was replaced or written again"):
+            promoted.new()
+    else:
+        assert promoted.new() == [5]
 
 
 def test_a_file_with_the_same_beginning_may_take_its_place(tmp_path: Path) -> None:
