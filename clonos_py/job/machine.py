@@ -205,6 +205,11 @@ class JobMachine:
         return self._completed.number
 
     @property
+    def processes(self) -> Mapping[int, TaskProcess]:
+        """The processes of the job, by number."""
+        return self._fleet.processes
+
+    @property
     def owners(self) -> dict[TaskId, int]:
         """By task: the number of its active or promoted process."""
         return {process.task: process.number for process in self._fleet.with_role(Role.PROMOTED, Role.ACTIVE)}

@@ -7,7 +7,7 @@ that waits for a lock, uses no processor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import NamedTuple
 
 _USED_SHARE = 20
@@ -34,13 +34,12 @@ class Busy:
         self._last_seen_us[number] = now_us
         self._looks.pop(number, None)
 
-    def drop(self, number: int) -> None:
-        self._last_seen_us.pop(number, None)
-        self._looks.pop(number, None)
-
-    def at_work(self, now_us: int, cpu_us: Callable[[int], int | None]) -> list[int]:
+    def at_work(self, now_us: int, cpu_us: Callable[[int], int | None], running: Container[int]) -> list[int]:
         """The silent processes that have used their processor since the last look. ``cpu_us``: the processor time that
-        a process has used, None if it is not available."""
+        a process has used, None if it is not available. ``running``: all others are watched no longer."""
+        for number in [number for number in self._last_seen_us if number not in running]:
+            del self._last_seen_us[number]
+            self._looks.pop(number, None)
         found = []
         for number, last_seen_us in self._last_seen_us.items():
             before = self._looks.get(number)

@@ -13,8 +13,9 @@ from queue import Empty, SimpleQueue
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import AtWork, EndJob, JobEvent, ProcessDied
+from clonos_py.job.fleet import Role
 from clonos_py.job.machine import JobMachine
-from clonos_py.model.coordinator_events import CoordinatorEvent, CoordinatorReplaced, Deployed
+from clonos_py.model.coordinator_events import CoordinatorEvent, Deployed
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Pong, ToCoordinator
@@ -23,7 +24,6 @@ from clonos_py.runtime.executors.job import JobExecutor
 from clonos_py.runtime.planned_kills import PlannedKills
 from clonos_py.runtime.ray.busy import Busy
 from clonos_py.runtime.ray.job_ports import Platform, PlatformPorts
-from clonos_py.runtime.ray.known_processes import KnownProcesses
 
 _WAIT_S_MAX = 1.0
 _STOP_S_MAX = 2.0
@@ -70,21 +70,22 @@ class JobLoop:
         self._kills = PlannedKills(kills, deployed_us)
         self._inbox: SimpleQueue[ToCoordinator | JobEvent | Interrupt] = SimpleQueue()
         self._roster = roster
-        self._known = KnownProcesses(roster or {}, Busy(2 * machine.heartbeat_us))
+        self._busy = Busy(2 * machine.heartbeat_us)
 
     def put(self, event: ToCoordinator | JobEvent | Interrupt) -> None:
         self._inbox.put(event)
 
     def processes(self) -> dict[int, tuple[TaskId, bool]]:
         """By number: the task of a process, and whether the process is active. May be called by any thread."""
-        return self._known.listed()
+        processes = list(self._machine.processes.values())
+        return {process.number: (process.task, process.role is not Role.STANDBY) for process in processes}
 
     def run(self, platform: Platform) -> EndJob | None:
         """Runs until the job has ended or is interrupted, and returns how it ended, or the ``end`` of the interrupt. On
         return all its processes are gone."""
         ports = PlatformPorts(
             platform,
-            self._known,
+            self._machine.processes,
             self._store,
             self._checkpoints_kept,
             self._clock,
@@ -124,33 +125,31 @@ class JobLoop:
     def _pass_time(self, executor: JobExecutor, ports: PlatformPorts, platform: Platform) -> None:
         self._kills.carry_out(self._clock.now_us(), partial(self._crash, platform))
         ports.start_due()
-        for number in self._known.busy.at_work(self._clock.now_us(), platform.cpu_us):
+        for number in self._busy.at_work(self._clock.now_us(), platform.cpu_us, self._machine.processes):
             executor.handle(AtWork(number))
         if executor.wake_us <= self._clock.now_us():
             executor.tick()
 
     def _crash(self, platform: Platform, task: TaskId) -> bool:
         """Kills the task's process. Returns whether there was one."""
-        now_us, owner = self._clock.now_us(), self._known.owners.get(task)
+        now_us, owner = self._clock.now_us(), self._machine.owners.get(task)
         crashed = owner is not None and platform.crash(owner)
         if crashed:
             self._listeners.crashed(now_us, task)
         return crashed
 
     def _react(self, event: ToCoordinator | JobEvent, executor: JobExecutor, ports: PlatformPorts) -> None:
-        process = getattr(event, "process", None)
+        process: int = getattr(event, "process", -1)
         if isinstance(event, ProcessDied):
             ports.gone(event.process)
-        elif process in self._known.tasks:
-            self._known.busy.seen(process, self._clock.now_us())
+        elif process in self._machine.processes:
+            self._busy.seen(process, self._clock.now_us())
             if isinstance(event, Pong):
-                self._listeners.count(self._known.tasks[process], process, event.counters)
+                self._listeners.count(self._machine.processes[process].task, process, event.counters)
         executor.handle(event)
 
     def _report(self, event: CoordinatorEvent) -> None:
         now_us = self._clock.now_us()
         if isinstance(event, Deployed):
             self._kills.deployed(now_us)
-        if isinstance(event, CoordinatorReplaced):
-            self._known.owners.update(self._machine.owners)
         self._listeners.report(now_us, event)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, JobEvent, StartProcess
+from clonos_py.job.fleet import TaskProcess
 from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.messages import Promote, ToProcess
 from clonos_py.model.snapshots import Manifest
 from clonos_py.runtime.clock import SteadyClock
 from clonos_py.runtime.executors.job import complete
-from clonos_py.runtime.ray.known_processes import KnownProcesses
 from clonos_py.runtime.ray.serial_executor import SerialExecutor
 from clonos_py.runtime.ray.standby_starts import StandbyStarts
 
@@ -62,7 +62,7 @@ class PlatformPorts:
     def __init__(
         self,
         platform: Platform,
-        known: KnownProcesses,
+        processes: Mapping[int, TaskProcess],
         store: SnapshotStore,
         checkpoints_kept: int,
         clock: SteadyClock,
@@ -70,9 +70,10 @@ class PlatformPorts:
         report: Callable[[CoordinatorEvent], None],
         deploys: bool = False,
     ) -> None:
-        """``answer`` takes the results of writing manifests, on the thread that writes them. ``report`` takes the
-        coordinator's events. ``deploys``: the coordinator deploys the job, instead of taking it over."""
-        self._platform, self._known, self._store = platform, known, store
+        """``processes``: those of the job. ``answer`` takes the results of writing manifests, on the thread that writes
+        them. ``report`` takes the coordinator's events. ``deploys``: the coordinator deploys the job, instead of taking
+        it over."""
+        self._platform, self._processes, self._store = platform, processes, store
         self._checkpoints_kept, self._clock = checkpoints_kept, clock
         self._answer, self._report = answer, report
         self._standby_starts = StandbyStarts(deploys)
@@ -85,19 +86,15 @@ class PlatformPorts:
     # ---- processes
 
     def start(self, request: StartProcess) -> None:
-        self._known.tasks[request.process] = request.task
-        if request.reuse is not None:
-            self._known.drop(request.reuse)
         self._start(self._standby_starts.on_start(request, self.now_us()))
 
     def send(self, number: int, message: ToProcess) -> None:
         if isinstance(message, Promote):
-            self._standby_starts.on_promoted(self._known.promoted(number))
+            self._standby_starts.on_promoted(self._processes[number].task)
         self._platform.send(number, message)
 
     def dismiss(self, number: int) -> None:
         self._platform.dismiss(number)
-        self._known.drop(number)
 
     def kill(self, number: int) -> None:
         self._platform.kill(number)
@@ -105,10 +102,7 @@ class PlatformPorts:
 
     def gone(self, number: int) -> None:
         """A process has died or was killed."""
-        task = self._known.tasks.get(number)
-        self._known.drop(number)
-        if task is not None:
-            self._start(self._standby_starts.on_gone(task))
+        self._start(self._standby_starts.on_gone(number))
 
     @property
     def due_us(self) -> int | None:
@@ -121,7 +115,7 @@ class PlatformPorts:
 
     def _start(self, requests: Sequence[StartProcess]) -> None:
         for request in requests:
-            if request.process in self._known.tasks:
+            if request.process in self._processes:
                 self._platform.start(request)
 
     # ---- checkpoint storage

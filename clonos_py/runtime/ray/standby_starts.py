@@ -24,6 +24,8 @@ class StandbyStarts:
         """``deploys``: the job has not run yet, and this coordinator has requested no process yet."""
         self._deploying = deploys
         self._for_deployment: list[StartProcess] = []
+        self._deployed: dict[int, TaskId] = {}
+        """The task of each process that was requested for the deployment."""
         self._recovering: set[TaskId] = set()
         self._promoted: set[TaskId] = set()
         self._for_recovery: list[StartProcess] = []
@@ -35,6 +37,8 @@ class StandbyStarts:
         return self._until_us if self._for_recovery else None
 
     def on_start(self, request: StartProcess, now_us: int) -> list[StartProcess]:
+        if self._deploying:
+            self._deployed[request.process] = request.task
         if self._deploying and request.shares:
             self._for_deployment.append(request)
             return []
@@ -49,8 +53,9 @@ class StandbyStarts:
     def on_promoted(self, task: TaskId) -> None:
         self._promoted.add(task)
 
-    def on_gone(self, task: TaskId) -> list[StartProcess]:
-        """A process of the task has died. If the job is being deployed, the task needs the next one."""
+    def on_gone(self, number: int) -> list[StartProcess]:
+        """A process has died. If the job is being deployed, its task needs the next one."""
+        task = self._deployed.pop(number, None)
         needed = [request for request in self._for_deployment if request.task == task]
         self._for_deployment = [request for request in self._for_deployment if request.task != task]
         return needed
@@ -59,6 +64,7 @@ class StandbyStarts:
         match event:
             case Deployed():
                 self._deploying = False
+                self._deployed.clear()
                 released, self._for_deployment = self._for_deployment, []
                 return released
             case TaskLost(task):

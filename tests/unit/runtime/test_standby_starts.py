@@ -32,9 +32,10 @@ def test_standbys_of_a_new_job_wait_until_all_of_its_tasks_run() -> None:
 
 def test_a_standby_starts_before_its_job_is_deployed_if_the_process_of_its_task_dies() -> None:
     starts = StandbyStarts(deploys=True)
+    starts.on_start(StartProcess(1, JOIN), 0)
     for number, task in ((2, JOIN), (3, SOURCE)):
         starts.on_start(StartProcess(number, task, shares=True), 0)
-    assert starts.on_gone(JOIN) == [StartProcess(2, JOIN, shares=True)]
+    assert starts.on_gone(1) == [StartProcess(2, JOIN, shares=True)]
     assert starts.on_event(Deployed(2, 2)) == [StartProcess(3, SOURCE, shares=True)]
 
 
