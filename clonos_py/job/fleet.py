@@ -90,12 +90,13 @@ class Fleet:
     def best(self, task: TaskId, first_deployment: bool, occupied: Collection[int]) -> TaskProcess | None:
         """The standby to promote. First choice is one that starts where the task ran, then one that has started, then
         the one with the newest state, then one whose host process is not ``occupied``. If no failed task waits
-        (``first_deployment``), a standby that shares no host process goes before one that has started."""
+        (``first_deployment``), a standby that shares no host process goes before one that has started. One that may
+        share, and has not started, is no better than one that shares: it may wait until the job is deployed."""
 
         def cost(process: TaskProcess) -> tuple[bool, bool, bool, int, bool, int]:
             on_occupied = process.host_process != 0 and process.host_process in occupied
-            shares = first_deployment and process.host_process != 0 and process.shares
             unreached = process.address is None
+            shares = first_deployment and process.shares and (process.host_process != 0 or unreached)
             return not process.reuses, shares, unreached, -process.prepared, on_occupied, process.number
 
         return min(self.standbys(task), key=cost, default=None)

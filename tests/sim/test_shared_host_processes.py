@@ -123,7 +123,7 @@ def _hosts_of_tasks(world: World) -> set[int]:
 @pytest.mark.parametrize("protocol", [ALIGNED, UNCOORDINATED], ids=str)
 def test_tasks_that_were_promoted_into_one_host_process_move_apart(protocol: ProtocolProperties) -> None:
     watch = Together()
-    runs = harmed(watch.point, watch.kill, times=2, job=WitnessJob(total=300, protocol=protocol))
+    runs = harmed(watch.point, watch.kill, times=2, job=WitnessJob(total=900, protocol=protocol))
     moved = sum(any("its process has another task" in line for line in found.story) for found in runs)
     assert moved > 0
     assert any(True in seen and not any(seen[len(seen) * 3 // 4 :]) for seen in watch.watched.values())

@@ -1,4 +1,7 @@
-"""Executes the coordinator: events go to the job's machine, and each instruction becomes a call of a port."""
+"""Executes the coordinator: events go to the job's machine, and each instruction becomes a call of a port.
+
+A standby is started when neither the deployment nor a recovery needs the processors (``standby_starts.py``).
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,20 @@ from clonos_py.job.events import (
     KillProcess,
     ManifestWritten,
     OpenGeneration,
+    ProcessDied,
     ReportEvent,
     Send,
     StartProcess,
     WriteManifest,
 )
+from clonos_py.job.fleet import TaskProcess
 from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import ToCoordinator, ToProcess
+from clonos_py.model.messages import Promote, ToCoordinator, ToProcess
 from clonos_py.model.snapshots import Manifest
 from clonos_py.runtime.disk import retire, write_manifest
+from clonos_py.runtime.standby_starts import PATIENCE_US, StandbyStarts
 
 
 class Coordinator(Protocol):
@@ -32,6 +38,9 @@ class Coordinator(Protocol):
 
     @property
     def wake_us(self) -> int: ...
+
+    @property
+    def processes(self) -> Mapping[int, TaskProcess]: ...
 
     def start(self, now_us: int) -> list[JobInstruction]: ...
 
@@ -50,7 +59,8 @@ class JobPorts(Protocol):
         ...
 
     def start(self, request: StartProcess) -> None:
-        """Starts a process. It reports itself with ``Started``."""
+        """Starts a process, which reports itself with ``Started``. If it cannot begin in the place of ``reuse``, its
+        death is reported."""
         ...
 
     def send(self, number: int, message: ToProcess) -> None:
@@ -86,16 +96,19 @@ class JobPorts(Protocol):
 class JobExecutor:
     """Owns a JobMachine. Only one thread at a time may call it."""
 
-    def __init__(self, machine: Coordinator, ports: JobPorts) -> None:
-        self.machine, self._ports = machine, ports
+    def __init__(self, machine: Coordinator, ports: JobPorts, standby_patience_us: int = PATIENCE_US) -> None:
+        """``standby_patience_us``: see ``StandbyStarts``."""
+        self.machine, self._ports, self._patience_us = machine, ports, standby_patience_us
+        self._standby_starts = StandbyStarts(standby_patience_us)
 
     @property
     def wake_us(self) -> int:
         """The time at which ``tick`` is due at the latest."""
-        return self.machine.wake_us
+        return min(self.machine.wake_us, self._standby_starts.due_us)
 
     def start(self) -> None:
         """Begins the deployment."""
+        self._standby_starts = StandbyStarts(self._patience_us, deploys=True)
         self.carry_out(self.machine.start(self._ports.now_us()))
 
     def take_over(self, roster: Mapping[int, TaskId]) -> None:
@@ -103,31 +116,45 @@ class JobExecutor:
         self.carry_out(self.machine.take_over(roster, self._ports.now_us()))
 
     def handle(self, event: ToCoordinator | JobEvent) -> None:
+        if isinstance(event, ProcessDied):
+            self._start(self._standby_starts.on_gone(event.process))
         self.carry_out(self.machine.handle(event, self._ports.now_us()))
 
     def tick(self) -> None:
-        """Called at ``wake_us``: lets the machine handle what is due."""
-        self.carry_out(self.machine.tick(self._ports.now_us()))
+        """Called at ``wake_us``: lets the machine handle what is due, and starts processes that have waited long
+        enough."""
+        now_us = self._ports.now_us()
+        self._start(self._standby_starts.on_time(now_us))
+        self.carry_out(self.machine.tick(now_us))
 
     def carry_out(self, instructions: Sequence[JobInstruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case StartProcess():
-                    self._ports.start(instruction)
+                    self._start(self._standby_starts.on_start(instruction, self._ports.now_us()))
                 case Send(number, message):
+                    if isinstance(message, Promote):
+                        self._standby_starts.on_promoted(self.machine.processes[number].task)
                     self._ports.send(number, message)
                 case DismissProcess(number):
                     self._ports.dismiss(number)
                 case KillProcess(number):
                     self._ports.kill(number)
+                    self._start(self._standby_starts.on_gone(number))
                 case WriteManifest(manifest):
                     self._ports.write_manifest(manifest)
                 case OpenGeneration(generation):
                     self._open_generation(generation)
                 case ReportEvent(event):
                     self._ports.report(event)
+                    self._start(self._standby_starts.on_event(event))
                 case EndJob():
                     self._ports.end(instruction)
+
+    def _start(self, requests: Sequence[StartProcess]) -> None:
+        for request in requests:
+            if request.process in self.machine.processes:
+                self._ports.start(request)
 
     def _open_generation(self, generation: int) -> None:
         """Ends the job's run if the generation cannot be opened, as for a coordinator that has been replaced."""

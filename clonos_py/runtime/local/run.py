@@ -33,6 +33,7 @@ from clonos_py.runtime.local.storage_thread import StorageThread
 from clonos_py.runtime.monitor import Monitor
 from clonos_py.runtime.run_settings import RunResult, drawn_lineage, kills, limits, policy, raise_for
 from clonos_py.runtime.spill import FileShelf
+from clonos_py.runtime.standby_starts import PATIENCE_US
 from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.runtime.task_ports import LivePorts
 from clonos_py.runtime.user_code import code_digest
@@ -70,6 +71,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
                 settings.linger_us,
                 code_digest(),
                 shelf=_shelf(stack),
+                standby_patience_us=PATIENCE_US,
                 call=_calls(clock, stack),
                 outside=OutsideStorage(_storage(clock, stack), lambda: CheckpointStore(store_place, plan.job)),
                 post=clock.post,

@@ -12,7 +12,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import AtWork, EndJob, JobEvent, ProcessDied
+from clonos_py.job.events import AtWork, EndJob, JobEvent
 from clonos_py.job.fleet import Role
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.coordinator_events import CoordinatorEvent, Deployed
@@ -83,16 +83,7 @@ class JobLoop:
     def run(self, platform: Platform) -> EndJob | None:
         """Runs until the job has ended or is interrupted, and returns how it ended, or the ``end`` of the interrupt. On
         return all its processes are gone."""
-        ports = PlatformPorts(
-            platform,
-            self._machine.processes,
-            self._store,
-            self._checkpoints_kept,
-            self._clock,
-            self.put,
-            self._report,
-            deploys=self._roster is None,
-        )
+        ports = PlatformPorts(platform, self._store, self._checkpoints_kept, self._clock, self.put, self._report)
         executor = JobExecutor(self._machine, ports)
         if self._roster is None:
             executor.start()
@@ -100,31 +91,29 @@ class JobLoop:
             executor.take_over(self._roster)
         interrupt: Interrupt | None = None
         while ports.ended is None and interrupt is None:
-            event = self._next(executor, ports)
+            event = self._next(executor)
             if isinstance(event, Interrupt):
                 interrupt = event
             elif event is None:
-                self._pass_time(executor, ports, platform)
+                self._pass_time(executor, platform)
             else:
-                self._react(event, executor, ports)
+                self._react(event, executor)
         ports.stop(_STOP_S_MAX)
         platform.close(_STOP_S_MAX if interrupt is None else 0.0)
         return ports.ended if interrupt is None else interrupt.end
 
-    def _next(self, executor: JobExecutor, ports: PlatformPorts) -> ToCoordinator | JobEvent | Interrupt | None:
+    def _next(self, executor: JobExecutor) -> ToCoordinator | JobEvent | Interrupt | None:
         """The next event, or None when something else is due. Waiting events come first."""
         with suppress(Empty):
             return self._inbox.get_nowait()
-        times = [executor.wake_us, ports.due_us, self._kills.next_us]
-        due_us = min(time_us for time_us in times if time_us is not None)
+        due_us = executor.wake_us if self._kills.next_us is None else min(executor.wake_us, self._kills.next_us)
         wait_s = min(max(0.0, (due_us - self._clock.now_us()) / 1e6), _WAIT_S_MAX)
         with suppress(Empty):
             return self._inbox.get(timeout=wait_s)
         return None
 
-    def _pass_time(self, executor: JobExecutor, ports: PlatformPorts, platform: Platform) -> None:
+    def _pass_time(self, executor: JobExecutor, platform: Platform) -> None:
         self._kills.carry_out(self._clock.now_us(), partial(self._crash, platform))
-        ports.start_due()
         for number in self._busy.at_work(self._clock.now_us(), platform.cpu_us, self._machine.processes):
             executor.handle(AtWork(number))
         if executor.wake_us <= self._clock.now_us():
@@ -138,11 +127,9 @@ class JobLoop:
             self._listeners.crashed(now_us, task)
         return crashed
 
-    def _react(self, event: ToCoordinator | JobEvent, executor: JobExecutor, ports: PlatformPorts) -> None:
+    def _react(self, event: ToCoordinator | JobEvent, executor: JobExecutor) -> None:
         process: int = getattr(event, "process", -1)
-        if isinstance(event, ProcessDied):
-            ports.gone(event.process)
-        elif process in self._machine.processes:
+        if process in self._machine.processes:
             self._busy.seen(process, self._clock.now_us())
             if isinstance(event, Pong):
                 self._listeners.count(self._machine.processes[process].task, process, event.counters)

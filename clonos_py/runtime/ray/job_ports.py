@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, JobEvent, StartProcess
-from clonos_py.job.fleet import TaskProcess
 from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.errors import CheckpointError
-from clonos_py.model.messages import Promote, ToProcess
+from clonos_py.model.messages import ToProcess
 from clonos_py.model.snapshots import Manifest
 from clonos_py.runtime.clock import SteadyClock
 from clonos_py.runtime.executors.job import complete
 from clonos_py.runtime.ray.serial_executor import SerialExecutor
-from clonos_py.runtime.ray.standby_starts import StandbyStarts
 
 _STORAGE_S_MAX = 60.0
 """If storage opens no generation within this time, it counts as not answering."""
@@ -56,27 +54,22 @@ class Platform(Protocol):
 
 
 class PlatformPorts:
-    """The coordinator's ports over a platform. A standby is started when neither the deployment nor a recovery needs
-    the processors (``standby_starts.py``)."""
+    """The coordinator's ports over a platform."""
 
     def __init__(
         self,
         platform: Platform,
-        processes: Mapping[int, TaskProcess],
         store: SnapshotStore,
         checkpoints_kept: int,
         clock: SteadyClock,
         answer: Callable[[JobEvent], None],
         report: Callable[[CoordinatorEvent], None],
-        deploys: bool = False,
     ) -> None:
-        """``processes``: those of the job. ``answer`` takes the results of writing manifests, on the thread that writes
-        them. ``report`` takes the coordinator's events. ``deploys``: the coordinator deploys the job, instead of taking
-        it over."""
-        self._platform, self._processes, self._store = platform, processes, store
+        """``answer`` takes the results of writing manifests, on the thread that writes them. ``report`` takes the
+        coordinator's events."""
+        self._platform, self._store = platform, store
         self._checkpoints_kept, self._clock = checkpoints_kept, clock
         self._answer, self._report = answer, report
-        self._standby_starts = StandbyStarts(deploys)
         self._writer = SerialExecutor("manifests")
         self.ended: EndJob | None = None
 
@@ -86,11 +79,9 @@ class PlatformPorts:
     # ---- processes
 
     def start(self, request: StartProcess) -> None:
-        self._start(self._standby_starts.on_start(request, self.now_us()))
+        self._platform.start(request)
 
     def send(self, number: int, message: ToProcess) -> None:
-        if isinstance(message, Promote):
-            self._standby_starts.on_promoted(self._processes[number].task)
         self._platform.send(number, message)
 
     def dismiss(self, number: int) -> None:
@@ -98,25 +89,6 @@ class PlatformPorts:
 
     def kill(self, number: int) -> None:
         self._platform.kill(number)
-        self.gone(number)
-
-    def gone(self, number: int) -> None:
-        """A process has died or was killed."""
-        self._start(self._standby_starts.on_gone(number))
-
-    @property
-    def due_us(self) -> int | None:
-        """When ``start_due`` is to be called; None while no process waits to be started."""
-        return self._standby_starts.due_us
-
-    def start_due(self) -> None:
-        """Starts the processes that have waited long enough, even if a recovery goes on."""
-        self._start(self._standby_starts.on_time(self.now_us()))
-
-    def _start(self, requests: Sequence[StartProcess]) -> None:
-        for request in requests:
-            if request.process in self._processes:
-                self._platform.start(request)
 
     # ---- checkpoint storage
 
@@ -143,7 +115,6 @@ class PlatformPorts:
 
     def report(self, event: CoordinatorEvent) -> None:
         self._report(event)
-        self._start(self._standby_starts.on_event(event))
 
     def end(self, end: EndJob) -> None:
         self.ended = end

@@ -19,12 +19,12 @@ from clonos_py.model.errors import UserCodeError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, StatusReport, Stop, ToProcess
 from clonos_py.runtime import crash_notes
-from clonos_py.runtime.placement import Placement, Seat
 from clonos_py.runtime.ray.actor_registry import ProcessRequest, RegisteredProcess, on_node
 from clonos_py.runtime.ray.cluster import import_ray, node_ids
 from clonos_py.runtime.ray.process_handle import ProcessHandle
 from clonos_py.runtime.ray.process_table import cpu_us
 from clonos_py.runtime.ray.remote_cpu import RemoteCpuTimes
+from clonos_py.runtime.roster import NO_PLACE, Roster
 
 
 class RayPlatform:
@@ -47,12 +47,11 @@ class RayPlatform:
         self._scratch = scratch
         context = self._ray.get_runtime_context()
         self._node, self._me = context.get_node_id(), context.current_actor
-        self._placement = Placement(standbys_per_process)
+        self._roster = Roster(standbys_per_process, self._release)
         self._lock = threading.RLock()
         self._death_executor = ThreadPoolExecutor(1, "deaths")
-        self._tasks: dict[int, TaskId] = {}
-        self._host_processes: dict[int, int] = {}
         self._waiting: dict[int, list[ToProcess]] = {}
+        """By process: the messages that wait until the driver has created it."""
         self._sent: dict[int, int] = {}
         self._actors: dict[int, Any] = {}
         self._watched: dict[int, Any] = {}
@@ -68,42 +67,31 @@ class RayPlatform:
     # ---- processes come
 
     def start(self, request: StartProcess) -> None:
-        if request.reuse is not None:
-            self._begin_in_place(request.process, request.task, request.reuse)
-            return
-        nodes = node_ids()
+        number, reuse = request.process, request.reuse
+        nodes = () if reuse is not None else node_ids()
         with self._lock:
-            seat = self._placement.place(request.process, request.task, nodes, request.shares)
-            self._await(request.process, request.task, seat)
-
-    def _begin_in_place(self, number: int, task: TaskId, reuse: int) -> None:
-        """Replaces a process within its host process. The request comes before the dismissal, so that the host process
-        never seems empty."""
-        with self._lock:
-            seat = self._placement.take_place(number, task, reuse)
-            if seat is None:  # it has died, or has not reported its place yet
+            seat = self._roster.place(request, nodes)
+            if seat is not None:
+                self._waiting[number] = []
+                self._request_process(ProcessRequest(number, request.task, seat.node, seat.host_process, reuse))
+                if reuse is not None:  # after the request, so that the host process never seems empty
+                    self._roster.drop(reuse)
+            elif reuse is not None:
                 self.kill(reuse)
-                self._notify(ProcessDied(number, "there was no host process to begin in"))
-                return
-            self._await(number, task, seat, reuse)
-            del self._tasks[reuse]
-            self._release(reuse)
-
-    def _await(self, number: int, task: TaskId, seat: Seat, reuse: int | None = None) -> None:
-        self._tasks[number], self._host_processes[number], self._waiting[number] = task, seat.host_process, []
-        self._request_process(ProcessRequest(number, task, seat.node, seat.host_process, reuse))
+                self._notify(ProcessDied(number, NO_PLACE))
 
     def join(self, number: int, actor: Any) -> None:
         """The driver has created the process."""
         with self._lock:
             waiting = self._waiting.pop(number, None)
             if waiting is not None:
+                host_process = self._roster.host_process(number)
+                assert host_process is not None
                 self._sent[number] = 0
-                self._watch(self._host_processes[number], actor)
+                self._watch(host_process, actor)
                 for message in waiting:
                     self.send(number, message)
-                if number not in self._tasks:
-                    self._release(number)
+                self._roster.created(number)
         if waiting is None:
             self._ray.kill(actor)
 
@@ -113,13 +101,10 @@ class RayPlatform:
         with self._lock:
             host_processes = {process.host_process: process.actor for process in processes.values()}
             for number, process in processes.items():
-                self._tasks[number], self._host_processes[number], self._sent[number] = (
-                    TaskId(*process.task),
-                    process.host_process,
-                    0,
-                )
+                self._roster.adopt(number, TaskId(*process.task), process.host_process)
+                self._sent[number] = 0
             for host_process, actor in host_processes.items():
-                actor.adopt.remote(self._me, self._term, self._in_host_process(host_process))
+                actor.adopt.remote(self._me, self._term, self._roster.in_host_process(host_process))
                 self._watch(host_process, actor)
             for number, process in sorted(processes.items()):
                 if not process.up:
@@ -133,17 +118,16 @@ class RayPlatform:
 
     def introduce(self, number: int, pid: int, node: str) -> None:
         with self._lock:
-            if number in self._tasks:
+            if self._roster.introduce(number, node):
                 self.places[number] = pid, node
                 if node == self._node and (handle := ProcessHandle.of(pid)) is not None:
                     self._handles[number] = handle
-                self._placement.put(number, self._tasks[number], Seat(node, self._host_processes[number]))
 
     def seen(self, number: int) -> None:
         """A process has sent a message, so its node is not suspected."""
         with self._lock:
-            self._placement.seen(number, time.monotonic())
-            if number in self.places and (actor := self._actors.get(self._host_processes[number])) is not None:
+            self._roster.seen(number, time.monotonic())
+            if number in self.places and (actor := self._actor(number)) is not None:
                 self._remote_cpu.received(number, self.places[number][1], actor)
 
     # ---- messages
@@ -152,37 +136,33 @@ class RayPlatform:
         with self._lock:
             if number in self._waiting:
                 self._waiting[number].append(message)
-            elif actor := self._actors.get(self._host_processes.get(number, -1)):
+            elif (actor := self._actor(number)) is not None:
                 actor.deliver.remote(self._term, number, self._sent[number], messages.encode(message))
                 self._sent[number] += 1
             if isinstance(message, Promote):
-                self._placement.promoted(number)
+                self._roster.promoted(number)
 
     # ---- processes go
 
     def dismiss(self, number: int) -> None:
         with self._lock:
             self.send(number, Stop("its process has become another task's"))
-            self._placement.leave(number)
-            if self._tasks.pop(number, None) is not None and number not in self._waiting:
-                self._release(number)
+            self._roster.dismiss(number)
 
     def already_left(self, number: int) -> None:
         """A process had left before this coordinator took it over."""
         with self._lock:
-            if number in self._tasks:
-                del self._tasks[number]
-                self._placement.leave(number)
-                self._release(number)
+            if number in self._roster:
+                self._roster.drop(number)
                 self._notify(ProcessDied(number, "its process had left"))
 
     def kill(self, number: int) -> None:
         with self._lock:
-            host_process = self._host_processes.get(number)
+            host_process = self._roster.host_process(number)
             if host_process is None:
                 return
             actor = self._actors.pop(host_process, None)
-            others = [other for other in self._drop_host_process(host_process) if other != number]
+            others = [other for other in self._end(host_process) if other != number]
         if actor is not None:
             self._ray.kill(actor)
         for other in others:
@@ -191,7 +171,7 @@ class RayPlatform:
     def crash(self, number: int) -> bool:
         with self._lock:
             handle = self._handles.get(number)
-            actor = self._actors.get(self._host_processes.get(number, -1))
+            actor = self._actor(number)
             if number in self._crashed or (handle is None and actor is None):
                 return False
             self._crashed.add(number)
@@ -208,10 +188,10 @@ class RayPlatform:
             return self._remote_cpu.cpu_us(number, *self.places[number]) if number in self.places else None
 
     def close(self, patience_s: float) -> None:
-        watched = [self._watched[host] for host in list(self._actors) if self._placement.belongs_to_a_task(host)]
+        watched = [self._watched[host] for host in list(self._actors) if self._roster.belongs_to_a_task(host)]
         if watched:
             self._ray.wait(watched, num_returns=len(watched), timeout=patience_s)
-        for number in list(self._host_processes):
+        for number in self._roster:
             self.kill(number)
 
     def _ended(self, host_process: int) -> Callable[[Any], None]:
@@ -226,10 +206,9 @@ class RayPlatform:
     def _on_host_process_ended(self, host_process: int, problem: BaseException | None) -> None:
         with self._lock:
             self._actors.pop(host_process, None)
-            place = next(
-                (self.places[number] for number in self._in_host_process(host_process) if number in self.places), None
-            )
-            dead = self._drop_host_process(host_process)
+            numbers = self._roster.in_host_process(host_process)
+            place = next((self.places[number] for number in numbers if number in self.places), None)
+            dead = self._end(host_process)
         if problem is not None and place is not None and dead:
             self._read_crash_notes(*place)
         reason = _cause(problem)
@@ -253,23 +232,18 @@ class RayPlatform:
         if error is not None:
             self._notify(EndedByFunction(str(error), error.traceback))
 
-    def _in_host_process(self, host_process: int) -> list[int]:
-        return sorted(number for number, where in self._host_processes.items() if where == host_process)
+    def _actor(self, number: int) -> Any | None:
+        """The actor of a process; None if the driver has not created it, or it is gone."""
+        host_process = self._roster.host_process(number)
+        return None if host_process is None else self._actors.get(host_process)
 
-    def _drop_host_process(self, host_process: int) -> list[int]:
-        """Drops a host process that is gone. Returns its processes, without those that had been dismissed."""
-        dead = []
-        for number in self._in_host_process(host_process):
-            self._placement.remove(number, time.monotonic())
-            self._waiting.pop(number, None)
-            if self._tasks.pop(number, None) is not None:
-                dead.append(number)
-            self._release(number)
-        return dead
+    def _end(self, host_process: int) -> list[int]:
+        """Drops a host process that has ended. Returns its processes that belonged to the job."""
+        return self._roster.end_host_process(host_process, time.monotonic())
 
     def _release(self, number: int) -> None:
-        """Drops the place of a process."""
-        del self._host_processes[number]
+        """Drops what is kept of a process that has left."""
+        self._waiting.pop(number, None)
         if (handle := self._handles.pop(number, None)) is not None:
             handle.close()
         self.places.pop(number, None)

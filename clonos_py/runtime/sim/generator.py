@@ -28,6 +28,8 @@ _STAGGERED = 0.4
 _INTERVAL_US_MIN = 8_000
 """Writing a manifest takes some milliseconds: with a shorter interval, most snapshots would be superseded before a
 manifest names them."""
+_PATIENCE_US = (0, 0, 20_000, 2_000_000)
+"""Half of them wait for nothing: many runs end before standbys start that wait."""
 _ROLLBACKS = 0.5
 """The share of jobs without logs that roll back; the others are at-least-once."""
 FAULTS: Mapping[str, tuple[FaultKind, ...]] = {
@@ -120,6 +122,8 @@ class Conditions:
     """The time that rows should wait in a channel, if the size of frames adapts to the cost of rows."""
     staggered: bool = False
     """Whether tasks that take snapshots alone are triggered after their receivers; otherwise at independent times."""
+    standby_patience_us: int = 0
+    """How long standbys that are to be started wait for a deployment or a recovery; 0: not at all."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
         availability=availability,
         queue_us=queue_us,
         staggered=random.Random(f"calls of {seed}").random() < _STAGGERED,
+        standby_patience_us=random.Random(f"patience of {seed}").choice(_PATIENCE_US),
     )
     granularity_us = random_.choice([0, 0, 300, 3_000])
     if range_.time_granularity_us is not None:

@@ -172,6 +172,7 @@ class _Run:
             events_max=ACTIONS_MAX,
             shelf=self._disk.shelf,
             standbys_per_process=conditions.standbys_per_process,
+            standby_patience_us=conditions.standby_patience_us,
         )
 
     def _listen(self, time_us: int, event: CoordinatorEvent) -> None:

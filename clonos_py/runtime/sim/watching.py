@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from clonos_py.job.events import JobEvent, JobInstruction
+from clonos_py.job.fleet import TaskProcess
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator
@@ -65,6 +66,10 @@ class WatchedCoordinator:
     @property
     def wake_us(self) -> int:
         return self._machine.wake_us
+
+    @property
+    def processes(self) -> Mapping[int, TaskProcess]:
+        return self._machine.processes
 
     def start(self, now_us: int) -> list[JobInstruction]:
         return self._shown(self._machine.start(now_us))

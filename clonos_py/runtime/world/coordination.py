@@ -21,10 +21,12 @@ from clonos_py.model.snapshots import Manifest
 from clonos_py.model.times import MAX_TIME
 from clonos_py.protocols.known import protocol_of
 from clonos_py.runtime.executors.job import JobExecutor
-from clonos_py.runtime.placement import Placement, Seat
+from clonos_py.runtime.roster import NO_PLACE, Roster
 from clonos_py.runtime.world.actions import Actions
 from clonos_py.runtime.world.dispatcher import Dispatcher
 from clonos_py.runtime.world.layers import Layers
+
+_NODE = ""
 
 
 class Coordination:
@@ -37,6 +39,7 @@ class Coordination:
         policy: JobPolicy,
         code_digest: str,
         standbys_per_process: int,
+        standby_patience_us: int,
         listener: Callable[[int, CoordinatorEvent], None],
         actions: Actions,
         dispatcher: Dispatcher,
@@ -55,14 +58,16 @@ class Coordination:
         self._fence = layers.fence or end_process
         self._end = end
         self._store_outside = store_outside
-        self._standbys_per_process = standbys_per_process
-        self._placement = Placement(standbys_per_process)
+        self._standbys_per_process, self._standby_patience_us = standbys_per_process, standby_patience_us
+        self._kept: dict[int, TaskId] = {}
+        """The processes that the driver keeps: a coordinator has requested them, and none has said that they are
+        gone."""
         self._host_processes: dict[int, int] = {}
+        """Of all processes that were ever requested."""
         self._ended_host_processes: set[int] = set()
         self._term = 0
         self._stop_requested = False
         self.lost = False
-        self._roster: dict[int, TaskId] = {}
         self._starting: set[int] = set()
         self._tick_at = MAX_TIME
         self._begin()
@@ -78,7 +83,20 @@ class Coordination:
             generation,
             self._code_digest,
         )
-        self._executor = JobExecutor(self._layers.coordinator(self.job), self)
+        self._executor = JobExecutor(self._layers.coordinator(self.job), self, self._standby_patience_us)
+        self._roster = Roster(self._standbys_per_process, self._gone)
+
+    def _gone(self, number: int) -> None:
+        """The driver learns that it need not keep a process any longer, unless the coordinator is lost before that."""
+        self._actions.after("control", "coordinator to driver", partial(self._dropped, self._term, number))
+
+    def _dropped(self, term: int, number: int) -> None:
+        if term == self._term and not self.lost:
+            self.drop(number)
+
+    def drop(self, number: int) -> None:
+        """The driver keeps a process no longer: no later coordinator takes it over."""
+        self._kept.pop(number, None)
 
     # ---- loss
 
@@ -92,12 +110,12 @@ class Coordination:
         self.lost, self._tick_at = False, MAX_TIME
         self._term += 1
         self._begin()
-        self._placement = Placement(self._standbys_per_process)
-        for number, task in self._roster.items():
-            self._placement.put(number, task, Seat("", self._host_processes[number]))
-        self._executor.take_over(dict(self._roster))
+        for number, task in self._kept.items():
+            self._roster.adopt(number, task, self._host_processes[number])
+            self._roster.introduce(number, _NODE)
+        self._executor.take_over(dict(self._kept))
         self._plan_tick()
-        for number in sorted(self._roster):
+        for number in sorted(self._kept):
             if number in self._starting:
                 self.send_to_coordinator(number, StatusReport(number))
             elif number in self._processes:
@@ -132,9 +150,25 @@ class Coordination:
 
     def _take(self, term: int, event: ToCoordinator | JobEvent) -> None:
         if term == self._term and not self.lost:
-            if isinstance(event, ProcessDied):
-                self._placement.remove(event.process, self._actions.now_us / 1e6)
+            self._note(event)
             self._handle(event)
+
+    def _note(self, event: ToCoordinator | JobEvent) -> None:
+        """Keeps the roster up to date, as a platform does when a process is created or dies."""
+        match event:
+            case Started(number) if self._roster.host_process(number) is not None:
+                self._roster.created(number)
+            case ProcessDied(number) if number in self._processes:  # it only seems dead
+                self._roster.drop(number)
+            case ProcessDied(number):
+                self._end_in_roster(number)
+            case _:
+                pass
+
+    def _end_in_roster(self, number: int) -> None:
+        host_process = self._roster.host_process(number)
+        if host_process is not None:
+            self._roster.end_host_process(host_process, self._actions.now_us / 1e6)
 
     # ---- time
 
@@ -171,30 +205,29 @@ class Coordination:
     # ---- processes
 
     def start(self, request: StartProcess) -> None:
-        number, task = request.process, request.task
-        self._roster[number] = task
+        number, reuse = request.process, request.reuse
+        seat = self._roster.place(request, (_NODE,))
+        if seat is None:
+            self.notice_death(number, NO_PLACE)
+            return
+        self._kept[number], self._host_processes[number] = request.task, seat.host_process
         self._starting.add(number)
         start = partial(self._start_requested, request)
-        if request.reuse is None:
-            self._host_processes[number] = self._placement.place(number, task, ("",), request.shares).host_process
+        if reuse is None:
             self._actions.after("start", ("start", number), start)
         else:
-            self._replace_in_place(number, task, request.reuse)
-            begin = partial(self._dispatcher.host, request.reuse, start)
-            self._actions.after("control", (request.reuse, "from coordinator"), begin)
-
-    def _replace_in_place(self, number: int, task: TaskId, reuse: int) -> None:
-        """Replaces a process within its host process. The former one does not belong to the job any more."""
-        self._host_processes[number] = self._host_processes[reuse]
-        self._placement.take_place(number, task, reuse)
-        self.drop(reuse)
+            self._roster.drop(reuse)
+            begin = partial(self._dispatcher.host, reuse, start)
+            self._actions.after("control", (reuse, "from coordinator"), begin)
 
     def _start_requested(self, request: StartProcess) -> None:
         """Starts a process, unless it was killed before that or its host process has died."""
         number = request.process
-        if number in self._roster and self._host_processes[number] not in self._ended_host_processes:
+        if number not in self._starting:
+            return
+        if self._host_processes[number] not in self._ended_host_processes:
             self._start_process(request)
-        elif number in self._starting:
+        else:
             self._starting.discard(number)
             self.notice_death(number, "its process died")
 
@@ -204,7 +237,7 @@ class Coordination:
 
     def send(self, number: int, message: ToProcess) -> None:
         if isinstance(message, Promote):
-            self._placement.promoted(number)
+            self._roster.promoted(number)
         self._actions.after(
             "control", (number, "from coordinator"), partial(self._deliver, self._term, number, message)
         )
@@ -214,19 +247,14 @@ class Coordination:
             self._dispatcher.link(number, message)
 
     def dismiss(self, number: int) -> None:
-        self._placement.leave(number)
         self.send(number, Stop("its process has become another task's"))
+        self._roster.dismiss(number)
 
     def kill(self, number: int) -> None:
-        self.drop(number)
-        self._placement.leave(number)
+        self._end_in_roster(number)
         self._starting.discard(number)
         self._fence(number)
         self.end_host_process(number, "its process was ended", self._fence)
-
-    def drop(self, number: int) -> None:
-        """Drops a process from the roster of the job."""
-        self._roster.pop(number, None)
 
     def in_host_process_of(self, number: int) -> list[int]:
         """All processes in the host process of a process, up or still starting."""

@@ -54,6 +54,8 @@ class WorldSettings:
     """Creates the shelf for spilled frames of a process, by its number."""
     standbys_per_process: int = 1
     """The number of standbys that may share a host process, until one of them is promoted."""
+    standby_patience_us: int = 0
+    """How long a standby that is to be started waits for a deployment or a recovery (``standby_starts.py``)."""
     call: Callable[[ServiceCall, Callable[[Answered], None]], None] | None = None
     """Makes a service call outside the world; the answer arrives through the scheduler. None: the ports answer after a
     delay."""
@@ -102,6 +104,7 @@ class World:
             settings.policy,
             settings.code_digest,
             settings.standbys_per_process,
+            settings.standby_patience_us,
             listener,
             self.actions,
             self.dispatcher,

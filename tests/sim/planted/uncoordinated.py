@@ -18,7 +18,6 @@ from clonos_py.job import rounds
 from clonos_py.link import instructions as io
 from clonos_py.link.held_logs import HeldLogs
 from clonos_py.link.machine import LinkMachine
-from clonos_py.link.outflow import Outflow
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.segments import LogSegment, StableMark
 from clonos_py.model.snapshots import Manifest, StoredChunk, StoredFrames
@@ -133,12 +132,6 @@ def a_base_is_deleted_while_a_kept_delta_goes_on_from_it(patch: pytest.MonkeyPat
         return manifest, marks[-1:]
 
     patch.setattr(manifest_chain, "read", alone)
-
-
-@alone("kill", "crash")
-def receivers_do_not_learn_that_logs_have_arrived(patch: pytest.MonkeyPatch) -> None:
-    """They get no other frame from a task that has finished."""
-    patch.setattr(Outflow, "logs_arrived", lambda self: [])
 
 
 @alone("kill", "crash")

@@ -81,6 +81,14 @@ def test_a_job_starts_with_unshared_processes_although_a_shared_one_is_up_first(
     assert receivers(started(stage, {3: 3}), Promote) == {1, 2, 3}
 
 
+def test_a_job_does_not_wait_for_a_standby_that_waits_until_it_is_deployed() -> None:
+    stage = Stage()
+    started(stage, {1: 1, 3: 3})
+    (another,) = of(stage.say(ProcessDied(2, "killed")), StartProcess)
+    assert (another.task, another.shares) == (MIDDLE, True)
+    assert receivers(started(stage, {5: HOME}), Promote) == {1, 5, 3}
+
+
 def replaced(stage: Stage, instructions: Sequence[JobInstruction]) -> list[JobInstruction]:
     """All requested processes start, in another host; the instructions after that."""
     since = len(stage.told)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from clonos_py.job.events import StartProcess
 from clonos_py.model.coordinator_events import Deployed, FirstNewEffect, TaskLost
 from clonos_py.model.ids import TaskId
-from clonos_py.runtime.ray.standby_starts import PATIENCE_US, StandbyStarts
+from clonos_py.model.times import MAX_TIME
+from clonos_py.runtime.standby_starts import PATIENCE_US, StandbyStarts
 
 JOIN, SOURCE = TaskId("join", 0), TaskId("source", 0)
 
@@ -44,7 +45,7 @@ def test_a_new_standby_waits_until_all_replacements_have_had_an_effect() -> None
     assert starts.on_start(StartProcess(7, JOIN), 0) == []
     assert starts.on_event(FirstNewEffect(JOIN)) == []
     assert starts.on_event(FirstNewEffect(SOURCE)) == [StartProcess(7, JOIN)]
-    assert starts.due_us is None
+    assert starts.due_us == MAX_TIME
 
 
 def test_a_new_standby_waits_for_a_limited_time() -> None:

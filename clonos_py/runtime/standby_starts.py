@@ -2,7 +2,7 @@
 
 A new process computes for a second before it is a standby. If it started at once, it would compete with the tasks that
 a job waits for. So standbys of a new job wait until all of its tasks run. A process that replaces a used standby waits
-until the replacements have had their first new effect, but no longer than ``PATIENCE_US``. A process that a deployment
+until the replacements have had their first new effect, but not forever. A process that a deployment
 or a recovery waits for is started at once. No I/O, no clock.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from clonos_py.job.events import StartProcess
 from clonos_py.model.coordinator_events import CoordinatorEvent, Deployed, FirstNewEffect, RolledBack, TaskLost
 from clonos_py.model.ids import TaskId
+from clonos_py.model.times import MAX_TIME
 
 PATIENCE_US = 2_000_000
 
@@ -20,9 +21,11 @@ PATIENCE_US = 2_000_000
 class StandbyStarts:
     """Takes the coordinator's requests and events, and returns the processes to start now."""
 
-    def __init__(self, deploys: bool = False) -> None:
-        """``deploys``: the job has not run yet, and this coordinator has requested no process yet."""
-        self._deploying = deploys
+    def __init__(self, patience_us: int = PATIENCE_US, deploys: bool = False) -> None:
+        """``patience_us``: how long a process waits for a recovery at most; 0: none waits, for a deployment either.
+        ``deploys``: the job has not run yet, and this coordinator has requested no process yet."""
+        self._patience_us = patience_us
+        self._deploying = deploys and patience_us > 0
         self._for_deployment: list[StartProcess] = []
         self._deployed: dict[int, TaskId] = {}
         """The task of each process that was requested for the deployment."""
@@ -32,9 +35,9 @@ class StandbyStarts:
         self._until_us = 0
 
     @property
-    def due_us(self) -> int | None:
-        """When processes that wait for a recovery start at the latest; None if none waits."""
-        return self._until_us if self._for_recovery else None
+    def due_us(self) -> int:
+        """When processes that wait for a recovery start at the latest; MAX_TIME if none waits."""
+        return self._until_us if self._for_recovery else MAX_TIME
 
     def on_start(self, request: StartProcess, now_us: int) -> list[StartProcess]:
         if self._deploying:
@@ -43,10 +46,10 @@ class StandbyStarts:
             self._for_deployment.append(request)
             return []
         needed = request.task in self._recovering and request.task not in self._promoted
-        if needed or not self._recovering:
+        if needed or not self._recovering or not self._patience_us:
             return [request]
         if not self._for_recovery:
-            self._until_us = now_us + PATIENCE_US
+            self._until_us = now_us + self._patience_us
         self._for_recovery.append(request)
         return []
 
