@@ -22,8 +22,6 @@ from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.names import NAMESPACE
 
-SLEEP_S = 3.0
-"""How long a task is stopped. By then it has been replaced, so it continues as a zombie."""
 _ANSWER_S = 20.0
 """How long to wait for an answer of the coordinator: one that has been replaced may never answer."""
 
@@ -208,9 +206,16 @@ class FaultInjector:
     def _stop_task(self, task: str) -> None:
         (pid,) = self.pids((task,))
         os.kill(pid, signal.SIGSTOP)
-        waker = threading.Timer(SLEEP_S, wake, [pid])
-        waker.daemon = True
-        waker.start()
+        threading.Thread(target=self._wake_when_replaced, args=(task, pid), daemon=True).start()
+
+    def _wake_when_replaced(self, task: str, pid: int) -> None:
+        """Wakes a stopped process when another one has its task, so that it continues as a zombie."""
+        try:
+            self.await_process(task, old_pids=[pid])
+        except (import_ray().exceptions.RayError, TimeoutError, ValueError, LookupError):
+            pass  # the job has ended, or the task has not been replaced
+        finally:
+            wake(pid)
 
 
 def wake(pid: int) -> None:
