@@ -65,8 +65,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """More than there are processors: some tests wait for servers and processes."""
-    return (os.cpu_count() or 1) + 2
+    """More than there are processors: some tests wait for servers and processes. Each collects all tests."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_finish() -> None:
