@@ -23,7 +23,6 @@ from clonos_py.runtime.interrupts import interrupts
 from clonos_py.runtime.monitor import Monitor
 from clonos_py.runtime.run_settings import RunResult, kills, limits, policy, raise_for
 from clonos_py.runtime.sim.run import SimulatedPorts
-from clonos_py.runtime.standby_starts import PATIENCE_US
 from clonos_py.runtime.world.actions import Actions
 from clonos_py.runtime.world.dispatcher import Dispatcher
 from clonos_py.runtime.world.layers import Layers
@@ -88,7 +87,6 @@ def run_on(
                 limits(settings),
                 settings.linger_us,
                 standbys_per_process=settings.standbys_per_process,
-                standby_patience_us=PATIENCE_US,
             ),
             monitor.report,
             monitor.observe,
