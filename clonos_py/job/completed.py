@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from clonos_py.job.claims import at_the_end, definitions_of, kinds_of, operators_of, same_shape
+from clonos_py.job.reopening import ended_vertices, reopened
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Restore
 from clonos_py.model.plan import PhysicalPlan
@@ -20,18 +21,24 @@ class CompletedCheckpoint:
         self.manifest: Manifest | None = None
         self._handles: dict[TaskId, TaskHandle] = {}
         """By task; empty if the plan's tasks differ from the manifest's, or if these had finished in an earlier run.
-        Sources may have more rows now."""
+        Sources may have more rows now, also those that had ended before others (``reopening.py``)."""
         self._run = self._lineage = lineage
         self._renumberings, self._closed = 0, frozenset[str]()
         if manifest is not None:
             self.adopt(manifest)
             begins_again = manifest.run != lineage and at_the_end(manifest)
+            closed = set(manifest.closed)
             if begins_again:
                 self._handles = {}
+                closed = {name for task in manifest.tasks for name in task.operators}
+            elif manifest.run != lineage:
+                ended = ended_vertices(manifest)
+                closed |= {name for name, vertex in manifest.operators.items() if vertex in ended}
+                if self._handles:
+                    self._handles = reopened(manifest, plan, ended)
             self._lineage = manifest.lineage or lineage
             self._renumberings = manifest.renumberings + (begins_again or not same_shape(manifest, plan))
-            ended = {name for task in manifest.tasks for name in task.operators} if begins_again else manifest.closed
-            self._closed = frozenset(ended)
+            self._closed = frozenset(closed)
 
     def adopt(self, manifest: Manifest) -> None:
         """``manifest`` is written, and is the newest."""
