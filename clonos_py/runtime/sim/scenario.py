@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from clonos_py.checkpoint.memory import MemoryStore
+from clonos_py.job.claims import at_the_end
 from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.retention import Spill
@@ -70,6 +71,7 @@ class _Run:
         self._time = VirtualTime(random.Random(2 * scenario.seed), dict(conditions.slowness))
         self._answers = random.Random(2 * scenario.seed + 1)
         self._start_us = self._time.now_us()
+        self._run = ""
         self._disk = Disk()
         partitions = scenario.topology.partitions
         self._bounds = Bounds(self._plan, partitions, self._ledger, conditions.window, conditions.linger_us)
@@ -109,8 +111,8 @@ class _Run:
     def _run_to_the_end(self) -> None:
         """Runs the job until it finishes. After a crash, a failed disk or a stop it is run again from its last
         checkpoint."""
-        settings = self._settings()
-        for _ in range(_RESTARTS_MAX):
+        for number in range(_RESTARTS_MAX):
+            settings = self._settings(self._lineage(number))
             world = HarshWorld(
                 self._plan,
                 self._store,
@@ -143,7 +145,15 @@ class _Run:
         disk = ended.error in _DISK_ERRORS and self._chaos.done[FaultKind.DISK] > 0
         return ended.stopped or ended.error == CRASHED or disk
 
-    def _settings(self) -> WorldSettings:
+    def _lineage(self, number: int) -> str:
+        """The name of a run of the job. Where all tasks had ended, another run would begin with new numbers of frames
+        and snapshots, which the checks do not follow: the same run goes on."""
+        latest = self._store.latest()
+        if latest is None or not at_the_end(latest):
+            self._run = f"seed-{self._scenario.seed}-{number}"
+        return self._run
+
+    def _settings(self, lineage: str) -> WorldSettings:
         """The settings of the world. Heartbeats cost actions: they are frequent only if a process may hang."""
         conditions = self._scenario.conditions
         patient = all(fault.kind is not FaultKind.FREEZE for fault in self._scenario.faults)
@@ -157,7 +167,7 @@ class _Run:
             rollbacks_max=100,
             deduplicate=self._exactly_once,
             availability=conditions.availability,
-            lineage=f"seed-{self._scenario.seed}",
+            lineage=lineage,
         )
         limits = ChannelLimits(
             window=conditions.window,
