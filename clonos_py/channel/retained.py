@@ -194,12 +194,12 @@ class RetainedFrames:
 
     # ---- writing
 
-    def to_write(self, bytes_wanted: float, before_epoch: float = float("inf")) -> list[RetainedFrame]:
-        """The oldest frames of epochs before ``before_epoch`` that are not being written, up to ``bytes_wanted``. They
+    def to_write(self, bytes_max: float, before_epoch: float = float("inf")) -> list[RetainedFrame]:
+        """The oldest frames of epochs before ``before_epoch`` that are not being written, up to ``bytes_max``. They
         count as being written from now on."""
         found = []
         self._write_from = max(self._write_from, self.kept)
-        while bytes_wanted > 0 and self._write_from < self.next_seq:
+        while bytes_max > 0 and self._write_from < self.next_seq:
             entry = self.entry(self._write_from)
             if entry.frame.epoch >= before_epoch:
                 break
@@ -207,7 +207,7 @@ class RetainedFrames:
             if entry.size_bytes and entry.place is None and not entry.io_pending:
                 entry.io_pending = True
                 self.writing_bytes += entry.size_bytes
-                bytes_wanted -= entry.size_bytes
+                bytes_max -= entry.size_bytes
                 found.append(entry)
         return found
 

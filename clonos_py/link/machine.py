@@ -196,7 +196,7 @@ class LinkMachine:
         return [io.SendToCoordinator(control.NotPrepared(self.process, event.restore.checkpoint, str(event.problem)))]
 
     def _is_superseded(self, event: io.Loaded | io.LoadFailed) -> bool:
-        return not self._restoring.is_wanted(event.restore)
+        return not self._restoring.is_requested(event.restore)
 
     def _restore_channels(self, progress: TaskProgress | None, loaded: io.Loaded) -> None:
         """Raises CheckpointError if the stored frames in flight do not fit the channels."""
@@ -212,7 +212,7 @@ class LinkMachine:
     def _start(self) -> list[io.Instruction]:
         """The state is loaded: commits the results that it names, connects, serves waiting receivers, and begins if the
         log has arrived, too."""
-        restore = self._restoring.wanted
+        restore = self._restoring.requested
         assert restore is not None
         assert self.attempt is not None
         self._held_logs.restore(self._loaded_logs)
@@ -349,8 +349,8 @@ class LinkMachine:
         instructions: list[io.Instruction] = []
         for output in self.outputs:
             if output.connection == event.connection:
-                if output.acknowledged(given.next_seq, given.held, given.rows_wanted):
-                    instructions.append(io.SendToTask(task.RowsWanted(output.index, given.rows_wanted)))
+                if output.acknowledged(given.next_seq, given.held, given.rows_requested):
+                    instructions.append(io.SendToTask(task.RowsRequested(output.index, given.rows_requested)))
                 if given.snapshot != output.snapshot:
                     output.snapshot = given.snapshot
                     instructions += self._checkpointing.reported()
@@ -362,7 +362,7 @@ class LinkMachine:
         channel, instructions = self.inputs[event.input], list[io.Instruction]()
         taken = channel.acknowledge(event.next_seq)
         if taken is not None:
-            instructions += self._acknowledge(channel, taken, event.rows_wanted)
+            instructions += self._acknowledge(channel, taken, event.rows_requested)
         new = self._catching_up.frames_taken(event)
         if self.state in (TaskState.RUNNING, TaskState.FINISHED):
             instructions += self._catching_up.report_running(self._round, 0)
@@ -374,11 +374,11 @@ class LinkMachine:
         channel = self.inputs[event.input]
         return channel.renumbers or event.restarts < channel.restarts
 
-    def _acknowledge(self, channel: InputChannel, taken: int, rows_wanted: int = 0) -> list[io.Instruction]:
+    def _acknowledge(self, channel: InputChannel, taken: int, rows_requested: int = 0) -> list[io.Instruction]:
         if channel.connection is None:
             return []
         held = self._held_logs.unacknowledged(channel.index)
-        given = io.Acknowledgement(taken, held, rows_wanted, channel.covered, channel.snapshot)
+        given = io.Acknowledgement(taken, held, rows_requested, channel.covered, channel.snapshot)
         return [io.SendAck(channel.connection, given)]
 
     def _on_produced(self, event: task.Produced) -> list[io.Instruction]:

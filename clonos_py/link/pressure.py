@@ -109,10 +109,10 @@ class Pressure:
                     yield from self._oldest(kept - threshold + min(threshold // 4, WRITE_BYTES))
 
     def _oldest(
-        self, bytes_wanted: float, before_epoch: float = float("inf")
+        self, bytes_max: float, before_epoch: float = float("inf")
     ) -> Iterator[tuple[OutputChannel, list[RetainedFrame]]]:
         for output in self._outputs:
-            entries = output.frames.to_write(bytes_wanted, before_epoch)
-            bytes_wanted -= sum(entry.size_bytes for entry in entries)
+            entries = output.frames.to_write(bytes_max, before_epoch)
+            bytes_max -= sum(entry.size_bytes for entry in entries)
             if entries:
                 yield output, entries

@@ -7,39 +7,39 @@ from clonos_py.model.messages import Restore
 
 
 class Restoring:
-    """The state that is wanted and the state that is loaded. Without a checkpoint a process starts empty."""
+    """The state that is requested and the state that is loaded. Without a checkpoint a process starts empty."""
 
     def __init__(self) -> None:
         self._loaded = 0
-        self.wanted: Restore | None = None
+        self.requested: Restore | None = None
 
     def request(self, restore: Restore, ahead: bool = False) -> list[io.Instruction]:
         """Requests state, unless the same state is already being loaded: loading it twice would undo later changes.
         ``ahead``: no failed task waits for it."""
-        on_its_way = self.is_wanted(restore)
-        self.wanted = restore
+        on_its_way = self.is_requested(restore)
+        self.requested = restore
         return [] if on_its_way else [io.Load(restore, ahead)]
 
     def start_from(self, restore: Restore) -> list[io.Instruction]:
         """The process is promoted: requests the state if it is not loaded."""
         if self._loaded == restore.checkpoint:
-            self.wanted = restore
+            self.requested = restore
             return []
         return self.request(restore)
 
     @property
     def ready(self) -> bool:
-        """Whether the wanted state is loaded."""
-        return self.wanted is not None and self._loaded == self.wanted.checkpoint
+        """Whether the requested state is loaded."""
+        return self.requested is not None and self._loaded == self.requested.checkpoint
 
     def loaded(self, restore: Restore) -> None:
-        """The wanted state was loaded."""
+        """The requested state was loaded."""
         self._loaded = restore.checkpoint
 
     def failed(self) -> None:
-        """The wanted state cannot be read. It may be requested again."""
-        self.wanted = None
+        """The requested state cannot be read. It may be requested again."""
+        self.requested = None
 
-    def is_wanted(self, restore: Restore) -> bool:
-        """Whether this state is (still) wanted."""
-        return self.wanted is not None and self.wanted.checkpoint == restore.checkpoint
+    def is_requested(self, restore: Restore) -> bool:
+        """Whether this state is (still) requested."""
+        return self.requested is not None and self.requested.checkpoint == restore.checkpoint

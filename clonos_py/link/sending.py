@@ -87,7 +87,7 @@ class OutputChannel:
         """The logs that the last frame on this connection called incomplete."""
         self._expected: dict[int, int] = {}
         self._first_new = next_seq
-        self._rows_wanted = self._frame_rows = 0
+        self._rows_requested = self._frame_rows = 0
         self.snapshot = SnapshotPosition(0, 0)
         """The last snapshot of the receiver, if channel state is stored."""
         for entry in entries:
@@ -98,9 +98,9 @@ class OutputChannel:
     def window(self) -> int:
         """The number of frames that may be in flight: as many as hold the rows that the receiver wants."""
         most = self._windows[-1]
-        if not self._rows_wanted:
+        if not self._rows_requested:
             return most
-        return max(self._windows[0], min(most, self._rows_wanted // max(1, self._frame_rows)))
+        return max(self._windows[0], min(most, self._rows_requested // max(1, self._frame_rows)))
 
     def expect(self, expectation: Expectation) -> None:
         """Sets the frames of the predecessor that the receiver has; rebuilt frames must equal them."""
@@ -169,16 +169,16 @@ class OutputChannel:
             self._incomplete = frozenset(store.incomplete)
         return store.incomplete
 
-    def acknowledged(self, next_seq: int, held: Iterable[Reach], rows_wanted: int = 0) -> bool:
+    def acknowledged(self, next_seq: int, held: Iterable[Reach], rows_requested: int = 0) -> bool:
         """Takes an acknowledgement: the receiver has taken all frames below ``next_seq``, and ``held`` are the upstream
-        logs that it has received from any sender. ``rows_wanted``: how many rows it takes in the longest time that rows
-        should wait. Returns whether this number has changed by much."""
+        logs that it has received from any sender. ``rows_requested``: how many rows it takes in the longest time that
+        rows should wait. Returns whether this number has changed by much."""
         self.cursor.acknowledge(next_seq)
         self._held.update((reach.task, reach) for reach in held)
-        if not rows_wanted:
+        if not rows_requested:
             return False
-        changed = rows_wanted.bit_length() != self._rows_wanted.bit_length()
-        self._rows_wanted = rows_wanted
+        changed = rows_requested.bit_length() != self._rows_requested.bit_length()
+        self._rows_requested = rows_requested
         return changed
 
     def cover(self, below: int) -> bool:

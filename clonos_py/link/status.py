@@ -49,7 +49,7 @@ class TaskStatus:
         return StatusReport(
             process=self._process,
             attempt=attempt,
-            restore=self._restoring.wanted.checkpoint if self._restoring.wanted else 0,
+            restore=self._restoring.requested.checkpoint if self._restoring.requested else 0,
             begun=log is not None,
             replaying=log is not None and bool(log.log) and state in (*BEFORE_BEGIN, TaskState.REPLAYING),
             drained=state is TaskState.FINISHED,

@@ -183,7 +183,7 @@ class MayProduce(msgspec.Struct, frozen=True):
     allowed: bool
 
 
-class RowsWanted(msgspec.Struct, frozen=True):
+class RowsRequested(msgspec.Struct, frozen=True):
     """How many rows of an output its receiver processes in the longest time that rows should wait in the channel."""
 
     output: int
@@ -221,7 +221,7 @@ ToTask = (
     | LoopEndCall
     | SourceArrival
     | MayProduce
-    | RowsWanted
+    | RowsRequested
     | Answered
     | Regenerate
     | RegenerateBelow
@@ -243,12 +243,12 @@ class Produced(msgspec.Struct, frozen=True):
 
 class FramesTaken(msgspec.Struct, frozen=True):
     """The task has taken all frames of ``input`` below ``next_seq``. ``restarts``: how often its numbering had
-    restarted. ``rows_wanted``: see RowsWanted; 0 if it does not matter or is not known yet."""
+    restarted. ``rows_requested``: see RowsRequested; 0 if it does not matter or is not known yet."""
 
     input: int
     next_seq: int
     restarts: int = 0
-    rows_wanted: int = 0
+    rows_requested: int = 0
 
 
 class SnapshotTaken(msgspec.Struct, frozen=True):

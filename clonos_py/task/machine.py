@@ -66,7 +66,7 @@ from clonos_py.process.contract import (
     RegenerateBelow,
     Renumber,
     RestoreState,
-    RowsWanted,
+    RowsRequested,
     SourceArrival,
     StateChanged,
     TaskProgress,
@@ -196,8 +196,8 @@ class TaskMachine:
     def _on_may_produce(self, item: MayProduce) -> None:
         self._may_produce = item.allowed
 
-    def _on_rows_wanted(self, item: RowsWanted) -> None:
-        self._outputs.set_rows_wanted(item.output, item.rows)
+    def _on_rows_requested(self, item: RowsRequested) -> None:
+        self._outputs.set_rows_requested(item.output, item.rows)
 
     def _on_regenerate(self, item: Regenerate | RegenerateBelow) -> None:
         self._regeneration.take(item)
@@ -427,8 +427,8 @@ class TaskMachine:
         frame = frames[-1]
         if self._stamps:
             self._checkpointing.took(frames)
-        wanted = self._rows_wanted if self._input_edges[channel].adaptive else 0
-        self._events.append(FramesTaken(channel, frame.seq + 1, self._inputs.restarts(channel), wanted))
+        requested = self._rows_requested if self._input_edges[channel].adaptive else 0
+        self._events.append(FramesTaken(channel, frame.seq + 1, self._inputs.restarts(channel), requested))
         self._shared.frame = (channel, frames[0].seq)
         row_count = 0
         if batches := [f.rows for f in frames if f.rows is not None]:
@@ -463,7 +463,7 @@ class TaskMachine:
         return row_count
 
     @property
-    def _rows_wanted(self) -> int:
+    def _rows_requested(self) -> int:
         """The number of rows that should be queued in an input channel; 0 if that is not known yet."""
         return self._throughput.rows_within(self._queue_us) if self._throughput.known else 0
 
@@ -601,7 +601,7 @@ _on(ProbeCall, TaskMachine._on_probe)
 _on(LoopEndCall, TaskMachine._on_loop_end)
 _on(SourceArrival, TaskMachine._on_source_arrival)
 _on(MayProduce, TaskMachine._on_may_produce)
-_on(RowsWanted, TaskMachine._on_rows_wanted)
+_on(RowsRequested, TaskMachine._on_rows_requested)
 _on(Answered, TaskMachine._on_answered)
 _on(Regenerate, TaskMachine._on_regenerate)
 _on(RegenerateBelow, TaskMachine._on_regenerate)

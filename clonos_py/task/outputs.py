@@ -88,7 +88,7 @@ class Outputs:
         self._adaptive = [edge.adaptive for edge in edges]
         self._edge_rows = [edge.frame_rows for edge in edges]
         """By channel: the most rows that a frame may ever have."""
-        self._rows_wanted: dict[int, int] = {}
+        self._rows_requested: dict[int, int] = {}
         self._channels = [_Channel(i, self._frame_rows_at(i, None)) for i in range(len(channels))]
         self._published_seqs = [0] * len(plan.by_name[task.vertex].causal_sinks)
         self._edges: dict[int, _EdgeOutput] = {}
@@ -108,7 +108,7 @@ class Outputs:
         """Continues after the barrier of checkpoint ``epoch``, with no pending rows."""
         self.epoch, self.cut, self.published = epoch, [], []
         self._published_seqs = list(progress.published) if progress else [0] * len(self._published_seqs)
-        self._rows_wanted = {}
+        self._rows_requested = {}
         self.idle = progress.idle if progress else False
         for number, output in enumerate(self._edges.values()):
             if progress:
@@ -150,17 +150,17 @@ class Outputs:
             return self._edge_rows[output]
         return min(progress.frame_rows[output], self._edge_rows[output]) if progress and progress.frame_rows else 1
 
-    def set_rows_wanted(self, output: int, rows: int) -> None:
-        """Sets how many rows the receiver of a channel wants in its queue."""
-        self._rows_wanted[output] = rows
+    def set_rows_requested(self, output: int, rows: int) -> None:
+        """Sets how many rows the receiver of a channel requests for its queue."""
+        self._rows_requested[output] = rows
 
     def resizing(self) -> FrameRows | None:
         """The next channel whose frame size should change, and its new size, a power of two. Frames grow only to half
         of the possible size, so that the size does not oscillate."""
-        while self._rows_wanted:
-            output, wanted = self._rows_wanted.popitem()
+        while self._rows_requested:
+            output, requested = self._rows_requested.popitem()
             now, most = self._channels[output].frame_rows, self._edge_rows[output]
-            share = max(1, wanted // FRAMES_WAITING)
+            share = max(1, requested // FRAMES_WAITING)
             right = 1 << share.bit_length() - 1
             if share >= now:
                 right = max(now, min(most, right // 2))

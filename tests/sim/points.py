@@ -38,7 +38,7 @@ def snapshotting(world: World, process: LocalProcess) -> bool:
 def loading(world: World, process: LocalProcess) -> bool:
     """A standby to which the state of a checkpoint is on its way."""
     restoring = process.link._restoring
-    return standing_by(world, process) and restoring.wanted is not None and not restoring.ready
+    return standing_by(world, process) and restoring.requested is not None and not restoring.ready
 
 
 def with_loading_standby(world: World, process: LocalProcess) -> bool:

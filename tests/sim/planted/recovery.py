@@ -207,8 +207,8 @@ def _take_what_comes(patch: pytest.MonkeyPatch) -> None:
 def frames_are_dropped_when_they_are_acknowledged(patch: pytest.MonkeyPatch) -> None:
     acknowledged = OutputChannel.acknowledged
 
-    def hasty(self: OutputChannel, next_seq: int, held: Any, rows_wanted: int = 0) -> bool:
-        changed = acknowledged(self, next_seq, held, rows_wanted)
+    def hasty(self: OutputChannel, next_seq: int, held: Any, rows_requested: int = 0) -> bool:
+        changed = acknowledged(self, next_seq, held, rows_requested)
         self.cover(next_seq)
         return changed
 
@@ -277,7 +277,7 @@ def a_replacement_starts_from_the_newest_snapshot(patch: pytest.MonkeyPatch) -> 
 @BUGS.planted()
 def a_standby_starts_from_what_it_happens_to_have(patch: pytest.MonkeyPatch) -> None:
     def content(self: Restoring, restore: Restore) -> list[io.Instruction]:
-        self.wanted, self._loaded = restore, restore.checkpoint
+        self.requested, self._loaded = restore, restore.checkpoint
         return []
 
     patch.setattr(Restoring, "start_from", content)

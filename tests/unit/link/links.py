@@ -74,9 +74,11 @@ def hello(sender: Attempt = FIRST, receiver: Attempt = FIRST, next_seq: int = 0,
     return io.Hello(PLAN.job, OUTPUT, receiver, sender, next_seq, covered)
 
 
-def acknowledged(next_seq: int, held: Sequence[Reach] = (), rows_wanted: int = 0, covered: int = 0) -> io.Acknowledged:
+def acknowledged(
+    next_seq: int, held: Sequence[Reach] = (), rows_requested: int = 0, covered: int = 0
+) -> io.Acknowledged:
     return io.Acknowledged(
-        TO_DOWN, io.Acknowledgement(next_seq, list(held), rows_wanted, covered, io.SnapshotPosition(0, 0))
+        TO_DOWN, io.Acknowledgement(next_seq, list(held), rows_requested, covered, io.SnapshotPosition(0, 0))
     )
 
 

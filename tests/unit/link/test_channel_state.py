@@ -188,8 +188,8 @@ def test_frames_on_disk_are_read_before_a_snapshot_is_persisted() -> None:
     link.handle(reported(0))
     instructions = snapped(link, taken=0, cut=3)
     assert of(instructions, io.Persist) == []
-    (wanted,) = [read for read in of(instructions, io.ReadFrames) if read.checkpoint == 1]
-    bodies = [(seq, rows(seq)) for seq, _ in wanted.places]
+    (read_frames,) = [read for read in of(instructions, io.ReadFrames) if read.checkpoint == 1]
+    bodies = [(seq, rows(seq)) for seq, _ in read_frames.places]
     (persist,) = of(link.handle(io.FramesRead(0, bodies, 1)), io.Persist)
     assert frames_of(persist) == [(0, [0]), (1, [1]), (2, None)]
 
@@ -394,7 +394,7 @@ def test_a_snapshot_taken_alone_is_stored_although_a_new_coordinator_voids_its_n
     link.handle(io.FramesWritten(0, [(0, 100), (1, 101)]))
     snapshot = TaskSnapshot(MIDDLE, 8, {}, b"")
     instructions = link.handle(task.SnapshotTaken(snapshot, progress(0, 2), persist=True))
-    (wanted,) = [read for read in of(instructions, io.ReadFrames) if read.checkpoint == 8]
+    (read_frames,) = [read for read in of(instructions, io.ReadFrames) if read.checkpoint == 8]
     link.handle(control.AbortCheckpoint(8))
-    bodies = [(seq, rows(seq)) for seq, _ in wanted.places]
+    bodies = [(seq, rows(seq)) for seq, _ in read_frames.places]
     assert of(link.handle(io.FramesRead(0, bodies, 8)), io.Persist)

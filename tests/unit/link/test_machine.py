@@ -84,9 +84,9 @@ def test_state_is_loaded_in_the_background_before_the_promotion_and_at_once_afte
     (ahead,) = of(link.handle(control.Prepare(Restore(3))), io.Load)
     (taken,) = handed(link.handle(io.Loaded(ahead.restore, {})))
     assert (ahead.ahead, taken.ahead) == (True, True)
-    (wanted,) = of(link.handle(promote(restore=Restore(4))), io.Load)
-    (taken,) = handed(link.handle(io.Loaded(wanted.restore, {})))
-    assert (wanted.ahead, taken.ahead) == (False, False)
+    (load,) = of(link.handle(promote(restore=Restore(4))), io.Load)
+    (taken,) = handed(link.handle(io.Loaded(load.restore, {})))
+    assert (load.ahead, taken.ahead) == (False, False)
 
 
 def test_state_that_arrives_after_the_promotion_is_not_loaded_in_the_background() -> None:
@@ -97,7 +97,7 @@ def test_state_that_arrives_after_the_promotion_is_not_loaded_in_the_background(
     assert not taken.ahead
 
 
-def test_state_that_is_no_longer_wanted_is_dropped() -> None:
+def test_state_that_is_no_longer_requested_is_dropped() -> None:
     link = standby()
     link.handle(control.Prepare(Restore(3)))
     link.handle(control.Prepare(Restore(4)))
@@ -442,26 +442,26 @@ def test_a_receiver_that_wants_few_rows_gets_few_frames() -> None:
     link = sending(adaptive=True)
     sent = [seq for frame in range(20) for seq in seqs_sent(link.handle(produced(frame)))]
     assert sent == list(range(16))
-    instructions = link.handle(acknowledged(14, rows_wanted=3))
-    assert handed(instructions) == [task.RowsWanted(0, 3), task.MayProduce(False)]
+    instructions = link.handle(acknowledged(14, rows_requested=3))
+    assert handed(instructions) == [task.RowsRequested(0, 3), task.MayProduce(False)]
     assert seqs_sent(instructions) == [16], "three frames of one row each, and two are on their way"
-    instructions = link.handle(acknowledged(16, rows_wanted=2))
-    assert task.RowsWanted(0, 2) not in handed(instructions), "nearly the same number"
+    instructions = link.handle(acknowledged(16, rows_requested=2))
+    assert task.RowsRequested(0, 2) not in handed(instructions), "nearly the same number"
     assert seqs_sent(instructions) == [17]
 
 
 def test_frames_to_receivers_without_python_functions_are_limited_by_number_only() -> None:
     link = sending(adaptive=False)
     sent = [seq for frame in range(20) for seq in seqs_sent(link.handle(produced(frame)))]
-    instructions = link.handle(acknowledged(14, rows_wanted=1))
+    instructions = link.handle(acknowledged(14, rows_requested=1))
     assert (sent, seqs_sent(instructions)) == (list(range(16)), [16, 17, 18, 19])
 
 
 def test_the_rows_that_the_task_wants_are_sent_with_the_acknowledgement() -> None:
     link = running()
     link.handle(arrived(0))
-    (ack,) = of(link.handle(task.FramesTaken(0, 1, rows_wanted=70)), io.SendAck)
-    assert ack.acknowledgement.rows_wanted == 70
+    (ack,) = of(link.handle(task.FramesTaken(0, 1, rows_requested=70)), io.SendAck)
+    assert ack.acknowledgement.rows_requested == 70
 
 
 def seqs_sent(instructions: list[io.Instruction]) -> list[int]:

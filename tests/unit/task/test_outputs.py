@@ -25,9 +25,9 @@ def adaptive() -> Outputs:
     return Outputs(three(frame_rows=100, adaptive=True), UP)
 
 
-def sizes(found: Outputs, wanted: int) -> list[int]:
+def sizes(found: Outputs, requested: int) -> list[int]:
     """The size of frames after each change that follows from what a receiver wants."""
-    found.set_rows_wanted(0, wanted)
+    found.set_rows_requested(0, requested)
     changes = []
     while (change := found.resizing()) is not None:
         found.resize(change)

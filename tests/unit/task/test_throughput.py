@@ -87,6 +87,6 @@ def test_sizes_that_hardly_differ_tell_nothing_about_calls() -> None:
     assert measured(*[(31, 62_000), (33, 62_000)] * 4, (31, 62_000)).rows_at_once() <= 2 * 31
 
 
-def test_reads_give_at_most_the_rows_that_are_wanted() -> None:
+def test_reads_give_at_most_the_requested_rows() -> None:
     size = ReadSize(measured((1_000, 1)))
     assert [size.next(most) for most in (None, None, 3, 100, 100)] == [2, 4, 3, 6, 12]

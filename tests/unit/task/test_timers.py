@@ -123,10 +123,10 @@ def test_a_timer_that_was_cleared_does_not_fire() -> None:
 
 
 @given(st.sets(st.tuples(st.integers(0, 9), st.integers(0, 3))))
-def test_timers_do_not_depend_on_the_order_of_setting(wanted: set[tuple[int, int]]) -> None:
+def test_timers_do_not_depend_on_the_order_of_setting(timers: set[tuple[int, int]]) -> None:
     one, other = Timers(Day()), Timers(Day())
-    for at_us, operator in sorted(wanted):
+    for at_us, operator in sorted(timers):
         one.set(operator, at_us)
-    for at_us, operator in sorted(wanted, reverse=True):
+    for at_us, operator in sorted(timers, reverse=True):
         other.set(operator, at_us)
-    assert one.all == other.all == sorted(wanted)
+    assert one.all == other.all == sorted(timers)
