@@ -40,7 +40,7 @@ from clonos_py.plan.logical import (
     WriteSink,
 )
 
-Wanted = Mapping[Port, frozenset[str]]
+RequiredColumns = Mapping[Port, frozenset[str]]
 
 _BOUNDS = ("window_start", "window_end")
 
@@ -48,20 +48,20 @@ _BOUNDS = ("window_start", "window_end")
 def prune(graph: LogicalGraph) -> LogicalGraph:
     """The graph with unread columns removed. Notes state how many of each source's columns are read."""
     timed = _timed_ports(graph)
-    wanted = {node.tail: frozenset(graph.schema(node.tail).names) for node in graph.nodes if node.tail is not None}
+    required = {node.tail: frozenset(graph.schema(node.tail).names) for node in graph.nodes if node.tail is not None}
     reads: dict[int, tuple[tuple[str, ...], ...]] = {}
     for node in reversed(graph.nodes):
         for port in range(len(node.schemas)):
             found = Port(node.id, port)
             own = _event_time_column(node, port) if found in timed else frozenset[str]()
-            wanted[found] = wanted.get(found, frozenset()) | own
-        sides = [_some(_read(node, side, graph, wanted), graph.schema(port)) for side, port in enumerate(node.inputs)]
+            required[found] = required.get(found, frozenset()) | own
+        sides = [_some(_read(node, side, graph, required), graph.schema(port)) for side, port in enumerate(node.inputs)]
         reads[node.id] = tuple(_ordered(graph.schema(p), names) for p, names in zip(node.inputs, sides, strict=True))
         for port_read, names in zip(node.inputs, sides, strict=True):
-            wanted[port_read] = wanted.get(port_read, frozenset()) | names
+            required[port_read] = required.get(port_read, frozenset()) | names
     pruned: dict[int, Node] = {}
     for node in graph.nodes:
-        pruned[node.id] = _pruned(replace(node, reads=reads[node.id]), pruned, wanted, timed)
+        pruned[node.id] = _pruned(replace(node, reads=reads[node.id]), pruned, required, timed)
     return graph.rebuilt(pruned, *_notes(graph, pruned))
 
 
@@ -92,10 +92,10 @@ def _event_time_column(node: Node, port: int) -> frozenset[str]:
     return frozenset() if column is None else frozenset([column])
 
 
-def _read(node: Node, side: int, graph: LogicalGraph, wanted: Wanted) -> frozenset[str]:
-    """The columns that a node reads on a side, given the columns wanted of its output."""
+def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns) -> frozenset[str]:
+    """The columns that a node reads on a side, given the columns required of its output."""
     every = frozenset(graph.schema(node.inputs[side]).names)
-    passed = wanted[Port(node.id)] if node.schemas else frozenset()
+    passed = required[Port(node.id)] if node.schemas else frozenset()
     match node.work:
         case AssignEventTimes(column=column):
             return passed | {column}
@@ -149,13 +149,13 @@ def _named(*names: str | None) -> frozenset[str]:
     return frozenset(name for name in names if name is not None)
 
 
-def _pruned(node: Node, before: Mapping[int, Node], wanted: Wanted, timed: set[Port]) -> Node:
-    """The node with only the wanted columns; its inputs are pruned already."""
-    names = wanted[Port(node.id)] if node.schemas else frozenset()
+def _pruned(node: Node, before: Mapping[int, Node], required: RequiredColumns, timed: set[Port]) -> Node:
+    """The node with only the required columns; its inputs are pruned already."""
+    names = required[Port(node.id)] if node.schemas else frozenset()
     match node.work:
         case ReadSource() as work:
             ports = range(len(node.schemas))
-            schemas = tuple(_narrowed(node.schemas[p], wanted[Port(node.id, p)]) for p in ports)
+            schemas = tuple(_narrowed(node.schemas[p], required[Port(node.id, p)]) for p in ports)
             times = tuple(c if Port(node.id, p) in timed else None for p, c in enumerate(work.event_time.columns))
             event_time = EventTime(times, work.event_time.out_of_order_us, work.event_time.idle_us)
             columns = tuple(_projection(work.definition.schemas[p], schemas[p]) for p in ports)
