@@ -12,24 +12,24 @@ import numpy as np
 import pyarrow as pa
 
 
-def cast(column: Any, wanted: pa.DataType) -> Any:
+def cast(column: Any, target: pa.DataType) -> Any:
     """Casts an array to another type. Raises pa.ArrowInvalid for values that do not fit, including nulls."""
-    if column.type == wanted:
+    if column.type == target:
         return column
-    if isinstance(wanted, pa.Decimal128Type):
-        return _decimals(column, wanted)
-    if not pa.types.is_nested(wanted):
-        return column.cast(wanted)
-    return _without_nulls(column.cast(with_nulls(wanted)), wanted, "")
+    if isinstance(target, pa.Decimal128Type):
+        return _decimals(column, target)
+    if not pa.types.is_nested(target):
+        return column.cast(target)
+    return _without_nulls(column.cast(with_nulls(target)), target, "")
 
 
-def _decimals(column: Any, wanted: pa.Decimal128Type[Any, Any]) -> Any:
+def _decimals(column: Any, target: pa.Decimal128Type[Any, Any]) -> Any:
     """Integers are accepted even if their type allows more digits; floats are refused, as most are inexact."""
     if pa.types.is_floating(column.type):
-        raise pa.ArrowInvalid(f"a float is not exact, {wanted} is: declare the column float, and round it where needed")
+        raise pa.ArrowInvalid(f"a float is not exact, {target} is: declare the column float, and round it where needed")
     if pa.types.is_integer(column.type):
-        column = column.cast(pa.decimal128(38, wanted.scale))
-    return column.cast(wanted)
+        column = column.cast(pa.decimal128(38, target.scale))
+    return column.cast(target)
 
 
 def with_nulls(kind: Any) -> pa.DataType:
@@ -67,23 +67,23 @@ def _with_null_structs(field: pa.Field[Any]) -> pa.Field[Any]:
     return field.with_type(with_null_structs(field.type, field.nullable))
 
 
-def _without_nulls(column: Any, wanted: Any, path: str) -> Any:
-    """Marks inner values as not nullable as in ``wanted``; apart from that ``column`` has the type ``wanted``."""
-    if pa.types.is_struct(wanted):
+def _without_nulls(column: Any, target: Any, path: str) -> Any:
+    """Marks inner values as not nullable as in ``target``; apart from that ``column`` has the type ``target``."""
+    if pa.types.is_struct(target):
         inner = [
             _checked(values, field, f"{path}.{field.name}", column.null_count)
-            for values, field in zip(column.flatten(), wanted, strict=True)
+            for values, field in zip(column.flatten(), target, strict=True)
         ]
         mask = column.is_null() if column.null_count else None
-        return pa.StructArray.from_arrays(inner, fields=list(wanted), mask=mask)
-    if pa.types.is_list(wanted) or pa.types.is_large_list(wanted):
-        large = pa.types.is_large_list(wanted)
-        items = _checked(column.flatten(), wanted.value_field, f"{path}[]", 0)
+        return pa.StructArray.from_arrays(inner, fields=list(target), mask=mask)
+    if pa.types.is_list(target) or pa.types.is_large_list(target):
+        large = pa.types.is_large_list(target)
+        items = _checked(column.flatten(), target.value_field, f"{path}[]", 0)
         lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
         offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int64() if large else pa.int32())
         mask = column.is_null() if column.null_count else None
         made: Any = pa.LargeListArray if large else pa.ListArray
-        return made.from_arrays(offsets, items, type=wanted, mask=mask)
+        return made.from_arrays(offsets, items, type=target, mask=mask)
     return column
 
 

@@ -33,8 +33,10 @@ def test_united_values_of_batches_are_those_of_all_rows(
     whole: Any = pa.concat_arrays(lists)
     groups = group([pa.array(keys, pa.int64())], len(keys))
     found = dict(zip([keys[first] for first in groups.first.tolist()], united(whole, groups).to_pylist(), strict=True))
-    wanted = {key: {v for (k, _), v in zip(rows, values, strict=True) if k == key and v is not None} for key, _ in rows}
-    assert {key: set(some) for key, some in found.items()} == wanted
+    expected = {
+        key: {v for (k, _), v in zip(rows, values, strict=True) if k == key and v is not None} for key, _ in rows
+    }
+    assert {key: set(some) for key, some in found.items()} == expected
     assert all(len(set(some)) == len(some) for some in found.values())
 
 
