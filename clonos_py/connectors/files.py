@@ -145,22 +145,22 @@ class FileSource(CatchingSource[R]):
         if self._follow and not glob.has_magic(folder) and not os.path.isdir(folder):
             raise SourceError(f"{folder}: no such folder; FileSource follows files in a folder that exists")
 
-    def reader(self, wanted: WantedPorts, read_rows: int | None) -> Source:
+    def reader(self, requested: WantedPorts, read_rows: int | None) -> Source:
         if self._follow:
             return FollowedFiles(
-                FileWatch(self._path), lambda path, size: self._lines(path, size, wanted, read_rows), wanted.count
+                FileWatch(self._path), lambda path, size: self._lines(path, size, requested, read_rows), requested.count
             )
         return PartitionReader(
-            len(self.files), lambda number: self._partition(self.files[number], wanted, read_rows), wanted.count
+            len(self.files), lambda number: self._partition(self.files[number], requested, read_rows), requested.count
         )
 
-    def _partition(self, file: InputFile, wanted: WantedPorts, read_rows: int | None) -> Partition:
+    def _partition(self, file: InputFile, requested: WantedPorts, read_rows: int | None) -> Partition:
         if self._format == "parquet":
-            return ParquetPartition(file.path, wanted.parsed, read_rows)
-        return self._lines(file.path, file.size_bytes, wanted, read_rows)
+            return ParquetPartition(file.path, requested.parsed, read_rows)
+        return self._lines(file.path, file.size_bytes, requested, read_rows)
 
-    def _lines(self, path: str, size_bytes: int, wanted: WantedPorts, read_rows: int | None) -> LinePartition:
-        return LinePartition(path, size_bytes, self._line_format(wanted.parsed), wanted, read_rows, self._follow)
+    def _lines(self, path: str, size_bytes: int, requested: WantedPorts, read_rows: int | None) -> LinePartition:
+        return LinePartition(path, size_bytes, self._line_format(requested.parsed), requested, read_rows, self._follow)
 
     def _line_format(self, schema: pa.Schema) -> LineFormat:
         match self._format:

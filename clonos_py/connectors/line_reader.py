@@ -42,14 +42,14 @@ class LinePartition:
         path: str,
         size_bytes: int,
         line_format: LineFormat,
-        wanted: WantedPorts,
+        requested: WantedPorts,
         read_rows: int | None,
         grows: bool = False,
     ) -> None:
-        """``line_format`` parses the columns ``wanted.parsed``."""
+        """``line_format`` parses the columns ``requested.parsed``."""
         self.name, self._grows = path, grows
         self.size_bytes = size_bytes
-        self._format, self._wanted = line_format, wanted
+        self._format, self._requested = line_format, requested
         self._lines = _LineNumbers(self._pread, line_format.line_count)
         self._read_rows = read_rows
         self._first_record: int | None = None
@@ -92,18 +92,18 @@ class LinePartition:
         where a malformed record fails the job."""
         at = stop - len(content)
         before = self._pread(start, at - start) if start < at else b""
-        fails = self._wanted.on_error is OnError.FAIL
+        fails = self._requested.on_error is OnError.FAIL
         found = parsed(self._format, content, records, refused_max=0 if fails else None)
         if found.refused and fails:
             raise self._malformed(at, records, found.refused[0])
-        letters = self._letters(at, content, records, found.refused) if self._wanted.letters else []
+        letters = self._letters(at, content, records, found.refused) if self._requested.letters else []
         return PartitionRead(
             stop,
-            self._wanted.delivered(found.rows),
+            self._requested.delivered(found.rows),
             _checksum(before + content if before else content),
             self._is_end(stop),
-            self._wanted.letter_rows(letters),
-            self._wanted.counted(len(found.refused)),
+            self._requested.letter_rows(letters),
+            self._requested.counted(len(found.refused)),
         )
 
     def _letters(self, at: int, content: bytes, records: Records, refused: Sequence[Refused]) -> list[dict[str, Any]]:
@@ -115,8 +115,8 @@ class LinePartition:
 
     def _letter(self, offset: int, record: bytes, refused: Refused) -> dict[str, Any]:
         """A row of ``FileDeadLetter``."""
-        assert self._wanted.letters is not None
-        numbered = "line" in self._wanted.letters.names
+        assert self._requested.letters is not None
+        numbered = "line" in self._requested.letters.names
         return {
             "path": self.name,
             "line": self._lines.at(offset) if numbered else 0,
@@ -151,18 +151,18 @@ class LinePartition:
 
     def _load(self, start: int) -> _Window:
         """Reads a block ahead, or more if a record is longer than a block."""
-        wanted = min(BLOCK_BYTES, RECORD_BYTES_MAX)
+        length_bytes = min(BLOCK_BYTES, RECORD_BYTES_MAX)
         while True:
-            content = self._pread(start, min(wanted, self.size_bytes - start))
+            content = self._pread(start, min(length_bytes, self.size_bytes - start))
             is_all = start + len(content) == self.size_bytes
             records = self._format.records(content, whole=is_all and not self._grows)
-            if not len(records.ends) and wanted == RECORD_BYTES_MAX <= len(content):
+            if not len(records.ends) and length_bytes == RECORD_BYTES_MAX <= len(content):
                 records = self._first_line(start, content)
             if len(records.ends):
                 return _Window(start, content[: records.ends[-1]], records)
             if is_all:
                 return _Window(start, b"", records)
-            wanted = min(4 * wanted, RECORD_BYTES_MAX)
+            length_bytes = min(4 * length_bytes, RECORD_BYTES_MAX)
 
     def _first_line(self, start: int, content: bytes) -> Records:
         """The first line of a record that does not end, because a quote was not closed."""

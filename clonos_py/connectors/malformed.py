@@ -108,7 +108,7 @@ class CatchingSource(SourceDefinition[R]):
         letters = pa.schema([self.schemas[1].field(name) for name in names[1]]) if len(names) > 1 else None
         return self.reader(WantedPorts(self.schemas[0], names[0], self.on_error, letters), read_rows)
 
-    def reader(self, wanted: WantedPorts, read_rows: int | None) -> Source:
+    def reader(self, requested: WantedPorts, read_rows: int | None) -> Source:
         """The reader of one task; see ``create``."""
         raise NotImplementedError
 

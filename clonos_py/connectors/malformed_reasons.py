@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from clonos_py.connectors.written_times import as_text, as_written, is_written_otherwise, read_times, what_is_wanted
+from clonos_py.connectors.written_times import as_text, as_written, is_written_otherwise, read_times, what_is_expected
 
 MISSING = "is missing or null, but not declared '| None'"
 NO_TEXT = "not UTF-8 text"
@@ -54,7 +54,7 @@ class _Object(dict[str, Any]):
         self.repeated = {name for name, count in counts.items() if count > 1}
 
 
-class _Wanted(NamedTuple):
+class _Expected(NamedTuple):
     """The values that a kind of column takes: a test for the column's type, a description, and the Python types of
     matching JSON values."""
 
@@ -63,14 +63,14 @@ class _Wanted(NamedTuple):
     values: tuple[type, ...]
 
 
-_WANTED = (
-    _Wanted(pa.types.is_boolean, "true or false (bool)", (bool,)),
-    _Wanted(pa.types.is_integer, "a whole number (int)", (_Whole,)),
-    _Wanted(pa.types.is_floating, "a number (float)", (_Whole, _Fraction)),
-    _Wanted(pa.types.is_decimal, "a number", (_Whole, _Fraction, str)),
-    _Wanted(pa.types.is_string, "text (str)", (str,)),
-    _Wanted(pa.types.is_list, "a list", (list,)),
-    _Wanted(pa.types.is_struct, "an object", (_Object,)),
+_EXPECTED = (
+    _Expected(pa.types.is_boolean, "true or false (bool)", (bool,)),
+    _Expected(pa.types.is_integer, "a whole number (int)", (_Whole,)),
+    _Expected(pa.types.is_floating, "a number (float)", (_Whole, _Fraction)),
+    _Expected(pa.types.is_decimal, "a number", (_Whole, _Fraction, str)),
+    _Expected(pa.types.is_string, "text (str)", (str,)),
+    _Expected(pa.types.is_list, "a list", (list,)),
+    _Expected(pa.types.is_struct, "an object", (_Object,)),
 )
 
 
@@ -143,8 +143,8 @@ def reason_in_csv(record: bytes, schema: pa.Schema, names: Sequence[str]) -> str
     return next((reason for reason in reasons if reason), None)
 
 
-def _wanted(kind: pa.DataType) -> _Wanted | None:
-    return next((wanted for wanted in _WANTED if wanted.is_type(kind)), None)
+def _expected(kind: pa.DataType) -> _Expected | None:
+    return next((expected for expected in _EXPECTED if expected.is_type(kind)), None)
 
 
 def _of_object(found: _Object, fields: Iterable[pa.Field[Any]], path: str) -> str | None:
@@ -162,11 +162,11 @@ def _of_value(value: Any, field: pa.Field[Any], path: str) -> str | None:
     if is_written_otherwise(field):
         return _of_time(value, field, path)
     kind: Any = field.type
-    wanted = _wanted(kind)
-    if wanted is None:
+    expected = _expected(kind)
+    if expected is None:
         return None
-    if type(value) not in wanted.values:
-        return _misfit(path, value, wanted.words)
+    if type(value) not in expected.values:
+        return _misfit(path, value, expected.words)
     if pa.types.is_integer(kind):
         return None if _fits(value, kind) else _misfitting_number(path, value, kind)
     if pa.types.is_floating(kind):
@@ -207,7 +207,7 @@ def _of_time(value: Any, field: pa.Field[Any], path: str) -> str | None:
             raise ValueError(f"{_shown(value)} is of another type")
         read_times(pa.array([value if type(value) is str else Decimal(value)], written.type), field)
     except ValueError:  # Arrow's errors are ValueErrors, too
-        return f"field {path!r} is {_shown(value)}, {what_is_wanted(field)}"
+        return f"field {path!r} is {_shown(value)}, {what_is_expected(field)}"
     return None
 
 
@@ -235,8 +235,8 @@ def _of_text(value: str, field: pa.Field[Any], quoted: bool) -> str | None:
         whole = pa.types.is_integer(field.type) and _INTEGER.fullmatch(number)
         if whole and not _fits(number, field.type):
             return _misfitting_number(field.name, value, field.type)
-        wanted = _wanted(field.type)
-        return _misfit(field.name, value, wanted.words if wanted else str(field.type))
+        expected = _expected(field.type)
+        return _misfit(field.name, value, expected.words if expected else str(field.type))
     return None
 
 
@@ -265,8 +265,8 @@ def _of_decimal(value: str, number: str, kind: Any, path: str) -> str | None:
     return None
 
 
-def _misfit(path: str, value: Any, wanted: str) -> str:
-    return f"field {path!r} is {_shown(value)}, not {wanted}"
+def _misfit(path: str, value: Any, expected: str) -> str:
+    return f"field {path!r} is {_shown(value)}, not {expected}"
 
 
 def _shown(value: Any) -> str:

@@ -28,8 +28,8 @@ class PushedRowsReader(Source):
     logs_rows = True
     consumes = True
 
-    def __init__(self, wanted: WantedPorts, read_rows: int | None) -> None:
-        self.wanted = wanted
+    def __init__(self, requested: WantedPorts, read_rows: int | None) -> None:
+        self.requested = requested
         self._read_rows = self.rows_max = read_rows
 
     def open(self, index: int, parallelism: int) -> None:
@@ -42,4 +42,4 @@ class PushedRowsReader(Source):
     @property
     def no_rows(self) -> tuple[None, ...]:
         """The ports of a read without rows."""
-        return (None,) * self.wanted.count
+        return (None,) * self.requested.count

@@ -96,11 +96,11 @@ class PartitionedSource(SourceDefinition[R]):
         return self.__dict__
 
     def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
-        (wanted,) = columns
+        (requested,) = columns
         rows_max = min(self.read_rows_max, read_rows or self.read_rows_max)
         if rows_max < 1:
             raise GraphError(f"{type(self).__name__}.read_rows_max is {self.read_rows_max}: it must be at least 1")
-        return _TakingTurns(self, self.names, wanted, rows_max)
+        return _TakingTurns(self, self.names, requested, rows_max)
 
 
 class _TakingTurns(PartitionReader):

@@ -80,8 +80,8 @@ class SocketSource(CatchingSource[R]):
         columns = input_schema("SocketSource", format, schema, others="json or csv")
         self.declare(columns, schema if isinstance(schema, type) else None, on_error)
 
-    def reader(self, wanted: WantedPorts, read_rows: int | None) -> Source:
-        return SocketReader(self._server, self._line_format(wanted.parsed), wanted, read_rows)
+    def reader(self, requested: WantedPorts, read_rows: int | None) -> Source:
+        return SocketReader(self._server, self._line_format(requested.parsed), requested, read_rows)
 
     def _line_format(self, parsed: pa.Schema) -> LineFormat:
         match self._format:
@@ -96,8 +96,8 @@ class SocketSource(CatchingSource[R]):
 class SocketReader(PushedRowsReader):
     """The reader of one task. Offsets count lines."""
 
-    def __init__(self, server: LineServer, format: LineFormat, wanted: WantedPorts, read_rows: int | None) -> None:
-        super().__init__(wanted, read_rows)
+    def __init__(self, server: LineServer, format: LineFormat, requested: WantedPorts, read_rows: int | None) -> None:
+        super().__init__(requested, read_rows)
         self._server, self._format = server, format
         self._wake: Callable[[], None] = lambda: None
         self._feed: LineFeed | None = None
@@ -149,17 +149,17 @@ class SocketReader(PushedRowsReader):
     def _read(self, lines: bytes, unfinished: int) -> Read:
         records = self._format.records(lines, whole=True)
         ends = records.ends
-        fails = self.wanted.on_error is OnError.FAIL
+        fails = self.requested.on_error is OnError.FAIL
         found = parsed(self._format, lines, records, refused_max=0 if fails else None)
         if found.refused and fails:
             first = found.refused[0]
             place = f"{self._server}, line {self._position + first.record + 1} since the job began"
             raise SourceError(f"{place}: malformed record: {first.reason}; {REMEDY}")
         start, self._position = self._position, self._position + len(ends)
-        rows = self.wanted.delivered(found.rows)
-        letters = self.wanted.letter_rows(self._letters(start, lines, ends.tolist(), found))
-        ports = (rows if rows.num_rows else None, letters)[: self.wanted.count]
-        counts = self.wanted.counted(len(found.refused)) | ({"unfinished_lines": unfinished} if unfinished else {})
+        rows = self.requested.delivered(found.rows)
+        letters = self.requested.letter_rows(self._letters(start, lines, ends.tolist(), found))
+        ports = (rows if rows.num_rows else None, letters)[: self.requested.count]
+        counts = self.requested.counted(len(found.refused)) | ({"unfinished_lines": unfinished} if unfinished else {})
         checksum = xxhash.xxh3_64_intdigest(lines) >> 1
         return Read(0, start, self._position, ports, checksum, len(ends), counts=counts)
 

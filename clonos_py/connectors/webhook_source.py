@@ -112,8 +112,8 @@ class WebhookSource(CatchingSource[R]):
         check_readable("WebhookSource", "json", columns)
         self.declare(columns, record, on_error)
 
-    def reader(self, wanted: WantedPorts, read_rows: int | None) -> Source:
-        return WebhookReader(self._address, wanted, self._answer_within_s, self._keys_us, read_rows)
+    def reader(self, requested: WantedPorts, read_rows: int | None) -> Source:
+        return WebhookReader(self._address, requested, self._answer_within_s, self._keys_us, read_rows)
 
     def _address(self) -> WebAddress:
         """The address with its secret. Raises SettingError if the secret is missing."""
@@ -127,14 +127,14 @@ class WebhookReader(PushedRowsReader):
     def __init__(
         self,
         address: Callable[[], WebAddress],
-        wanted: WantedPorts,
+        requested: WantedPorts,
         answer_within_s: float,
         keys_us: int,
         read_rows: int | None,
     ) -> None:
-        super().__init__(wanted, read_rows)
+        super().__init__(requested, read_rows)
         self._address = address
-        self._posts = PostParser(wanted)
+        self._posts = PostParser(requested)
         self._inbox = Inbox(keys_us)
         self._answer_within_s = answer_within_s
         self._server: WebServer | None = None
@@ -199,13 +199,13 @@ class WebhookReader(PushedRowsReader):
             for post in posts
             for one in post.malformed
         ]
-        rows = self.wanted.delivered(concat([post.rows for post in posts if post.rows is not None]))
+        rows = self.requested.delivered(concat([post.rows for post in posts if post.rows is not None]))
         for post in posts:
             post.rows, post.malformed = None, ()
-        ports = (rows if rows.num_rows else None, self.wanted.letter_rows(letters))[: self.wanted.count]
+        ports = (rows if rows.num_rows else None, self.requested.letter_rows(letters))[: self.requested.count]
         malformed = sum(post.malformed_count for post in posts)
         notes = [post.note for post in posts if post.key is not None]
-        counts = self.wanted.counted(malformed)
+        counts = self.requested.counted(malformed)
         events = rows.num_rows + malformed
         return Read(0, start, self._position, ports, 0, events, counts=counts, note=notes)
 
@@ -285,16 +285,16 @@ class RefusedBody(NamedTuple):
 class PostParser:
     """Converts bodies to posts."""
 
-    def __init__(self, wanted: WantedPorts) -> None:
-        self._wanted = wanted
-        self._format = JsonLines(wanted.declared)
+    def __init__(self, requested: WantedPorts) -> None:
+        self._requested = requested
+        self._format = JsonLines(requested.declared)
 
     def parse(self, body: bytes) -> Post | RefusedBody:
         values = values_of(body)
         if values is None:
             return RefusedBody(400, "the body is empty: send an object, a list of objects, or objects on lines")
         content = b"".join(value.replace(b"\n", b" ") + b"\n" for value in values)
-        fails = self._wanted.on_error is OnError.FAIL
+        fails = self._requested.on_error is OnError.FAIL
         refused_max = 0 if fails else MALFORMED_MAX
         found = parsed(self._format, content, self._format.records(content, whole=True), refused_max)
         if (problem := _list_problem(values)) is not None:
@@ -305,7 +305,7 @@ class PostParser:
                 return RefusedBody(400, first)
             excess = f"the body has more than {refused_max} malformed values, of which the first is {first}"
             return RefusedBody(413, f"{excess}; correct them, or send fewer values at once")
-        caught = found.refused if self._wanted.letters else ()
+        caught = found.refused if self._requested.letters else ()
         malformed = [MalformedValue(one.record + 1, values[one.record], one.reason) for one in caught]
         return Post(found.rows.num_rows, malformed, len(found.refused), found.rows, len(content))
 

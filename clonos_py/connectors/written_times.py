@@ -78,7 +78,7 @@ def fitted_times(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any] |
     if pa.types.is_string(column.type) and epoch_unit(field) is None:
         return read_times(column, field)
     if number:
-        raise ValueError(f"field {field.name!r} is {column.type}, {what_is_wanted(field)}")
+        raise ValueError(f"field {field.name!r} is {column.type}, {what_is_expected(field)}")
     return None
 
 
@@ -131,14 +131,14 @@ def _reason(column: pa.Array[Any], field: pa.Field[Any]) -> str:
             first = middle
         except pa.ArrowException:
             behind = middle
-    return f"field {field.name!r} is {_shown_value(column[first].as_py())}, {what_is_wanted(field)}"
+    return f"field {field.name!r} is {_shown_value(column[first].as_py())}, {what_is_expected(field)}"
 
 
 def _shown_value(value: Any) -> str:
     return f"{value.normalize():f}" if isinstance(value, Decimal) else repr(value)
 
 
-def what_is_wanted(field: pa.Field[Any]) -> str:
+def what_is_expected(field: pa.Field[Any]) -> str:
     """The expected value and the remedy, for an error message."""
     unit = epoch_unit(field)
     if unit is not None:

@@ -233,8 +233,8 @@ def test_a_valid_record_has_no_reason() -> None:
 def test_errors_of_files_and_of_messages_contain_the_reason(tmp_path: Path) -> None:
     lines = [json.dumps(GOOD), json.dumps(GOOD | {"id": "x"}), json.dumps(GOOD)]
     (tmp_path / "orders.jsonl").write_text("\n".join(lines) + "\n")
-    wanted = "field 'id' is 'x', not a whole number"
-    with pytest.raises(SourceError, match=rf"orders\.jsonl, line 2 .*: malformed record: {wanted}"):
+    expected = "field 'id' is 'x', not a whole number"
+    with pytest.raises(SourceError, match=rf"orders\.jsonl, line 2 .*: malformed record: {expected}"):
         everything(opened(FileSource(str(tmp_path / "orders.jsonl"), Order)))
-    with pytest.raises(ValueError, match=wanted):
+    with pytest.raises(ValueError, match=expected):
         JsonValues(Order.schema()).parse([lines[1].encode()])

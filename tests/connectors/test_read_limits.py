@@ -48,30 +48,30 @@ def _table() -> pa.Table:
 
 
 @pytest.mark.parametrize("made", [_csv, _json, _parquet, _memory])
-def test_a_read_has_at_most_the_wanted_rows_and_skips_none(
+def test_a_read_has_at_most_the_requested_rows_and_skips_none(
     made: Callable[[Path], SourceDefinition], tmp_path: Path
 ) -> None:
     source = made(tmp_path).create((None,))
     source.open(0, 1)
     source.seek({})
     found: list[Any] = []
-    wanted = 1
-    while isinstance(read := _limited(source, wanted), Read):
+    rows_max = 1
+    while isinstance(read := _limited(source, rows_max), Read):
         (rows,) = read.rows
         numbers = rows.column("number").to_pylist() if rows is not None else []
-        assert len(numbers) <= wanted
+        assert len(numbers) <= rows_max
         found += numbers
-        wanted = wanted * 2 % 127
+        rows_max = rows_max * 2 % 127
     assert found == list(range(ROWS))
 
 
-def test_a_nexmark_read_has_at_most_the_wanted_events() -> None:
+def test_a_nexmark_read_has_at_most_the_requested_events() -> None:
     source = NexmarkSource(events=1_000).create(((), (), ("auction",)))
     source.open(0, 1)
     source.seek({})
-    assert [_limited(source, wanted).event_count for wanted in (1, 5, 20)] == [1, 5, 20]
+    assert [_limited(source, rows_max).event_count for rows_max in (1, 5, 20)] == [1, 5, 20]
 
 
-def _limited(source: Source, wanted: int) -> Any:
-    source.limit(wanted)
+def _limited(source: Source, rows_max: int) -> Any:
+    source.limit(rows_max)
     return source.poll(0)

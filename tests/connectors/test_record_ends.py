@@ -166,7 +166,7 @@ def without_reasons(found: Outcome) -> Outcome:
     return found._replace(malformed=[place._replace(reason=None) for place in found.malformed])
 
 
-def wanted(schema: pa.Schema, on_error: OnError) -> WantedPorts:
+def ports_of(schema: pa.Schema, on_error: OnError) -> WantedPorts:
     letters = FileSource.letter.schema() if on_error is OnError.DEAD_LETTER else None
     return WantedPorts(schema, tuple(schema.names), on_error, letters)
 
@@ -225,12 +225,12 @@ def formats(schema: pa.Schema, name: str) -> LineFormat:
 def check(path: Path, name: str, schema: pa.Schema, how: Read, expected: Outcome, plain: Any) -> None:
     """Reads a file in every way, and compares."""
     size = path.stat().st_size
-    letters = outcome(read_all(path, size, formats(schema, name), wanted(schema, OnError.DEAD_LETTER), how))
+    letters = outcome(read_all(path, size, formats(schema, name), ports_of(schema, OnError.DEAD_LETTER), how))
     assert plain(letters) == expected
-    skipped = read_all(path, size, formats(schema, name), wanted(schema, OnError.SKIP), how)
+    skipped = read_all(path, size, formats(schema, name), ports_of(schema, OnError.SKIP), how)
     assert outcome(skipped).rows == letters.rows
     assert sum(sum(read.counts.values()) for read in skipped) == len(letters.malformed)
-    failing = formats(schema, name), wanted(schema, OnError.FAIL), how
+    failing = formats(schema, name), ports_of(schema, OnError.FAIL), how
     if letters.malformed:
         first = letters.malformed[0]
         with pytest.raises(SourceError) as failed:
@@ -239,7 +239,7 @@ def check(path: Path, name: str, schema: pa.Schema, how: Read, expected: Outcome
         assert f": malformed record: {first.reason}; correct it" in str(failed.value)
     else:
         assert outcome(read_all(path, size, *failing)) == letters
-    grown = outcome(followed(path, size, formats(schema, name), wanted(schema, OnError.DEAD_LETTER), how))
+    grown = outcome(followed(path, size, formats(schema, name), ports_of(schema, OnError.DEAD_LETTER), how))
     assert grown.rows == letters.rows[: len(grown.rows)]
     assert grown.malformed == letters.malformed[: len(grown.malformed)]
     if path.read_bytes().endswith(b"\n") and not any("quote" in str(place.reason) for place in letters.malformed):
@@ -330,7 +330,9 @@ def of_socket(content: bytes, name: Any, record: type[Record], sent: Sent) -> Ou
 
 def of_file(path: Path, name: str, schema: pa.Schema) -> Outcome:
     how = Read(1 << 20, None, None)
-    return outcome(read_all(path, path.stat().st_size, formats(schema, name), wanted(schema, OnError.DEAD_LETTER), how))
+    return outcome(
+        read_all(path, path.stat().st_size, formats(schema, name), ports_of(schema, OnError.DEAD_LETTER), how)
+    )
 
 
 def without_open_quotes(content: bytes) -> bytes:

@@ -44,9 +44,9 @@ class Item(Record):
 class Serving:
     """A source that is polled in a thread, as a task does, and whose checkpoints are taken by hand."""
 
-    def __init__(self, wanted: Any = None, index: int = 0, **given: Any) -> None:
+    def __init__(self, definition: Any = None, index: int = 0, **given: Any) -> None:
         self.port = free_port()
-        self.definition = wanted or WebhookSource(self.port, Item, **given)
+        self.definition = definition or WebhookSource(self.port, Item, **given)
         self.url = f"http://127.0.0.1:{self.port}/"
         self.source: Source = self.definition.create((None,) * len(self.definition.schemas))
         self.source.open(index, 2)
