@@ -48,10 +48,11 @@ def called_per_batch(rows: OutputPort, function: Callable[..., Any], returns: Sh
 
 def _frame_kind(signature: Signature) -> TabularKind:
     """The tabular type of the function's parameter; a record batch if it has no annotation."""
-    wanted = signature.row
-    if wanted is None or wanted is Any:
+    annotation = signature.row
+    if annotation is None or annotation is Any:
         return TabularKind.BATCH
-    module, name = str(getattr(wanted, "__module__", "")).partition(".")[0], getattr(wanted, "__name__", str(wanted))
+    module = str(getattr(annotation, "__module__", "")).partition(".")[0]
+    name = getattr(annotation, "__name__", str(annotation))
     found = [kind for kind in TabularKind if kind.value == f"{module}.{name}"]
     if not found:
         known = ", ".join(kind.value for kind in TabularKind)

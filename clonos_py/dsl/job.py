@@ -237,8 +237,8 @@ def _check_columns(node: Node, definition: SourceDefinition) -> None:
         raise GraphError(
             f"{node.name} has {len(node.schemas)} ports, {type(definition).__name__} {len(definition.schemas)}"
         )
-    for wanted, given in zip(node.schemas, definition.schemas, strict=True):
-        for field in wanted:
+    for declared, given in zip(node.schemas, definition.schemas, strict=True):
+        for field in declared:
             if field.name not in given.names or given.field(field.name).type != field.type:
                 found = given.field(field.name).type if field.name in given.names else "missing"
                 raise GraphError(

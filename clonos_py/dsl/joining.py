@@ -173,21 +173,21 @@ def _result(
     """
     sources = _sources(left, right, pairs)
     target = None if into is None else schema_of(into)
-    wanted = list(sources) if target is None else [name for name in target.names if name in sources]
-    if taken := [name for name in wanted if name in bounds]:
+    names = list(sources) if target is None else [name for name in target.names if name in sources]
+    if taken := [name for name in names if name in bounds]:
         raise GraphError(
             f"{taken[0]!r} is a bound of the window, and a column of a stream: give the column another name by "
             "select() before the join"
         )
-    ambiguous = [name for name in wanted if sources[name][0] < 0]
+    ambiguous = [name for name in names if sources[name][0] < 0]
     if ambiguous:
         raise GraphError(
             f"both sides have a column {ambiguous[0]!r}: give one another name by select() before the join"
         )
     available: dict[str, pa.Field[Any]] = {}
-    for name in wanted:
+    for name in names:
         side, column = sources[name]
         available[name] = (left, right)[side].field(column)
     available.update(bounds)
     schema = filled(target, available, (), getattr(into, "__name__", "the schema"))
-    return schema, tuple((name, *sources[name]) for name in wanted)
+    return schema, tuple((name, *sources[name]) for name in names)

@@ -73,15 +73,15 @@ def ranked(schema: pa.Schema, further: Mapping[str, pa.Field[Any]], n: int, into
     if taken := [name for name in (rank, *further) if schema.get_field_index(name) >= 0]:
         raise GraphError(f"there is a column {taken[0]!r} already: give it another name, or the rank by rank=")
     check_names([rank], "the result")
-    wanted = None if into is None else schema_of(into)
+    target = None if into is None else schema_of(into)
     name = getattr(into, "__name__", "the schema")
-    has_rank = n > 1 if wanted is None else rank in wanted.names
+    has_rank = n > 1 if target is None else rank in target.names
     if n > 1 and not has_rank:
         raise GraphError(f"with {n} rows per key a row is identified by its rank: {name} needs a field {rank!r}")
     available = {field.name: field for field in schema} | dict(further)
     if has_rank:
         available[rank] = pa.field(rank, pa.int64(), nullable=False)
-    return filled(wanted, available, (), name)
+    return filled(target, available, (), name)
 
 
 def sort_order(schema: pa.Schema, by: SortOrders) -> tuple[tuple[SortKey, ...], Columns]:

@@ -160,10 +160,10 @@ def test_text_that_is_no_time_is_an_error_that_quotes_it_or_null() -> None:
     ],
 )
 def test_a_pattern_has_the_same_meaning_as_in_python(text: str, pattern: str) -> None:
-    wanted = datetime.strptime(text, pattern)
-    wanted = wanted.replace(tzinfo=UTC) if wanted.tzinfo is None else wanted
+    expected = datetime.strptime(text, pattern)
+    expected = expected.replace(tzinfo=UTC) if expected.tzinfo is None else expected
     rows = pa.RecordBatch.from_pydict({"text": [text, None]})
-    assert col("text").strptime(pattern).node.compile(rows.schema, "read")(rows).to_pylist() == [wanted, None]
+    assert col("text").strptime(pattern).node.compile(rows.schema, "read")(rows).to_pylist() == [expected, None]
 
 
 @pytest.mark.parametrize(
