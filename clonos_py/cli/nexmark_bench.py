@@ -135,20 +135,20 @@ def _matrix(out: Path, **given: Any) -> int:
     if runs.cut_off:
         click.echo(runs.cut_off, err=True)
     runs.begin(_common(given, workload))
-    wanted = [cell for cell, _ in possible]
-    with _bar(len(wanted)) as step:
+    cells = [cell for cell, _ in possible]
+    with _bar(len(cells)) as step:
         for cell, settings in possible:
             step(cell.name, 0)
             if not runs.finished(RUN, asdict(cell)):
                 runs.attempt(RUN, asdict(cell), partial(run_cell, cell.query, workload, settings))
             step(cell.name, 1)
-    rows = summary(runs, wanted, out)
+    rows = summary(runs, cells, out)
     show(f"{len(rows)} runs, {workload.mode.value}", HEADINGS, rows)
     for reason, count in contradictions.items():
         click.echo(f"left out {count}: {reason}")
-    failed = sum(not runs.finished(RUN, asdict(cell)) for cell in wanted)
+    failed = sum(not runs.finished(RUN, asdict(cell)) for cell in cells)
     if failed:
-        click.echo(f"{failed} of {len(wanted)} runs failed; the same command tries them again")
+        click.echo(f"{failed} of {len(cells)} runs failed; the same command tries them again")
     return 1 if failed else 0
 
 

@@ -61,13 +61,13 @@ def _prove(queries: tuple[str, ...], seeds: list[str], parallelisms: list[str], 
     from clonos_py.evaluation.spark.proof import prove, trials
 
     source = replace(_source(events, _PARTITIONS, {**given, "seed": 1}), rate=given["rate"])
-    wanted = list(trials(queries or QUERIES, _whole(seeds), _whole(parallelisms)))
+    chosen = list(trials(queries or QUERIES, _whole(seeds), _whole(parallelisms)))
     wrong = 0
-    for number, (trial, verdict) in enumerate(prove(wanted, source, resolved({}, given), given["master"]), 1):
+    for number, (trial, verdict) in enumerate(prove(chosen, source, resolved({}, given), given["master"]), 1):
         first, *more = verdict.lines
-        click.echo("\n".join([f"{number}/{len(wanted)}  {trial} {first}", *more]))
+        click.echo("\n".join([f"{number}/{len(chosen)}  {trial} {first}", *more]))
         wrong += not verdict.right
-    click.echo(f"{len(wanted) - wrong} of {len(wanted)} runs are right")
+    click.echo(f"{len(chosen) - wrong} of {len(chosen)} runs are right")
     return _EXIT_DIFFERENT if wrong else 0
 
 

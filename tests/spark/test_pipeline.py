@@ -121,8 +121,8 @@ def test_the_synthetic_source_gives_the_rows_of_the_workload(spark: SparkSession
     found = read.load().toArrow()
     made = Synthetic(rows=40_000, workload="reachability", keys=50, partitions=3)
     reader = SyntheticReader(made)
-    wanted = [batch for partition in reader.partitions() for batch in reader.read(partition)]
-    assert found.to_pylist() == [row for batch in wanted for row in batch.to_pylist()]
+    expected = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    assert found.to_pylist() == [row for batch in expected for row in batch.to_pylist()]
 
 
 def _reads(source: NexmarkSource | RecordedEvents) -> list[tuple[object, ...]]:

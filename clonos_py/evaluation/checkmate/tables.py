@@ -127,8 +127,8 @@ class Repetitions:
         """The metrics of the repetitions of a run. ``load``: None for runs of any load, if there is only one."""
         if load is not None:
             return self._metrics.get((query, rank, skew, load), [])
-        wanted = (query, rank, skew)
-        return [metrics for key, found in self._metrics.items() if key[:3] == wanted for metrics in found]
+        prefix = (query, rank, skew)
+        return [metrics for key, found in self._metrics.items() if key[:3] == prefix for metrics in found]
 
 
 def median(metrics: Sequence[Metrics], value: Value, form: str = "{:,.1f}") -> str:

@@ -56,9 +56,9 @@ def results(folder: Path) -> FinishedRuns:
     return FinishedRuns(folder / _FILE, {RUN: LineKind(_DIMENSIONS, "report")}, "a matrix", folder)
 
 
-def summary(runs: FinishedRuns, wanted: Sequence[MatrixCell], folder: Path) -> list[tuple[str, ...]]:
+def summary(runs: FinishedRuns, cells: Sequence[MatrixCell], folder: Path) -> list[tuple[str, ...]]:
     """A row per cell that was run, under ``HEADINGS``; also written as ``summary.md``."""
-    rows = [row(cell, found) for cell in wanted if (found := runs.of(RUN, asdict(cell))) is not None]
+    rows = [row(cell, found) for cell in cells if (found := runs.of(RUN, asdict(cell))) is not None]
     (folder / "summary.md").write_text(markdown_table(HEADINGS, rows), encoding="utf-8")
     return rows
 

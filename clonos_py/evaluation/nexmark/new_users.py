@@ -27,8 +27,8 @@ def new_users(source: NexmarkSource) -> Iterator[Row]:
 
 def difference(expected_rows: Iterable[Row], actual_rows: Iterable[Row]) -> str | None:
     """None if both are the same multiset; otherwise a line that counts missing and surplus rows, with examples."""
-    wanted, found = Counter(expected_rows), Counter(actual_rows)
-    missing, surplus = wanted - found, found - wanted
+    expected, found = Counter(expected_rows), Counter(actual_rows)
+    missing, surplus = expected - found, found - expected
     if not missing and not surplus:
         return None
     parts = [
@@ -37,7 +37,7 @@ def difference(expected_rows: Iterable[Row], actual_rows: Iterable[Row]) -> str 
         for count, example in [(sum(rows.values()), min(rows, default=()))]
         if count
     ]
-    return f"of {sum(wanted.values())} rows " + ", ".join(parts)
+    return f"of {sum(expected.values())} rows " + ", ".join(parts)
 
 
 def rows_of(source: NexmarkSource, kind: str, *columns: str) -> Iterator[Row]:

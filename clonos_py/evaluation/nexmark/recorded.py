@@ -115,8 +115,8 @@ class EventFiles:
             columns, schema = self._columns[kind], SCHEMAS[kind]
             taken = schema if columns is None else pa.schema([schema.field(name) for name in columns])
             file = ParquetPartition(path, taken, self._layout.stripe_events)
-            wanted = self._layout.counts(partition, self._layout.size(partition))[kind]
-            if file.rows != wanted:
-                raise SourceError(f"{path} has {file.rows} rows, {wanted} were written: write the events again")
+            expected = self._layout.counts(partition, self._layout.size(partition))[kind]
+            if file.rows != expected:
+                raise SourceError(f"{path} has {file.rows} rows, {expected} were written: write the events again")
             self._open[kind, partition] = file
         return self._open[kind, partition]

@@ -40,12 +40,12 @@ class KafkaTopics:
 def create(topics: KafkaTopics, partitions: int) -> None:
     """Creates the topics with the cluster's default replication. Raises SettingError if no client is installed,
     SparkError if a topic exists already or the cluster does not answer."""
-    wanted = [topics.topic(kind) for kind in KINDS]
+    names = [topics.topic(kind) for kind in KINDS]
     try:
         admin = ClusterAddress(topics.servers).connect().admin()
-        for name in admin.topics(wanted):
+        for name in admin.topics(names):
             raise SparkError(f"{topics}: the topic {name!r} already exists: name another prefix, or delete it")
-        for name in wanted:
+        for name in names:
             admin.create(name, partitions, {})
     except KafkaFailure as failure:
         raise SparkError(f"{topics}: the topics cannot be created: {failure}") from failure

@@ -53,7 +53,7 @@ def trials(queries: Sequence[str], seeds: Sequence[int], parallelisms: Sequence[
 
 
 def prove(
-    wanted: Sequence[ProofTrial], source: NexmarkSource, settings: Settings, master: str | None = None
+    chosen: Sequence[ProofTrial], source: NexmarkSource, settings: Settings, master: str | None = None
 ) -> Iterator[tuple[ProofTrial, ProofResult]]:
     """Runs the trials over events like those of ``source``, at its rate. The events of a seed are written once. A run
     that fails counts as wrong. Errors that affect every run, such as an invalid setting, are raised."""
@@ -63,7 +63,7 @@ def prove(
             from clonos_py.runtime.ray.cluster import connected
 
             stack.enter_context(connected(settings.address))  # one Ray for all runs
-        for seed, of_seed in itertools.groupby(wanted, key=lambda trial: trial.seed):
+        for seed, of_seed in itertools.groupby(chosen, key=lambda trial: trial.seed):
             with tempfile.TemporaryDirectory(prefix="clonos-proof-") as folder:
                 events = Path(folder) / "events"
                 generate(replace(source, seed=seed), events)

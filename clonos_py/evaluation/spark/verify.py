@@ -86,8 +86,8 @@ def compare(expected: DataFrame, found: DataFrame) -> Comparison:
     return Comparison(rows, missing, surplus, first_missing, first_surplus)
 
 
-def _first(balance: DataFrame, wanted: Any, columns: list[str]) -> tuple[str, ...]:
-    rows = balance.where(wanted).orderBy(*columns).limit(SHOWN_ROWS).collect()
+def _first(balance: DataFrame, condition: Any, columns: list[str]) -> tuple[str, ...]:
+    rows = balance.where(condition).orderBy(*columns).limit(SHOWN_ROWS).collect()
     return tuple(_row_text({name: row[name] for name in columns}, abs(row["__more"])) for row in rows)
 
 
@@ -143,23 +143,25 @@ def _aligned(expected: DataFrame, found: DataFrame) -> tuple[DataFrame, DataFram
             f"the results have columns {', '.join(found.columns)}; expected were {', '.join(expected.columns)}"
         )
     wide_expected, wide_found = [], []
-    for wanted, given in zip(expected.schema.fields, found.schema.fields, strict=True):
-        common = _common(wanted.name, wanted.dataType, given.dataType)
-        wide_expected.append(f.col(wanted.name).cast(common).alias(wanted.name))
-        wide_found.append(f.col(given.name).try_cast(common).alias(wanted.name))
+    for field, given in zip(expected.schema.fields, found.schema.fields, strict=True):
+        common = _common(field.name, field.dataType, given.dataType)
+        wide_expected.append(f.col(field.name).cast(common).alias(field.name))
+        wide_found.append(f.col(given.name).try_cast(common).alias(field.name))
     return expected.select(*wide_expected), found.select(*wide_found)
 
 
-def _common(name: str, wanted: DataType, given: DataType) -> DataType:
+def _common(name: str, expected: DataType, given: DataType) -> DataType:
     """The type in which two columns are compared, without loss of digits of either."""
     from pyspark.sql.types import DecimalType, IntegralType, LongType, StringType
 
     numbers = (DecimalType, IntegralType)
-    if isinstance(wanted, IntegralType) and isinstance(given, IntegralType):
+    if isinstance(expected, IntegralType) and isinstance(given, IntegralType):
         return LongType()
-    if isinstance(wanted, numbers) and isinstance(given, numbers):
-        scales = [kind.scale for kind in (wanted, given) if isinstance(kind, DecimalType)]
+    if isinstance(expected, numbers) and isinstance(given, numbers):
+        scales = [kind.scale for kind in (expected, given) if isinstance(kind, DecimalType)]
         return DecimalType(_MOST_DIGITS, max(scales))
-    if wanted == given or isinstance(given, StringType):
-        return wanted
-    raise SparkError(f"column {name!r} of the results is {given.simpleString()}, expected was {wanted.simpleString()}")
+    if expected == given or isinstance(given, StringType):
+        return expected
+    raise SparkError(
+        f"column {name!r} of the results is {given.simpleString()}, expected was {expected.simpleString()}"
+    )

@@ -53,10 +53,10 @@ def test_a_query_has_the_answer_of_the_oracle(query: str, parallelism: int) -> N
 
 @pytest.mark.parametrize("query", ["q3", "q4", "q5", "q6", "q8", "q9", "q11", "q16", "q19"])
 def test_a_query_has_the_same_answer_when_tasks_are_killed(query: str) -> None:
-    wanted = oracle.expected(query, SOURCE)
+    expected = oracle.expected(query, SOURCE)
     for seed in range(2):
         kills = Kills(seed)
-        assert difference(wanted, _answers(query, 2, seed, kills)) is None
+        assert difference(expected, _answers(query, 2, seed, kills)) is None
         assert kills.done == 2
 
 

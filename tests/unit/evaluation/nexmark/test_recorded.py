@@ -54,8 +54,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedEvents:
 @pytest.mark.parametrize("parallelism", [1, 2, 4])
 def test_files_contain_the_events_of_the_generator(recorded: RecordedEvents, parallelism: int) -> None:
     for index in range(parallelism):
-        wanted, found = (_drain(_reader(source, index, parallelism)) for source in (ORIGIN, recorded))
-        assert [_without_checksum(read) for read in found] == [_without_checksum(read) for read in wanted]
+        expected, found = (_drain(_reader(source, index, parallelism)) for source in (ORIGIN, recorded))
+        assert [_without_checksum(read) for read in found] == [_without_checksum(read) for read in expected]
 
 
 @settings(max_examples=10, deadline=None)

@@ -143,8 +143,8 @@ def test_any_order_of_commands_leads_to_the_same_paths(seed: int) -> None:
     draw = random.Random(seed)
     rows = drawn_commands(draw, draw.randint(2, 8), draw.randint(0, 16), draw.randint(0, 4))
     commands = commands_of(rows)
-    wanted = simple_paths(rows)
-    assert weights_of([expected_paths([commands])]) == wanted
+    expected = simple_paths(rows)
+    assert weights_of([expected_paths([commands])]) == expected
     with compacted_early():
         loop = Loop(draw.randint(1, 3), draw)
         links, sources = changes(commands)
@@ -155,7 +155,7 @@ def test_any_order_of_commands_leads_to_the_same_paths(seed: int) -> None:
         while loop.step():
             if draw.random() < 0.05:
                 loop.restart()
-    assert weights_of(loop.found) == wanted
+    assert weights_of(loop.found) == expected
 
 
 def test_the_random_inputs_have_cycles_and_long_paths() -> None:
@@ -182,9 +182,9 @@ def test_the_generated_commands_give_the_expected_paths() -> None:
             loop.step()
     while loop.step():
         pass
-    wanted = weights_of([expected_paths([commands])])
-    assert weights_of(loop.found) == wanted
-    assert len(wanted) > 200
+    expected = weights_of([expected_paths([commands])])
+    assert weights_of(loop.found) == expected
+    assert len(expected) > 200
 
 
 def test_a_deleted_link_retracts_every_path_over_it() -> None:
