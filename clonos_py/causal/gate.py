@@ -89,10 +89,10 @@ class Gate:
             self._replay.extend(self.writer.codec.load(segment))
             expected = segment.stop
 
-    def skip(self, wanted: Callable[[Landmark], bool]) -> Landmark | None:
-        """Skips to the last landmark in the replay for which ``wanted`` is true, which becomes the next determinant.
+    def skip(self, predicate: Callable[[Landmark], bool]) -> Landmark | None:
+        """Skips to the last landmark in the replay for which ``predicate`` holds, which becomes the next determinant.
         Returns None, and skips nothing, if there is none."""
-        found = [n for n, d in enumerate(self._replay) if isinstance(d, Landmark) and wanted(d)]
+        found = [n for n, d in enumerate(self._replay) if isinstance(d, Landmark) and predicate(d)]
         if not found:
             return None
         self.writer.offset += sum(length(self._replay.popleft()) for _ in range(found[-1]))

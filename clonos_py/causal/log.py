@@ -153,9 +153,9 @@ class CausalStore:
         lacks."""
         return self._dropped + len(self._journal)
 
-    def since(self, position: int, wanted: Callable[[int], bool]) -> list[LogSegment]:
-        """Segments taken in at ``position`` or later, of tasks for which ``wanted`` is true, in order of arrival."""
-        return [s for s in self._journal[max(0, position - self._dropped) :] if wanted(s.task)]
+    def since(self, position: int, predicate: Callable[[int], bool]) -> list[LogSegment]:
+        """Segments taken in at ``position`` or later, of tasks for which ``predicate`` holds, in order of arrival."""
+        return [s for s in self._journal[max(0, position - self._dropped) :] if predicate(s.task)]
 
     def of(self, task: int) -> list[LogSegment]:
         """The held segments of one task's log, by offset."""
