@@ -114,8 +114,8 @@ class LocalFolder:
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
         with reading(self._at(path)), _opened(self._at(path)) as (descriptor, size_bytes):
             return [
-                _read_at(descriptor, offset, max(0, min(wanted_bytes, size_bytes - offset)))
-                for offset, wanted_bytes in ranges
+                _read_at(descriptor, offset, max(0, min(length_bytes, size_bytes - offset)))
+                for offset, length_bytes in ranges
             ]
 
     def names(self, path: str) -> list[str]:

@@ -150,10 +150,10 @@ class CheckpointStore:
         by_file: dict[str, list[Location]] = {}
         for location in map(Location.parse, locations):
             by_file.setdefault(location.file, []).append(location)
-        for file, wanted in by_file.items():
-            ranges = [(location.offset, location.size_bytes) for location in wanted]
+        for file, requested in by_file.items():
+            ranges = [(location.offset, location.size_bytes) for location in requested]
             contents = self._folder.read_ranges(f"{layout.LINE}/{file}", ranges)
-            for location, content in zip(wanted, contents, strict=True):
+            for location, content in zip(requested, contents, strict=True):
                 yield location, content, f"{self.path}/{layout.LINE}/{file}"
 
     # Answers
