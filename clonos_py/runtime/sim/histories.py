@@ -146,14 +146,14 @@ def missing_or_doubled(
     found = []
     committed = ledger.rows()
     for sink, paths in sorted(expected.items()):
-        wanted = {(source * IDS_PER_SOURCE + n, path) for source, path in paths for n in range(rows_of[source])}
+        sent = {(source * IDS_PER_SOURCE + n, path) for source, path in paths for n in range(rows_of[source])}
         arrived = [(id_, history[:: STEP.size]) for id_, history in committed.get(sink, [])]
         have = Counter((id_, _without_rounds(letters, rounds)) for id_, letters in arrived)
-        if missing := sorted(wanted - have.keys()):
+        if missing := sorted(sent - have.keys()):
             found.append(f"{sink} lacks {len(missing)} rows, such as {missing[:3]}")
         if once and (doubled := sorted(row for row, count in have.items() if count > 1)):
             found.append(f"{sink} has {len(doubled)} rows more than once, such as {doubled[:3]}")
-        if invented := sorted(have.keys() - wanted):
+        if invented := sorted(have.keys() - sent):
             found.append(f"{sink} has {len(invented)} rows that were never sent, such as {invented[:3]}")
     return found
 

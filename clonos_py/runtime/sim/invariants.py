@@ -216,8 +216,8 @@ class InvariantChecker:
         """The task of ``process`` has loaded a snapshot: checks its progress."""
         if item.progress is None or process.link.state is TaskState.FAILED:
             return
-        wanted, found = item.progress, process.machine.progress
-        differing = [name for name in wanted.__struct_fields__ if getattr(wanted, name) != getattr(found, name)]
+        expected, found = item.progress, process.machine.progress
+        differing = [name for name in expected.__struct_fields__ if getattr(expected, name) != getattr(found, name)]
         check(not differing, f"{process.task} was restored from checkpoint {item.checkpoint} without its {differing}")
 
     def _restore_dependencies(self, process: LocalProcess, epoch: int) -> None:

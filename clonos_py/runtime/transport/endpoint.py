@@ -210,8 +210,8 @@ class Endpoint:
         if waits == connection.waits_to_write:
             return
         connection.waits_to_write = waits
-        wanted = selectors.EVENT_READ | selectors.EVENT_WRITE if waits else selectors.EVENT_READ
-        self._selector.modify(connection.sock, wanted, connection)
+        events = selectors.EVENT_READ | selectors.EVENT_WRITE if waits else selectors.EVENT_READ
+        self._selector.modify(connection.sock, events, connection)
         if not waits:
             self._events.append(QueueEmptied(connection.number))
 

@@ -95,10 +95,10 @@ def test_the_actual_node_of_a_process_counts() -> None:
 def deployed(nodes: list[str], tasks: int, standbys: int, standbys_per_host: int) -> dict[int, tuple[TaskId, Seat]]:
     """By number, all placed processes: first one for each task, then standbys."""
     placement = Placement(standbys_per_host)
-    wanted = [(TaskId("map", index), False) for index in range(tasks)]
-    wanted += [(TaskId("map", index), True) for index in range(tasks) for _ in range(standbys)]
+    requested = [(TaskId("map", index), False) for index in range(tasks)]
+    requested += [(TaskId("map", index), True) for index in range(tasks) for _ in range(standbys)]
     return {
-        number: (task, placement.place(number, task, nodes, shares)) for number, (task, shares) in enumerate(wanted)
+        number: (task, placement.place(number, task, nodes, shares)) for number, (task, shares) in enumerate(requested)
     }
 
 
