@@ -79,10 +79,10 @@ def choice(options: type[E]) -> SettingKind[E]:
     names = tuple(str(option.value) for option in options)
 
     def parse(value: object) -> E:
-        wanted = value.value if isinstance(value, options) else value
-        if wanted not in names:
-            raise SettingError(f"{wanted!r} is not one of {', '.join(names)}")
-        return options(wanted)
+        name = value.value if isinstance(value, options) else value
+        if name not in names:
+            raise SettingError(f"{name!r} is not one of {', '.join(names)}")
+        return options(name)
 
     return SettingKind("|".join(names), parse, lambda option: str(option.value), choices=names)
 
