@@ -332,8 +332,8 @@ def _part(parts: Values, index: int) -> Values:
         return _part(parts.dictionary, index).take(parts.indices)
     lengths = pc.list_value_length(parts)
     starts: Values = parts.offsets.slice(0, len(parts))
-    wanted: Values = pa.scalar(index, starts.type)
-    at = pc.if_else(pc.greater(lengths, wanted), pc.add(starts, wanted), pa.scalar(None, starts.type))
+    offset: Values = pa.scalar(index, starts.type)
+    at = pc.if_else(pc.greater(lengths, offset), pc.add(starts, offset), pa.scalar(None, starts.type))
     return parts.values.take(at)
 
 

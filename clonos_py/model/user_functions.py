@@ -30,4 +30,4 @@ def underlying(function: Callable[..., Any]) -> Any:
         function = function.func
     if inspect.isfunction(function) or inspect.ismethod(function) or inspect.isbuiltin(function):
         return function
-    return getattr(type(function), "__call__", function)  # noqa: B004 - what is wanted is the method itself
+    return getattr(type(function), "__call__", function)  # noqa: B004 - what is needed is the method itself

@@ -50,11 +50,11 @@ class LatencyHistogram:
 
     def percentile_us(self, percent: float) -> int | None:
         """The upper end of the bucket that contains this percentile of the durations; None if there are none."""
-        wanted = self.total * percent / 100
+        rank = self.total * percent / 100
         seen = 0
         for duration_us, times in self.durations():
             seen += times
-            if seen >= wanted:
+            if seen >= rank:
                 return duration_us
         return None
 
