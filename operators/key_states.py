@@ -224,16 +224,16 @@ class KeyStates:
             raise GraphError(f"{where} is declared as another type than the checkpoint holds: {error}") from error
 
 
-def _has(type_: Any, wanted: Collection[Any], inside: bool = False, outer: tuple[Any, ...] = ()) -> bool:
-    """Whether a type is in ``wanted`` or contains such a type, where an assignment cannot detect it. ``inside``: check
+def _has(type_: Any, types: Collection[Any], inside: bool = False, outer: tuple[Any, ...] = ()) -> bool:
+    """Whether a type is in ``types`` or contains such a type, where an assignment cannot detect it. ``inside``: check
     only contained types. ``outer``: the enclosing types, since a record can have fields of its own class."""
-    if not inside and type_ in wanted:
+    if not inside and type_ in types:
         return True
     parts = typing.get_args(type_)
     if isinstance(type_, type) and issubclass(type_, Record):
         parts = tuple(field_types(type_).values())
     around = (*outer, type_)
-    return any(part not in around and _has(part, wanted, outer=around) for part in parts)
+    return any(part not in around and _has(part, types, outer=around) for part in parts)
 
 
 def _holds_records(type_: Any, outer: tuple[Any, ...] = ()) -> bool:

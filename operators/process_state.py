@@ -182,9 +182,9 @@ class CollectionState(ValueState):
             return
         value = plain_value(value) if isinstance(value, np.ndarray) else value
         if not isinstance(value, type(self.default)):
-            wanted = type(self.default).__name__
+            declared = type(self.default).__name__
             raise UserCodeError(
-                f"{self.name} = {shown(value):.200}: it is declared as a {wanted}, whose entries expire"
+                f"{self.name} = {shown(value):.200}: it is declared as a {declared}, whose entries expire"
             )
         cell.values[self.name] = self.timed(value, [scope.time()] * len(value))
         cell.values[self.name].scope = scope

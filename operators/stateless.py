@@ -140,5 +140,7 @@ class MapBatches(Operator):
             if field.nullable or not result.column(index).null_count:
                 return result.column(index)
             found = "partly null"
-        wanted = f"{field.type}{'' if field.nullable else ' without nulls'}"
-        raise self._misfit(f"column {field.name!r} of the batch that map_batches gave is {found}, declared is {wanted}")
+        declared = f"{field.type}{'' if field.nullable else ' without nulls'}"
+        raise self._misfit(
+            f"column {field.name!r} of the batch that map_batches gave is {found}, declared is {declared}"
+        )

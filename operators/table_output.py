@@ -28,7 +28,7 @@ from clonos_py.model.tables import (
 
 class TableOutput:
     """Encodes changes with ``schema``: the columns of the table, then the weight or the column ``kind``, if either is
-    wanted."""
+    requested."""
 
     def __init__(
         self,

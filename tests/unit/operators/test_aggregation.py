@@ -231,12 +231,12 @@ def test_nan_is_aggregated_as_in_polars(values: list[float | None]) -> None:
     rows = cut(pa.float64(), [(1, value) for value in values])
     (found,) = results([Aggregate(name, "v", name, pa.float64()) for name in functions], rows)
     frame = pl.DataFrame({"k": [1] * len(values), "v": pl.Series(values, dtype=pl.Float64)})
-    wanted = (
+    expected = (
         frame.group_by("k").agg(*(getattr(pl.col("v"), name)().alias(name) for name in functions)).row(0, named=True)
     )
     if values == [None]:
-        wanted["sum"] = None  # in SQL, and here, the sum of nothing is null
-    assert repr(found) == repr(wanted)
+        expected["sum"] = None  # in SQL, and here, the sum of nothing is null
+    assert repr(found) == repr(expected)
 
 
 def test_a_fold_that_raises_is_named_with_its_values() -> None:

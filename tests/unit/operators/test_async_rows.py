@@ -122,10 +122,10 @@ def test_an_async_generator_gives_any_number_of_rows_and_async_filters_keep_rows
     answer(operator, ctx, 0, 6)
     assert told(out) == [(1, 5), (1, 6)]
 
-    async def wanted(row: Number, ctx: AsyncContext) -> bool:
+    async def predicate(row: Number, ctx: AsyncContext) -> bool:
         return await ctx.call(oracle) > 0
 
-    operator = asking(wanted, kind="filter", shape=Number)
+    operator = asking(predicate, kind="filter", shape=Number)
     ctx, out = opened(operator)
     operator.on_rows(numbers(1, 2), 0)
     answer(operator, ctx, 0, 0)

@@ -127,8 +127,8 @@ def test_an_aggregate_of_a_table_follows_its_changes(batches: list[list[Row]]) -
     most: dict[str | None, list[int]] = {}
     for (key, _), (_, highest, _) in expected([row for rows in batches for row in rows]).items():
         most.setdefault(key, []).append(highest)
-    wanted = {key: (len(values), int(sum(values) / len(values)), sum(values)) for key, values in most.items()}
-    assert tables == [wanted, wanted]
+    answer = {key: (len(values), int(sum(values) / len(values)), sum(values)) for key, values in most.items()}
+    assert tables == [answer, answer]
 
 
 @given(BATCHES)
@@ -181,7 +181,7 @@ def test_distinct_values_are_counted_once_also_after_a_restore_at_another_parall
         instances.on_rows(whole, "key")
     given = instances.on_end()
     every = [row for rows in batches for row in rows]
-    wanted = {
+    expected = {
         key: (
             len({value for k, _, value in every if k == key}),
             len({value for k, _, value in every if k == key and value > 0}),
@@ -190,8 +190,8 @@ def test_distinct_values_are_counted_once_also_after_a_restore_at_another_parall
         for key in {key for key, _, _ in every}
     }
     found = [row for rows_of_one in given for row in rows_of_one]
-    assert {row["key"]: (row["values"], row["some"], row["sides"]) for row in found} == wanted
-    assert len(found) == len(wanted)
+    assert {row["key"]: (row["values"], row["some"], row["sides"]) for row in found} == expected
+    assert len(found) == len(expected)
 
 
 def test_without_keys_a_table_has_one_row() -> None:

@@ -101,8 +101,8 @@ def test_deltas_retract_exactly_the_rows_that_were_emitted(
         for row in out.take():
             table[(row["key"], row["rank"], row["price"], row["name"])] += row["~weight"]
             assert table[(row["key"], row["rank"], row["price"], row["name"])] in (0, 1)
-    wanted = expected([row for rows in batches for row in rows], n, order)
-    assert +table == Counter((*place, *row[1:]) for place, row in wanted.items())
+    best = expected([row for rows in batches for row in rows], n, order)
+    assert +table == Counter((*place, *row[1:]) for place, row in best.items())
 
 
 @given(BATCHES, st.integers(1, 3), ORDERS, st.integers(0, 5), st.integers(1, 3))
