@@ -62,15 +62,15 @@ class Content(dict[tuple[int, int], list[str]]):
         """The first difference between the rows; None if they are the same. Contents that are not ``whole`` are
         compared only up to the length of the shorter one."""
         for key in sorted({*self, *expected}):
-            found, wanted = self.get(key, []), expected.get(key, [])
-            both = min(len(found), len(wanted))
+            found, others = self.get(key, []), expected.get(key, [])
+            both = min(len(found), len(others))
             for number in range(both):
-                if found[number] != wanted[number]:
-                    return f"partition {key[0]}: row {number} is {found[number]}, and was {wanted[number]}"
-            if whole and len(found) != len(wanted):
-                surplus = (found[both:] or wanted[both:])[0]
+                if found[number] != others[number]:
+                    return f"partition {key[0]}: row {number} is {found[number]}, and was {others[number]}"
+            if whole and len(found) != len(others):
+                surplus = (found[both:] or others[both:])[0]
                 kind = "too many" if len(found) > both else "missing"
-                return f"partition {key[0]}: {len(found)} rows instead of {len(wanted)}; {kind} is {surplus}"
+                return f"partition {key[0]}: {len(found)} rows instead of {len(others)}; {kind} is {surplus}"
         return None
 
 
@@ -87,14 +87,14 @@ class Reading:
         read_rows: int | None = None,
     ) -> None:
         self._named = named
-        wanted = columns or (None,) * len(definition.schemas)
-        names = [schema.names if c is None else c for schema, c in zip(definition.schemas, wanted, strict=True)]
+        requested = columns or (None,) * len(definition.schemas)
+        names = [schema.names if c is None else c for schema, c in zip(definition.schemas, requested, strict=True)]
         self._types = [
             [(name, schema.field(name).type) for name in given]
             for schema, given in zip(definition.schemas, names, strict=True)
         ]
         with holding(named, READS):
-            self.source: Source = definition.create(wanted, read_rows)
+            self.source: Source = definition.create(requested, read_rows)
             self.source.open(index, parallelism)
         self.seek({}, None)
 

@@ -84,10 +84,10 @@ class SinkScenario:
 
     def _difference(self, written: Sequence[pa.RecordBatch]) -> tuple[list[str], list[str]]:
         """Rows that are missing, and surplus rows."""
-        wanted = Counter(_plain(_shown(row)) for rows in written for row in rows.to_pylist())
+        expected = Counter(_plain(_shown(row)) for rows in written for row in rows.to_pylist())
         found = Counter(self.check.seen())
         found.subtract(self.before)
-        return sorted((wanted - found).elements()), sorted((found - wanted).elements())
+        return sorted((expected - found).elements()), sorted((found - expected).elements())
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

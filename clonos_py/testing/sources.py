@@ -107,9 +107,9 @@ class _Check:
 
     def _check_complete(self, rows: list[Any]) -> None:
         found = Counter(row for (_, port), given in self._content.items() if port == 0 for row in given)
-        wanted = Counter(repr(msgspec.structs.asdict(row) if isinstance(row, Record) else dict(row)) for row in rows)
-        if found != wanted:
-            missing, surplus = sorted((wanted - found).elements()), sorted((found - wanted).elements())
+        expected = Counter(repr(msgspec.structs.asdict(row) if isinstance(row, Record) else dict(row)) for row in rows)
+        if found != expected:
+            missing, surplus = sorted((expected - found).elements()), sorted((found - expected).elements())
             broken(self._source, COMPLETE, differing(missing, surplus))
 
     def _check_again(self) -> None:
@@ -189,12 +189,12 @@ class _Check:
                 self._compare(SHARED, self._content, found, f"read by {parallelism} instances")
 
     def _check_columns(self) -> None:
-        wanted = tuple(tuple(reversed(schema.names[-2:])) for schema in self._source.schemas)
-        reading = self._reading(columns=wanted)
+        reordered = tuple(tuple(reversed(schema.names[-2:])) for schema in self._source.schemas)
+        reading = self._reading(columns=reordered)
         reading.read_on(self._rows_max)
         if self._repeatable:
-            expected = Content.of(self._reads, wanted)
-            self._compare(COLUMNS, expected, reading.content, f"created with columns {wanted}")
+            expected = Content.of(self._reads, reordered)
+            self._compare(COLUMNS, expected, reading.content, f"created with columns {reordered}")
 
     def _rows_left(self, cut: int) -> int:
         return self._rows_max - sum(read.row_count for read in self._reads[:cut])
