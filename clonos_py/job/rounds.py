@@ -86,7 +86,7 @@ class Rounds:
             elif not context.fleet.standbys(task):
                 out.append(context.start_process(task))
         for task in context.plan.tasks:
-            lacking = 1 + self._wanted(task) - len(context.fleet.standbys(task))
+            lacking = 1 + self._standbys_of(task) - len(context.fleet.standbys(task))
             out += [context.start_process(task) for _ in range(lacking)]
         return out
 
@@ -304,7 +304,7 @@ class Rounds:
             others = [
                 p for p in context.fleet.separate_standbys(standby.task) if p.address and p.prepared >= standby.prepared
             ]
-            if len(others) >= self._wanted(standby.task):
+            if len(others) >= self._standbys_of(standby.task):
                 out.append(context.dismiss(standby))
                 out.append(ReportEvent(StandbyLost(standby.task, "its process has become another task's")))
         return out
@@ -327,11 +327,11 @@ class Rounds:
         lacks = self._lacking(task) > 0 or self._context.fleet.owner(task) is None
         return [self._context.start_process(task)] if lacks else []
 
-    def _wanted(self, task: TaskId) -> int:
+    def _standbys_of(self, task: TaskId) -> int:
         return self._context.plan.by_name[task.vertex].standbys
 
     def _lacking(self, task: TaskId) -> int:
-        return self._wanted(task) - len(self._context.fleet.separate_standbys(task))
+        return self._standbys_of(task) - len(self._context.fleet.separate_standbys(task))
 
     def _refill_standbys(self, tasks: Collection[TaskId]) -> Instructions:
         return [self._context.start_process(task) for task in sorted(tasks) for _ in range(self._lacking(task))]

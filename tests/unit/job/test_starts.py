@@ -47,9 +47,9 @@ def test_each_process_that_starts_is_reported_until_the_job_is_deployed() -> Non
     for process in asked_for(stage):
         stage.say(Started(process.process, "somewhere"))
     found = [event for event in reported(stage.told) if isinstance(event, Deploying)]
-    wanted = len(asked_for(stage))
+    expected = len(asked_for(stage))
     assert [event.up for event in found] == list(range(1, 1 + len(found)))
-    assert {event.processes for event in found} == {wanted}
+    assert {event.processes for event in found} == {expected}
     assert [event.missing for event in found] == sorted((event.missing for event in found), reverse=True)
     assert {event.awaited for event in found} <= {SOURCE, MIDDLE, SINK, None}
     assert found[0].missing

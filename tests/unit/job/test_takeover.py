@@ -140,9 +140,9 @@ def test_a_task_that_died_before_the_takeover_without_a_standby_gets_a_new_proce
     stage = taking_over({1: SOURCE, 2: MIDDLE, 3: SINK})
     stage.say(ProcessDied(2, "killed"))
     answer(stage, task(1), task(3))
-    wanted = [i for i in of(stage.told, StartProcess) if i.task == MIDDLE]
-    assert wanted
-    assert min(i.process for i in wanted) > 3, "numbers are never used twice"
+    started = [i for i in of(stage.told, StartProcess) if i.task == MIDDLE]
+    assert started
+    assert min(i.process for i in started) > 3, "numbers are never used twice"
 
 
 def test_a_round_of_the_lost_coordinator_is_begun_again() -> None:
