@@ -165,15 +165,15 @@ def verdict(finding: DigestFinding, first: DigestFinding) -> str:
 
 def run(queries: tuple[str, ...], runtimes: tuple[str, ...]) -> None:
     """Runs all cases and prints a line for each. Exits with 1 if the result of any case is wrong or different."""
-    wanted = [Runtime(name) for name in runtimes or [runtime.value for runtime in Runtime]]
+    chosen = [Runtime(name) for name in runtimes or [runtime.value for runtime in Runtime]]
     firsts: dict[str, DigestFinding] = {}
     verdicts = []
     with ExitStack() as stack:
-        if Runtime.RAY in wanted:
+        if Runtime.RAY in chosen:
             from clonos_py.runtime.ray.cluster import connected
 
             stack.enter_context(connected(None))  # one Ray for all runs
-        for case in cases(queries or QUERIES, wanted):
+        for case in cases(queries or QUERIES, chosen):
             finding = find(case)
             verdicts.append(verdict(finding, firsts.setdefault(case.query, finding)))
             click.echo(f"{case} {finding.rows:>6} rows  {finding.digest or '-':<16}  {verdicts[-1]}")

@@ -96,11 +96,11 @@ def rows(seconds: float, disk_bytes: int, given: dict[str, Any]) -> Iterator[tup
         bandwidth = disk_bytes_per_s(Path(folder), disk_bytes)
     probe = run_query(QueryRun(_QUERY, _PROBE_EVENTS), resolved(base, given))
     bytes_per_event = probe["bytes"]["data"] / _PROBE_EVENTS
-    wanted = bandwidth / 2 / bytes_per_event
-    pace = min(wanted, probe["throughput"]["steady_events_per_s"])
+    target = bandwidth / 2 / bytes_per_event
+    pace = min(target, probe["throughput"]["steady_events_per_s"])
     click.echo(
-        f"the disk writes {bytes_text(int(bandwidth))}/s; at {bytes_per_event:.0f} bytes per event, {wanted:,.0f} "
-        f"events/s need half of that{'' if pace == wanted else f'; the job reaches {pace:,.0f} events/s'}"
+        f"the disk writes {bytes_text(int(bandwidth))}/s; at {bytes_per_event:.0f} bytes per event, {target:,.0f} "
+        f"events/s need half of that{'' if pace == target else f'; the job reaches {pace:,.0f} events/s'}"
     )
     fits_s = max(1.0, min(60.0, _free_bytes() * _MEMORY_SHARE / (pace * bytes_per_event)))
     in_memory = {"in_flight_budget": "1TiB", "checkpoint_interval": f"{fits_s:.1f}s"}

@@ -69,8 +69,8 @@ def rows(comparisons: Comparisons, seconds: float, turns: int, given: dict[str, 
     """One line of the table for each comparison."""
     for query, pairs in comparisons.items():
         fixed = {"parallelism": 2, "standbys": 0, "checkpoint_interval": "2s"}
-        wanted = {name for pair in pairs for name in pair}
-        runs = {name: resolved(fixed, {**given, **changed}) for name, changed in _RUNS.items() if name in wanted}
+        chosen = {name for pair in pairs for name in pair}
+        runs = {name: resolved(fixed, {**given, **changed}) for name, changed in _RUNS.items() if name in chosen}
         costs = compare(query, seconds, turns, runs)
         for pair in pairs:
             ours, other = pair

@@ -16,7 +16,7 @@ class PacedSource(Source):
     def __init__(self, total: int, rate: float, partitions: int = 1, most: int | None = None) -> None:
         self._total, self._interval_us = total, 1e6 / rate
         self._partitions, self._most = partitions, most or total
-        self._wanted = self._most
+        self._rows_max = self._most
         self._position = 0
         self._origin_us: float | None = None
 
@@ -32,7 +32,7 @@ class PacedSource(Source):
         self._position, self._origin_us = positions.get(self._partition, 0), None
 
     def limit(self, rows: int) -> None:
-        self._wanted = min(rows, self._most)
+        self._rows_max = min(rows, self._most)
 
     def poll(self, now: int) -> Read | Wait | End:
         if self._position >= self._total:
@@ -42,7 +42,7 @@ class PacedSource(Source):
         due = min(self.due_rows(now - self._origin_us), self._total)
         if due <= self._position:
             return Wait(int(self.due_us(self._position)) + 1)
-        return self.reread(self._partition, self._position, min(due, self._position + self._wanted))
+        return self.reread(self._partition, self._position, min(due, self._position + self._rows_max))
 
     def reread(self, partition: int, start: int, stop: int) -> Read:
         self._position = stop

@@ -1,7 +1,7 @@
 """Injects hundreds of failures into running jobs and checks that everything they wrote is right.
 
 The jobs are the two-witness job and queries 3, 5 and 8. They run one after the other on Ray actors over several nodes,
-in turns, until the wanted number of SIGKILLs was sent. A seed decides the faults, their victims and their times:
+in turns, until the requested number of SIGKILLs was sent. A seed decides the faults, their victims and their times:
 
 - tasks are killed: alone, two at once, one while another recovers, the same task again; standbys are killed;
 - tasks are stopped, and continue as zombies;

@@ -174,8 +174,8 @@ class MissingRuns:
         """The variants whose maximum rate is still to be searched."""
         if not self.terms.searched:
             return []
-        wanted = dict.fromkeys(cell.variant for cell in self.missing)
-        return [variant for variant in wanted if not self.results.finished(SEARCH, asdict(variant))]
+        variants = dict.fromkeys(cell.variant for cell in self.missing)
+        return [variant for variant in variants if not self.results.finished(SEARCH, asdict(variant))]
 
     def perform(self, cell: CheckmateCell, on_progress: Callable[[str], None]) -> str:
         """Makes the search if needed, and the run. Stores both results, or the error that ended the job. Returns a line

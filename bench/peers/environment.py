@@ -48,8 +48,8 @@ class Environment:
     def make(self, on_progress: Callable[[str], None]) -> None:
         """Installs the environment unless it is complete. Raises SettingError with the remedy if a tool is missing or
         fails."""
-        marker, wanted = self.folder / "ready", repr((self.packages, self.jars, _sources()))
-        if marker.exists() and marker.read_text() == wanted:
+        marker, expected = self.folder / "ready", repr((self.packages, self.jars, _sources()))
+        if marker.exists() and marker.read_text() == expected:
             return
         on_progress(f"installing {', '.join(self.packages)}")
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -57,7 +57,7 @@ class Environment:
         _run("uv", "pip", "install", "--quiet", "--python", str(self.python), *self.packages)
         if self.jars:
             self._complete_flink(on_progress)
-        marker.write_text(wanted)
+        marker.write_text(expected)
 
     def _complete_flink(self, on_progress: Callable[[str], None]) -> None:
         library = self.flink_home / "lib"

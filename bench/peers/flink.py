@@ -175,8 +175,8 @@ def source_rows(
     for vertex in vertices:
         path = f"/jobs/{job}/vertices/{vertex['id']}/subtasks/metrics"
         by_metric = {metric["id"]: counted_kind(metric["id"], kinds) for metric in running.get(path)}
-        wanted = ",".join(quote(metric) for metric, kind in by_metric.items() if kind)
-        for metric in running.get(f"{path}?get={wanted}&agg=sum") if wanted else ():
+        names = ",".join(quote(metric) for metric, kind in by_metric.items() if kind)
+        for metric in running.get(f"{path}?get={names}&agg=sum") if names else ():
             kind = by_metric[metric["id"]]
             if kind:
                 found[kind] = max(found[kind], int(metric["sum"]))

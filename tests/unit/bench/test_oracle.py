@@ -32,53 +32,53 @@ def test_query_1_converts_to_euros_exactly() -> None:
 
 def test_query_2_gives_bids_for_every_123rd_auction() -> None:
     (events,) = Generator(event_rate=50).events(0, 10_000)
-    wanted = [
+    expected = [
         (b["auction"], b["price"]) for b in events.bid.to_pylist() if b["auction"] in (1107, 1230, 1353, 1476, 1599)
     ]
-    assert len(wanted) > 20
-    assert oracle.expected("q2", NexmarkSource(events=10_000, event_rate=50)) == wanted
+    assert len(expected) > 20
+    assert oracle.expected("q2", NexmarkSource(events=10_000, event_rate=50)) == expected
 
 
 def test_query_3_joins_an_auction_with_its_seller_in_either_order() -> None:
     events = _events()
     people = {p["id"]: p for p in events.person.to_pylist()}
-    wanted = []
+    expected = []
     for auction in events.auction.to_pylist():
         seller = people.get(auction["seller"])
         if seller and seller["state"] in ("OR", "ID", "CA") and auction["category"] == 10:
-            wanted.append((seller["name"], seller["city"], seller["state"], auction["id"]))
-    assert wanted
-    assert oracle.expected("q3", SOURCE) == wanted
+            expected.append((seller["name"], seller["city"], seller["state"], auction["id"]))
+    assert expected
+    assert oracle.expected("q3", SOURCE) == expected
 
 
 def test_query_5_gives_the_hottest_auctions_of_every_ten_seconds_ending_every_two() -> None:
     bids = [(b["auction"], b["date_time"] - BASE_TIME_US) for b in _events().bid.to_pylist()]
-    wanted = []
+    expected = []
     for start in range(-8, 40, 2):
         within = Counter(a for a, t in bids if start * 1_000_000 <= t < (start + 10) * 1_000_000)
-        wanted += [(a, n) for a, n in within.items() if n == max(within.values())]
-    assert Counter(oracle.expected("q5", SOURCE)) == Counter(wanted)
-    assert len(wanted) >= 24
+        expected += [(a, n) for a, n in within.items() if n == max(within.values())]
+    assert Counter(oracle.expected("q5", SOURCE)) == Counter(expected)
+    assert len(expected) >= 24
 
 
 def test_query_7_gives_the_highest_bid_of_each_ten_seconds() -> None:
     bids = oracle.expected("q0", SOURCE)
     by_window = [[b for b in bids if (b[3] - BASE_TIME_US) // 10_000_000 == k] for k in range(4)]
-    wanted = [bid for window in by_window for bid in window if bid[2] == max(b[2] for b in window)]
-    assert oracle.expected("q7", SOURCE) == wanted
-    assert len(wanted) >= 4
+    expected = [bid for window in by_window for bid in window if bid[2] == max(b[2] for b in window)]
+    assert oracle.expected("q7", SOURCE) == expected
+    assert len(expected) >= 4
 
 
 def test_query_8_gives_new_people_who_sell_in_the_same_ten_seconds() -> None:
     events = _events()
-    wanted = set()
+    expected = set()
     for person in events.person.to_pylist():
         start = person["date_time"] // 10_000_000 * 10_000_000
         for auction in events.auction.to_pylist():
             if auction["seller"] == person["id"] and start <= auction["date_time"] < start + 10_000_000:
-                wanted.add((person["id"], person["name"], start))
-    assert 0 < len(wanted) < 40
-    assert Counter(oracle.expected("q8", SOURCE)) == Counter(wanted)
+                expected.add((person["id"], person["name"], start))
+    assert 0 < len(expected) < 40
+    assert Counter(oracle.expected("q8", SOURCE)) == Counter(expected)
 
 
 def test_query_11_ends_a_session_after_ten_seconds_without_a_bid() -> None:
@@ -124,20 +124,20 @@ def test_query_4_gives_the_average_of_the_highest_bids_of_a_category() -> None:
 
 def test_query_6_gives_for_each_sale_the_average_of_the_last_eleven_of_its_seller() -> None:
     sales = sorted(winning_bids().values(), key=lambda pair: pair[1]["date_time"])
-    wanted = []
+    expected = []
     for number, (auction, _) in enumerate(sales):
         before = [bid["price"] for other, bid in sales[: number + 1] if other["seller"] == auction["seller"]][-11:]
-        wanted.append((auction["seller"], sum(before) // len(before)))
-    assert Counter(oracle.expected("q6", SOURCE)) == Counter(wanted)
-    assert len(wanted) > 11
+        expected.append((auction["seller"], sum(before) // len(before)))
+    assert Counter(oracle.expected("q6", SOURCE)) == Counter(expected)
+    assert len(expected) > 11
 
 
 def test_query_9_gives_the_highest_bid_of_each_auction() -> None:
-    wanted = [
+    expected = [
         (*auction.values(), bid["auction"], bid["bidder"], bid["price"], bid["date_time"], bid["extra"])
         for auction, bid in winning_bids().values()
     ]
-    assert Counter(oracle.expected("q9", SOURCE)) == Counter(wanted)
+    assert Counter(oracle.expected("q9", SOURCE)) == Counter(expected)
 
 
 def test_query_10_gives_every_bid_with_its_day_and_minute() -> None:
