@@ -23,7 +23,7 @@ OTHERS = [(protocol, 2) for protocol in PROTOCOL_NAMES if protocol != UNCOORDINA
 
 
 @cache
-def wanted() -> Counter[bytes]:
+def expected() -> Counter[bytes]:
     paths = expected_paths([COMMANDS.batch(0, COMMANDS.rows)]).to_pylist()
     return Counter({row["path"]: row["weight"] for row in paths})
 
@@ -35,8 +35,8 @@ def wanted() -> Counter[bytes]:
 def test_the_paths_equal_those_of_a_direct_computation(protocol: str, parallelism: int) -> None:
     job = final_paths(SOURCE, MemorySink("paths"), protocol=protocol)
     found = run(job, {}, kills=2, parallelism=parallelism)["paths"]
-    assert len(found) == len(wanted()) > 100
-    assert {row.path: row.weight for row in found} == wanted()
+    assert len(found) == len(expected()) > 100
+    assert {row.path: row.weight for row in found} == expected()
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_the_paths_equal_those_of_a_direct_computation(protocol: str, parallelis
 def test_the_paths_are_the_same_with_rollback_recovery(protocol: str, parallelism: int) -> None:
     job = final_paths(SOURCE, MemorySink("paths"), protocol=protocol, guarantee="exactly-once", sharing_depth=0)
     found = run(job, {}, kills=2, parallelism=parallelism)["paths"]
-    assert {row.path: row.weight for row in found} == wanted()
+    assert {row.path: row.weight for row in found} == expected()
 
 
 @pytest.mark.parametrize("chaining", [pytest.param("on", marks=pytest.mark.thorough), "off"])
@@ -54,7 +54,7 @@ def test_the_changes_of_all_paths_add_up_to_the_final_ones(chaining: str) -> Non
     found: Counter[bytes] = Counter()
     for row in run(reachability(SOURCE, MemorySink("changes"), chaining=chaining), {}, parallelism=2)["changes"]:
         found[row.path] += row.weight
-    assert Counter({path: weight for path, weight in found.items() if weight}) == wanted()
+    assert Counter({path: weight for path, weight in found.items() if weight}) == expected()
 
 
 @pytest.mark.parametrize("setting", ["rate", "partitions"])

@@ -49,12 +49,12 @@ def test_the_first_rows_of_each_key_equal_plain_python(parallelism: int) -> None
 @both_parallelisms
 def test_the_first_of_all_rows_equal_plain_python(parallelism: int) -> None:
     best = sorted(EVENTS, key=lambda event: (-event.value, event.id))[:4]
-    wanted = [Best(event.key, event.value, event.id, rank) for rank, event in enumerate(best, 1)]
+    expected = [Best(event.key, event.value, event.id, rank) for rank, event in enumerate(best, 1)]
 
     def body(events: Stream[Event]) -> Stream[Best]:
         return events.top(4, by=[col("value").desc(), "id"], into=Best).at_end()
 
-    assert values(ran(body, parallelism)) == values(wanted)
+    assert values(ran(body, parallelism)) == values(expected)
 
 
 @both_parallelisms
@@ -75,9 +75,9 @@ def test_an_aggregate_of_an_aggregate_follows_its_changes(parallelism: int) -> N
     for event in EVENTS:
         place = event.key, event.id % 2
         most[place] = max(most.get(place, event.value), event.value)
-    wanted = Counter((half, sum(h == half for _, h in most), sum(v for (_, h), v in most.items() if h == half))
+    expected = Counter((half, sum(h == half for _, h in most), sum(v for (_, h), v in most.items() if h == half))
                      for half in (0, 1))  # fmt: skip
-    assert values(ran(body, parallelism)) == wanted
+    assert values(ran(body, parallelism)) == expected
 
 
 class Counted(Record):
@@ -104,8 +104,8 @@ def test_the_first_of_running_totals_equal_plain_python(parallelism: int) -> Non
 
     rows = sorted(expected_counted().items(), key=lambda row: (-row[1], row[0]))
     by_key = {key: [(value, rows) for (other, value), rows in rows if other == key] for key, _ in dict(rows)}
-    wanted = [(key, *row, rank) for key, rows in by_key.items() for rank, row in enumerate(rows[:2], 1)]
-    assert values(ran(body, parallelism)) == Counter(wanted)
+    expected = [(key, *row, rank) for key, rows in by_key.items() for rank, row in enumerate(rows[:2], 1)]
+    assert values(ran(body, parallelism)) == Counter(expected)
 
 
 @both_parallelisms
@@ -127,11 +127,11 @@ def test_rows_move_between_the_groups_of_a_top_n(parallelism: int) -> None:
     groups: dict[int, list[tuple[str, int]]] = {}
     for place, rows in sorted(expected_counted(2).items()):
         groups.setdefault(rows, []).append(place)
-    wanted = [(*place, rows, rank) for rows, all_ in groups.items() for rank, place in enumerate(all_[:2], 1)]
+    expected = [(*place, rows, rank) for rows, all_ in groups.items() for rank, place in enumerate(all_[:2], 1)]
     assert len(groups) < max(groups), "the test shows nothing: no group lost all its rows"
     table = sink.table()
     assert table is not None
-    assert sorted(tuple(row.values()) for row in table.to_pylist()) == sorted(wanted)
+    assert sorted(tuple(row.values()) for row in table.to_pylist()) == sorted(expected)
 
 
 @both_parallelisms
@@ -162,9 +162,9 @@ def test_a_top_n_of_a_changing_top_n_equals_plain_python(parallelism: int) -> No
         for value, all_ in per_value.items()
         for rank, (rows, key) in enumerate(sorted(all_)[:2], 1)
     ]
-    wanted = {key: min(row[1:] for row in chosen if row[0] == key) for key, *_ in chosen}
+    expected = {key: min(row[1:] for row in chosen if row[0] == key) for key, *_ in chosen}
     assert values(ran(body, parallelism)) == Counter(
-        (key, value, rows, rank) for key, (rows, value, rank) in wanted.items()
+        (key, value, rows, rank) for key, (rows, value, rank) in expected.items()
     )
 
 
@@ -177,14 +177,14 @@ def test_distinct_and_filtered_counts_equal_plain_python(parallelism: int) -> No
             rows=count().where(positive), notes=col("note").count_distinct(),
         ).at_end()  # fmt: skip
 
-    wanted = Counter(
+    expected = Counter(
         (
             key, len({e.value for e in events}), len({e.value for e in events if e.value > 0}),
             sum(e.value > 0 for e in events), len({e.note for e in events if e.note is not None}),
         )
         for key, events in BY_KEY.items()
     )  # fmt: skip
-    assert values(ran(body, parallelism)) == wanted
+    assert values(ran(body, parallelism)) == expected
 
 
 class InWindow(Record):
@@ -201,7 +201,7 @@ def test_the_first_rows_of_each_key_and_window_equal_plain_python(parallelism: i
         return windows.top(2, by=[col("value").desc(), "id"], into=InWindow)
 
     size, slide = 20 * SECOND, 10 * SECOND
-    wanted = [
+    expected = [
         InWindow(key, event.id, start, rank)
         for key, events in BY_KEY.items()
         for start in {start for event in events for start in starts_of_windows(event, size, slide)}
@@ -209,7 +209,7 @@ def test_the_first_rows_of_each_key_and_window_equal_plain_python(parallelism: i
             sorted((e for e in events if start <= e.at < start + size), key=lambda e: (-e.value, e.id))[:2], 1
         )
     ]
-    assert values(ran(body, parallelism)) == values(wanted)
+    assert values(ran(body, parallelism)) == values(expected)
 
 
 @both_parallelisms
@@ -219,8 +219,8 @@ def test_a_bounded_side_input_is_joined_with_every_row(parallelism: int) -> None
     def body(events: Stream[Event]) -> Stream[Named]:
         return events.rebalance().enrich(names, on="key", into=Named)
 
-    wanted = [Named(event.id, f"{event.key}{number}") for event in EVENTS if event.key in "abc" for number in (1, 2)]
-    assert values(ran(body, parallelism)) == values(wanted)
+    expected = [Named(event.id, f"{event.key}{number}") for event in EVENTS if event.key in "abc" for number in (1, 2)]
+    assert values(ran(body, parallelism)) == values(expected)
 
 
 class Pair(Record):
@@ -241,14 +241,14 @@ def test_a_join_while_a_row_lasts_equals_plain_python(parallelism: int) -> None:
         lasting = events.select(Lasting, first=col("id"), end=col("at") + (col("id") % 7) * SECOND)
         return lasting.join(events.select("key", "at", second=col("id")), on="key", within=until("end"), into=Pair)
 
-    wanted = [
+    expected = [
         Pair(a.id, b.id)
         for events in BY_KEY.values()
         for a in events
         for b in events
         if a.at <= b.at <= a.at + a.id % 7 * SECOND
     ]
-    assert values(ran(body, parallelism)) == values(wanted)
+    assert values(ran(body, parallelism)) == values(expected)
 
 
 @both_parallelisms
@@ -257,10 +257,10 @@ def test_a_join_as_of_equals_plain_python(parallelism: int) -> None:
         versions = events.filter(col("id") % 3 == 0).select("key", "at", second=col("id"))
         return events.select("key", "at", first=col("id")).join(versions, on="key", within=as_of(), into=Pair)
 
-    wanted = [
+    expected = [
         Pair(event.id, max(held, key=lambda version: (version.at, version.id)).id)
         for events in BY_KEY.values()
         for event in events
         if (held := [version for version in events if version.id % 3 == 0 and version.at <= event.at])
     ]
-    assert values(ran(body, parallelism)) == values(wanted)
+    assert values(ran(body, parallelism)) == values(expected)

@@ -29,7 +29,7 @@ ROLLBACK = {"guarantee": "exactly-once", "sharing_depth": "0"}
 
 
 @cache
-def wanted() -> Counter[bytes]:
+def expected() -> Counter[bytes]:
     paths = expected_paths([COMMANDS.batch(0, COMMANDS.rows)]).to_pylist()
     return Counter({row["path"]: row["weight"] for row in paths})
 
@@ -57,6 +57,6 @@ def test_the_paths_equal_those_of_a_direct_computation_when_tasks_are_killed(
     }  # fmt: skip
     run_job(job, resolve(command_line=given), lambda at_us, event: heard.append(event))
     found = read_results(str(tmp_path / "paths"))
-    assert {row["path"]: row["weight"] for row in found} == wanted()
+    assert {row["path"]: row["weight"] for row in found} == expected()
     assert len([event for event in heard if isinstance(event, TaskFailed)]) >= 3
     assert RolledBack not in map(type, heard)

@@ -52,9 +52,9 @@ def test_printed_rows_reach_the_terminal_although_their_task_is_killed(
     settings = resolve({"kills": ["source-nexmark[0]@2s"], "checkpoint_interval": "500ms", "parallelism": 2})
     run_job(build("q2", source, PrintSink()), settings, lambda at_us, event: heard.append(event))
     lines = capsys.readouterr().out.splitlines()
-    wanted = sorted(expected("q2", source))
-    assert sorted({tuple(json.loads(line).values()) for line in lines}) == wanted
+    answers = sorted(expected("q2", source))
+    assert sorted({tuple(json.loads(line).values()) for line in lines}) == answers
     assert [type(event) for event in heard].count(StandbyActivated) == 1
     assert any(isinstance(event, CheckpointCompleted) for event in heard)
-    assert len(wanted) > 20
-    assert len(lines) < 2 * len(wanted), "rows that a checkpoint covered are not printed again"
+    assert len(answers) > 20
+    assert len(lines) < 2 * len(answers), "rows that a checkpoint covered are not printed again"

@@ -100,7 +100,7 @@ def problems(faults: Callable[[], Faults], seeds: int = SEEDS) -> list[str]:
         course = Course(seed, JOB, faults())
         found = _problems(course)
         if any(isinstance(e, RolledBack) and e.reason != "the test wants it" for e in course.events):
-            found.append("a rollback that nobody wanted")
+            found.append("a rollback that nothing required")
         if any(isinstance(e, CheckpointAborted) and e.reason == "timeout" for e in course.events):
             found.append("a checkpoint that nobody completed")
         if found:
