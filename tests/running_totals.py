@@ -74,7 +74,7 @@ class Sales:
         the last change had; after the changes of a batch the rows of a category are in their order; the final rows are
         the expected ones."""
         there: dict[Place, tuple[int, int, int]] = {}
-        told: dict[int, int] = {}
+        numbers: dict[int, int] = {}
         for category, rows in _runs(changes):
             for row in rows:
                 place, found = (category, row["rank_number"]), (row["product"], row["total"], row["sales"])
@@ -86,8 +86,8 @@ class Sales:
                 assert there.get(place) != found
                 there[place] = found
                 assert self.totals[product][number - 1] == total
-                assert told.get(product, 0) <= number
-                told[product] = number
+                assert numbers.get(product, 0) <= number
+                numbers[product] = number
             mine = [there[category, rank] for rank in range(1, FIRST + 1) if (category, rank) in there]
             assert mine == sorted(mine, key=lambda row: (-row[1], row[0]))
             assert len({row[0] for row in mine}) == len(mine) == sum(place[0] == category for place in there)

@@ -40,10 +40,10 @@ def held_event_time(graph: LogicalGraph) -> Iterator[str]:
         if _waits(node.work):
             for pair in sorted(found.held):
                 waiting.setdefault(pair, []).append(repr(node.name))
-    told: set[int] = set()
+    reported: set[int] = set()
     for (source, where), names in waiting.items():
-        if source not in told:
-            told.add(source)
+        if source not in reported:
+            reported.add(source)
             yield _warning(graph.by_id[source], graph.by_id[where], names)
 
 

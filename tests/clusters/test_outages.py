@@ -54,12 +54,12 @@ def test_a_run_whose_ray_is_killed_ends_with_one_line_and_another_run_resumes(
             out, error = process.communicate(timeout=120)
             assert time.monotonic() - killed < SOON_S
     assert (process.returncode, out) == (1, "")
-    told = LINE.fullmatch(error)
-    assert told is not None, error
+    line = LINE.fullmatch(error)
+    assert line is not None, error
     (left,) = (tmp_path / "t").glob("clonos-checkpoints-*")
-    assert str(left) == told[3]
+    assert str(left) == line[3]
     if local:
-        assert_another_goes_on(tmp_path, told[3])
+        assert_another_goes_on(tmp_path, line[3])
 
 
 def assert_another_goes_on(folder: Path, checkpoints: str) -> None:

@@ -89,7 +89,7 @@ with raylets(2) as cluster, connected(cluster.address):
 """
 
 
-def told(script: str, folder: Path) -> Any:
+def printed_by(script: str, folder: Path) -> Any:
     """The last output of a script, in a process of its own: a process is connected to one cluster at a time."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT + script, str(folder)],
@@ -104,7 +104,7 @@ def told(script: str, folder: Path) -> Any:
 
 @pytest.mark.thorough
 def test_a_whole_node_is_lost_and_then_a_task_without_a_standby(tmp_path: Path) -> None:
-    first, second = told(LOST_AND_ALONE, tmp_path)
+    first, second = printed_by(LOST_AND_ALONE, tmp_path)
     for run in (first, second):
         rows, near, far = run["found"]
         assert tuple(rows) == expected_digest(20_000)
@@ -123,7 +123,7 @@ def test_a_whole_node_is_lost_and_then_a_task_without_a_standby(tmp_path: Path) 
 def test_standbys_wait_on_the_other_node_and_tasks_share_no_process_when_one_of_two_nodes_is_lost(
     tmp_path: Path,
 ) -> None:
-    run = told(SHARED, tmp_path)
+    run = printed_by(SHARED, tmp_path)
     rows, near, far = run["found"]
     assert tuple(rows) == expected_digest(20_000)
     assert near == far
@@ -149,7 +149,7 @@ def only_of_one_node(run: dict[str, Any]) -> None:
 
 @pytest.mark.thorough
 def test_a_function_that_holds_the_gil_is_waited_for_on_any_node(tmp_path: Path) -> None:
-    failed, nodes = told(LOCKING, tmp_path / "out")
+    failed, nodes = printed_by(LOCKING, tmp_path / "out")
     assert len(set(nodes)) == 2, "one instance is on the coordinator's node, one is not"
     assert failed == []
     assert_all_rows(tmp_path / "out", 20)

@@ -94,20 +94,20 @@ def test_a_job_is_stopped_by_its_name_and_the_next_run_goes_on(cluster: Raylets,
         before = len(visible_rows(tmp_path / "out"))
         refused = stop(cluster, "nobody")
         stopped, answer = stopped_twice(cluster, "numbers")
-        _, told = process.communicate(timeout=WAIT_S_MAX)
+        _, printed = process.communicate(timeout=WAIT_S_MAX)
     assert (refused.returncode, refused.stdout.count("\n")) == (1, 0)
     assert refused.stderr == "error: no job named 'nobody' is running on this cluster; running: 'numbers'\n"
     assert stopped.returncode == 0, stopped.stderr
     assert STOPPED.search(stopped.stdout), stopped.stdout
     assert answer == "None True"
-    assert process.returncode == 0, told
-    assert told.splitlines()[-1].startswith("to continue from the last checkpoint: clonos run job.py "), told
+    assert process.returncode == 0, printed
+    assert printed.splitlines()[-1].startswith("to continue from the last checkpoint: clonos run job.py "), printed
     assert before < len(visible_rows(tmp_path / "out")) < TOTAL
 
     (tmp_path / "unpaced").touch()
     with started(tmp_path, *given) as process:
-        _, told = process.communicate(timeout=WAIT_S_MAX)
-        assert process.returncode == 0, told
+        _, printed = process.communicate(timeout=WAIT_S_MAX)
+        assert process.returncode == 0, printed
     again = stop(cluster, "numbers")
     assert again.stderr == "error: no job named 'numbers' is running on this cluster; running: none\n"
     assert sorted(row["id"] for row in visible_rows(tmp_path / "out")) == list(range(TOTAL))

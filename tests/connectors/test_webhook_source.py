@@ -395,21 +395,21 @@ def test_a_replacement_has_the_keys_of_the_checkpoint_and_of_the_log() -> None:
 
 
 def test_a_repeated_key_is_answered_when_its_rows_are_durable() -> None:
-    inbox, told = Inbox(1_000_000), list[str]()
+    inbox, answered = Inbox(1_000_000), list[str]()
     inbox.accept()
 
     def repeat(name: str) -> None:
-        inbox.add(Post(1, key="a"), lambda durable: told.append(name))
+        inbox.add(Post(1, key="a"), lambda durable: answered.append(name))
 
     repeat("first")
     repeat("again, before it is taken")
     assert len(inbox.take(0, 100, None, 0)) == 1
     repeat("again, before it is durable")
-    assert told == []
+    assert answered == []
     inbox.settle(1)
-    assert told == ["first", "again, before it is taken", "again, before it is durable"]
+    assert answered == ["first", "again, before it is taken", "again, before it is durable"]
     repeat("again, afterwards")
-    assert told[3:] == ["again, afterwards"]
+    assert answered[3:] == ["again, afterwards"]
 
 
 def test_keys_are_dropped_after_their_lifetime() -> None:
@@ -426,15 +426,15 @@ def test_keys_are_dropped_after_their_lifetime() -> None:
 def test_rows_undone_by_a_rollback_are_withdrawn() -> None:
     inbox = Inbox(1_000_000)
     inbox.accept()
-    told: dict[str, bool] = {}
+    answered: dict[str, bool] = {}
     for key in "abc":
-        inbox.add(Post(1, key=key, size_bytes=1), lambda durable, key=key: told.update({key: durable}))  # type: ignore[misc]
+        inbox.add(Post(1, key=key, size_bytes=1), lambda durable, key=key: answered.update({key: durable}))  # type: ignore[misc]
     assert [post.position for post in inbox.take(0, 2, None, 0)] == [1, 2]
     inbox.withdraw_after(1)
-    assert told == {"b": False}
+    assert answered == {"b": False}
     assert [post.key for post in inbox.take(1, 9, None, 0)] == ["c"]
     inbox.settle(2)
-    assert told == {"a": True, "b": False, "c": True}
+    assert answered == {"a": True, "b": False, "c": True}
 
 
 def test_a_port_that_is_taken_is_waited_for_and_then_named() -> None:

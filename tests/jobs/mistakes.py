@@ -39,11 +39,11 @@ out = FileSink("out", format="csv")
 
 @dataclass(frozen=True)
 class Mistake:
-    """``told`` is in the message. ``repaired`` replaces the line marked HERE: the job then runs to its end."""
+    """``message``: a part of the error message. ``repaired`` replaces the line marked HERE: the job then runs to its end."""
 
     name: str
     text: str
-    told: str
+    message: str
     arguments: tuple[str, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
     code: int = 1

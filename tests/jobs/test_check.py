@@ -151,7 +151,7 @@ REMEDIES = {
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str]:
+def check_result(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str]:
     """The exit code and the output of the command for a job of many suspects."""
     file = tmp_path_factory.mktemp("suspects") / "suspects.py"
     file.write_text(JOB)
@@ -165,34 +165,36 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("operator", REMEDIES)
-def test_a_direct_call_is_reported_with_its_line_and_remedy(told: tuple[int, str], operator: str) -> None:
+def test_a_direct_call_is_reported_with_its_line_and_remedy(check_result: tuple[int, str], operator: str) -> None:
     line = next(n for n, text in enumerate(JOB.splitlines(), 1) if text.endswith(f"# LINE {operator}"))
     expected = rf"suspects\.py:{line}: operator '{operator}' {REMEDIES[operator]}"
-    assert re.search(expected, told[1]), told[1]
+    assert re.search(expected, check_result[1]), check_result[1]
 
 
-def test_the_order_of_a_set_is_detected_by_comparison(told: tuple[int, str]) -> None:
-    assert re.search(r"suspects\.py:\d+: operator 'sets' gave another row 0 .* not on the order of a set", told[1]), (
-        told[1]
-    )
+def test_the_order_of_a_set_is_detected_by_comparison(check_result: tuple[int, str]) -> None:
+    assert re.search(
+        r"suspects\.py:\d+: operator 'sets' gave another row 0 .* not on the order of a set", check_result[1]
+    ), check_result[1]
 
 
-def test_state_that_outlives_a_call_is_detected_if_it_changes_the_output(told: tuple[int, str]) -> None:
+def test_state_that_outlives_a_call_is_detected_if_it_changes_the_output(check_result: tuple[int, str]) -> None:
     expected = (
         r"suspects\.py:\d+: operator 'first_time' gave another row 0 .*name 0'}, then None.* variables that outlive"
     )
-    assert re.search(expected, told[1]), told[1]
-    assert "'remembered'" not in told[1]
+    assert re.search(expected, check_result[1]), check_result[1]
+    assert "'remembered'" not in check_result[1]
 
 
-def test_functions_that_use_ctx_are_not_reported_and_the_exit_code_is_1_for_others(told: tuple[int, str]) -> None:
-    assert "'fine'" not in told[1]
-    assert "'patient'" not in told[1], told[1]
-    assert told[0] == 1
+def test_functions_that_use_ctx_are_not_reported_and_the_exit_code_is_1_for_others(
+    check_result: tuple[int, str],
+) -> None:
+    assert "'fine'" not in check_result[1]
+    assert "'patient'" not in check_result[1], check_result[1]
+    assert check_result[0] == 1
 
 
-def test_a_sink_whose_rows_are_visible_at_once_is_tried_on_request(told: tuple[int, str]) -> None:
-    assert "operator 'visible' failed: ValueError: no such table" in told[1]
+def test_a_sink_whose_rows_are_visible_at_once_is_tried_on_request(check_result: tuple[int, str]) -> None:
+    assert "operator 'visible' failed: ValueError: no such table" in check_result[1]
 
 
 @pytest.mark.thorough  # as below, and in the job with notes
@@ -324,16 +326,18 @@ def checked(folder: Path, capfd: pytest.CaptureFixture[str], cases: str) -> tupl
 def test_errors_that_would_end_the_job_are_findings(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, lines, _ = checked(tmp_path, capfd, "+".join(FAILURES))
     assert code == 1
-    for told in FAILURES.values():
-        assert any(re.search(rf"case\.py:\d+: {told}", line) for line in lines if not line.startswith("note:")), lines
+    for expected in FAILURES.values():
+        assert any(re.search(rf"case\.py:\d+: {expected}", line) for line in lines if not line.startswith("note:")), (
+            lines
+        )
     assert (tmp_path / "written").exists()
 
 
 def test_what_would_not_end_the_job_is_a_note_and_no_finding(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, lines, warnings = checked(tmp_path, capfd, "+".join(NOTES))
     assert code == 0
-    for told in itertools.chain.from_iterable(NOTES.values()):
-        assert any(re.match(f"note: {told}", line) for line in lines), lines
+    for expected in itertools.chain.from_iterable(NOTES.values()):
+        assert any(re.match(f"note: {expected}", line) for line in lines), lines
     assert sum(line.startswith("note:") for line in lines) == sum(map(len, NOTES.values())), "and there are no others"
     assert not (tmp_path / "written").exists()
     (held,) = warnings

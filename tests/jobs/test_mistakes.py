@@ -44,7 +44,7 @@ def test_a_mistake_is_reported_in_one_line_with_its_place(mistake: Mistake, caps
         return
     (line,) = lines
     assert line.startswith("error: ")
-    assert mistake.told.replace("job.py", f"{name}.py") in line
+    assert mistake.message.replace("job.py", f"{name}.py") in line
     assert mistake.place is None or f"{name}.py:{mistake.place}" in line
     assert "raceback" not in line
 

@@ -38,7 +38,7 @@ AGGREGATES: dict[str, Any] = {
 }
 
 
-def told(events: list[Event]) -> tuple[int, int, list[int], list[str], str | None]:
+def expected(events: list[Event]) -> tuple[int, int, list[int], list[str], str | None]:
     found = [event.value for event in events]
     notes = [event.note for event in events if event.note is not None]
     return found[0], found[-1], found, notes, notes[0] if notes else None
@@ -55,11 +55,11 @@ def test_ordered_aggregates_of_windows_equal_plain_python(parallelism: int) -> N
         for event in EVENTS:
             for start in starts_of_windows(event, size * SECOND, slide * SECOND):
                 groups[event.key, start + size * SECOND].append(event)
-        found = {(row.key, row.window_end): told_by(row) for row in ran(body, parallelism)}
-        assert found == {group: told(events) for group, events in groups.items()}
+        found = {(row.key, row.window_end): aggregates_of(row) for row in ran(body, parallelism)}
+        assert found == {group: expected(events) for group, events in groups.items()}
 
 
-def told_by(row: Any) -> tuple[Any, ...]:
+def aggregates_of(row: Any) -> tuple[Any, ...]:
     return row.first, row.last, row.all, row.notes, row.first_note
 
 
@@ -69,6 +69,6 @@ def test_ordered_aggregates_of_tables_and_sessions_equal_plain_python(parallelis
     by_key = defaultdict[str, list[Event]](list)
     for event in EVENTS:
         by_key[event.key].append(event)
-    assert {row.key: told_by(row) for row in rows} == {key: told(events) for key, events in by_key.items()}
+    assert {row.key: aggregates_of(row) for row in rows} == {key: expected(events) for key, events in by_key.items()}
     rows = ran(lambda events: events.key_by("key").window(session("1h")).aggregate(Window, **AGGREGATES), parallelism)
-    assert {row.key: told_by(row) for row in rows} == {key: told(events) for key, events in by_key.items()}
+    assert {row.key: aggregates_of(row) for row in rows} == {key: expected(events) for key, events in by_key.items()}

@@ -109,15 +109,15 @@ class Alarms(Process[Event, Alarm]):
         self.key = event.key
         self.rows += 1
         if self.rows == 4:
-            yield self.told()
+            yield self.alarm()
         elif self.rows == 1:
             self.soon.set(ctx.time.now() + 1_000)
 
     @soon.fires
     def rung(self, ctx: Context) -> Iterator[Alarm]:
-        yield self.told()
+        yield self.alarm()
 
-    def told(self) -> Alarm:
+    def alarm(self) -> Alarm:
         alarm = Alarm(self.key, self.rows)
         self.rows = 0
         return alarm
@@ -130,8 +130,8 @@ def test_timers_in_processing_time_lose_and_double_no_row(parallelism: int) -> N
         started(job).key_by("key").process(Alarms).sink(MemorySink()).named("out")
         out = testing.run(job, {"in": IN_FOURS}, kills=2, first_seed=seed, parallelism=parallelism)["out"]
         for key, events in BY_KEY.items():
-            told = sum(row.rows for row in out if row.key == key)
-            assert len(events) - 4 < told <= len(events), "only rows that wait for a timer at the end may be missing"
+            counted = sum(row.rows for row in out if row.key == key)
+            assert len(events) - 4 < counted <= len(events), "only rows that wait for a timer at the end may be missing"
 
 
 class PickyBursts(Bursts):
@@ -158,18 +158,18 @@ def test_rows_and_timers_that_fail_in_a_process_are_caught_once_each(parallelism
     flushed.sink(MemorySink()).named("flushed")
     failed.sink(MemorySink()).named("failed")
     out = testing.run(job, {"in": IN_FOURS}, kills=2, seeds=SEEDS, parallelism=parallelism)
-    told, over, lonely = Counter[Any](), Counter[Any](), Counter[Any]()
+    counted, over, lonely = Counter[Any](), Counter[Any](), Counter[Any]()
     open_bursts: dict[str, list[Event]] = defaultdict(list)
     for burst in bursts(left_out=lambda event: event.id % 10 == 3):
         rows, end = open_bursts[burst[0].key], burst[-1].at + 5 * SECOND
-        told.update((e.id, n) for n, e in enumerate(burst, len(rows) + 1))
+        counted.update((e.id, n) for n, e in enumerate(burst, len(rows) + 1))
         rows.extend(burst)
         if len(rows) == 1:
             lonely[end] += 1
         else:
             over[end, len(rows) * 10 + len({e.id % 5 for e in rows})] += 1
             rows.clear()
-    assert values(out["numbered"]) == told
+    assert values(out["numbered"]) == counted
     assert values(out["flushed"]) == over
     letters = [json.loads(letter.record) for letter in out["failed"]]
     assert Counter(letter["at"] for letter in letters if "timer" in letter) == lonely != Counter()

@@ -48,8 +48,8 @@ def test_a_check_shows_the_records_and_the_last_lines_of_user_code(capfd: pytest
     invoke(["check", str(file)])
     printed = [line for line in capfd.readouterr().out.splitlines() if ": operator '" in line]
     for verbs, record, marked, function in FAILURES:
-        told = f"; at {place(file, marked, function)}"
-        assert any(record in line and told in line for line in printed), verbs
+        location = f"; at {place(file, marked, function)}"
+        assert any(record in line and location in line for line in printed), verbs
 
 
 def test_a_test_shows_the_last_line_of_user_code() -> None:

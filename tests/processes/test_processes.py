@@ -260,16 +260,18 @@ def test_standbys_that_share_a_host_are_promoted_and_leave_in_turn(tmp_path: Pat
 def test_a_standby_that_is_stopped_leaves_no_threads_sockets_or_state(tmp_path: Path) -> None:
     """Other standbys may continue in its process: no threads, sockets or state of this one may stay with them."""
     plan = counting(str(tmp_path))
-    told: list[ToCoordinator] = []
+    messages: list[ToCoordinator] = []
     before = set(threading.enumerate())  # some of these may end meanwhile
     with TemporaryDirectory(prefix="clonos-") as sockets:
         open_store = partial(CheckpointStore, str(tmp_path / "checkpoints"), plan.job)
         deployment = Deployment(
             plan, *sides_of(plan), open_store, b"secret", ChannelLimits(), 10_000, True, Path(sockets)
         )
-        process = ProcessRuntime(deployment, 7, TaskId("count", 0), "node", "127.0.0.1", told.append, host_process=4)
+        process = ProcessRuntime(
+            deployment, 7, TaskId("count", 0), "node", "127.0.0.1", messages.append, host_process=4
+        )
         process.start()
-        assert [message.host_process for message in told if isinstance(message, Started)] == [4]
+        assert [message.host_process for message in messages if isinstance(message, Started)] == [4]
         process.deliver(Stop("its home is a task's now"))
         process.wait()
         assert not set(threading.enumerate()) - before

@@ -70,9 +70,9 @@ def test_a_function_that_hangs_is_reported_and_does_not_end_the_job(cluster: Clu
     run_job(
         loaded(file), resolve(command_line={"function_timeout": "300ms"}), lambda at_us, event: events.append(event)
     )
-    (told,) = [event.reason for event in events if isinstance(event, FunctionHangs)]
-    assert told.startswith("operator 'slow' has been at work on one row for 0.")
-    assert told.endswith(f"; at {place(file, 'hangs', 'hangs')}")
+    (reason,) = [event.reason for event in events if isinstance(event, FunctionHangs)]
+    assert reason.startswith("operator 'slow' has been at work on one row for 0.")
+    assert reason.endswith(f"; at {place(file, 'hangs', 'hangs')}")
     assert not [event for event in events if isinstance(event, TaskFailed)]
 
 

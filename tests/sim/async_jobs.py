@@ -83,9 +83,9 @@ def job(ordered: bool, concurrency: int, left: MemorySink, right: MemorySink) ->
     numbers = [Number(i, i % 5) for i in range(TOTAL)]
     made = Job("async-witnesses")
     source = made.source(MemorySource(numbers, schema=Number, batch_rows=4)).named("numbers")
-    told = source.rebalance().map(enrich, concurrency=concurrency, ordered=ordered).named("enrich")
-    told.rebalance().sink(left).named("left")
-    told.key_by("key").process(Rank).named("rank").sink(right).named("right")
+    enriched = source.rebalance().map(enrich, concurrency=concurrency, ordered=ordered).named("enrich")
+    enriched.rebalance().sink(left).named("left")
+    enriched.key_by("key").process(Rank).named("rank").sink(right).named("right")
     return made
 
 

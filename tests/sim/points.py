@@ -11,7 +11,7 @@ from clonos_py.job.events import JobPolicy
 from clonos_py.model.coordinator_events import CoordinatorEvent, RolledBack
 from clonos_py.process.contract import ChannelLimits, TaskState
 from clonos_py.protocols.aligned.task import AlignedBarriers
-from clonos_py.runtime.sim.run import SimulatedPorts
+from clonos_py.runtime.sim.run import SimulatedPorts, SimulatedRun
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.story import words
 from clonos_py.runtime.world.processes import LocalProcess
@@ -116,7 +116,8 @@ class Run:
     story: list[str] = field(default_factory=list)
 
 
-def told(seed: int, found: Run) -> str:
+def described(seed: int, found: Run | SimulatedRun) -> str:
+    """The problems of a run and what happened in it."""
     return f"seed {seed}: {'; '.join(found.problems)}\n  " + "\n  ".join(found.story)
 
 

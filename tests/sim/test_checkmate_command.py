@@ -62,9 +62,9 @@ def test_impossible_options_are_refused_in_one_line_before_anything_runs(
 def test_finished_runs_are_kept_and_not_repeated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     short = (*SHORT, "--queries", "q1", "--recoveries", "none", "--runtime", "sim")
     assert run(tmp_path / "out", *short) == 0
-    told = capsys.readouterr()
-    assert "0 of 1 runs are done, 1 left" in told.err
-    assert "1/1 q1, no checkpoints, parallelism 1, run 1: 2,000 events/s" in told.err
+    printed = capsys.readouterr()
+    assert "0 of 1 runs are done, 1 left" in printed.err
+    assert "1/1 q1, no checkpoints, parallelism 1, run 1: 2,000 events/s" in printed.err
     before = (tmp_path / "out").read_bytes()
     (line,) = results(tmp_path / "out").good(RUN)
     assert line["settings"]["chaining"] == "off"
@@ -84,9 +84,9 @@ def test_an_unpaced_run_reports_the_events_read_per_second(capsys: pytest.Captur
     assert line["metrics"]["failure"] is None, "nothing is killed"
     read = line["metrics"]["throughput_events_per_s"]
     assert read > 1_000_000
-    told = capsys.readouterr()
-    assert f"run 1: {read:,.0f} events/s" in told.err
-    assert f"| {read:,.0f} |" in told.out
+    printed = capsys.readouterr()
+    assert f"run 1: {read:,.0f} events/s" in printed.err
+    assert f"| {read:,.0f} |" in printed.out
 
 
 def test_a_run_that_fails_is_named_kept_and_tried_again(
@@ -99,10 +99,10 @@ def test_a_run_that_fails_is_named_kept_and_tried_again(
     short = (*SHORT, "--queries", "q1", "--recoveries", "causal", "--protocols", "aligned", "--runtime", "sim")
     for _ in range(2):
         assert run(tmp_path / "out", *short) == 1
-        told = capsys.readouterr().err
-        assert "0 of 1 runs are done, 1 left" in told
-        assert "SpillError: the disk is full" in told
-        assert "1 of 1 runs failed; the same command tries them again" in told
+        printed = capsys.readouterr().err
+        assert "0 of 1 runs are done, 1 left" in printed
+        assert "SpillError: the disk is full" in printed
+        assert "1 of 1 runs failed; the same command tries them again" in printed
 
 
 def test_the_maximum_rate_is_searched_once_and_a_share_of_it_is_offered(

@@ -18,7 +18,7 @@ from clonos_py.model.ids import Attempt
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
 from tests.sim import points
-from tests.sim.points import Harm, Point, Run, run, told
+from tests.sim.points import Harm, Point, Run, described, run
 from tests.witness import WitnessJob
 
 SEEDS = max(1, int(os.environ.get("SIMULATED_SEEDS", "0")) // 100)
@@ -45,7 +45,7 @@ def harmed(point: Point, harm: Harm, seeds: range, times: int = 4, job: WitnessJ
     runs = []
     for seed in seeds:
         found = run(seed, point, harm, times, job)
-        assert not found.problems, told(seed, found)
+        assert not found.problems, described(seed, found)
         runs.append(found)
     return runs
 

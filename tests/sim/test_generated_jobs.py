@@ -25,7 +25,7 @@ SIZE, SIZE_MIXED = 25, 10
 planted with a seed that shows it."""
 
 
-def told(verdict: ScenarioResult) -> str:
+def described(verdict: ScenarioResult) -> str:
     story = "\n  ".join([*verdict.scenario.topology.lines(), *verdict.story])
     again = f"clonos sim --start {verdict.scenario.seed} --seeds 1"
     return f"{'; '.join(verdict.problems)}; again: {again}\n  {story}"
@@ -36,9 +36,9 @@ def test_no_schedule_of_failures_breaks_a_rule(seeds: range) -> None:
     done: Counter[FaultKind] = Counter()
     for seed in seeds:
         verdict = run_seed(seed)
-        assert not verdict.problems, told(verdict)
+        assert not verdict.problems, described(verdict)
         if verdict.scenario.topology.sharing_depth < 0:
-            assert not verdict.rollbacks, told(verdict)
+            assert not verdict.rollbacks, described(verdict)
         done += verdict.faults
     assert done.total() > SIZE, "too little happened: the test proves little"
 
@@ -48,7 +48,7 @@ def test_no_schedule_of_failures_breaks_a_rule_under_any_protocol_and_recovery(s
     """The only jobs with other protocols that promise no more than at-least-once."""
     for seed in seeds:
         verdict = run_seed(seed, Range(protocol=None))
-        assert not verdict.problems, f"{told(verdict)} --protocol mixed"
+        assert not verdict.problems, f"{described(verdict)} --protocol mixed"
 
 
 def test_every_kind_of_failure_has_a_name_on_the_command_line() -> None:
@@ -80,9 +80,9 @@ def test_no_schedule_of_failures_breaks_a_rule_under(
     scenarios = small_first(range(kind * EACH, (kind + 1) * EACH), range_)
     for place in places:
         verdict = run_scenario(scenarios[place])
-        assert not verdict.problems, f"{told(verdict)} {again}"
+        assert not verdict.problems, f"{described(verdict)} {again}"
         if not protocol.coordinated or verdict.scenario.topology.sharing_depth < 0:
-            assert not verdict.rollbacks, f"{told(verdict)} {again}"
+            assert not verdict.rollbacks, f"{described(verdict)} {again}"
         rollbacks, faults = rollbacks + verdict.rollbacks, faults + verdict.faults.total()
     assert (rollbacks if together else faults) > len(places) / 2, "too little happened: the test proves little"
 
@@ -183,7 +183,7 @@ def test_the_same_seed_gives_the_same_story() -> None:
 def test_no_process_fails_in_a_run_without_faults() -> None:
     for seed in range(8):
         verdict = run_seed(seed, Range(faults=(), tasks_max=10))
-        assert not verdict.problems, told(verdict)
+        assert not verdict.problems, described(verdict)
         assert not any("killed" in line or "failed" in line for line in verdict.story)
 
 

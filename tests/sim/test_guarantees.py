@@ -25,15 +25,15 @@ def witnessed(
     seed: int, settings: Settings, total: int = TOTAL
 ) -> tuple[WitnessLedger, list[type[CoordinatorEvent]], int]:
     """What the sinks committed, the events, and the number of kills."""
-    ledger, told = WitnessLedger(), list[type[CoordinatorEvent]]()
+    ledger, reported = WitnessLedger(), list[type[CoordinatorEvent]]()
     gaps = settings.guarantee.value == "at-most-once"
     plan = WitnessJob(total, sharing_depth=settings.sharing_depth, gaps=gaps).plan(ledger)
     outcome = simulate_plan(
-        plan, seed, kills=4, policy=policy(settings), listener=lambda _, event: told.append(type(event))
+        plan, seed, kills=4, policy=policy(settings), listener=lambda _, event: reported.append(type(event))
     )
     problems = [problem for problem in outcome.problems if not problem.endswith(" rollbacks")]
     assert not problems, (seed, problems, outcome.story)
-    return ledger, told, outcome.kills
+    return ledger, reported, outcome.kills
 
 
 def settings(**given: object) -> Settings:
@@ -42,9 +42,9 @@ def settings(**given: object) -> Settings:
 
 def test_exactly_once_every_record_takes_effect_once() -> None:
     for seed in SEEDS[:4]:
-        ledger, told, _ = witnessed(seed, settings(guarantee="exactly-once"))
+        ledger, reported, _ = witnessed(seed, settings(guarantee="exactly-once"))
         assert not disagreements(ledger, TOTAL), seed
-        assert RolledBack not in told
+        assert RolledBack not in reported
 
 
 VICTIMS = ([N], [E], [L], [R], [N, E], [E, R], [N, E, L, R])
@@ -91,15 +91,15 @@ def test_with_rollback_recovery_every_record_takes_effect_once_and_nothing_is_lo
 def test_availability_beyond_the_sharing_depth_loses_no_record_and_restarts_are_reported() -> None:
     lapses = twice = 0
     for seed in SEEDS:
-        ledger, told, _ = witnessed(seed, settings(sharing_depth=1, beyond_sharing_depth="availability"), LONG)
-        assert RolledBack not in told, seed
-        lapses += told.count(RestartedWithoutLog)
+        ledger, reported, _ = witnessed(seed, settings(sharing_depth=1, beyond_sharing_depth="availability"), LONG)
+        assert RolledBack not in reported, seed
+        lapses += reported.count(RestartedWithoutLog)
         doubled = 0
         for name in ("left", "right"):
             ids = [row["id"] for row in ledger.rows(name)]
             assert set(ids) == set(range(LONG)), (seed, name)
             doubled += len(ids) - LONG
-        assert RestartedWithoutLog in told or not doubled, (seed, "rows came twice without a report")
+        assert RestartedWithoutLog in reported or not doubled, (seed, "rows came twice without a report")
         twice += doubled
     assert lapses > 0
     assert twice > 0

@@ -11,7 +11,7 @@ from clonos_py.causal import gate
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import JobPolicy
 from clonos_py.runtime.sim.run import SimulatedPorts, SimulatedRun, simulate_plan
-from tests.sim.test_two_witnesses import told
+from tests.sim.points import described
 from tests.witness import WitnessJob, WitnessLedger, disagreements
 
 SEEDS, SEEDS_MAX = 6, 100
@@ -55,7 +55,7 @@ def test_an_answer_kept_aside_is_readable_after_every_checkpoint_while_a_log_ref
 ) -> None:
     for seed in range(SEEDS):
         outcome = simulated(seed)
-        assert not outcome.problems, told(outcome)
+        assert not outcome.problems, described(seed, outcome)
     assert len(set(every_answer_is_kept_aside)) > 1, set(every_answer_is_kept_aside)
     assert len(every_answer_is_kept_aside) > SEEDS
 

@@ -28,7 +28,7 @@ from clonos_py.process.contract import TaskState
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
 from clonos_py.settings.protocols import PROTOCOLS
-from tests.sim.points import Run, run_with, told
+from tests.sim.points import Run, described, run_with
 from tests.witness import WitnessJob
 
 SEEDS = max(1, int(os.environ.get("SIMULATED_SEEDS", "0")) // 100)
@@ -110,7 +110,7 @@ def replaying(it: Replacement) -> bool:
 
 
 def caught_up(it: Replacement) -> bool:
-    """It has replayed its log. The coordinator may not have been told yet."""
+    """It has replayed its log. The coordinator may not have its report yet."""
     return it.process.link.state in (TaskState.RUNNING, TaskState.FINISHED)
 
 
@@ -193,7 +193,7 @@ def test_a_promotion_ends_although_two_coordinators_are_lost_at_this_step(step: 
     for seed in range(SEEDS):
         for job in filter(lambda job: has_step(job, step), CAUSAL + ROLLBACK):
             found, losses = lose(seed, next(turns), step, job)
-            assert not found.problems, f"{job}, {told(seed, found)}"
+            assert not found.problems, f"{job}, {described(seed, found)}"
             runs.append(losses)
     assert sum(run.losses == 2 for run in runs) > len(runs) // 2, "the step is hardly ever met"
 

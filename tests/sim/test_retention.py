@@ -26,7 +26,7 @@ from clonos_py.task import landmarks
 from clonos_py.task.landmarks import Landmarks
 from clonos_py.task.regeneration import _Run
 from clonos_py.task.snapshotting import Snapshotting
-from tests.sim.test_two_witnesses import told
+from tests.sim.points import described
 from tests.witness import WitnessJob, WitnessLedger, disagreements, simulate
 
 SEEDS = int(os.environ.get("SIMULATED_SEEDS", "160")) // 40
@@ -57,13 +57,13 @@ def frequent_landmarks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_witnesses_agree_under_any_failures_while_frames_are_on_disk(policy: Spill) -> None:
     for seed in range(SEEDS):
         outcome = simulate(seed, SHORT, kills=6, limits=LIMITS[policy])
-        assert not outcome.problems, told(outcome)
+        assert not outcome.problems, described(seed, outcome)
 
 
 def test_witnesses_agree_under_any_failures_while_sources_regenerate_their_frames() -> None:
     for seed in range(2 * SEEDS):
         outcome = simulate(seed, REGENERATING, kills=6, limits=LIMITS[Spill.REGENERATE])
-        assert not outcome.problems, told(outcome)
+        assert not outcome.problems, described(seed, outcome)
 
 
 class SmallDisk:

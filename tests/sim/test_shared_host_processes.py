@@ -21,7 +21,7 @@ from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
 from clonos_py.settings.protocols import ALIGNED, UNCOORDINATED
 from tests.sim import points
-from tests.sim.points import Harm, Point, Run, run, told
+from tests.sim.points import Harm, Point, Run, described, run
 from tests.sim.small_first import small_first
 from tests.sim.test_failure_points import harm_first_then_again
 from tests.witness import WitnessJob
@@ -37,7 +37,7 @@ def harmed(point: Point, harm: Harm, times: int, job: WitnessJob = SHORT) -> lis
     runs = []
     for seed in range(SEEDS):
         found = run(seed, point, harm, times, job, STANDBYS_PER_PROCESS)
-        assert not found.problems, told(seed, found)
+        assert not found.problems, described(seed, found)
         runs.append(found)
     return runs
 

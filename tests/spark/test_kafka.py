@@ -67,9 +67,9 @@ def test_each_partition_of_a_topic_has_the_events_of_a_partition_of_the_source(
 
 def test_a_broker_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert generate("kafka://127.0.0.1:1/nexmark") == 1
-    told = capsys.readouterr().err
-    assert told.startswith("error: kafka://127.0.0.1:1/nexmark: the topics cannot be created: ")
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: kafka://127.0.0.1:1/nexmark: the topics cannot be created: ")
+    assert printed.count("\n") == 1
 
 
 @pytest.mark.thorough
@@ -83,10 +83,10 @@ def test_a_broker_that_dies_while_events_are_written_is_named(
         out = f"kafka://{dying.address}/nexmark"
         assert generate(out, 10_000_000) == 1
         killer.join()
-    told = capsys.readouterr().err
-    assert told.startswith(f"error: events cannot be written to {out}: ")
-    assert f"{dying.address} does not accept more messages: " in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"error: events cannot be written to {out}: ")
+    assert f"{dying.address} does not accept more messages: " in printed
+    assert printed.count("\n") == 1
 
 
 def kill_when_written(dying: BrokerNode, topic: str) -> None:

@@ -60,12 +60,12 @@ def test_a_difference_is_shown_with_the_first_rows_of_each_side(
     wrong = [{**rows[0], "name": "Nobody"}, *rows[1:], rows[-1]]
     pq.write_table(type(table).from_pylist(wrong, table.schema), tmp_path / "wrong.parquet")
     assert invoke(["nexmark", "verify", "q8", "--events", str(events), "--results", str(tmp_path)]) == 1
-    told = capsys.readouterr().out.splitlines()
-    assert told[0] == f"q8: DIFFERENT, of {len(rows)} rows 1 are missing, 2 are too many"
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == f"q8: DIFFERENT, of {len(rows)} rows 1 are missing, 2 are too many"
     start = rows[0]["window_start"]
-    assert told[1:3] == ["first 1 missing:", f"  - id={rows[0]['id']}, name={rows[0]['name']}, starttime={start}"]
-    assert told[3] == "first 2 too many:"
-    assert f"  + id={rows[0]['id']}, name=Nobody, starttime={start}" in told[4:]
+    assert printed[1:3] == ["first 1 missing:", f"  - id={rows[0]['id']}, name={rows[0]['name']}, starttime={start}"]
+    assert printed[3] == "first 2 too many:"
+    assert f"  + id={rows[0]['id']}, name=Nobody, starttime={start}" in printed[4:]
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
@@ -97,9 +97,9 @@ def test_impossible_arguments_are_refused_in_one_line(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other.txt").write_text("no result")
     assert invoke(["nexmark", *arguments]) == 1
-    told = capsys.readouterr().err
-    assert said in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert printed.count("\n") == 1
 
 
 @pytest.mark.thorough

@@ -46,10 +46,10 @@ def test_a_run_that_fails_or_has_another_answer_is_reported_and_the_others_go_on
 
     monkeypatch.setattr("clonos_py.evaluation.spark.proof.run_query", run_query)
     assert invoke([*PROVE, "q2", "q0", "q1", "--events", "2k", "--parallelisms", "1"]) == 1
-    told = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(("first", "  "))]
-    assert told[0].endswith("q2: failed: OSError: no space left on the disk")
-    assert "killed q2: failed" in told[1]
-    assert "q0: DIFFERENT" in told[2]
-    assert "q1: identical" in told[4]
-    assert told[5].endswith("no task could be killed: inconclusive")
-    assert told[6] == "1 of 6 runs are right"
+    printed = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(("first", "  "))]
+    assert printed[0].endswith("q2: failed: OSError: no space left on the disk")
+    assert "killed q2: failed" in printed[1]
+    assert "q0: DIFFERENT" in printed[2]
+    assert "q1: identical" in printed[4]
+    assert printed[5].endswith("no task could be killed: inconclusive")
+    assert printed[6] == "1 of 6 runs are right"

@@ -90,9 +90,9 @@ def test_an_import_against_the_direction_is_refused(project: Path) -> None:
     for number, (module, imported, contract) in enumerate(AGAINST_THE_DIRECTION):
         name = module.removesuffix(".py").replace("/", ".").replace("bad", f"bad{number}")
         importer = name if name.startswith("clonos_py.") else f"clonos_py.{name}"
-        _, _, told = problems.partition(f"\n{contract}")
-        told = told.partition("\n---")[2].partition("\n---")[0]
-        assert f"{importer} -> {imported} " in told, (contract, result.stdout)
+        _, _, broken = problems.partition(f"\n{contract}")
+        broken = broken.partition("\n---")[2].partition("\n---")[0]
+        assert f"{importer} -> {imported} " in broken, (contract, result.stdout)
 
 
 def test_a_room_that_the_import_rules_do_not_name_is_refused(project: Path) -> None:

@@ -44,10 +44,10 @@ def test_impossible_options_are_refused_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert invoke(["nexmark", "run", *arguments]) in (1, 2)
-    told = capsys.readouterr().err
-    assert said in told
-    assert told.startswith("error: ")
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert printed.startswith("error: ")
+    assert printed.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["run", "demo", "generate", "verify", "prove"])

@@ -34,7 +34,7 @@ JOIN = TaskId("join", 0)
 KILLED, CALM = DigestCase("q3", 1, Runtime.LOCAL, killed=True), DigestCase("q3", 1, Runtime.LOCAL)
 
 
-def told(*events: Event, events_read: int = UNPACED.events) -> Sequence[Event]:
+def with_progress(*events: Event, events_read: int = UNPACED.events) -> Sequence[Event]:
     read = VertexProgress(vertex="source-nexmark", parallelism=1, rows_in=events_read, rows_out=0)
     return *events, Progress(vertices=(read,), in_flight_bytes=0)
 
@@ -46,9 +46,9 @@ def failed(frames_at_stake: int = 0) -> TaskFailed:
 @pytest.mark.parametrize(
     "events",
     [
-        told(failed(frames_at_stake=1)),
-        told(failed(), Replayed(task=JOIN, rows=1)),
-        told(failed(), events_read=UNPACED.events + 1),
+        with_progress(failed(frames_at_stake=1)),
+        with_progress(failed(), Replayed(task=JOIN, rows=1)),
+        with_progress(failed(), events_read=UNPACED.events + 1),
     ],
     ids=["frames at stake", "rows replayed", "events read twice"],
 )
@@ -59,11 +59,11 @@ def test_a_kill_that_lost_something_is_right(events: Sequence[Event]) -> None:
 @pytest.mark.parametrize(
     ("case", "events", "wrong"),
     [
-        (KILLED, told(failed()), "the kill had no effect, so the run proves nothing"),
-        (KILLED, told(), "failed: [], ordered: ['join[0]']"),
-        (KILLED, told(failed(1), failed(1)), "failed: ['join[0]', 'join[0]'], ordered: ['join[0]']"),
-        (CALM, told(failed(1)), "failed: ['join[0]'], ordered: []"),
-        (KILLED, told(failed(1), RolledBack(checkpoint=1, reason="lost")), "the job rolled back"),
+        (KILLED, with_progress(failed()), "the kill had no effect, so the run proves nothing"),
+        (KILLED, with_progress(), "failed: [], ordered: ['join[0]']"),
+        (KILLED, with_progress(failed(1), failed(1)), "failed: ['join[0]', 'join[0]'], ordered: ['join[0]']"),
+        (CALM, with_progress(failed(1)), "failed: ['join[0]'], ordered: []"),
+        (KILLED, with_progress(failed(1), RolledBack(checkpoint=1, reason="lost")), "the job rolled back"),
     ],
     ids=["nothing lost", "nobody died", "died twice", "died without an order", "rolled back"],
 )

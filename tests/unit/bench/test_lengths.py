@@ -58,5 +58,5 @@ def test_an_example_is_no_longer_than_its_counterpart(counterpart: Path) -> None
     theirs = lines_of_code(counterpart.read_text())
     assert ours <= theirs
     document = (ROOT / "docs" / "coming-from.md").read_text()
-    (told,) = [line for line in document.splitlines() if f"examples/{counterpart.name})" in line]
-    assert told.endswith(f"| {ours} | {theirs} |")
+    (row,) = [line for line in document.splitlines() if f"examples/{counterpart.name})" in line]
+    assert row.endswith(f"| {ours} | {theirs} |")

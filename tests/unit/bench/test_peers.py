@@ -144,10 +144,10 @@ def test_engines_take_turns_and_alternate_in_the_first_place(tmp_path: Path) -> 
         ("q0", "a", 0), ("q0", "a", 1), ("q0", "a", 2),
         ("q1", "a", 0), ("q1", "b", 0), ("q1", "b", 1), ("q1", "a", 1), ("q1", "a", 2), ("q1", "b", 2),
     ]  # fmt: skip
-    told: list[str] = []
-    *_, made = measured(runs, [both, one], datasets(tmp_path, 1_000, 1, seed=1), Terms(), told.append)
+    reported: list[str] = []
+    *_, made = measured(runs, [both, one], datasets(tmp_path, 1_000, 1, seed=1), Terms(), reported.append)
     assert made.ratios("b") == {"q1": 2.0}
-    assert told[0] == "1/9 q0 a"
+    assert reported[0] == "1/9 q0 a"
 
 
 def test_a_run_that_fails_leaves_an_empty_cell_and_is_listed(tmp_path: Path) -> None:
@@ -258,8 +258,8 @@ def test_a_run_ends_after_warm_up_and_measured_time() -> None:
 
 
 def test_counts_of_the_processes_of_a_dataflow_are_added_up(dataset: Dataset) -> None:
-    told = [(5, "bid/0", 0), (7, "bid/0", 46), (6, "bid/1", 0), (8, "bid/1", 46), (9, "bid/0", 92)]
-    assert list(merged(told, "q1", dataset)) == [(5, 0, 0), (6, 0, 0), (7, 50, 0), (8, 100, 0), (9, 150, 0)]
+    counts = [(5, "bid/0", 0), (7, "bid/0", 46), (6, "bid/1", 0), (8, "bid/1", 46), (9, "bid/0", 92)]
+    assert list(merged(counts, "q1", dataset)) == [(5, 0, 0), (6, 0, 0), (7, 50, 0), (8, 100, 0), (9, 150, 0)]
 
 
 def test_results_of_flink_are_compared_with_the_oracle(dataset: Dataset, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_the_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_report_names_the_events_and_terms_of_its_figures(dataset: Dataset) -> None:
-    told = json.loads(json.dumps(about(dataset, 3, Terms())))
-    assert told["events"]["events"] == dataset.source.events
-    assert told["terms"]["parallelism"] == Terms().parallelism
-    assert "rocksdb" in json.dumps(told["flink, where state grows with the stream"])
+    report = json.loads(json.dumps(about(dataset, 3, Terms())))
+    assert report["events"]["events"] == dataset.source.events
+    assert report["terms"]["parallelism"] == Terms().parallelism
+    assert "rocksdb" in json.dumps(report["flink, where state grows with the stream"])

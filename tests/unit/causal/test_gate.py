@@ -122,8 +122,8 @@ def questions(gate: Gate, clock: list[int], times: list[int], live: bool) -> lis
 
 def test_within_a_granule_the_clock_is_read_once_and_logged_once() -> None:
     gate = Gate(LogWriter(0), 1_000)
-    told = questions(gate, [0], [10_000, 10_400, 10_999, 11_000, 11_001], live=True)
-    assert told == [10_000, 10_000, 10_000, 11_000, 11_000]
+    answers = questions(gate, [0], [10_000, 10_400, 10_999, 11_000, 11_001], live=True)
+    assert answers == [10_000, 10_000, 10_000, 11_000, 11_000]
     cut = gate.writer.cut()
     assert cut is not None
     assert decode(cut.payload) == [Linger(), Time(10_000, 0), Time(11_000, 2)]
@@ -133,11 +133,11 @@ def test_in_a_replayed_event_time_only_passes_as_the_log_says() -> None:
     """The answers of the old time are not in the log, and other tasks may depend on them."""
     before = Gate(LogWriter(0), 1_000)
     questions(before, [0], [10_000, 10_001], live=True)
-    told = questions(before, [0], [10_002, 10_003], live=True)
+    answers = questions(before, [0], [10_002, 10_003], live=True)
     after = Gate(LogWriter(0), 1_000)
     after.load([found for found in [before.writer.cut()] if found])
     questions(after, [0], [99_000, 99_000], live=False)
-    assert questions(after, [0], [99_000, 99_000], live=False) == told
+    assert questions(after, [0], [99_000, 99_000], live=False) == answers
     assert questions(after, [0], [99_500], live=True) == [99_500]
 
 
@@ -158,16 +158,16 @@ def test_every_replay_of_whole_events_returns_the_same_times(events: list[list[i
     moment, plan = 0, []
     for steps in events:
         plan.append([moment := moment + step for step in steps])
-    before, told, segments = Gate(LogWriter(0), 1_000), [], []
+    before, answers, segments = Gate(LogWriter(0), 1_000), [], []
     for times in plan:
-        told.append(questions(before, [0], times, live=True))
+        answers.append(questions(before, [0], times, live=True))
         cut = before.writer.cut()
         assert cut is not None
         segments.append(cut)
     kept = data.draw(st.integers(0, len(segments)))
     after = Gate(LogWriter(0), 1_000)
     after.load(segments[:kept])
-    assert [questions(after, [0], [10**9] * len(times), live=False) for times in plan[:kept]] == told[:kept]
+    assert [questions(after, [0], [10**9] * len(times), live=False) for times in plan[:kept]] == answers[:kept]
     assert not after.replaying
     assert after.writer.offset == sum(segment.count for segment in segments[:kept])
 

@@ -20,11 +20,11 @@ def test_tables_are_printed_and_a_page_with_plots_is_written(tmp_path: Path) -> 
     finished = results(path)
     finished.begin({"seconds": 60})
     finished.keep("mst", SEARCH, {"events_per_s": 5e5, "trials": []})
-    told = CliRunner().invoke(command, [str(path), "--out", str(tmp_path / "report")], catch_exceptions=False)
-    assert "| 2 | aligned (COOR) | causal | 500,000 |" in told.output
+    result = CliRunner().invoke(command, [str(path), "--out", str(tmp_path / "report")], catch_exceptions=False)
+    assert "| 2 | aligned (COOR) | causal | 500,000 |" in result.output
     page = (tmp_path / "report" / "some.html").read_text()
     assert "Figure 7: maximum sustainable throughput, events/s: q3" in page
-    assert f"the report is {tmp_path}/report/some.html" in told.output
+    assert f"the report is {tmp_path}/report/some.html" in result.output
 
 
 @pytest.mark.parametrize(

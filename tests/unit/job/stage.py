@@ -49,7 +49,7 @@ def chain(sharing_depth: int = -1) -> PhysicalPlan:
 
 
 class Stage:
-    """``told`` holds all instructions so far; ``say`` returns those caused by one event."""
+    """``instructions`` holds all instructions so far; ``say`` returns those caused by one event."""
 
     def __init__(
         self,
@@ -67,15 +67,15 @@ class Stage:
         side = checkpointing or protocol_of(plan).job
         self.machine = JobMachine(plan, policy or JobPolicy(), side, manifest, generation, code_digest)
         self.now_us = 0
-        self.told: list[JobInstruction] = []
+        self.instructions: list[JobInstruction] = []
         self.attempts: dict[TaskId, tuple[int, Attempt]] = {}
         self._up: set[int] = set()
         self._roster = dict(roster or {})
         self._note(self.machine.start(0) if roster is None else self.machine.take_over(roster, 0))
 
     def _note(self, instructions: list[JobInstruction]) -> list[JobInstruction]:
-        self.told += instructions
-        tasks = {**self._roster, **{i.process: i.task for i in self.told if isinstance(i, StartProcess)}}
+        self.instructions += instructions
+        tasks = {**self._roster, **{i.process: i.task for i in self.instructions if isinstance(i, StartProcess)}}
         for process, promote in sent(instructions, Promote):
             self.attempts[tasks[process]] = (process, promote.attempt)
         return instructions
@@ -85,11 +85,11 @@ class Stage:
 
     def wait(self, duration_us: int) -> list[JobInstruction]:
         """Time passes; the coordinator's tick is called whenever it is due, and at the end."""
-        since, end_us = len(self.told), self.now_us + duration_us
+        since, end_us = len(self.instructions), self.now_us + duration_us
         while self.machine.wake_us < end_us and self.machine.state is not JobState.ENDED:
             self.now_us = max(self.now_us + 1, self.machine.wake_us)
             self._note(self.machine.tick(self.now_us))
-        return self.told[since:] + self.stand_still(max(0, end_us - self.now_us))
+        return self.instructions[since:] + self.stand_still(max(0, end_us - self.now_us))
 
     def stand_still(self, duration_us: int) -> list[JobInstruction]:
         """Time passes, and the coordinator runs only after it."""
@@ -98,11 +98,11 @@ class Stage:
 
     def start_up(self) -> list[JobInstruction]:
         """All requested processes that have not started yet start."""
-        since = len(self.told)
-        for instruction in [i for i in self.told if isinstance(i, StartProcess) and i.process not in self._up]:
+        since = len(self.instructions)
+        for instruction in [i for i in self.instructions if isinstance(i, StartProcess) and i.process not in self._up]:
             self._up.add(instruction.process)
             self.say(Started(instruction.process, f"host:{instruction.process}"))
-        return self.told[since:]
+        return self.instructions[since:]
 
     def process(self, task: TaskId) -> int:
         """The process that is the task."""
@@ -110,26 +110,26 @@ class Stage:
 
     def standby(self, task: TaskId) -> int:
         """The process started last for a task: it stands by, once the job is deployed."""
-        return [i.process for i in self.told if isinstance(i, StartProcess) and i.task == task][-1]
+        return [i.process for i in self.instructions if isinstance(i, StartProcess) and i.task == task][-1]
 
     def answer(self, severs: Sequence[tuple[int, Sever]], depends: Sequence[int] = ()) -> list[JobInstruction]:
         """Survivors report that they hold no logs, and have received from these inputs."""
-        since = len(self.told)
+        since = len(self.instructions)
         for process, sever in severs:
             self.say(HeldLogsReport(process, sever.round, [], [], depends=list(depends)))
-        return self.told[since:]
+        return self.instructions[since:]
 
     def snapshot(self, *tasks: TaskId, checkpoint: int) -> list[JobInstruction]:
-        since = len(self.told)
+        since = len(self.instructions)
         for task in tasks:
             self.say(Snapshotted(self.process(task), TaskHandle(task, checkpoint, {}, b"", {})))
-        return self.told[since:]
+        return self.instructions[since:]
 
     def drain(self) -> list[JobInstruction]:
-        since = len(self.told)
+        since = len(self.instructions)
         for task in (SOURCE, MIDDLE, SINK):
             self.say(Drained(self.process(task)))
-        return self.told[since:]
+        return self.instructions[since:]
 
     def commit(self, checkpoint: int) -> list[JobInstruction]:
         return self.say(Committed(self.process(SINK), checkpoint))

@@ -93,12 +93,14 @@ def test_each_checkpoint_that_is_due_while_another_is_pending_is_reported_as_ski
     """``seconds``: how long each checkpoint takes. ``skipped``: which one was pending; how many in a row."""
     stage = triggered()
     for checkpoint, taken in enumerate(seconds, 1):
-        while TriggerCheckpoint(checkpoint) not in [trigger for _, trigger in sent(stage.told, TriggerCheckpoint)]:
+        while TriggerCheckpoint(checkpoint) not in [
+            trigger for _, trigger in sent(stage.instructions, TriggerCheckpoint)
+        ]:
             stage.wait(SECOND_US // 2)
         stage.wait(round(taken * SECOND_US))
         stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=checkpoint)
         stage.say(ManifestWritten(checkpoint))
-    events = [event for event in reported(stage.told) if isinstance(event, CheckpointSkipped)]
+    events = [event for event in reported(stage.instructions) if isinstance(event, CheckpointSkipped)]
     assert [(event.pending, event.in_a_row) for event in events] == skipped
     assert {event.asked_ms for event in events} <= {1_000}
 
@@ -186,15 +188,15 @@ def test_a_recovery_waits_60_s_for_storage_that_does_not_answer_and_then_ends_th
 
 def test_checkpoints_that_cannot_be_deleted_are_reported_once_and_the_job_continues() -> None:
     stage = deployed(policy=JobPolicy(checkpoint_interval_us=SECOND_US, heartbeat_timeout_us=1_000 * SECOND_US))
-    told = []
+    reasons = []
     for checkpoint, problem in enumerate(["a is stuck", "a is stuck", "b is stuck", None, "b is stuck"], 1):
         stage.wait(SECOND_US)
         stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=checkpoint)
         instructions = stage.say(ManifestWritten(checkpoint)) + stage.say(CheckpointsRetired(problem))
         assert CheckpointCompleted in happened(instructions)
         assert of(instructions, EndJob) == []
-        told.append([event.reason for event in reported(instructions) if isinstance(event, DeletionFailed)])
-    assert told == [["a is stuck"], [], ["b is stuck"], [], ["b is stuck"]]
+        reasons.append([event.reason for event in reported(instructions) if isinstance(event, DeletionFailed)])
+    assert reasons == [["a is stuck"], [], ["b is stuck"], [], ["b is stuck"]]
 
 
 def test_storage_that_fails_ends_the_job() -> None:
@@ -246,7 +248,7 @@ def test_the_manifest_records_the_digest_of_the_code() -> None:
 
 
 def numberings(stage: Stage) -> set[str]:
-    return {promote.numbering for _, promote in sent(stage.told, Promote)}
+    return {promote.numbering for _, promote in sent(stage.instructions, Promote)}
 
 
 def written(stage: Stage, checkpoint: int) -> Manifest:
@@ -264,7 +266,7 @@ def test_checkpoints_keep_the_lineage_that_was_drawn_at_the_first_run() -> None:
     assert (manifest.lineage, manifest.renumberings) == ("first", 0)
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
     stage.answer(sent(instructions, Sever))
-    assert len([promote for _, promote in sent(stage.told, Promote)]) == 4
+    assert len([promote for _, promote in sent(stage.instructions, Promote)]) == 4
     assert numberings(stage) == {"first-0"}
     resumed = Stage(policy=JobPolicy(lineage="second"), manifest=manifest)
     resumed.start_up()
@@ -303,7 +305,7 @@ def test_a_resume_with_other_code_than_the_checkpoints_is_reported(
     stage = Stage(
         manifest=Manifest("stage", 7, 1, 128, parallelism, handles, code_digest=written_by), code_digest=running
     )
-    told = [event for event in reported(stage.told) if isinstance(event, CodeChanged)]
-    assert told == ([CodeChanged(checkpoint=7)] if changed else [])
+    events = [event for event in reported(stage.instructions) if isinstance(event, CodeChanged)]
+    assert events == ([CodeChanged(checkpoint=7)] if changed else [])
     stage.start_up()
-    assert Deployed in happened(stage.told), "it is no error"
+    assert Deployed in happened(stage.instructions), "it is no error"

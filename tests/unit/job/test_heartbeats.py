@@ -129,4 +129,4 @@ def test_a_start_does_not_time_out_because_the_coordinator_stood_still() -> None
     stage = Stage(policy=JobPolicy(start_timeout_us=60 * SECOND_US))
     assert of(stage.stand_still(600 * SECOND_US), EndJob) == []
     stage.start_up()
-    assert Deployed in happened(stage.told)
+    assert Deployed in happened(stage.instructions)

@@ -41,30 +41,30 @@ class Loop(Stage):
         self.start_up()
 
     def probed(self) -> list[tuple[int, Probe]]:
-        return sent(self.told, Probe)
+        return sent(self.instructions, Probe)
 
     def drained(self, *tasks: TaskId) -> list[JobInstruction]:
-        since = len(self.told)
+        since = len(self.instructions)
         for task in tasks:
             self.say(Drained(self.process(task)))
-        return self.told[since:]
+        return self.instructions[since:]
 
     def counted(self, passive: bool = True, epoch: int = 0, **changed: list[int]) -> list[JobInstruction]:
         """Both tasks answer the last probe. ``changed``: the frames that the body has taken."""
-        since, number = len(self.told), self.probed()[-1][1].number
+        since, number = len(self.instructions), self.probed()[-1][1].number
         for task in (HEAD, BODY):
             taken = changed.get("taken", TAKEN[task]) if task == BODY else TAKEN[task]
             self.say(Probed(self.process(task), number, passive, epoch, CUT[task], taken))
-        return self.told[since:]
+        return self.instructions[since:]
 
     def completed(self, checkpoint: int, tasks: Sequence[TaskId] = (FEED, HEAD, BODY, OUT)) -> list[JobInstruction]:
         """All tasks take their snapshots, and the manifest is written."""
-        since = len(self.told)
+        since = len(self.instructions)
         for task in tasks:
             self.say(Snapshotted(self.process(task), TaskHandle(task, checkpoint, {}, b"", {})))
-        (manifest,) = of(self.told[since:], WriteManifest)
+        (manifest,) = of(self.instructions[since:], WriteManifest)
         self.say(ManifestWritten(manifest.manifest.checkpoint))
-        return self.told[since:]
+        return self.instructions[since:]
 
 
 def quiet() -> Loop:
@@ -115,9 +115,9 @@ def test_an_answer_to_an_earlier_probe_does_not_count() -> None:
 def test_an_empty_loop_ends_after_a_checkpoint() -> None:
     stage = Loop()
     stage.drained(FEED)
-    told = stage.counted()
-    assert receivers(told, TriggerCheckpoint) == {stage.process(FEED)}
-    assert not sent(told, EndLoop)
+    caused = stage.counted()
+    assert receivers(caused, TriggerCheckpoint) == {stage.process(FEED)}
+    assert not sent(caused, EndLoop)
     assert receivers(stage.completed(1), EndLoop) == {stage.process(HEAD)}
 
 
@@ -126,9 +126,9 @@ def test_a_checkpoint_from_before_the_answers_does_not_end_the_loop() -> None:
     stage.say(RequestCheckpoint(stage.process(FEED)))
     stage.drained(FEED)
     stage.counted(epoch=1)
-    told = stage.completed(1)
-    assert not sent(told, EndLoop)
-    assert sent(told, TriggerCheckpoint), "a second checkpoint"
+    caused = stage.completed(1)
+    assert not sent(caused, EndLoop)
+    assert sent(caused, TriggerCheckpoint), "a second checkpoint"
     assert sent(stage.completed(2), EndLoop)
 
 
@@ -148,9 +148,9 @@ def test_loop_heads_are_ended_once() -> None:
 
 def test_a_failure_invalidates_all_answers_to_probes() -> None:
     stage = quiet()
-    told = stage.say(ProcessDied(stage.process(BODY), "killed"))
-    stage.answer(sent(told, Sever))
-    assert not sent(stage.told, EndLoop)
+    caused = stage.say(ProcessDied(stage.process(BODY), "killed"))
+    stage.answer(sent(caused, Sever))
+    assert not sent(stage.instructions, EndLoop)
     assert len(stage.probed()) == 4, "both are asked again when the round is over"
     stage.counted()
     assert receivers(stage.completed(2), EndLoop) == {stage.process(HEAD)}
@@ -159,8 +159,8 @@ def test_a_failure_invalidates_all_answers_to_probes() -> None:
 def test_loop_heads_are_ended_again_after_a_failure() -> None:
     stage = quiet()
     stage.completed(1)
-    told = stage.say(ProcessDied(stage.process(HEAD), "killed"))
-    stage.answer(sent(told, Sever))
+    caused = stage.say(ProcessDied(stage.process(HEAD), "killed"))
+    stage.answer(sent(caused, Sever))
     stage.counted(epoch=1)
     assert receivers(stage.completed(2), EndLoop) == {stage.process(HEAD)}
 
@@ -214,14 +214,14 @@ def test_a_loop_ends_only_when_the_recovery_line_has_passed_the_answers() -> Non
     stage.say(ManifestWritten(write.manifest.checkpoint))
     stage.say(Drained(stage.process(FEED)))
     stage.say(Drained(stage.process(SIDE)))
-    number = sent(stage.told, Probe)[-1][1].number
+    number = sent(stage.instructions, Probe)[-1][1].number
     stage.say(Probed(stage.process(HEAD), number, True, 2, [5], [2, 3]))
     stage.say(Probed(stage.process(BODY), number, True, 3, [3, 5], [5, 3]))
     snap(stage, HEAD, 20, [2, 3], [5])
     snap(stage, BODY, 21, [5, 3], [3, 5])
     (*_, write) = of(stage.wait(10), WriteManifest)
-    told = stage.say(ManifestWritten(write.manifest.checkpoint))
-    assert not sent(told, EndLoop)
+    caused = stage.say(ManifestWritten(write.manifest.checkpoint))
+    assert not sent(caused, EndLoop)
     snap(stage, SIDE, 40, [], [3])
     (*_, write) = of(stage.wait(10), WriteManifest)
     assert sent(stage.say(ManifestWritten(write.manifest.checkpoint)), EndLoop)

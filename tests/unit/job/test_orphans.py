@@ -57,7 +57,7 @@ def _drawn(plan: PhysicalPlan, which: TaskId, random_: random.Random) -> HeldLog
         return HeldLogsReport(0, 1, [], [], depends=depends, logs_received=heard)
     incomplete = {i: [n for n in range(len(plan.tasks)) if random_.random() < 0.5] for i in inputs}
     has_own_log = random_.random() < 0.7
-    told = [i for i in inputs if has_own_log and random_.random() < 0.5]
+    replayed = [i for i in inputs if has_own_log and random_.random() < 0.5]
     return HeldLogsReport(
         0,
         1,
@@ -65,7 +65,7 @@ def _drawn(plan: PhysicalPlan, which: TaskId, random_: random.Random) -> HeldLog
         [],
         depends=depends,
         logs_received=heard,
-        replayed=told,
+        replayed=replayed,
         incomplete=incomplete,
         has_own_log=has_own_log,
     )

@@ -73,7 +73,7 @@ def test_logs_of_upstream_tasks_that_failed_with_the_sink_come_from_its_output()
     stage = deployed()
     stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
     instructions = stage.say(ProcessDied(stage.process(SINK), "killed"))
-    severs = dict(sent(stage.told, Sever))
+    severs = dict(sent(stage.instructions, Sever))
     sink = stage.process(SINK)
     stage.answer([(stage.process(task), severs[stage.process(task)]) for task in (SOURCE, MIDDLE)])
     assert sent(instructions, Replay) == []

@@ -43,7 +43,7 @@ def test_condemned_survivors_restart_in_their_processes_together_with_the_failed
     assert receivers(begun, Sever) == {source}
     replays = stage.answer(sent(begun, Sever))
     assert receivers(replays, Replay) == {stage.process(MIDDLE), wish.process}
-    assert RolledBack not in happened(stage.told)
+    assert RolledBack not in happened(stage.instructions)
 
 
 def test_snapshots_that_do_not_fit_together_abort_the_checkpoint() -> None:

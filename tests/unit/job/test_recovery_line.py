@@ -121,7 +121,7 @@ def test_tasks_downstream_of_a_failed_one_go_back_with_it_and_those_upstream_con
     assert {message.restore.checkpoint for _, message in sent(begun, Promote)} == {4, 5}
     assert receivers(begun, Sever) == {source}
     assert receivers(stage.answer(sent(begun, Sever)), Replay) == {stage.process(MIDDLE), stage.process(SINK)}
-    assert RolledBack not in happened(stage.told)
+    assert RolledBack not in happened(stage.instructions)
 
 
 def test_a_replacement_ahead_of_the_line_commits_and_truncates_only_as_far_as_the_line() -> None:
@@ -140,7 +140,7 @@ def test_snapshots_that_are_given_up_leave_the_manifest_before_tasks_go_back() -
     named, _ = adopted(stage, instructions)
     assert named == {"source": [1], "middle": [2], "sink": [3]}
     stage.start_up()
-    restarts = {message.restore.checkpoint for _, message in sent(stage.told, Promote)[3:]}
+    restarts = {message.restore.checkpoint for _, message in sent(stage.instructions, Promote)[3:]}
     assert restarts == {1, 2, 3}
 
 
@@ -160,16 +160,16 @@ def test_a_failure_before_the_first_line_sends_tasks_back_to_the_start() -> None
 
 
 def test_the_whole_job_resumes_from_the_line() -> None:
-    (*_, write) = of(with_a_line().told, WriteManifest)
+    (*_, write) = of(with_a_line().instructions, WriteManifest)
     stage = Stage(PLAN, JobPolicy(), write.manifest, generation=2)
     named, _ = adopted(stage, stage.start_up())
     assert named == {"source": [1], "middle": [2], "sink": [3]}
     stage.start_up()
-    assert {message.restore.checkpoint for _, message in sent(stage.told, Promote)} == {1, 2, 3}
+    assert {message.restore.checkpoint for _, message in sent(stage.instructions, Promote)} == {1, 2, 3}
 
 
 def test_a_new_coordinator_reads_the_line_and_the_snapshots_ahead_of_it_from_the_manifest() -> None:
-    (*_, write) = of(with_a_line().told, WriteManifest)
+    (*_, write) = of(with_a_line().instructions, WriteManifest)
     machine = Stage(PLAN, JobPolicy(), write.manifest, roster={}).machine
     assert [machine._protocol.epoch(task) for task in PLAN.tasks] == [1, 4, 5]
     assert [machine._protocol.complete_message(task).checkpoint for task in PLAN.tasks] == [1, 2, 3]
@@ -177,39 +177,42 @@ def test_a_new_coordinator_reads_the_line_and_the_snapshots_ahead_of_it_from_the
 
 def test_a_new_coordinator_sends_back_tasks_that_still_run_after_a_promoted_one() -> None:
     """The lost coordinator had promoted the process of the failed task, but had not reached those after it."""
-    (*_, write) = of(with_a_line().told, WriteManifest)
+    (*_, write) = of(with_a_line().instructions, WriteManifest)
     stage = Stage(PLAN, JobPolicy(), write.manifest, generation=2, roster={1: SOURCE, 2: MIDDLE, 3: SINK})
     for number in (1, 2, 3):
         stage.say(Started(number, f"host:{number}"))
     stage.say(StatusReport(1, Attempt(1, 1), begun=True))
     stage.say(StatusReport(2, Attempt(1, 2), begun=False, restore=4))
     stage.say(StatusReport(3, Attempt(1, 1), begun=True))
-    assert [event.task for event in reported(stage.told) if isinstance(event, TaskLost)] == [SINK]
-    (wish,) = [wish for wish in of(stage.told, StartProcess) if wish.reuse is not None]
+    assert [event.task for event in reported(stage.instructions) if isinstance(event, TaskLost)] == [SINK]
+    (wish,) = [wish for wish in of(stage.instructions, StartProcess) if wish.reuse is not None]
     assert (wish.task, wish.reuse) == (SINK, 3)
-    while writes := of(stage.told[-1:], WriteManifest):
+    while writes := of(stage.instructions[-1:], WriteManifest):
         stage.say(ManifestWritten(writes[-1].manifest.checkpoint))
     begun = stage.say(Started(wish.process, "somewhere"))
     assert receivers(begun, Promote) == {wish.process}
     assert receivers(begun, Sever) == {1, 2}
     assert receivers(stage.answer(sent(begun, Sever)), Replay) == {2, wish.process}
-    assert RolledBack not in happened(stage.told)
+    assert RolledBack not in happened(stage.instructions)
 
 
 def test_a_new_coordinator_sends_back_promoted_tasks_after_one_that_has_died() -> None:
     """None runs, and yet this is not the first deployment: their attempts are not the first ones."""
-    (*_, write) = of(with_a_line().told, WriteManifest)
+    (*_, write) = of(with_a_line().instructions, WriteManifest)
     stage = Stage(PLAN, JobPolicy(), write.manifest, generation=2, roster={1: SOURCE, 2: MIDDLE, 3: SINK})
     for number in (2, 3):
         stage.say(Started(number, f"host:{number}"))
     stage.say(StatusReport(2, Attempt(1, 2), begun=False, restore=4))
     stage.say(StatusReport(3, Attempt(1, 2), begun=False, restore=5))
     stage.say(ProcessDied(1, "it is gone"))
-    assert {wish.task: wish.reuse for wish in of(stage.told, StartProcess) if wish.reuse} == {MIDDLE: 2, SINK: 3}
-    while writes := of(stage.told[-1:], WriteManifest):
+    assert {wish.task: wish.reuse for wish in of(stage.instructions, StartProcess) if wish.reuse} == {
+        MIDDLE: 2,
+        SINK: 3,
+    }
+    while writes := of(stage.instructions[-1:], WriteManifest):
         stage.say(ManifestWritten(writes[-1].manifest.checkpoint))
     stage.start_up()
-    restored = {process: promote.restore.checkpoint for process, promote in sent(stage.told, Promote)}
+    restored = {process: promote.restore.checkpoint for process, promote in sent(stage.instructions, Promote)}
     assert restored == {stage.process(SOURCE): 1, stage.process(MIDDLE): 2, stage.process(SINK): 3}
 
 
@@ -236,8 +239,8 @@ def test_a_snapshot_that_waits_long_for_a_line_is_counted_once() -> None:
     stage.wait(SECOND_US // 5)
     snapshot(stage, SOURCE, 3, cut=10)
     counted(stage)
-    told = stage.say(ProcessDied(stage.process(SOURCE), "killed"))
-    (event,) = [e for e in reported(told) if isinstance(e, WentBack)]
+    caused = stage.say(ProcessDied(stage.process(SOURCE), "killed"))
+    (event,) = [e for e in reported(caused) if isinstance(e, WentBack)]
     assert event.durable == 3
 
 
@@ -246,18 +249,18 @@ def test_snapshots_before_the_first_line_are_invalid_when_their_tasks_go_back_to
     snapshot(stage, MIDDLE, 1, taken=5, cut=5)
     snapshot(stage, MIDDLE, 2, taken=9, cut=9)
     snapshot(stage, SINK, 3, taken=5)
-    told = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
-    assert WentBack(tasks=2, invalid=3, durable=3) in reported(told)
+    caused = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    assert WentBack(tasks=2, invalid=3, durable=3) in reported(caused)
     stage.start_up()
     stage.say(ProcessDied(stage.process(SOURCE), "killed"))
     stage.start_up()
-    assert WentBack(tasks=3, invalid=0, durable=3) in reported(stage.told), "counted when they were given up"
+    assert WentBack(tasks=3, invalid=0, durable=3) in reported(stage.instructions), "counted when they were given up"
 
 
 def test_standbys_load_the_snapshots_that_their_tasks_go_back_to() -> None:
     stage = with_a_line()
-    _, told = adopted(stage, stage.say(ProcessDied(stage.process(SOURCE), "killed")))
-    assert {m.restore.checkpoint for _, m in sent(told, Prepare)} >= {2, 3}
+    _, caused = adopted(stage, stage.say(ProcessDied(stage.process(SOURCE), "killed")))
+    assert {m.restore.checkpoint for _, m in sent(caused, Prepare)} >= {2, 3}
 
 
 def finished(task: TaskId, epoch: int) -> TaskHandle:
@@ -276,7 +279,7 @@ def test_a_finished_job_that_is_run_again_takes_a_last_checkpoint_at_once(rollba
     stage = Stage(plan, JobPolicy(checkpoint_interval_us=0), manifest, generation=2)
     stage.answer(sent(stage.start_up(), Sever))
     stage.drain()
-    assert receivers(stage.told, TriggerCheckpoint) == {stage.process(task) for task in plan.tasks}
+    assert receivers(stage.instructions, TriggerCheckpoint) == {stage.process(task) for task in plan.tasks}
 
 
 def test_without_an_interval_the_coordinator_pauses_while_a_manifest_is_written() -> None:
@@ -302,9 +305,9 @@ def test_a_task_without_snapshots_makes_the_others_take_at_most_one_a_second() -
     for _ in range(20):
         epoch += 1
         snapshot(stage, SINK, epoch, taken=16)
-        told = stage.wait(SECOND_US // 8)
-        for write in of(told, WriteManifest):
-            told = stage.say(ManifestWritten(write.manifest.checkpoint))
-            calls += len(sent(told, TriggerCheckpoint))
+        caused = stage.wait(SECOND_US // 8)
+        for write in of(caused, WriteManifest):
+            caused = stage.say(ManifestWritten(write.manifest.checkpoint))
+            calls += len(sent(caused, TriggerCheckpoint))
             epoch = max(epoch, write.manifest.checkpoint)
     assert calls < 20

@@ -66,9 +66,9 @@ def test_deployment_is_a_round_without_survivors() -> None:
 
 def test_no_process_is_promoted_before_every_task_has_one() -> None:
     stage = Stage()
-    some = [i.process for i in of(stage.told, StartProcess) if i.task != SINK]
+    some = [i.process for i in of(stage.instructions, StartProcess) if i.task != SINK]
     assert len(some) == 4
-    assert receivers(stage.told, Promote) == set()
+    assert receivers(stage.instructions, Promote) == set()
 
 
 def test_a_standby_is_promoted_at_once_and_replays_after_the_survivors_have_answered() -> None:
@@ -97,8 +97,8 @@ def test_a_standby_that_cannot_load_the_newest_checkpoint_is_reported_and_can_st
     stage.say(ManifestWritten(1))
     standby = stage.standby(MIDDLE)
     (event,) = stage.say(NotPrepared(standby, 1, "a chunk is damaged"))
-    told = StandbyUnready(MIDDLE, checkpoint=1, reason="a chunk is damaged")
-    assert event == ReportEvent(told)
+    unready = StandbyUnready(MIDDLE, checkpoint=1, reason="a chunk is damaged")
+    assert event == ReportEvent(unready)
     promoted = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Promote)
     assert [process for process, _ in promoted] == [standby]
 

@@ -162,11 +162,11 @@ def test_a_new_coordinator_rolls_back_for_a_task_that_died_before_the_takeover()
 
 def test_a_standby_in_a_shared_host_process_is_promoted_before_a_process_that_has_to_start() -> None:
     stage = Stage(plan())
-    for wish in of(stage.told, StartProcess):
+    for wish in of(stage.instructions, StartProcess):
         stage.say(Started(wish.process, "somewhere", host_process=9 if wish.shares else 0))
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
     survivors = [wish for reuse, wish in asked_for(instructions).items() if reuse is not None]
-    since = len(stage.told)
+    since = len(stage.instructions)
     for wish in survivors:
         stage.say(Started(wish.process, "somewhere"))
-    assert Deployed in happened(stage.told[since:])
+    assert Deployed in happened(stage.instructions[since:])

@@ -57,11 +57,11 @@ def deployed(
 
 def recovered(stage: Stage, *failed: TaskId) -> list[JobInstruction]:
     """The instructions after these tasks have failed and all survivors have answered."""
-    since = len(stage.told)
+    since = len(stage.instructions)
     severs = [sent(stage.say(ProcessDied(stage.process(task), "killed")), Sever) for task in failed]
     stage.answer(severs[-1])
     assert stage.machine.state is JobState.RUNNING
-    return stage.told[since:]
+    return stage.instructions[since:]
 
 
 def with_standbys(number: int) -> PhysicalPlan:
@@ -71,7 +71,7 @@ def with_standbys(number: int) -> PhysicalPlan:
 
 def test_only_standbys_may_share_a_host_process() -> None:
     stage = Stage()
-    asked = {i.process: i.shares for i in of(stage.told, StartProcess)}
+    asked = {i.process: i.shares for i in of(stage.instructions, StartProcess)}
     assert asked == {1: False, 2: False, 3: False, 4: True, 5: True, 6: True}
 
 
@@ -91,21 +91,21 @@ def test_a_job_does_not_wait_for_a_standby_that_waits_until_it_is_deployed() -> 
 
 def replaced(stage: Stage, instructions: Sequence[JobInstruction]) -> list[JobInstruction]:
     """All requested processes start, in another host; the instructions after that."""
-    since = len(stage.told)
+    since = len(stage.instructions)
     started(stage, {i.process: THIRD for i in of(instructions, StartProcess)})
-    return stage.told[since:]
+    return stage.instructions[since:]
 
 
 def test_when_a_standby_is_promoted_the_others_of_its_host_are_replaced_after_the_round() -> None:
     stage = deployed()
     severs = sent(stage.say(ProcessDied(2, "killed")), Sever)
-    before = len(stage.told)
+    before = len(stage.instructions)
     instructions = stage.answer(severs)
     assert receivers(instructions, Replay) == {5}
     asked = of(instructions, StartProcess)
     assert sorted(i.task for i in asked) == sorted([SOURCE, MIDDLE, SINK])
     assert all(i.shares for i in asked)
-    assert of(stage.told[before:], DismissProcess) == [], "until then they may be needed"
+    assert of(stage.instructions[before:], DismissProcess) == [], "until then they may be needed"
 
 
 def test_standbys_that_a_round_may_still_need_are_not_replaced_before_its_end() -> None:
@@ -190,13 +190,13 @@ def sharing(policy: JobPolicy | None = None, plan: PhysicalPlan | None = None) -
 def at_checkpoint(stage: Stage) -> list[JobInstruction]:
     """All standbys load a checkpoint that has just been completed; the instructions after that."""
     stage.wait(SECOND_US)
-    (number,) = {message.checkpoint for _, message in sent(stage.told, TriggerCheckpoint)}
+    (number,) = {message.checkpoint for _, message in sent(stage.instructions, TriggerCheckpoint)}
     stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=number)
     written = stage.say(ManifestWritten(number))
-    since = len(stage.told)
+    since = len(stage.instructions)
     for process, _ in sent(written, Prepare):
         stage.say(Prepared(process, number))
-    return stage.told[since:]
+    return stage.instructions[since:]
 
 
 def test_two_tasks_in_one_host_move_apart_once_a_standby_elsewhere_has_the_last_checkpoint() -> None:
@@ -237,7 +237,7 @@ def test_the_death_of_a_host_loses_all_its_standbys() -> None:
     for number in (4, 5, 6):
         assert happened(stage.say(ProcessDied(number, "killed"))) == [StandbyLost]
     assert stage.machine.state is JobState.RUNNING
-    assert [i.task for i in of(stage.told, StartProcess)][-3:] == [SOURCE, MIDDLE, SINK]
+    assert [i.task for i in of(stage.instructions, StartProcess)][-3:] == [SOURCE, MIDDLE, SINK]
 
 
 def test_a_standby_that_starts_in_the_host_of_a_task_leaves_again() -> None:
@@ -260,5 +260,5 @@ def test_a_new_coordinator_dismisses_standbys_that_its_predecessor_had_not_dismi
         role = {1: Attempt(1, 1), 3: Attempt(1, 1), 5: Attempt(1, 2)}
         stage.say(StatusReport(number, role.get(number), begun=number in role))
     assert stage.machine.state is JobState.RUNNING
-    assert sorted(i.task for i in of(stage.told, StartProcess)) == sorted([SOURCE, MIDDLE, SINK])
-    assert {i.process for i in of(replaced(stage, stage.told), DismissProcess)} == {4, 6}
+    assert sorted(i.task for i in of(stage.instructions, StartProcess)) == sorted([SOURCE, MIDDLE, SINK])
+    assert {i.process for i in of(replaced(stage, stage.instructions), DismissProcess)} == {4, 6}

@@ -11,7 +11,7 @@ PATIENT = JobPolicy(checkpoint_interval_us=0, start_timeout_us=60 * SECOND_US, h
 
 
 def asked_for(stage: Stage) -> list[StartProcess]:
-    return of(stage.told, StartProcess)
+    return of(stage.instructions, StartProcess)
 
 
 def test_a_job_whose_processes_never_start_ends_and_names_the_tasks_and_the_remedy() -> None:
@@ -39,14 +39,14 @@ def test_a_slow_cluster_has_time_as_long_as_processes_start() -> None:
     for process in asked_for(stage):
         assert of(stage.wait(50 * SECOND_US), EndJob) == []
         stage.say(Started(process.process, "somewhere"))
-    assert Deployed in happened(stage.told)
+    assert Deployed in happened(stage.instructions)
 
 
 def test_each_process_that_starts_is_reported_until_the_job_is_deployed() -> None:
     stage = Stage(policy=PATIENT)
     for process in asked_for(stage):
         stage.say(Started(process.process, "somewhere"))
-    found = [event for event in reported(stage.told) if isinstance(event, Deploying)]
+    found = [event for event in reported(stage.instructions) if isinstance(event, Deploying)]
     expected = len(asked_for(stage))
     assert [event.up for event in found] == list(range(1, 1 + len(found)))
     assert {event.processes for event in found} == {expected}

@@ -149,11 +149,11 @@ def test_a_new_coordinator_stops_the_job_after_all_tasks_have_answered() -> None
     roster = dict(enumerate(ALL, 1))
     stage = Stage(generation=2, roster=roster)
     assert stage.say(StopRequested()) == []
-    since = len(stage.told)
+    since = len(stage.instructions)
     for number in roster:
         stage.say(Started(number, f"host:{number}"))
         stage.say(StatusReport(number, Attempt(1, 1), begun=True))
-    called = sent(stage.told[since:], TriggerCheckpoint)
+    called = sent(stage.instructions[since:], TriggerCheckpoint)
     assert [number for number, _ in called] == [1], "the source"
     for number, task in roster.items():
         stage.say(Snapshotted(number, TaskHandle(task, called[0][1].checkpoint, {}, b"", {})))

@@ -64,11 +64,11 @@ def taking_over(roster: dict[int, TaskId] | None = None, checkpoint: int = 0, po
 
 def answer(stage: Stage, *answers: StatusReport) -> list[JobInstruction]:
     """Each process starts and sends its status; all instructions after that."""
-    since = len(stage.told)
+    since = len(stage.instructions)
     for present in answers:
         stage.say(Started(present.process, f"host:{present.process}"))
         stage.say(present)
-    return stage.told[since:]
+    return stage.instructions[since:]
 
 
 def task(number: int, attempt: Attempt = FIRST, **more: Any) -> StatusReport:
@@ -81,9 +81,9 @@ def all_well(**more: Any) -> list[StatusReport]:
 
 def test_all_processes_are_asked_and_nothing_happens_before_all_have_answered() -> None:
     stage = taking_over()
-    assert receivers(stage.told, StatusRequest) == set(ROSTER)
+    assert receivers(stage.instructions, StatusRequest) == set(ROSTER)
     answer(stage, *all_well()[:5])
-    assert len(stage.told) == len(ROSTER)
+    assert len(stage.instructions) == len(ROSTER)
     assert stage.machine.state is JobState.TAKING_OVER
 
 
@@ -101,9 +101,9 @@ def test_checkpoints_of_the_lost_coordinator_are_void_and_their_numbers_are_not_
     policy = JobPolicy(checkpoint_interval_us=SECOND_US, heartbeat_timeout_us=100 * SECOND_US)
     stage = taking_over(checkpoint=4, policy=policy)
     instructions = answer(stage, *all_well(checkpoint=5, restore=3))
-    told = sent(instructions, AbortCheckpoint)
-    void = {message.checkpoint for _, message in told}
-    assert {process for process, _ in told} == {1, 2, 3}
+    caused = sent(instructions, AbortCheckpoint)
+    void = {message.checkpoint for _, message in caused}
+    assert {process for process, _ in caused} == {1, 2, 3}
     assert 5 in void
     assert receivers(instructions, Complete) == {1, 2, 3}
     assert {m.restore.checkpoint for _, m in sent(instructions, Prepare)} == {4}
@@ -118,8 +118,8 @@ def test_a_manifest_of_the_new_coordinator_has_its_generation() -> None:
     answer(stage, *all_well())
     ((_, trigger),) = sent(stage.wait(SECOND_US), TriggerCheckpoint)
     for number in (1, 2, 3):
-        told = stage.say(Snapshotted(number, TaskHandle(ROSTER[number], trigger.checkpoint, {}, b"", {})))
-    (write,) = of(told, WriteManifest)
+        caused = stage.say(Snapshotted(number, TaskHandle(ROSTER[number], trigger.checkpoint, {}, b"", {})))
+    (write,) = of(caused, WriteManifest)
     assert write.manifest.generation == 2
     assert CheckpointCompleted in happened(stage.say(ManifestWritten(trigger.checkpoint)))
 
@@ -140,7 +140,7 @@ def test_a_task_that_died_before_the_takeover_without_a_standby_gets_a_new_proce
     stage = taking_over({1: SOURCE, 2: MIDDLE, 3: SINK})
     stage.say(ProcessDied(2, "killed"))
     answer(stage, task(1), task(3))
-    started = [i for i in of(stage.told, StartProcess) if i.task == MIDDLE]
+    started = [i for i in of(stage.instructions, StartProcess) if i.task == MIDDLE]
     assert started
     assert min(i.process for i in started) > 3, "numbers are never used twice"
 
@@ -243,10 +243,10 @@ def test_a_job_that_was_never_deployed_is_deployed(roster: dict[int, TaskId]) ->
     stage = taking_over(roster)
     answer(stage, *[StatusReport(number) for number in roster])
     instructions = stage.start_up()
-    promoted = {promote.attempt for _, promote in sent(stage.told, Promote)}
+    promoted = {promote.attempt for _, promote in sent(stage.instructions, Promote)}
     assert promoted == {Attempt(2, 1)}
     assert Deployed in happened(instructions)
-    started = [i.task for i in of(stage.told, StartProcess)] + list(roster.values())
+    started = [i.task for i in of(stage.instructions, StartProcess)] + list(roster.values())
     assert sorted(started) == sorted([SOURCE, MIDDLE, SINK] * 2)
 
 
@@ -261,8 +261,8 @@ def test_orphans_of_failures_before_the_takeover_are_rolled_back() -> None:
     stage.say(ProcessDied(1, "killed"))
     stage.say(ProcessDied(2, "killed"))
     answer(stage, task(3), StatusReport(4), StatusReport(5), StatusReport(6))
-    stage.answer(sent(stage.told, Sever), depends=[0])
-    assert RolledBack in happened(stage.told)
+    stage.answer(sent(stage.instructions, Sever), depends=[0])
+    assert RolledBack in happened(stage.instructions)
 
 
 AVAILABLE = JobPolicy(availability=True, checkpoint_interval_us=0)

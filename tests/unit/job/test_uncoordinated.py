@@ -92,10 +92,10 @@ def calls(stage: Stage, seconds: float, durable: Sequence[TaskId] = ()) -> list[
     once; the others do not take snapshots."""
     found: list[tuple[TaskId, int]] = []
     for _ in range(round(seconds * 10)):
-        told = stage.wait(SECOND_US // 10)
-        for write in of(told, WriteManifest) if durable else ():
+        caused = stage.wait(SECOND_US // 10)
+        for write in of(caused, WriteManifest) if durable else ():
             adopt(stage, write.manifest)
-        for process, call in sent(told, TriggerCheckpoint):
+        for process, call in sent(caused, TriggerCheckpoint):
             task = next(task for task in TASKS if stage.process(task) == process)
             found.append((task, stage.now_us))
             if task in durable:
@@ -118,7 +118,7 @@ def test_independent_calls_come_to_each_task_at_its_own_times() -> None:
 
 def test_all_tasks_are_called_as_soon_as_a_job_without_a_checkpoint_runs() -> None:
     stage = deployed()
-    assert receivers(stage.told, TriggerCheckpoint) == {stage.process(task) for task in TASKS}
+    assert receivers(stage.instructions, TriggerCheckpoint) == {stage.process(task) for task in TASKS}
     adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
     assert calls(stage, 9) == []
 
@@ -144,9 +144,9 @@ def test_a_task_is_called_when_the_snapshots_of_its_receivers_are_in_a_manifest(
     assert calls(stage, 1) == [], "not before the sink has taken its snapshot"
     for epoch, receiver, sender in ((100, SINK, MIDDLE), (200, MIDDLE, SOURCE)):
         stage.say(Snapshotted(stage.process(receiver), handle(receiver, epoch)))
-        told = stage.wait(1)
-        assert sent(told, TriggerCheckpoint) == [], "it does not count yet"
-        adopt(stage, written(told))
+        caused = stage.wait(1)
+        assert sent(caused, TriggerCheckpoint) == [], "it does not count yet"
+        adopt(stage, written(caused))
         assert [task for task, _ in calls(stage, 0.1)] == [sender]
     assert [task for task, _ in calls(stage, 10)] == [SINK], "the next interval has begun with the first call"
 
@@ -164,7 +164,7 @@ def test_a_task_whose_snapshot_is_not_durable_is_not_called_and_the_others_are(s
         assert {task for task, _ in others} == {SOURCE, MIDDLE}
         assert len(others) >= 4
         stage.say(Snapshotted(stage.process(SINK), handle(SINK, call)))
-    (exceeded,) = [event for event in reported(stage.told) if isinstance(event, IntervalExceeded)]
+    (exceeded,) = [event for event in reported(stage.instructions) if isinstance(event, IntervalExceeded)]
     assert (exceeded.task, exceeded.asked_ms) == (SINK, 10_000)
     assert exceeded.kept_ms > 20_000
 
@@ -172,7 +172,7 @@ def test_a_task_whose_snapshot_is_not_durable_is_not_called_and_the_others_are(s
 def _next_call(stage: Stage, task: TaskId, after: int) -> int:
     """The number of the first call of a task with a higher number than ``after``."""
     for _ in range(200):
-        for process, call in sent(stage.told, TriggerCheckpoint):
+        for process, call in sent(stage.instructions, TriggerCheckpoint):
             if process == stage.process(task) and call.checkpoint > after:
                 return call.checkpoint
         calls(stage, 0.1, durable=(SOURCE, MIDDLE))
@@ -196,9 +196,9 @@ def test_a_manifest_names_the_newest_snapshots_and_is_announced_to_tasks_with_a_
     assert receivers(adopt(stage, first), Complete) == {stage.process(task) for task in TASKS}
     second = written(snapshots(stage, middle=9))
     assert named(second) == {"source": 1, "middle": 9, "sink": 3}
-    told = adopt(stage, second)
-    assert sent(told, Complete) == [(stage.process(MIDDLE), Complete(9, [StableMark(1, 9)]))]
-    assert {prepare.restore.checkpoint for _, prepare in sent(told, Prepare)} == {9}
+    caused = adopt(stage, second)
+    assert sent(caused, Complete) == [(stage.process(MIDDLE), Complete(9, [StableMark(1, 9)]))]
+    assert {prepare.restore.checkpoint for _, prepare in sent(caused, Prepare)} == {9}
 
 
 def test_the_duration_of_each_called_snapshot_is_reported_with_the_manifest() -> None:
@@ -212,7 +212,7 @@ def test_the_duration_of_each_called_snapshot_is_reported_with_the_manifest() ->
             task = next(task for task in TASKS if stage.process(task) == process)
             stage.say(Snapshotted(process, handle(task, call.checkpoint)))
     snapshots(stage, source=1_000)  # not called for
-    events = reported(adopt(stage, written(stage.told)))
+    events = reported(adopt(stage, written(stage.instructions)))
     (completed,) = [event for event in events if isinstance(event, CheckpointCompleted)]
     assert completed.durable == len(calls) == 3
     assert 30 <= completed.durable_ms <= 130
@@ -280,7 +280,7 @@ def test_a_new_coordinator_knows_what_a_sink_had_committed_before() -> None:
         stage.say(Started(number, f"host:{number}"))
         committed = 3 if task == SINK else 0
         stage.say(StatusReport(number, Attempt(1, 1), begun=True, drained=True, committed=committed))
-    calls = {roster[number]: call.checkpoint for number, call in sent(stage.told, TriggerCheckpoint)}
+    calls = {roster[number]: call.checkpoint for number, call in sent(stage.instructions, TriggerCheckpoint)}
     assert set(calls) == {SOURCE, MIDDLE}
     for number in (1, 2):
         last = handle(roster[number], calls[roster[number]], finished=True)
@@ -300,7 +300,7 @@ def test_snapshots_of_some_tasks_do_not_hide_that_two_cannot_reach_each_other() 
         for write in of(snapshots(stage, source=3 * second, middle=3 * second + 1), WriteManifest):
             adopt(stage, write.manifest)
         stage.wait(SECOND_US - GATHERED_US)
-    assert [kill.process for kill in of(stage.told, KillProcess)] == [sink]
+    assert [kill.process for kill in of(stage.instructions, KillProcess)] == [sink]
 
 
 @pytest.mark.parametrize("protocol", [UNCOORDINATED, INDUCED], ids=str)

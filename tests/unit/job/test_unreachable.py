@@ -11,14 +11,14 @@ POLICY = JobPolicy(checkpoint_interval_us=0, connection_timeout_us=20 * SECOND_U
 
 def fails_to_connect(stage: Stage, seconds: int, first: int = 1) -> list[JobInstruction]:
     """The sink fails to connect to the middle, once a second; all answer."""
-    since = len(stage.told)
+    since = len(stage.instructions)
     for failure in range(first, first + seconds):
         stage.say(Suspect(stage.process(SINK), MIDDLE, failure))
         stage.wait(SECOND_US)
         for task in (SOURCE, MIDDLE, SINK):
             stage.say(Pong(stage.process(task), 0))
             stage.say(Pong(stage.standby(task), 0))
-    return stage.told[since:]
+    return stage.instructions[since:]
 
 
 def killed(instructions: list[JobInstruction]) -> list[int]:
@@ -26,7 +26,9 @@ def killed(instructions: list[JobInstruction]) -> list[int]:
 
 
 def heal(stage: Stage) -> None:
-    stage.answer([(p, m) for p, m in sent(stage.told, Sever) if m.round == sent(stage.told, Sever)[-1][1].round])
+    stage.answer(
+        [(p, m) for p, m in sent(stage.instructions, Sever) if m.round == sent(stage.instructions, Sever)[-1][1].round]
+    )
     stage.start_up()
 
 
@@ -69,4 +71,4 @@ def test_a_checkpoint_that_completes_shows_that_replacements_have_helped() -> No
         stage.say(RequestCheckpoint(stage.process(MIDDLE)))
         stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=checkpoint)
         stage.say(ManifestWritten(checkpoint))
-    assert of(stage.told, EndJob) == []
+    assert of(stage.instructions, EndJob) == []

@@ -34,7 +34,7 @@ def of(instructions: list[io.Instruction], kind: type[K]) -> list[K]:
     return [i for i in instructions if isinstance(i, kind)]
 
 
-def told(instructions: list[io.Instruction]) -> list[Any]:
+def to_coordinator(instructions: list[io.Instruction]) -> list[Any]:
     return [i.message for i in of(instructions, io.SendToCoordinator)]
 
 

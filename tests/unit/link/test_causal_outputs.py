@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, TypeVar
 
 import pytest
 
@@ -24,9 +23,8 @@ from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskState
 from tests.machines import link_machine, task_machine
+from tests.unit.link.links import of, to_coordinator
 from tests.unit.task.plans import DOWN, MIDDLE, UP, Outside, barrier, data, keys, rows, three
-
-K = TypeVar("K")
 
 
 def causal() -> PhysicalPlan:
@@ -53,14 +51,6 @@ def published(seq: int, *found: int, epoch: int = 0) -> tuple[int, Frame]:
 
 def checksum(*found: int) -> int:
     return PassThrough().checksum(rows(*found), sampled=False)
-
-
-def of(instructions: list[io.Instruction], kind: type[K]) -> list[K]:
-    return [i for i in instructions if isinstance(i, kind)]
-
-
-def told(instructions: list[io.Instruction]) -> list[Any]:
-    return [i.message for i in of(instructions, io.SendToCoordinator)]
 
 
 def promoted(attempt: Attempt = SECOND, checkpoint: int = 0) -> tuple[LinkMachine, list[io.Instruction]]:
@@ -90,8 +80,8 @@ def test_a_promoted_sink_claims_its_output_and_answers_after_it_has_read_it() ->
     assert of(instructions, io.ClaimOutput) == [
         io.ClaimOutput(0, "down", SECOND, 0, "up=1: middle=1:seen down=1:down", "line")
     ]
-    assert told(link.handle(sever())) == []
-    (answer,) = told(
+    assert to_coordinator(link.handle(sever())) == []
+    (answer,) = to_coordinator(
         link.handle(io.OutputClaimed(0, PublishedOutput([segment(OWN, 1), segment(OWN, 0), segment(UPPER, 0)], {})))
     )
     assert isinstance(answer, control.HeldLogsReport)
@@ -112,7 +102,7 @@ def test_an_output_may_lack_segments_that_were_stable_before_the_write() -> None
 
 def test_a_sink_that_has_claimed_its_output_answers_at_once() -> None:
     link = running()
-    (answer,) = told(link.handle(control.Sever(2, [], [(MIDDLE, SECOND)], control.Complete(0))))
+    (answer,) = to_coordinator(link.handle(control.Sever(2, [], [(MIDDLE, SECOND)], control.Complete(0))))
     assert answer.logs == [segment(UPPER, 0), segment(MIDST, 0)]
 
 

@@ -35,7 +35,7 @@ from tests.unit.link.links import (
     produced,
     promote,
     subscribe,
-    told,
+    to_coordinator,
 )
 from tests.unit.task.plans import DOWN, MIDDLE, SCHEMA, UP, barrier, keys, rows, three
 
@@ -355,8 +355,8 @@ def test_a_promoted_process_reports_the_logs_in_its_snapshot_after_it_has_loaded
     restore = Restore(1, progress=msgspec.msgpack.encode(progress(1, 0)))
     link.handle(promote(SECOND, restore))
     sever = control.Sever(1, [], [(UP, SECOND), (MIDDLE, SECOND)], control.Complete(1))
-    assert told(link.handle(sever)) == []
-    (answer,) = told(link.handle(io.Loaded(restore, {}, {}, [UP_LOG])))
+    assert to_coordinator(link.handle(sever)) == []
+    (answer,) = to_coordinator(link.handle(io.Loaded(restore, {}, {}, [UP_LOG])))
     assert answer.logs == [UP_LOG]
 
 

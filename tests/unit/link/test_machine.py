@@ -39,7 +39,7 @@ from tests.unit.link.links import (
     sending,
     standby,
     subscribe,
-    told,
+    to_coordinator,
 )
 from tests.unit.task.plans import DOWN, MIDDLE, UP, barrier, data
 
@@ -59,7 +59,7 @@ def test_a_promoted_standby_connects_then_fetches_its_log_then_replays() -> None
     link.handle(task.StateChanged(TaskState.RUNNING, 3))
     states.append(link.state)
     assert [state.value for state in states] == ["connecting", "fetching determinants", "replaying", "running"]
-    assert told(link.handle(task.StateChanged(TaskState.FINISHED))) == [control.Drained(5)]
+    assert to_coordinator(link.handle(task.StateChanged(TaskState.FINISHED))) == [control.Drained(5)]
 
 
 def test_a_replay_waits_for_the_state() -> None:
@@ -74,7 +74,7 @@ def test_a_replay_waits_for_the_state() -> None:
 def test_a_standby_that_is_prepared_does_not_load_again() -> None:
     link = standby()
     (load,) = of(link.handle(control.Prepare(Restore(3))), io.Load)
-    assert told(link.handle(io.Loaded(load.restore, {}))) == [control.Prepared(5, 3)]
+    assert to_coordinator(link.handle(io.Loaded(load.restore, {}))) == [control.Prepared(5, 3)]
     assert of(link.handle(promote(restore=Restore(3))), io.Load) == []
     assert link.state is TaskState.CONNECTING
 
@@ -102,14 +102,14 @@ def test_state_that_is_no_longer_requested_is_dropped() -> None:
     link.handle(control.Prepare(Restore(3)))
     link.handle(control.Prepare(Restore(4)))
     assert link.handle(io.Loaded(Restore(3), {})) == []
-    assert told(link.handle(io.Loaded(Restore(4), {}))) == [control.Prepared(5, 4)]
+    assert to_coordinator(link.handle(io.Loaded(Restore(4), {}))) == [control.Prepared(5, 4)]
 
 
 def test_a_standby_survives_the_deletion_of_the_checkpoint_it_loads() -> None:
     link = standby()
     link.handle(control.Prepare(Restore(1)))
-    (told,) = link.handle(io.LoadFailed(Restore(1), CheckpointError("reclaimed")))
-    assert told == io.SendToCoordinator(control.NotPrepared(5, 1, "reclaimed"))
+    (report,) = link.handle(io.LoadFailed(Restore(1), CheckpointError("reclaimed")))
+    assert report == io.SendToCoordinator(control.NotPrepared(5, 1, "reclaimed"))
     assert of(link.handle(promote(restore=Restore(3))), io.Load) == [io.Load(Restore(3))]
     with pytest.raises(CheckpointError, match="disk gone"):
         link.handle(io.LoadFailed(Restore(3), CheckpointError("disk gone")))
@@ -176,7 +176,7 @@ def test_a_new_subscription_closes_the_old_connection() -> None:
 
 def test_a_lost_upstream_is_suspected_and_reconnected() -> None:
     instructions = running().handle(io.Lost(FROM_UP))
-    assert told(instructions) == [control.Suspect(5, UP)]
+    assert to_coordinator(instructions) == [control.Suspect(5, UP)]
     assert [c.address for c in of(instructions, io.Connect)] == ["up:1"]
 
 
@@ -203,7 +203,7 @@ def test_sever_closes_connections_then_answers_then_subscribes_again() -> None:
 def test_the_answer_to_sever_names_received_frames_and_held_logs() -> None:
     link = running()
     link.handle(arrived(0, UP_LOG, checksum=77))
-    (holdings,) = told(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND))))
+    (holdings,) = to_coordinator(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND))))
     received = [Expectation(INPUT, 1, [(0, 77)])]
     assert holdings == control.HeldLogsReport(5, 2, [UP_LOG], received, depends=[0], logs_received={0: [UP_LOG.task]})
 
@@ -215,7 +215,7 @@ def test_a_sender_that_restarted_without_log_and_failed_unreached_still_renumber
     instructions = link.handle(control.Sever(3, [Peer(INPUT, "up:3", THIRD)], [(UP, THIRD)], control.Complete(0)))
     (connect,) = of(instructions, io.Connect)
     assert connect.hello.next_seq < 0, "it accepts any numbering"
-    (answer,) = told(instructions)
+    (answer,) = to_coordinator(instructions)
     assert answer.received == [], "frames from before the sender restarted are void"
     link.handle(io.Connected(0, FROM_UP, connect.hello))
     link.handle(opening(seq=5))
@@ -300,7 +300,7 @@ def test_frames_that_the_receiver_has_are_rebuilt_but_not_sent_again() -> None:
     assert of(link.handle(produced(0)), io.SendFrame) == []
     instructions = link.handle(produced(1))
     assert [f.header.seq for f in of(instructions, io.SendFrame)] == [1]
-    assert control.NewEffect(5) in told(instructions)
+    assert control.NewEffect(5) in to_coordinator(instructions)
 
 
 def test_receivers_learn_that_logs_have_arrived_which_were_incomplete() -> None:
@@ -338,8 +338,8 @@ def test_after_a_rollback_the_first_frame_is_reported_as_a_new_effect() -> None:
     link = connected(Attempt(2, 1))
     link.handle(control.Replay(1, [], [], []))
     link.handle(io.Subscribed(TO_DOWN, hello(Attempt(2, 1), Attempt(2, 1))))
-    assert control.NewEffect(5) in told(link.handle(produced(0)))
-    assert control.NewEffect(5) not in told(link.handle(produced(1)))
+    assert control.NewEffect(5) in to_coordinator(link.handle(produced(0)))
+    assert control.NewEffect(5) not in to_coordinator(link.handle(produced(1)))
 
 
 def test_a_rebuilt_frame_that_differs_is_a_divergence() -> None:
@@ -410,22 +410,27 @@ def test_a_full_disk_is_reported_once_and_writing_resumes_after_the_requested_ch
     link.handle(subscribe())
     link.handle(produced(0, 1))
     full = io.FramesNotWritten(0, [0, 1], "the disk is full")
-    assert told(link.handle(full)) == [control.FramesNotSpilled(5, "the disk is full"), control.RequestCheckpoint(5)]
+    assert to_coordinator(link.handle(full)) == [
+        control.FramesNotSpilled(5, "the disk is full"),
+        control.RequestCheckpoint(5),
+    ]
     assert of(link.handle(produced(2)), io.WriteFrames) == []
     snapped(link, 0)
     link.handle(task.Produced(None, [(0, data(3, 3, epoch=1))]))
-    assert told(link.handle(control.Complete(1))) == []
+    assert to_coordinator(link.handle(control.Complete(1))) == []
     link.handle(acknowledged(2))
     (write,) = of(link.handle(acknowledged(3, covered=3)), io.WriteFrames)
     assert [seq for seq, _ in write.bodies] == [3]
-    assert told(link.handle(io.FramesNotWritten(0, [3], "the disk is full"))) == [control.RequestCheckpoint(5)]
+    assert to_coordinator(link.handle(io.FramesNotWritten(0, [3], "the disk is full"))) == [
+        control.RequestCheckpoint(5)
+    ]
 
 
 def test_a_requested_checkpoint_that_is_aborted_is_requested_again() -> None:
     link = running(limits=SPILLING)
     link.handle(produced(0))
     link.handle(io.FramesNotWritten(0, [0], "the disk is full"))
-    assert told(link.handle(control.AbortCheckpoint(1))) == [control.RequestCheckpoint(5)]
+    assert to_coordinator(link.handle(control.AbortCheckpoint(1))) == [control.RequestCheckpoint(5)]
 
 
 def test_a_process_that_cannot_read_its_spilled_frames_fails() -> None:
@@ -532,7 +537,7 @@ def _snapshot(checkpoint: int) -> TaskSnapshot:
 
 def test_a_failure_is_reported_with_task_and_kind() -> None:
     link = running()
-    (failed,) = told(link.fail(ValueError("no such column")))
+    (failed,) = to_coordinator(link.fail(ValueError("no such column")))
     assert (failed.error, failed.message) == ("ClonosError", "middle[0]: ValueError: no such column")
     assert link.state is TaskState.FAILED
 
@@ -541,12 +546,12 @@ def test_a_replacement_holds_the_upstream_logs_that_came_with_its_own_before_any
     link = standby()
     link.handle(promote(SECOND, Restore(0)))
     link.handle(control.Replay(1, [OWN_LOG], [], [], [UP_LOG]))
-    (holdings,) = told(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND))))
+    (holdings,) = to_coordinator(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND))))
     assert holdings.logs == [UP_LOG]
     waiting = standby()
     waiting.handle(promote(SECOND, Restore(3)))
     waiting.handle(control.Replay(1, [OWN_LOG], [], [], [UP_LOG]))
-    (holdings,) = told(waiting.handle(sever(UP, Peer(INPUT, "up:2", SECOND))))
+    (holdings,) = to_coordinator(waiting.handle(sever(UP, Peer(INPUT, "up:2", SECOND))))
     assert holdings.logs == [UP_LOG], "its state is still loading"
 
 

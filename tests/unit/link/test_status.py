@@ -22,13 +22,13 @@ from tests.unit.link.links import (
     running,
     standby,
     subscribe,
-    told,
+    to_coordinator,
 )
 from tests.unit.task.plans import DOWN, MIDDLE, UP, barrier, data
 
 
 def status(link: LinkMachine) -> StatusReport:
-    (answer, *_) = told(link.handle(control.StatusRequest()))
+    (answer, *_) = to_coordinator(link.handle(control.StatusRequest()))
     assert isinstance(answer, StatusReport)
     return answer
 
@@ -93,12 +93,12 @@ def test_a_finished_task_reports_that_it_has_drained() -> None:
 
 def test_a_failure_is_reported_again_to_the_next_coordinator() -> None:
     link = running()
-    failed = told(link.fail(UserCodeError("division by zero")))
+    failed = to_coordinator(link.fail(UserCodeError("division by zero")))
     assert [status(link).failure] == failed
 
 
 def test_a_task_reports_what_it_has_committed() -> None:
-    """The lost coordinator may be the only one it had told."""
+    """The lost coordinator may be the only one that had its report."""
     link = running()
     link.handle(io.CommitDone(7))
     assert status(link).committed == 7
@@ -113,6 +113,6 @@ def test_a_checkpoint_requested_from_a_lost_coordinator_is_requested_again() -> 
     link.handle(task.StateChanged(TaskState.RUNNING))
     wish = control.RequestCheckpoint(5)
     produced = task.Produced(None, [(0, data(0, *range(10)))])
-    assert wish in told(link.handle(produced))
-    assert wish not in told(link.handle(task.Produced(None, [(0, data(1, 1))])))
-    assert wish in told(link.handle(control.StatusRequest()))
+    assert wish in to_coordinator(link.handle(produced))
+    assert wish not in to_coordinator(link.handle(task.Produced(None, [(0, data(1, 1))])))
+    assert wish in to_coordinator(link.handle(control.StatusRequest()))

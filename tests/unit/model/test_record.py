@@ -147,7 +147,7 @@ def test_a_value_of_another_type_is_an_error_naming_row_and_field(wrong: dict[st
 
 
 @pytest.mark.parametrize(
-    ("type_", "told"),
+    ("type_", "named"),
     [
         (pa.float64(), "'1.5' (str) where a float is declared"),
         (pa.int32(), "'1.5' (str) where an int of int32 is declared"),
@@ -156,10 +156,10 @@ def test_a_value_of_another_type_is_an_error_naming_row_and_field(wrong: dict[st
         (pa.list_(pa.int64()), "'1.5' (str) where list<item: int64> is declared"),
     ],
 )
-def test_the_arrow_type_is_named_where_it_is_more_precise(type_: pa.DataType, told: str) -> None:
+def test_the_arrow_type_is_named_where_it_is_more_precise(type_: pa.DataType, named: str) -> None:
     with pytest.raises(FieldError) as raised:
         encode([{"a": "1.5"}], pa.schema([pa.field("a", type_)]))
-    assert told in str(raised.value)
+    assert named in str(raised.value)
 
 
 def test_a_row_that_is_no_row_or_lacks_a_field_is_an_error() -> None:
@@ -318,7 +318,7 @@ NESTED = {
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "named"),
     [
         ({"one": Cents(12.99)}, "'one.cents' is 12.99 (float) where an int"),  # type: ignore[arg-type]
         ({"one": Dollars(5)}, "'one.cents' is absent: Dollars has no field 'cents'"),
@@ -336,8 +336,8 @@ NESTED = {
         ({"pair": [1]}, "'pair' is [1] (list) where fixed_size_list"),
     ],
 )
-def test_a_nested_value_is_checked_and_named_by_its_path(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(FieldError, match=re.escape(told)) as caught:
+def test_a_nested_value_is_checked_and_named_by_its_path(wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises(FieldError, match=re.escape(named)) as caught:
         encode([NESTED, {**NESTED, "many": None, "pair": None}, NESTED | wrong], Nested.schema())
 
     assert caught.value.row == 2

@@ -78,7 +78,7 @@ def drawn(status: RunStatus) -> str:
     return text.getvalue()
 
 
-def told(*events: Timed) -> RunStatus:
+def status_after(*events: Timed) -> RunStatus:
     status = RunStatus()
     for at_us, event in events:
         status.on(at_us, event)
@@ -86,7 +86,7 @@ def told(*events: Timed) -> RunStatus:
 
 
 def test_the_live_view_shows_rates_lag_checkpoints_and_recoveries() -> None:
-    text = drawn(told(*STORY))
+    text = drawn(status_after(*STORY))
     assert "4 tasks, 4 standbys" in text
     assert "checkpoint 1: 42 ms, 3.0 MB" in text
     assert "12.3 MB retained" in text
@@ -102,7 +102,7 @@ def test_the_live_view_shows_the_event_time_of_old_data_instead_of_a_lag() -> No
             vertex="join", parallelism=1, rows_in=1, rows_out=1, lag_us=lag_us, event_time_us=1_750_000_000_000_000
         )
         assert said in drawn(
-            told((0, Deployed(tasks=1, standbys=1)), (1, Progress(vertices=(vertex,), in_flight_bytes=0)))
+            status_after((0, Deployed(tasks=1, standbys=1)), (1, Progress(vertices=(vertex,), in_flight_bytes=0)))
         )
 
 
@@ -112,16 +112,18 @@ def test_the_live_view_can_be_drawn_before_any_event() -> None:
 
 def test_the_live_view_shows_which_processes_start_before_the_job_runs() -> None:
     starting = (0, Preparing(doing="starting Ray"))
-    assert "starting Ray" in drawn(told(starting))
+    assert "starting Ray" in drawn(status_after(starting))
     some = (1, Deploying(up=3, processes=6, missing=3, awaited=JOIN))
     up = "starting processes: 3 are up"
-    assert f"{up}, none yet for join[0] and 2 more tasks" in drawn(told(starting, some))
-    assert f"{up}\n" in drawn(told((1, Deploying(up=3, processes=6, missing=0, awaited=None)))).replace(" \n", "\n")
-    assert up not in drawn(told(some, (2, Deployed(tasks=3, standbys=3))))
+    assert f"{up}, none yet for join[0] and 2 more tasks" in drawn(status_after(starting, some))
+    assert f"{up}\n" in drawn(status_after((1, Deploying(up=3, processes=6, missing=0, awaited=None)))).replace(
+        " \n", "\n"
+    )
+    assert up not in drawn(status_after(some, (2, Deployed(tasks=3, standbys=3))))
 
 
 def test_a_recovery_is_timed_from_its_failure_and_counts_the_replayed_rows() -> None:
-    (recovery,) = told(*STORY).recoveries
+    (recovery,) = status_after(*STORY).recoveries
     times = (recovery.detected_ms, recovery.activated_ms, recovery.replayed_ms, recovery.first_new_effect_ms)
     assert times == (12, 50, 200, 210)
     assert (recovery.recovered_ms, recovery.rows_replayed, recovery.attempt) == (1_000, 123_456, Attempt(1, 1))
@@ -129,18 +131,18 @@ def test_a_recovery_is_timed_from_its_failure_and_counts_the_replayed_rows() -> 
 
 def test_a_task_that_moves_to_another_process_has_not_failed() -> None:
     moved = TaskFailed(task=JOIN, how="its process has another task", planned=True)
-    assert "join[0] moved (its process has another task)" in drawn(told(STORY[0], (1, moved)))
+    assert "join[0] moved (its process has another task)" in drawn(status_after(STORY[0], (1, moved)))
 
 
 def test_two_failures_of_one_task_are_two_recoveries() -> None:
     again = (4_000_000, TaskFailed(task=JOIN, how="SIGKILL"))
-    status = told(*STORY, again, (4_030_000, Detected(task=JOIN)))
+    status = status_after(*STORY, again, (4_030_000, Detected(task=JOIN)))
     assert [recovery.detected_ms for recovery in status.recoveries] == [12, 30]
 
 
 def test_an_abort_and_a_rollback_are_shown_with_their_reasons() -> None:
     text = drawn(
-        told(
+        status_after(
             *STORY,
             (3_000_000, CheckpointAborted(checkpoint=2, reason="timed out after 10s")),
             (3_100_000, RolledBack(checkpoint=1, reason="determinants of join[0] are lost")),
@@ -152,14 +154,14 @@ def test_an_abort_and_a_rollback_are_shown_with_their_reasons() -> None:
 
 def test_the_wait_for_a_coordinator_is_one_line_until_it_has_started() -> None:
     waits = [(0, CoordinatorAwaited(waited_us=s * 1_000_000, seen="1 worker process starting")) for s in (5, 15)]
-    text = drawn(told(*waits))
+    text = drawn(status_after(*waits))
     assert "waiting for Ray to start the coordinator: 15 s so far (1 worker process starting)" in text
     assert "5 s so far (" not in text.replace("15 s so far (", "")
-    assert "waiting" not in drawn(told(*waits, (1, Deployed(tasks=1, standbys=1))))
+    assert "waiting" not in drawn(status_after(*waits, (1, Deployed(tasks=1, standbys=1))))
 
 
 def test_a_lapse_of_exactly_once_is_shown_at_once_and_in_the_summary() -> None:
-    status = told(
+    status = status_after(
         *STORY,
         (3_100_000, RestartedWithoutLog(checkpoint=1, reason="b[0] depends on a[0]")),
         (4_000_000, Finished()),
@@ -205,7 +207,7 @@ def test_skipped_checkpoints_are_counted_and_many_in_a_row_are_shown_at_once(amo
         for n in range(1, amount + 1)
     ]
     begin = "the checkpoint interval of 2 s is not kept: "
-    status = told(*STORY[:4], *skips, (9_000_000, Finished()))
+    status = status_after(*STORY[:4], *skips, (9_000_000, Finished()))
     assert list(status.news)[-1:] == [begin + live] * bool(live)
     assert f"  {begin}{last}" in summary("hot", status)
 

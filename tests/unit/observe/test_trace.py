@@ -56,13 +56,13 @@ def test_a_killed_run_leaves_only_complete_parts(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     run = subprocess.Popen([sys.executable, "-c", _ENDLESS, str(trace)], stdout=subprocess.PIPE, text=True)
     assert run.stdout is not None
-    told = next(int(line) for line in run.stdout if int(line) >= 20)
+    printed = next(int(line) for line in run.stdout if int(line) >= 20)
     run.send_signal(signal.SIGKILL)
     run.stdout.close()
     run.wait()
     rows = pq.read_table(trace / "readings").num_rows
     assert rows % 200 == 0
-    assert rows >= 200 * (told - 10)
+    assert rows >= 200 * (printed - 10)
 
 
 def test_parts_are_written_less_often_as_a_run_gets_longer(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def answer(operator: MapAsyncRows, ctx: ScriptedContext, number: int, value: Any
     operator.on_answer(number, value, error)
 
 
-def told(out: Collected) -> list[tuple[int, int]]:
+def answers(out: Collected) -> list[tuple[int, int]]:
     return [(row["id"], row["answer"]) for row in out.take()]
 
 
@@ -82,9 +82,9 @@ def test_rows_wait_concurrently_and_leave_in_their_order() -> None:
     assert ctx.calls == {i: (oracle.name, ((10 + i,), {})) for i in range(3)}
     answer(operator, ctx, 2, 5)
     answer(operator, ctx, 1, 6)
-    assert told(out) == []
+    assert answers(out) == []
     answer(operator, ctx, 0, 7)
-    assert told(out) == [(10, 7), (11, 6), (12, 5)]
+    assert answers(out) == [(10, 7), (11, 6), (12, 5)]
     assert ctx.holds == (False, False)
 
 
@@ -93,9 +93,9 @@ def test_unordered_rows_leave_as_soon_as_they_are_done() -> None:
     ctx, out = opened(operator)
     operator.on_rows(numbers(10, 11), 0)
     answer(operator, ctx, 1, 6)
-    assert told(out) == [(11, 6)]
+    assert answers(out) == [(11, 6)]
     answer(operator, ctx, 0, 7)
-    assert told(out) == [(10, 7)]
+    assert answers(out) == [(10, 7)]
 
 
 def test_the_task_is_held_back_when_the_concurrency_is_reached() -> None:
@@ -120,7 +120,7 @@ def test_an_async_generator_gives_any_number_of_rows_and_async_filters_keep_rows
     operator.on_rows(numbers(1), 0)
     answer(operator, ctx, 0, 5)
     answer(operator, ctx, 0, 6)
-    assert told(out) == [(1, 5), (1, 6)]
+    assert answers(out) == [(1, 5), (1, 6)]
 
     async def predicate(row: Number, ctx: AsyncContext) -> bool:
         return await ctx.call(oracle) > 0
@@ -144,7 +144,7 @@ def test_a_service_error_is_raised_at_the_await() -> None:
     ctx, out = opened(operator)
     operator.on_rows(numbers(1), 0)
     answer(operator, ctx, 0, None, "four")
-    assert told(out) == [(1, 4)]
+    assert answers(out) == [(1, 4)]
 
 
 def test_sleeping_sets_a_timer() -> None:
@@ -159,7 +159,7 @@ def test_sleeping_sets_a_timer() -> None:
     ctx.timers.clear()
     ctx.time.wall_us = 3_001
     operator.on_timer(3_000)
-    assert told(out) == [(1, 3_001), (2, 3_001)]
+    assert answers(out) == [(1, 3_001), (2, 3_001)]
 
 
 def test_a_row_that_exceeds_its_timeout_fails_and_its_answer_is_ignored() -> None:
@@ -171,7 +171,7 @@ def test_a_row_that_exceeds_its_timeout_fails_and_its_answer_is_ignored() -> Non
     ctx.timers.clear()
     ctx.frame = (-1, 4)
     operator.on_timer(1_500)
-    assert told(out) == [(2, 6)]
+    assert answers(out) == [(2, 6)]
     assert ctx.calls == {}
     letter = out.take(1)[0]
     assert (letter["error"], letter["channel"], letter["sequence"], letter["row"]) == (
@@ -200,7 +200,7 @@ def test_a_failing_row_is_a_dead_letter_and_others_continue_if_failures_are_caug
     answer(operator, ctx, 0, -1)
     answer(operator, ctx, 1, 3)
     answer(operator, ctx, 1, 4)
-    assert told(out) == [(2, 304)]
+    assert answers(out) == [(2, 304)]
     assert out.take(1)[0]["error"] == "ValueError: negative"
     operator = asking(ask_twice)
     ctx, _ = opened(operator)
@@ -220,7 +220,7 @@ def test_a_result_that_does_not_fit_fails_only_its_row() -> None:
     operator.on_rows(numbers(1, 2), 0)
     answer(operator, ctx, 1, 5)
     answer(operator, ctx, 0, "much")
-    assert told(out) == [(2, 5)]
+    assert answers(out) == [(2, 5)]
     assert "'answer'" in out.take(1)[0]["error"]
 
 
@@ -293,7 +293,7 @@ def test_a_restored_row_gets_its_logged_answers_and_repeats_only_its_open_questi
         answer(which, context, 1, 60)
         which.on_timer(2_000)
         answer(which, context, 1, 70)
-    assert told(found) == told(out) != []
+    assert answers(found) == answers(out) != []
     assert after.released() == 100
 
 
@@ -305,7 +305,7 @@ def test_a_row_that_is_done_and_waits_for_its_turn_is_not_called_again_after_a_r
     after, later, out = restored(operator, ask)
     assert sorted(later.calls) == [0]
     answer(after, later, 0, 4)
-    assert told(out) == [(1, 4), (2, 5)]
+    assert answers(out) == [(1, 4), (2, 5)]
 
 
 def test_rows_that_had_not_begun_begin_after_a_restore_when_there_is_room() -> None:
@@ -316,7 +316,7 @@ def test_rows_that_had_not_begun_begin_after_a_restore_when_there_is_room() -> N
     assert (sorted(later.calls), later.holds) == ([0], (True, True))
     answer(after, later, 0, 4)
     answer(after, later, 1, 5)
-    assert told(out) == [(1, 4), (2, 5)]
+    assert answers(out) == [(1, 4), (2, 5)]
 
 
 def test_a_restored_function_with_other_awaits_is_an_error() -> None:
@@ -351,7 +351,7 @@ def test_after_a_change_of_parallelism_every_row_has_one_owner() -> None:
             after.on_timer(0)
         while ctx.calls:
             answer(after, ctx, next(iter(ctx.calls)), 1)
-        found += [row for row, _ in told(out)]
+        found += [row for row, _ in answers(out)]
     assert sorted(found) == list(range(6))
 
 
@@ -375,7 +375,7 @@ def test_retries_are_calls_of_their_own_under_one_idempotency_key() -> None:
         keys.append(request.headers[IDEMPOTENCY_KEY])
         waits.append(request.after_us)
         answer(operator, ctx, 0, outcome, None if outcome else "refused")
-    assert told(out) == [(1, 200)]
+    assert answers(out) == [(1, 200)]
     assert waits == [0, 100_000, 200_000]
     assert len(set(keys)) == 1
     assert keys[0].startswith("line-0/probe/0/3/8/0/1/")

@@ -50,7 +50,7 @@ class Matching(CoProcess[Order, Payment, Told]):
     def on_left(self, order: Order, ctx: Context) -> Told:
         self.amount = order.amount
         self.over.set(ctx.event_time + 10)
-        return self.told(ctx, f"ordered {order.amount}")
+        return self.note(ctx, f"ordered {order.amount}")
 
     def on_right(self, payment: Payment, ctx: Context) -> Told:
         if payment.paid < 0:
@@ -58,13 +58,13 @@ class Matching(CoProcess[Order, Payment, Told]):
             raise ValueError("less than nothing")
         if payment.paid == self.amount:
             self.over.clear()
-        return self.told(ctx, f"paid {payment.paid}")
+        return self.note(ctx, f"paid {payment.paid}")
 
     @over.fires
     def late(self, ctx: Context) -> Told:
-        return self.told(ctx, f"late at {ctx.event_time}")
+        return self.note(ctx, f"late at {ctx.event_time}")
 
-    def told(self, ctx: Context, what: str) -> Told:
+    def note(self, ctx: Context, what: str) -> Told:
         self.story.append(what)
         return Told(ctx.key, "; ".join(self.story))
 
@@ -122,9 +122,9 @@ def test_in_order_rows_of_several_slices_alternate_by_time() -> None:
     operator.on_rows(orders(*((n, 5, 2 * n) for n in range(count))), 0)
     operator.on_rows(payments(*((n // 3, n, n) for n in range(count))), 1)
     advance(operator, ctx, MAX_TIME)
-    told = [row["text"].rpartition("; ")[2] for row in out.rows() if "late" not in row["text"].rpartition("; ")[2]]
+    arrivals = [row["text"].rpartition("; ")[2] for row in out.rows() if "late" not in row["text"].rpartition("; ")[2]]
     rows = sorted([(2 * n, 0, "ordered 5") for n in range(count)] + [(n, 1, f"paid {n}") for n in range(count)])
-    assert told == [text for _, _, text in rows]
+    assert arrivals == [text for _, _, text in rows]
 
 
 def test_waiting_rows_are_in_the_snapshot_with_their_side() -> None:

@@ -30,14 +30,14 @@ class Kept(Process[Txn, Audit]):
 
     def on_row(self, txn: Txn, ctx: Context) -> Audit:
         before = (self.total, self.mean, self.name, self.last, self.seen, self.counts)
-        told = Audit(f"{before!r}")
+        audit = Audit(f"{before!r}")
         self.total = np.int64(self.total + txn.cents)  # type: ignore[assignment]
         self.mean = np.float32(0.1)  # type: ignore[assignment]
         self.name = np.str_("n")
         self.last = Point(np.int32(txn.cents), np.float64(0.5))  # type: ignore[arg-type]
         self.seen.append(np.float32(0.25))  # type: ignore[arg-type]
         self.counts[np.str_("a")] = np.uint8(3)  # type: ignore[assignment]
-        return told
+        return audit
 
 
 def test_restored_values_equal_those_of_the_live_task() -> None:

@@ -64,15 +64,15 @@ def test_an_object_is_opened_before_its_first_row_and_keeps_its_state_by_key() -
 
 def test_tasks_share_nothing_of_the_object_they_were_made_from() -> None:
     given = Scorer("m.bin")
-    told = []
+    expected = []
     for index in range(2):
         ctx = ScriptedContext()
         ctx.task, ctx.parallelism = TaskId("vertex", index), 2
         operator = scoring(given)
         _, out = opened(operator, ctx)
         operator.on_rows(ROWS, 0)
-        told.append(texts(out)[0])
-    assert told == [f"1: 1 by m.bin in probe {index} of 2, [1, 2]" for index in range(2)]
+        expected.append(texts(out)[0])
+    assert expected == [f"1: 1 by m.bin in probe {index} of 2, [1, 2]" for index in range(2)]
     assert given.weights == [1]
     assert not hasattr(given, "loaded")
 
@@ -260,7 +260,7 @@ MONEY = pa.decimal128(18, 2)
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "expected"),
     [
         ({"a": pa.array(["x"])}, "'x'"),
         ({"a": pa.array([b"x"])}, "b'x'"),
@@ -269,18 +269,18 @@ MONEY = pa.decimal128(18, 2)
         ({"a": pa.array([1]), "b": pa.array(["y"])}, "(1, 'y')"),
     ],
 )
-def test_a_key_is_the_value_of_one_column_or_a_tuple_of_several(columns: dict[str, Any], told: str) -> None:
+def test_a_key_is_the_value_of_one_column_or_a_tuple_of_several(columns: dict[str, Any], expected: str) -> None:
     rows = pa.RecordBatch.from_pydict(columns)
     inputs = [ProcessInput(rows.schema, None)]
     operator = ProcessOperator(Keys, inputs, (Audit,))
     _, out = opened(operator)
     operator.on_rows(rows, 0)
-    assert texts(out) == [told]
+    assert texts(out) == [expected]
     after = ProcessOperator(Keys, inputs, (Audit,))
     ctx, out = opened(after)
     after.restore([stored(operator.snapshot())])
     advance(after, ctx, 9)
-    assert texts(out) == [f"timer of {told}"]
+    assert texts(out) == [f"timer of {expected}"]
 
 
 def test_functions_without_a_key_have_no_ctx_key() -> None:

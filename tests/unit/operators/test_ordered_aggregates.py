@@ -75,7 +75,7 @@ def played(make: Callable[[], Operator], history: list[list[Row]], restarts: dic
     return [row for _, _, out in running for row in out.rows()]
 
 
-def told(groups: dict[Any, list[str | None]]) -> dict[Any, tuple[str | None, str | None, list[str]]]:
+def expected(groups: dict[Any, list[str | None]]) -> dict[Any, tuple[str | None, str | None, list[str]]]:
     present = {group: [value for value in values if value is not None] for group, values in groups.items()}
     return {group: (v[0] if v else None, v[-1] if v else None, v) for group, v in present.items()}
 
@@ -90,7 +90,7 @@ def test_ordered_aggregates_of_tables_follow_arrival(history: list[list[Row]], r
     for key, value, _ in itertools.chain(*history):
         groups[key,].append(value)
     rows = played(lambda: TableAggregate(("key",), AGGREGATES, TABLE, "at_end"), history, restarts)
-    assert found(rows, "key") == told(groups)
+    assert found(rows, "key") == expected(groups)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_ordered_aggregates_of_windows_follow_arrival(
             if start <= at < start + window.size_us:
                 groups[key, start + window.size_us].append(value)
     rows = played(lambda: WindowAggregate(("key",), window, AGGREGATES, WINDOWED, "at"), history, restarts)
-    assert found(rows, "key", "window_end") == told(groups)
+    assert found(rows, "key", "window_end") == expected(groups)
 
 
 @given(HISTORY, RESTARTS)
@@ -132,7 +132,7 @@ def test_ordered_aggregates_of_merged_sessions_follow_arrival(
                 session = []
             session += [row] if row else []
     given_rows = played(lambda: SessionAggregate(("key",), Session(5), AGGREGATES, WINDOWED, "at"), history, restarts)
-    assert found(given_rows, "key", "window_end") == told(groups)
+    assert found(given_rows, "key", "window_end") == expected(groups)
 
 
 def test_a_late_row_within_the_lateness_comes_last() -> None:

@@ -208,8 +208,8 @@ def play(history: list[Step], in_order: bool, restart_at: int, skip: bool) -> tu
 def test_rows_that_fail_do_not_change_the_output_of_others(
     history: list[Step], in_order: bool, restart_at: int
 ) -> None:
-    told, failed = play(history, in_order, restart_at, skip=False)
-    assert (told, []) == play(history, in_order, -1, skip=True)
+    emitted, failed = play(history, in_order, restart_at, skip=False)
+    assert (emitted, []) == play(history, in_order, -1, skip=True)
     assert set(failed) <= {POISON}
     if not in_order:
         assert len(failed) == sum(row[1] == POISON for step in history if not isinstance(step, int) for row in step)

@@ -56,8 +56,8 @@ def play(history: list[Step], in_order: bool, restarts: dict[int, int]) -> list[
                     advance(process, ctx, watermark)
         else:
             feed(running, txns(*step))
-    told = [text for out in outs for text in texts(out)]
-    return [[text for text in told if text.startswith(f"{account}: ")] for account in range(5)] + [sorted(told)]
+    audited = [text for out in outs for text in texts(out)]
+    return [[text for text in audited if text.startswith(f"{account}: ")] for account in range(5)] + [sorted(audited)]
 
 
 @given(histories, st.booleans(), st.dictionaries(st.integers(1, 12), st.integers(1, 3), max_size=3))

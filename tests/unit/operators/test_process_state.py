@@ -222,7 +222,7 @@ def test_a_value_of_another_type_than_declared_is_named_before_it_is_stored(valu
 
 
 def test_restored_values_have_their_types() -> None:
-    told: list[Any] = []
+    seen: list[Any] = []
 
     class Keeper(Process[Txn, Alert]):
         row: Txn | None = state(None)
@@ -232,7 +232,7 @@ def test_restored_values_have_their_types() -> None:
         raw: bytes = state(b"")
 
         def on_row(self, txn: Txn, ctx: Context) -> None:
-            told.append((self.row, dict(self.amounts), self.sum, self.pair, self.raw))
+            seen.append((self.row, dict(self.amounts), self.sum, self.pair, self.raw))
             self.row = txn
             self.amounts["a"] = self.sum = Decimal("1.50")
             self.pair = (txn.cents, "x")
@@ -245,8 +245,8 @@ def test_restored_values_have_their_types() -> None:
     successor.restore([stored(keeper.snapshot())])
     for process in (keeper, successor):
         process.on_rows(txns((1, 8, 4)), 0)
-    assert told[1] == told[2] == (Txn(1, 7, 3), {"a": Decimal("1.50")}, Decimal("1.50"), (7, "x"), b"\xff")
-    assert repr(told[1]) == repr(told[2])
+    assert seen[1] == seen[2] == (Txn(1, 7, 3), {"a": Decimal("1.50")}, Decimal("1.50"), (7, "x"), b"\xff")
+    assert repr(seen[1]) == repr(seen[2])
 
 
 def test_a_checkpoint_with_another_type_is_named() -> None:

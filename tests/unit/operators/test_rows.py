@@ -50,17 +50,17 @@ def test_map_gives_one_row_for_each() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "told"),
+    ("result", "shown"),
     [
         ([Doubled(Decimal(1))], r"a list where one row is declared: use flat_map with `-> Iterator\[Doubled\]`"),
         ((), r"a tuple where one row is declared: use flat_map with `-> Iterator\[Row\]`"),
         ((n for n in range(2)), r"a generator where one row is declared: use flat_map with `-> Iterator\[Row\]`"),
     ],
 )
-def test_several_rows_from_map_are_an_error_with_the_remedy(result: Any, told: str) -> None:
+def test_several_rows_from_map_are_an_error_with_the_remedy(result: Any, shown: str) -> None:
     operator = MapRows(lambda _: result, Bid, Doubled.schema(), "map")
     opened(operator)
-    with pytest.raises(UserCodeError, match=f"it returns {told}"):
+    with pytest.raises(UserCodeError, match=f"it returns {shown}"):
         operator.on_rows(bids(1), 0)
 
 

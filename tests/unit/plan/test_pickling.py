@@ -110,17 +110,17 @@ def refused(file: str) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("thing", "told"), THINGS.items())
-def test_a_thing_of_the_module_that_cannot_be_sent_is_named(thing: str, told: str) -> None:
+@pytest.mark.parametrize(("thing", "named"), THINGS.items())
+def test_a_thing_of_the_module_that_cannot_be_sent_is_named(thing: str, named: str) -> None:
     file = written(f"THING = {thing}{MAPPED}", "map(mapped)")
     message = refused(file)
     assert message.startswith(f"{file}:")
-    assert f"map: it cannot be sent to a task because of {told}" in message or f"mapped.{told}" in message
+    assert f"map: it cannot be sent to a task because of {named}" in message or f"mapped.{named}" in message
 
 
-@pytest.mark.parametrize(("definitions", "verb", "told"), PLACES.values(), ids=PLACES)
-def test_a_lock_is_found_wherever_the_job_refers_to_it(definitions: str, verb: str, told: str) -> None:
-    assert f"{told}: cannot pickle '_thread.lock' object" in refused(written(definitions, verb))
+@pytest.mark.parametrize(("definitions", "verb", "named"), PLACES.values(), ids=PLACES)
+def test_a_lock_is_found_wherever_the_job_refers_to_it(definitions: str, verb: str, named: str) -> None:
+    assert f"{named}: cannot pickle '_thread.lock' object" in refused(written(definitions, verb))
 
 
 @pytest.mark.parametrize("thing", SENT)

@@ -63,6 +63,6 @@ def test_the_makefile_installs_java_if_it_may(tmp_path: Path, user: str, install
         (tmp_path / name).chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     script = Path(__file__).parents[3] / "deploy" / "java.sh"
-    told = subprocess.run(["bash", script], env=environment, capture_output=True, text=True, check=True)
+    completed = subprocess.run(["bash", script], env=environment, capture_output=True, text=True, check=True)
     assert there.exists() == installed
-    assert ("installing Java" in told.stdout, "install one" in told.stderr) == (installed, not installed)
+    assert ("installing Java" in completed.stdout, "install one" in completed.stderr) == (installed, not installed)

@@ -49,15 +49,15 @@ def test_a_local_run_is_stopped_by_its_name(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize("ended", [Ended(stopped=True), Ended(), Ended(error="a function failed")])
 def test_who_asks_gets_how_the_run_ends(ended: Ended) -> None:
     stop = StopSwitch()
-    told: list[Ended | None] = []
+    returned: list[Ended | None] = []
     with controlled("job", None, stop) as control:
         (run,) = local_runs()
-        asking = threading.Thread(target=lambda: told.append(run.stop(60)))
+        asking = threading.Thread(target=lambda: returned.append(run.stop(60)))
         asking.start()
         wait_until(lambda: stop.requested)
         control.ended = ended
     asking.join()
-    assert told == [ended]
+    assert returned == [ended]
 
 
 def test_a_run_that_does_not_end_in_time_goes_on_to_stop() -> None:
@@ -76,15 +76,15 @@ def test_who_is_slow_to_ask_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asks = run_control._asks
     monkeypatch.setattr(run_control, "_asks", lambda connection: next(refused, True) and asks(connection))
     stop = StopSwitch()
-    told: list[Ended | None] = []
+    returned: list[Ended | None] = []
     with controlled("job", None, stop) as control:
         (run,) = local_runs()
-        asking = threading.Thread(target=lambda: told.append(run.stop(60)))
+        asking = threading.Thread(target=lambda: returned.append(run.stop(60)))
         asking.start()
         wait_until(lambda: stop.requested)
         control.ended = Ended(stopped=True)
     asking.join()
-    assert told == [Ended(stopped=True)]
+    assert returned == [Ended(stopped=True)]
 
 
 def test_who_is_never_heard_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

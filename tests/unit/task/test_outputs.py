@@ -129,8 +129,8 @@ def test_a_barrier_is_sent_after_pending_rows_on_every_channel() -> None:
     found = outputs(receivers=2, partitioning=Partitioning.REBALANCE)
     found.emit(0, rows(1))
     found.close_with(FrameKind.BARRIER, 3)
-    told = [(channel, frame.seq, frame.kind, frame.checkpoint) for channel, frame in found.take().frames]
-    assert told == [
+    taken = [(channel, frame.seq, frame.kind, frame.checkpoint) for channel, frame in found.take().frames]
+    assert taken == [
         (0, 0, FrameKind.DATA, 0),
         (0, 1, FrameKind.BARRIER, 3),
         (1, 0, FrameKind.BARRIER, 3),

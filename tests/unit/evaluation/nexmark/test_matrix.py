@@ -28,10 +28,10 @@ def test_every_combination_is_run_and_contradictions_are_left_out(
 ) -> None:
     dimensions = ("--queries", "q0,q1", "--sharing-depth", "0,full", "--guarantee", "exactly-once,at-most-once")
     assert matrix(tmp_path / "m", *dimensions) == 0
-    told = capsys.readouterr().out
-    assert "6 runs, throughput" in told
-    assert "left out 2: " in told
-    assert "at-most-once replays nothing" in told
+    printed = capsys.readouterr().out
+    assert "6 runs, throughput" in printed
+    assert "left out 2: " in printed
+    assert "at-most-once replays nothing" in printed
     found = results(tmp_path / "m").of(RUN, asdict(replace(FULL, query="q1")))
     assert found is not None
     assert found["report"]["throughput"]["events"] == 5_000
@@ -63,8 +63,8 @@ def test_a_run_that_fails_is_reported_and_the_others_go_on(
 
     monkeypatch.setattr(cell_runs, "run_cell", run_cell)
     assert matrix(tmp_path, "--queries", "q0,q1") == 1
-    told = capsys.readouterr().out
-    assert "2 of 2 runs failed" in told
+    printed = capsys.readouterr().out
+    assert "2 of 2 runs failed" in printed
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_impossible_options_are_refused_before_anything_runs(
     arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert matrix(tmp_path / "m", *arguments) in (1, 2)
-    told = capsys.readouterr().err
-    assert said in told
+    printed = capsys.readouterr().err
+    assert said in printed
     assert not (tmp_path / "m").exists()
 
 

@@ -107,8 +107,13 @@ def test_the_story_names_the_failure_and_its_recovery() -> None:
 
 
 def test_the_story_names_the_end_of_a_run_that_did_not_finish() -> None:
-    told = [list(story(figures(failures=[], ending=ending)))[-1] for ending in ("interrupted", "CapacityError: full")]
-    assert told == ["The run was interrupted at 10.0 s.", "The job ended with an error at 10.0 s: CapacityError: full"]
+    last_lines = [
+        list(story(figures(failures=[], ending=ending)))[-1] for ending in ("interrupted", "CapacityError: full")
+    ]
+    assert last_lines == [
+        "The run was interrupted at 10.0 s.",
+        "The job ended with an error at 10.0 s: CapacityError: full",
+    ]
 
 
 def test_many_failures_are_summarized() -> None:
