@@ -75,16 +75,16 @@ def replay_of(
 
 def _merged(plan: PhysicalPlan, task: TaskId, round_: Round, epoch: int) -> list[LogSegment]:
     """The merged log of the current incarnation; empty if all of it is lost."""
-    number, incarnation = plan.tasks.index(task), round_.incarnations.get(task, Incarnation()).number
+    ordinal, incarnation = plan.tasks.index(task), round_.incarnations.get(task, Incarnation()).number
     return merge(
-        ([s for s in answer.logs if s.task == number and s.incarnation == incarnation] for answer in round_.answers),
+        ([s for s in answer.logs if s.task == ordinal and s.incarnation == incarnation] for answer in round_.answers),
         epoch,
     )
 
 
-def _whole(number: int, round_: Round) -> set[int]:
+def _whole(ordinal: int, round_: Round) -> set[int]:
     """The logs of which the holders of the longest log have everything that this log depends on."""
-    ends = [(max((s.stop for s in a.logs if s.task == number), default=-1), a) for a in round_.answers]
+    ends = [(max((s.stop for s in a.logs if s.task == ordinal), default=-1), a) for a in round_.answers]
     longest = max((end for end, _ in ends), default=-1)
     return {n for end, answer in ends if end == longest for n in answer.whole}
 
@@ -96,9 +96,9 @@ def newest_epoch_named(plan: PhysicalPlan, answers: Sequence[HeldLogsReport], ep
     for answer in answers:
         for segment in answer.logs:
             by_task.setdefault(segment.task, []).append(segment)
-    for number, segments in by_task.items():
+    for ordinal, segments in by_task.items():
         codec = LogCodec()
-        for segment in merge([segments], epoch(plan.tasks[number])):
+        for segment in merge([segments], epoch(plan.tasks[ordinal])):
             named = (d.checkpoint for d in codec.load(segment) if isinstance(d, Trigger | Abort))
             found = max(found, segment.epoch, *named)
     return found
@@ -108,7 +108,7 @@ def _needs(plan: PhysicalPlan, task: TaskId, round_: Round) -> dict[int, int]:
     """How far the logs upstream of a task's log are held by any process. The task's log depends on no more of them."""
     found: dict[int, int] = {}
     for answer in round_.answers:
-        for number, end in answer.ends.items():
-            if plan.shares(plan.tasks[number], task):
-                found[number] = max(end, found.get(number, 0))
+        for ordinal, end in answer.ends.items():
+            if plan.shares(plan.tasks[ordinal], task):
+                found[ordinal] = max(end, found.get(ordinal, 0))
     return found

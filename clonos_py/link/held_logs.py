@@ -30,7 +30,7 @@ def shared_logs(plan: PhysicalPlan, task: TaskId, receiver: TaskId) -> frozenset
     the shortest path (D6)."""
     if not plan.gaps and plan.covered == 0:
         return frozenset()
-    return frozenset(number for number in plan.origins[task] if plan.shares(plan.tasks[number], receiver))
+    return frozenset(ordinal for ordinal in plan.origins[task] if plan.shares(plan.tasks[ordinal], receiver))
 
 
 class HeldLogs:
@@ -42,10 +42,10 @@ class HeldLogs:
         self._own = plan.tasks.index(task)
         self._incomplete: list[set[int]] = [set() for _ in inputs]
         self._received: list[set[int]] = [set() for _ in inputs]
-        """By input: numbers of the tasks of whose logs anything has arrived on it since the restart point."""
+        """By input: ordinals of the tasks of whose logs anything has arrived on it since the restart point."""
         shared = [shared_logs(plan, channel.sender, task) for channel in inputs]
-        paths = Counter(number for logs in shared for number in logs)
-        self._several = [sorted(number for number in logs if paths[number] > 1) for logs in shared]
+        paths = Counter(ordinal for logs in shared for ordinal in logs)
+        self._several = [sorted(ordinal for ordinal in logs if paths[ordinal] > 1) for logs in shared]
         self._acknowledged = [self._unacknowledged(index) for index in range(len(inputs))]
         self._replayed: set[int] = set()
         self._needs: dict[int, int] = {}
@@ -72,7 +72,7 @@ class HeldLogs:
         """The logs that a snapshot has to store; None if some of them may be incomplete."""
         if self.store.incomplete:
             return None
-        return [s for number in range(len(self._plan.tasks)) if number != self._own for s in self.store.of(number)]
+        return [s for ordinal in range(len(self._plan.tasks)) if ordinal != self._own for s in self.store.of(ordinal)]
 
     def replay(self, message: Replay) -> None:
         """Takes the logs that the coordinator has merged."""
@@ -82,14 +82,14 @@ class HeldLogs:
         codec = LogCodec()
         logged = (d for segment in message.log for d in codec.load(segment))
         self._replayed = {d.channel for d in logged if isinstance(d, InputOrder | FrameBatch)}
-        self._needs = {number: end for number, end in message.needs.items() if self._is_upstream(number)}
+        self._needs = {ordinal: end for ordinal, end in message.needs.items() if self._is_upstream(ordinal)}
         for incomplete in self._incomplete:
             incomplete.difference_update(message.complete)
         self._update_incomplete()
 
-    def _is_upstream(self, number: int) -> bool:
+    def _is_upstream(self, ordinal: int) -> bool:
         """Whether anything of a task has arrived, on any path, with the frames that the replayed log names."""
-        origin = self._plan.tasks[number]
+        origin = self._plan.tasks[ordinal]
         senders = {self._inputs[index].sender for index in self._replayed}
         return origin in senders or not senders.isdisjoint(self._plan.hops[origin])
 
@@ -109,7 +109,7 @@ class HeldLogs:
     def unacknowledged(self, index: int) -> list[Reach]:
         """The logs that others than the sender of an input have sent; only those that were not acknowledged yet."""
         known = self._acknowledged[index]
-        found = [reach for number in self._several[index] if (reach := self.store.reach(number)) > known[number]]
+        found = [reach for ordinal in self._several[index] if (reach := self.store.reach(ordinal)) > known[ordinal]]
         known.update((reach.task, reach) for reach in found)
         return found
 
@@ -138,7 +138,7 @@ class HeldLogs:
 
     def _unacknowledged(self, index: int) -> dict[int, Reach]:
         """On a new connection, the sender has no record of what its receiver holds."""
-        return {number: Reach(number, 0, 0) for number in self._several[index]}
+        return {ordinal: Reach(ordinal, 0, 0) for ordinal in self._several[index]}
 
     def _update_incomplete(self) -> None:
         own = set() if self._has_own_log else {self._own}
@@ -148,7 +148,7 @@ class HeldLogs:
         """The report that the coordinator needs to recover the failed tasks."""
         self._drop_stable()
         plan, failed = self._plan, {task for task, _ in message.attempts}
-        numbers = {plan.tasks.index(task) for task in failed}
+        ordinals = {plan.tasks.index(task) for task in failed}
         upstream = [n for n, origin in enumerate(plan.tasks) if not failed.isdisjoint(plan.hops[origin])]
         claimed = self._task in failed and not self._has_own_log and self.store.end(self._own) is not None
         reached = {task for task in failed if self._task in plan.hops[task] or (claimed and task == self._task)}
@@ -157,24 +157,24 @@ class HeldLogs:
         return HeldLogsReport(
             process,
             message.round,
-            [segment for number in sorted(numbers.union(behind)) for segment in self.store.of(number)],
+            [segment for ordinal in sorted(ordinals.union(behind)) for segment in self.store.of(ordinal)],
             [c.expectation for c in self._inputs if c.sender in failed and not c.renumbers],
             depends=[channel.index for channel in self._inputs if self._has_received(channel)],
             logs_received={c.index: sorted(held) for c in self._inputs if (held := self._held_from(c.index))},
             replayed=sorted(self._replayed),
             incomplete={index: sorted(incomplete) for index, incomplete in enumerate(self._incomplete) if incomplete},
             has_own_log=self._has_own_log,
-            ends={n: end for n in upstream if n not in numbers and (end := self.store.end(n)) is not None},
+            ends={n: end for n in upstream if n not in ordinals and (end := self.store.end(n)) is not None},
             whole=[n for n in behind if self._holds_all(n, claimed)],
             needs=self._needs,
-            own=self._own if in_loop and self._own in behind and self._own not in numbers else None,
+            own=self._own if in_loop and self._own in behind and self._own not in ordinals else None,
         )
 
-    def _holds_all(self, number: int, claimed: bool) -> bool:
+    def _holds_all(self, ordinal: int, claimed: bool) -> bool:
         """Whether all of a log is held that the task depends on. An output that was ``claimed`` has all that the task's
         log there depends on, though perhaps not all that the task had received."""
-        shared = self._plan.shares(self._plan.tasks[number], self._task)
-        return shared and (claimed or number not in self.store.incomplete)
+        shared = self._plan.shares(self._plan.tasks[ordinal], self._task)
+        return shared and (claimed or ordinal not in self.store.incomplete)
 
     def _has_received(self, channel: InputChannel) -> bool:
         """A process that holds a log depends on it: if it is the only holder, the log is replayed for that reason."""
@@ -183,4 +183,4 @@ class HeldLogs:
     def _held_from(self, index: int) -> set[int]:
         """The held logs of which anything has arrived on an input, without those that may be incomplete there."""
         arrived = {self._plan.tasks.index(self._inputs[index].sender), *self._received[index]}
-        return {number for number in arrived - self._incomplete[index] if self.store.end(number) is not None}
+        return {ordinal for ordinal in arrived - self._incomplete[index] if self.store.end(ordinal) is not None}

@@ -101,8 +101,8 @@ class LinkMachine:
         self._catching_up = CatchingUp(process, len(self.inputs))
         self._causal_outputs = CausalOutputs(plan, task_id, self.store, codec)
         self._pressure = Pressure(self.outputs, limits, vertex.source is not None, regenerates, self._causal_outputs)
-        number = plan.tasks.index(task_id)
-        own_log = number if self._logs else None
+        ordinal = plan.tasks.index(task_id)
+        own_log = ordinal if self._logs else None
         self._outflow = Outflow(
             process, own_log, self.outputs, self.store, codec, limits, self._pressure, self._catching_up
         )

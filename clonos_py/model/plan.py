@@ -239,10 +239,10 @@ class PhysicalPlan:
     def origins(self) -> dict[TaskId, tuple[int, ...]]:
         """By task: the ordinals of itself and of every task upstream of it, in order."""
         found: dict[TaskId, list[int]] = {task: [] for task in self.tasks}
-        for number, origin in enumerate(self.tasks):
+        for ordinal, origin in enumerate(self.tasks):
             for task in (origin, *self.hops[origin]):
-                found[task].append(number)
-        return {task: tuple(numbers) for task, numbers in found.items()}
+                found[task].append(ordinal)
+        return {task: tuple(ordinals) for task, ordinals in found.items()}
 
     @cached_property
     def loops(self) -> tuple[Loop, ...]:

@@ -32,13 +32,13 @@ class InducedSnapshots(TaskCheckpointing):
 
     def __init__(self, inputs: Inputs, plan: PhysicalPlan, task: TaskId) -> None:
         super().__init__(inputs, plan, task)
-        self._number, self._tasks = plan.tasks.index(task), len(plan.tasks)
+        self._ordinal, self._tasks = plan.tasks.index(task), len(plan.tasks)
         self._receivers = [plan.tasks.index(plan.receiver(channel)) for channel in plan.outputs[task]]
         self._trigger: int | None = None
         """The newest trigger that no snapshot has answered; None if there is none."""
         self._last_used_epoch = 0
         """The last epoch that a predecessor has used. Snapshots of this task get higher numbers."""
-        self._hmnr = Hmnr(self._number, self._tasks)
+        self._hmnr = Hmnr(self._ordinal, self._tasks)
         self._stamps_taken: set[bytes] = set()
         """The stamps that were taken."""
         self._stamp: tuple[HmnrStamp, bytes] | None = None
@@ -103,9 +103,9 @@ class InducedSnapshots(TaskCheckpointing):
     def restore(self, state: bytes) -> None:
         """Restores the state. Raises CodecError if it belongs to another task or to another number of tasks."""
         self._stamps_taken.clear()
-        self._hmnr = Hmnr.decode(state) if state else Hmnr(self._number, self._tasks)
-        if (self._hmnr.task, self._hmnr.tasks) != (self._number, self._tasks):
+        self._hmnr = Hmnr.decode(state) if state else Hmnr(self._ordinal, self._tasks)
+        if (self._hmnr.task, self._hmnr.tasks) != (self._ordinal, self._tasks):
             raise CodecError(
                 f"the protocol state of a snapshot is of task {self._hmnr.task} among {self._hmnr.tasks}, and it is to "
-                f"be that of task {self._number} among {self._tasks}: the snapshot is damaged"
+                f"be that of task {self._ordinal} among {self._tasks}: the snapshot is damaged"
             )

@@ -92,7 +92,7 @@ class InvariantChecker:
         """The last completed checkpoint at the last restart without log; -1 if there was none."""
         self._plan, self._causal, self._latest = plan, plan.sharing_depth != 0, latest
         self._once, self._alone = self._causal or plan.rollback, not plan.protocol.coordinated
-        self._number = {task: number for number, task in enumerate(plan.tasks)}
+        self._ordinal = {task: ordinal for ordinal, task in enumerate(plan.tasks)}
         self._must_hold, self._may_hold = must_hold(plan), may_hold(plan)
         self._dependencies: dict[int, Dependencies] = {}
         self._in_transit: dict[tuple[int, int], tuple[TaskId, Extent]] = {}
@@ -223,7 +223,7 @@ class InvariantChecker:
     def _restore_dependencies(self, process: LocalProcess, epoch: int) -> None:
         """Gives a task that restarts the dependencies of its snapshot, except on its own log. Stable determinants are
         no dependencies any more."""
-        extent = _without([self._number[process.task]], self._snapshot_extents.get((process.task, epoch), {}))
+        extent = _without([self._ordinal[process.task]], self._snapshot_extents.get((process.task, epoch), {}))
         known = self._of(process)
         known.used, known.received = joined(known.used, extent), joined(known.received, extent)
 
@@ -288,12 +288,12 @@ class InvariantChecker:
         """Checks equation 1: the determinants that a frame depends on are stable, or held if the sharing depth demands
         it. Zombies are not checked: they may receive frames of other zombies, on which no task depends."""
         must, store = self._must_hold[process.task], process.link.store
-        for number, offset in extent.items():
-            if number in must and offset > self._stable[number]:
-                held = store.end(number) or 0
+        for ordinal, offset in extent.items():
+            if ordinal in must and offset > self._stable[ordinal]:
+                held = store.end(ordinal) or 0
                 if held < offset:
                     raise Violation(
-                        f"{process.task} depends on the log of {self._plan.tasks[number]} up to {offset} and holds it "
+                        f"{process.task} depends on the log of {self._plan.tasks[ordinal]} up to {offset} and holds it "
                         f"only up to {held}"
                     )
 
@@ -314,7 +314,7 @@ class InvariantChecker:
     def _implied(self, task: TaskId, offset: int) -> Extent:
         history = self._history[task]
         at = bisect_right(history, offset, key=lambda entry: entry[0])
-        return {**(history[at - 1][1] if at else {}), self._number[task]: offset}
+        return {**(history[at - 1][1] if at else {}), self._ordinal[task]: offset}
 
     def decided(self, instructions: Sequence[JobInstruction], processes: Mapping[int, LocalProcess]) -> None:
         """Checks instructions of the coordinator before they are carried out."""
@@ -339,7 +339,7 @@ class InvariantChecker:
                     pass
         for task, message in replays.items() if self._availability else ():
             if message.incarnation.number and message.incarnation.round == message.round:
-                self._drop_dependencies_on(self._number[task])
+                self._drop_dependencies_on(self._ordinal[task])
         if replays and self._causal:
             self._check_logs(replays, processes)
         if replays and self._plan.rollback:
@@ -405,8 +405,8 @@ class InvariantChecker:
 
     def _check_logs(self, replays: Mapping[TaskId, messages.Replay], processes: Mapping[int, LocalProcess]) -> None:
         """Checks that after a round no task depends on a lost part of a log: neither survivors nor replayed logs."""
-        ends = {t: m.log[-1].stop if m.log else self._stable[self._number[t]] for t, m in replays.items()}
-        reach = {self._number[task]: end for task, end in ends.items()}
+        ends = {t: m.log[-1].stop if m.log else self._stable[self._ordinal[t]] for t, m in replays.items()}
+        reach = {self._ordinal[task]: end for task, end in ends.items()}
         replaying = [self._replayer(task, end) for task, end in ends.items()]
         lost = orphan(self._plan, reach, self._stable, [*self._survivors(processes, ends), *replaying])
         check(lost is None, f"no rollback, but {lost and lost[0]} depends on a log of {lost and lost[1]} that is lost")
@@ -419,7 +419,7 @@ class InvariantChecker:
     def _replayer(self, task: TaskId, end: int) -> Survivor:
         """A replacement that replays its log up to ``end``."""
         implied = {
-            number: offset for number, offset in self._implied(task, end).items() if number != self._number[task]
+            ordinal: offset for ordinal, offset in self._implied(task, end).items() if ordinal != self._ordinal[task]
         }
         return Survivor(task, implied, {}, ())
 
@@ -430,7 +430,7 @@ class InvariantChecker:
             if incarnations and process.task not in failed:
                 holds = {n: process.link.store.end(n) or 0 for n in range(len(self._plan.tasks))}
                 received_from = {
-                    c.sender for c in process.link.inputs if c.expectation.checksums or holds[self._number[c.sender]]
+                    c.sender for c in process.link.inputs if c.expectation.checksums or holds[self._ordinal[c.sender]]
                 }
                 found.append(Survivor(process.task, self._of(process).received, holds, received_from))
         return found
@@ -465,8 +465,8 @@ class InvariantChecker:
 
     def _held(self, task: TaskId, survivors: Sequence[Survivor]) -> int:
         """The offset up to which survivors hold the log of a task."""
-        number = self._number[task]
-        return max((survivor.holds.get(number, 0) for survivor in survivors), default=0)
+        ordinal = self._ordinal[task]
+        return max((survivor.holds.get(ordinal, 0) for survivor in survivors), default=0)
 
     @property
     def _failed_names(self) -> str:
@@ -479,15 +479,15 @@ class InvariantChecker:
         check(needed, f"unnecessary restart without log after the failure of {self._failed_names}: {reason}")
         self._restarted_at = self._checkpoint
 
-    def _drop_dependencies_on(self, number: int) -> None:
+    def _drop_dependencies_on(self, ordinal: int) -> None:
         """A task restarts without its log: the former log is void, and no task depends on it any more. The task sends
         its frames again, so downstream tasks do not depend on the dependencies of the former frames either."""
-        task = self._plan.tasks[number]
-        through = {number, *(n for n, origin in enumerate(self._plan.tasks) if task in self._plan.hops[origin])}
+        task = self._plan.tasks[ordinal]
+        through = {ordinal, *(n for n, origin in enumerate(self._plan.tasks) if task in self._plan.hops[origin])}
         after = self._plan.hops[task]
 
         def left(owner: TaskId, extent: Extent) -> Extent:
-            return _without(through if owner in after else {number}, extent)
+            return _without(through if owner in after else {ordinal}, extent)
 
         self._history[task].clear()
         self._cut[task].clear()
@@ -514,7 +514,7 @@ class InvariantChecker:
             progress = msgspec.msgpack.decode(handle.progress, type=TaskProgress)
             self._progress[handle.task] = progress
             self._epochs[handle.task] = handle.checkpoint
-            self._stable[self._number[handle.task]] = progress.log_offset
+            self._stable[self._ordinal[handle.task]] = progress.log_offset
 
     def _dropped(self, process: LocalProcess, checkpoint: int) -> None:
         """Checks that a process has dropped the data from before the barrier of a completed checkpoint."""

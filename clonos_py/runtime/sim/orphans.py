@@ -13,7 +13,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 
 Extent = Mapping[int, int]
-"""By task number: the offset up to which something depends on that task's log, or holds it."""
+"""By ordinal of a task: the offset up to which something depends on that task's log, or holds it."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ def orphan(
     gets (equation 1 after a failure). None if there is no orphan. ``replays``: by failed task, the end of the log that
     its replacement gets."""
     for survivor in survivors:
-        for number, offset in survivor.depends.items():
-            if number in replays and offset > max(replays[number], stable[number]):
-                return survivor.task, plan.tasks[number]
+        for ordinal, offset in survivor.depends.items():
+            if ordinal in replays and offset > max(replays[ordinal], stable[ordinal]):
+                return survivor.task, plan.tasks[ordinal]
     return None
 
 
@@ -46,9 +46,9 @@ def called_for(
     """Whether a rollback is justified: if there is an orphan, or if there may be one by the lengths of paths. A
     receiver of the last of several consecutive failed tasks may depend on all of them."""
     for task in failed:
-        number = plan.tasks.index(task)
-        known = max((s.holds.get(number, 0) for s in survivors), default=0)
-        if orphan(plan, {number: known}, stable, survivors) or _too_far(plan, task, failed, survivors):
+        ordinal = plan.tasks.index(task)
+        known = max((s.holds.get(ordinal, 0) for s in survivors), default=0)
+        if orphan(plan, {ordinal: known}, stable, survivors) or _too_far(plan, task, failed, survivors):
             return True
     return False
 
@@ -78,8 +78,8 @@ def must_hold(plan: PhysicalPlan) -> dict[TaskId, frozenset[int]]:
     longest = {} if depth >= plan.depth else _longest_ways(plan)
     return {
         task: frozenset(
-            number
-            for number, origin in enumerate(plan.tasks)
+            ordinal
+            for ordinal, origin in enumerate(plan.tasks)
             if task in plan.hops[origin] and longest.get((origin, task), 0) <= depth
         )
         for task in plan.tasks
