@@ -44,14 +44,14 @@ class Linger(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
 
 
 class Trigger(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
-    """The snapshot of checkpoint ``checkpoint`` was taken here: by a control call, or ``forced`` by frames (E10)."""
+    """The snapshot of checkpoint ``checkpoint`` was taken here: by a control request, or ``forced`` by frames (E10)."""
 
     checkpoint: int
     forced: bool = False
 
 
 class Abort(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
-    """The control call that aborts checkpoint ``checkpoint`` was processed here."""
+    """The control request that aborts checkpoint ``checkpoint`` was processed here."""
 
     checkpoint: int
 
@@ -132,7 +132,7 @@ class Landmark(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
 
 
 class LoopEnd(msgspec.Struct, frozen=True, array_like=True, tag=17, gc=False):
-    """The control call that ends the loop of which the task is a head was processed here: the loop holds no rows."""
+    """The control request that ends the loop of which the task is a head was processed here: the loop holds no rows."""
 
 
 class PartitionsDiscovered(msgspec.Struct, frozen=True, array_like=True, tag=18, gc=False):

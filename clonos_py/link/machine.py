@@ -403,12 +403,12 @@ class LinkMachine:
 
     def _on_trigger(self, message: control.TriggerCheckpoint) -> list[io.Instruction]:
         self._status.note_checkpoint(message.checkpoint)
-        return [io.SendToTask(task.TriggerCall(message.checkpoint, message.purpose))]
+        return [io.SendToTask(task.TriggerRequest(message.checkpoint, message.purpose))]
 
     def _on_abort(self, message: control.AbortCheckpoint) -> list[io.Instruction]:
         self._status.note_checkpoint(message.checkpoint)
         self._checkpointing.abort(message.checkpoint)
-        return [io.SendToTask(task.AbortCall(message.checkpoint)), *self._outflow.aborted(message.checkpoint)]
+        return [io.SendToTask(task.AbortRequest(message.checkpoint)), *self._outflow.aborted(message.checkpoint)]
 
     def _on_snapshot_taken(self, event: task.SnapshotTaken) -> list[io.Instruction]:
         snapshot = self._epochs.add(event)
@@ -479,7 +479,7 @@ class LinkMachine:
     # ---- loops
 
     def _on_probe(self, message: control.Probe) -> list[io.Instruction]:
-        return [io.SendToTask(task.ProbeCall(message.number))]
+        return [io.SendToTask(task.ProbeRequest(message.number))]
 
     def _on_loop_counts(self, event: task.LoopCounts) -> list[io.Instruction]:
         cut, taken = list(event.cut), list(event.taken)
@@ -488,7 +488,7 @@ class LinkMachine:
         ]
 
     def _on_end_loop(self, message: control.EndLoop) -> list[io.Instruction]:
-        return [io.SendToTask(task.LoopEndCall())]
+        return [io.SendToTask(task.LoopEndRequest())]
 
     def _on_commit_done(self, event: io.CommitDone) -> list[io.Instruction]:
         self._status.committed = event.checkpoint

@@ -95,7 +95,7 @@ class CheckpointCompleted(msgspec.Struct, frozen=True):
     """The manifest is written. ``bytes``: written for this checkpoint. ``duration_ms``: since it was triggered.
     ``snapshots``: the number of new snapshots, of which ``forced`` were taken because of frames (E10). ``durable_ms``:
     the mean time from a trigger until its snapshots were durable, without the manifest, over ``durable`` triggers. A
-    coordinated checkpoint is one trigger, durable with its last snapshot. If tasks take snapshots alone, each called
+    coordinated checkpoint is one trigger, durable with its last snapshot. If tasks take snapshots alone, each triggered
     snapshot is one trigger, and those that became durable since the last event count."""
 
     checkpoint: int

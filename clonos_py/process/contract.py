@@ -121,7 +121,7 @@ class RestoreState(msgspec.Struct, frozen=True):
 
 class Begin(msgspec.Struct, frozen=True):
     """Become the task: replay ``log``, then run. ``aborted`` checkpoints are void; those that the log does not contain
-    are processed as control calls after it. ``numbering``: see OperatorContext."""
+    are processed as control requests after it. ``numbering``: see OperatorContext."""
 
     attempt: Attempt
     log: Sequence[LogSegment]
@@ -148,7 +148,7 @@ class Renumber(msgspec.Struct, frozen=True):
     ended: bool = False
 
 
-class TriggerCall(msgspec.Struct, frozen=True):
+class TriggerRequest(msgspec.Struct, frozen=True):
     """Take a snapshot for this checkpoint, and then stand still if the job ends with it."""
 
     checkpoint: int
@@ -159,17 +159,17 @@ class GoOn(msgspec.Struct, frozen=True):
     """Do not stand still any more: a new coordinator has not been told that the job is to stop."""
 
 
-class AbortCall(msgspec.Struct, frozen=True):
+class AbortRequest(msgspec.Struct, frozen=True):
     checkpoint: int
 
 
-class ProbeCall(msgspec.Struct, frozen=True):
+class ProbeRequest(msgspec.Struct, frozen=True):
     """Report the progress of the task's loop, in ``LoopCounts`` with this number."""
 
     number: int
 
 
-class LoopEndCall(msgspec.Struct, frozen=True):
+class LoopEndRequest(msgspec.Struct, frozen=True):
     """The loop of which the task is a head holds no rows: it ends as if its feedback input had ended."""
 
 
@@ -214,11 +214,11 @@ ToTask = (
     | Begin
     | Deliver
     | Renumber
-    | TriggerCall
+    | TriggerRequest
     | GoOn
-    | AbortCall
-    | ProbeCall
-    | LoopEndCall
+    | AbortRequest
+    | ProbeRequest
+    | LoopEndRequest
     | SourceArrival
     | MayProduce
     | RowsRequested

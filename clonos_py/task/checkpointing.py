@@ -14,7 +14,7 @@ from clonos_py.channel.frames import Frame
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.process.contract import AbortCall, TriggerCall
+from clonos_py.process.contract import AbortRequest, TriggerRequest
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.trigger_queue import TriggerQueue
 
@@ -47,9 +47,9 @@ class TaskCheckpointing:
 
     # ---- effects of events, live and replayed
 
-    def triggered(self, call: TriggerCall | AbortCall) -> None:
+    def triggered(self, request: TriggerRequest | AbortRequest) -> None:
         """Takes a trigger or abort from the coordinator."""
-        self.triggers.offer(call)
+        self.triggers.offer(request)
 
     def barrier(self, channel: int, checkpoint: int, epoch: int) -> bool:
         """Takes the barrier of ``checkpoint`` from an input channel. Returns whether the snapshot must be taken now."""

@@ -10,7 +10,7 @@ checkpoint if the user's request to stop is repeated. To stand still is no event
 
 from __future__ import annotations
 
-from clonos_py.process.contract import AbortCall, TriggerCall
+from clonos_py.process.contract import AbortRequest, TriggerRequest
 
 
 class LastCheckpoint:
@@ -26,12 +26,12 @@ class LastCheckpoint:
         self.stands_still = False
         """Whether the task stands still."""
 
-    def called(self, call: TriggerCall | AbortCall) -> None:
-        if isinstance(call, TriggerCall):
-            if call.purpose.ends_job:
-                self.announce(call.checkpoint)
+    def triggered(self, request: TriggerRequest | AbortRequest) -> None:
+        if isinstance(request, TriggerRequest):
+            if request.purpose.ends_job:
+                self.announce(request.checkpoint)
             return
-        self._aborted = max(self._aborted, call.checkpoint)
+        self._aborted = max(self._aborted, request.checkpoint)
         if self._last <= self._aborted:
             self.go_on()
 

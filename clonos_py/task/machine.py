@@ -52,16 +52,16 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.states import EventTable, Ignored, Impossible, LastEvents
 from clonos_py.model.times import MAX_TIME
 from clonos_py.process.contract import (
-    AbortCall,
+    AbortRequest,
     Begin,
     ChannelLimits,
     Deliver,
     FramesTaken,
     FromTask,
     GoOn,
-    LoopEndCall,
+    LoopEndRequest,
     MayProduce,
-    ProbeCall,
+    ProbeRequest,
     Regenerate,
     RegenerateBelow,
     Renumber,
@@ -72,7 +72,7 @@ from clonos_py.process.contract import (
     TaskProgress,
     TaskState,
     ToTask,
-    TriggerCall,
+    TriggerRequest,
 )
 from clonos_py.task.chain import NOT_ENDED, Chain
 from clonos_py.task.checkpointing import TaskSide
@@ -168,18 +168,18 @@ class TaskMachine:
             raise EndedError(f"{self.task} had ended when a task before it restarted without its log")
         self._inputs.restart(item.input, item.next_seq, item.ended)
 
-    def _on_trigger(self, item: TriggerCall | AbortCall) -> None:
-        self._last_checkpoint.called(item)
+    def _on_trigger(self, item: TriggerRequest | AbortRequest) -> None:
+        self._last_checkpoint.triggered(item)
         self._checkpointing.triggered(item)
 
     def _on_go_on(self, item: GoOn) -> None:
         self._last_checkpoint.go_on()
 
-    def _on_probe(self, item: ProbeCall) -> None:
+    def _on_probe(self, item: ProbeRequest) -> None:
         loop = self._member()
         self._events.append(loop.counts(item.number, self._at_rest, self._outputs.epoch, self._outputs.next_seqs))
 
-    def _on_loop_end(self, item: LoopEndCall) -> None:
+    def _on_loop_end(self, item: LoopEndRequest) -> None:
         self._member().call_end()
 
     def _member(self) -> LoopMember:
@@ -227,7 +227,7 @@ class TaskMachine:
         elif resumed := self._landmarks.resume(item.log, item.before, self._restore_state):
             self._events.append(resumed)
         for checkpoint in item.aborted:
-            self._on_trigger(AbortCall(checkpoint))
+            self._on_trigger(AbortRequest(checkpoint))
         self._enter(TaskCause.BEGUN)
         self._settle()
 
@@ -594,11 +594,11 @@ _on(RestoreState, TaskMachine._on_restore_state, _BEGUN)
 _on(Begin, TaskMachine._on_begin, _BEGUN)
 _on(Deliver, TaskMachine._on_deliver)
 _on(Renumber, TaskMachine._on_renumber)
-_on(TriggerCall, TaskMachine._on_trigger)
-_on(AbortCall, TaskMachine._on_trigger)
+_on(TriggerRequest, TaskMachine._on_trigger)
+_on(AbortRequest, TaskMachine._on_trigger)
 _on(GoOn, TaskMachine._on_go_on)
-_on(ProbeCall, TaskMachine._on_probe)
-_on(LoopEndCall, TaskMachine._on_loop_end)
+_on(ProbeRequest, TaskMachine._on_probe)
+_on(LoopEndRequest, TaskMachine._on_loop_end)
 _on(SourceArrival, TaskMachine._on_source_arrival)
 _on(MayProduce, TaskMachine._on_may_produce)
 _on(RowsRequested, TaskMachine._on_rows_requested)

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections import deque
 
 from clonos_py.causal.determinants import Abort, Trigger
-from clonos_py.process.contract import AbortCall, TriggerCall
+from clonos_py.process.contract import AbortRequest, TriggerRequest
 
 
 class TriggerQueue:
     """``aborted``: the void checkpoints that a barrier or trigger may still name."""
 
     def __init__(self) -> None:
-        self._queue: deque[TriggerCall | AbortCall] = deque()
+        self._queue: deque[TriggerRequest | AbortRequest] = deque()
         self.aborted: set[int] = set()
 
-    def offer(self, call: TriggerCall | AbortCall) -> None:
-        self._queue.append(call)
+    def offer(self, request: TriggerRequest | AbortRequest) -> None:
+        self._queue.append(request)
 
     def next(self, epoch: int) -> Trigger | Abort | None:
         """The first in the queue that has an effect in this epoch. Those without one are dropped, not logged."""
         while self._queue:
-            call = self._queue.popleft()
-            if call.checkpoint > epoch and call.checkpoint not in self.aborted:
-                return (Abort if isinstance(call, AbortCall) else Trigger)(call.checkpoint)
+            request = self._queue.popleft()
+            if request.checkpoint > epoch and request.checkpoint not in self.aborted:
+                return (Abort if isinstance(request, AbortRequest) else Trigger)(request.checkpoint)
         return None
 
     def passed(self, checkpoint: int) -> None:

@@ -16,7 +16,7 @@ from clonos_py.channel.stamps import HmnrStamp
 from clonos_py.model.errors import CodecError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.process.contract import AbortCall, TriggerCall
+from clonos_py.process.contract import AbortRequest, TriggerRequest
 from clonos_py.protocols.induced.hmnr import Hmnr
 from clonos_py.task.checkpointing import TaskCheckpointing
 from clonos_py.task.inputs import Inputs
@@ -45,13 +45,13 @@ class InducedSnapshots(TaskCheckpointing):
 
     # ---- in a running task
 
-    def triggered(self, call: TriggerCall | AbortCall) -> None:
+    def triggered(self, request: TriggerRequest | AbortRequest) -> None:
         """Takes a trigger or abort from the coordinator. An abort marks epochs as used: the task restarted before
         them."""
-        if isinstance(call, TriggerCall):
-            self._trigger = call.checkpoint
+        if isinstance(request, TriggerRequest):
+            self._trigger = request.checkpoint
         else:
-            self._last_used_epoch = max(self._last_used_epoch, call.checkpoint)
+            self._last_used_epoch = max(self._last_used_epoch, request.checkpoint)
 
     def due(self, now_us: int, epoch: int) -> Trigger | None:
         if self._trigger is None:

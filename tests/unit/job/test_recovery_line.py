@@ -300,7 +300,7 @@ def test_without_an_interval_the_coordinator_pauses_while_a_manifest_is_written(
 def test_a_task_without_snapshots_makes_the_others_take_at_most_one_a_second() -> None:
     stage = with_a_line()
     stage.say(RequestCheckpoint(stage.process(SOURCE)))
-    calls = 0
+    triggers = 0
     epoch = 50
     for _ in range(20):
         epoch += 1
@@ -308,6 +308,6 @@ def test_a_task_without_snapshots_makes_the_others_take_at_most_one_a_second() -
         caused = stage.wait(SECOND_US // 8)
         for write in of(caused, WriteManifest):
             caused = stage.say(ManifestWritten(write.manifest.checkpoint))
-            calls += len(sent(caused, TriggerCheckpoint))
+            triggers += len(sent(caused, TriggerCheckpoint))
             epoch = max(epoch, write.manifest.checkpoint)
-    assert calls < 20
+    assert triggers < 20

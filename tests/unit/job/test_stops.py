@@ -153,9 +153,9 @@ def test_a_new_coordinator_stops_the_job_after_all_tasks_have_answered() -> None
     for number in roster:
         stage.say(Started(number, f"host:{number}"))
         stage.say(StatusReport(number, Attempt(1, 1), begun=True))
-    called = sent(stage.instructions[since:], TriggerCheckpoint)
-    assert [number for number, _ in called] == [1], "the source"
+    triggered = sent(stage.instructions[since:], TriggerCheckpoint)
+    assert [number for number, _ in triggered] == [1], "the source"
     for number, task in roster.items():
-        stage.say(Snapshotted(number, TaskHandle(task, called[0][1].checkpoint, {}, b"", {})))
-    stage.say(ManifestWritten(called[0][1].checkpoint))
-    assert of(stage.say(Committed(3, called[0][1].checkpoint)), EndJob) == [STOPPED]
+        stage.say(Snapshotted(number, TaskHandle(task, triggered[0][1].checkpoint, {}, b"", {})))
+    stage.say(ManifestWritten(triggered[0][1].checkpoint))
+    assert of(stage.say(Committed(3, triggered[0][1].checkpoint)), EndJob) == [STOPPED]

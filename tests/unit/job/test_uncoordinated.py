@@ -1,4 +1,4 @@
-"""Checkpoints of tasks that take their snapshots alone: when they are called, and what a manifest names."""
+"""Checkpoints of tasks that take their snapshots alone: when they are triggered, and what a manifest names."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def deployed(policy: JobPolicy = POLICY, plan: PhysicalPlan | None = None, manif
     stage = Stage(plan or uncoordinated(), policy, manifest)
     stage.answer(sent(stage.start_up(), Sever))
     stage.start_up()
-    stage.wait(1)  # the first calls
+    stage.wait(1)  # the first triggers
     return stage
 
 
@@ -87,46 +87,46 @@ def adopt(stage: Stage, manifest: Manifest) -> list[JobInstruction]:
     return stage.say(ManifestWritten(manifest.checkpoint))
 
 
-def calls(stage: Stage, seconds: float, durable: Sequence[TaskId] = ()) -> list[tuple[TaskId, int]]:
-    """The tasks that are called in this time, each with when. ``durable``: those whose snapshots are durable at
+def triggers(stage: Stage, seconds: float, durable: Sequence[TaskId] = ()) -> list[tuple[TaskId, int]]:
+    """The tasks that are triggered in this time, each with when. ``durable``: those whose snapshots are durable at
     once; the others do not take snapshots."""
     found: list[tuple[TaskId, int]] = []
     for _ in range(round(seconds * 10)):
         caused = stage.wait(SECOND_US // 10)
         for write in of(caused, WriteManifest) if durable else ():
             adopt(stage, write.manifest)
-        for process, call in sent(caused, TriggerCheckpoint):
+        for process, trigger in sent(caused, TriggerCheckpoint):
             task = next(task for task in TASKS if stage.process(task) == process)
             found.append((task, stage.now_us))
             if task in durable:
-                stage.say(Snapshotted(process, handle(task, call.checkpoint)))
+                stage.say(Snapshotted(process, handle(task, trigger.checkpoint)))
     return found
 
 
 def test_independent_calls_come_to_each_task_at_its_own_times() -> None:
     stage = deployed(replace(POLICY, heartbeat_us=0, staggered=False))
-    called: dict[TaskId, list[int]] = {}
-    for task, at_us in calls(stage, 30, durable=TASKS):
-        called.setdefault(task, []).append(at_us)
-    assert called.keys() == set(TASKS)
-    assert all(len(times) >= 2 for times in called.values())
-    for times in called.values():
+    triggered: dict[TaskId, list[int]] = {}
+    for task, at_us in triggers(stage, 30, durable=TASKS):
+        triggered.setdefault(task, []).append(at_us)
+    assert triggered.keys() == set(TASKS)
+    assert all(len(times) >= 2 for times in triggered.values())
+    for times in triggered.values():
         gaps = [later - earlier for earlier, later in zip([0, *times], times, strict=False)]
         assert all(7.9 * SECOND_US < gap < 12.2 * SECOND_US for gap in gaps)
-    assert len({tuple(times) for times in called.values()}) == 3, "no two in step"
+    assert len({tuple(times) for times in triggered.values()}) == 3, "no two in step"
 
 
 def test_all_tasks_are_called_as_soon_as_a_job_without_a_checkpoint_runs() -> None:
     stage = deployed()
     assert receivers(stage.instructions, TriggerCheckpoint) == {stage.process(task) for task in TASKS}
     adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
-    assert calls(stage, 9) == []
+    assert triggers(stage, 9) == []
 
 
 def test_a_job_that_resumes_takes_its_next_checkpoint_after_an_interval() -> None:
     first = deployed()
     manifest = written(snapshots(first, source=1, middle=2, sink=3))
-    assert calls(deployed(manifest=manifest), 9) == []
+    assert triggers(deployed(manifest=manifest), 9) == []
 
 
 def test_a_manifest_is_written_at_once_when_all_called_tasks_have_answered() -> None:
@@ -140,15 +140,15 @@ def test_a_manifest_is_written_at_once_when_all_called_tasks_have_answered() -> 
 def test_a_task_is_called_when_the_snapshots_of_its_receivers_are_in_a_manifest() -> None:
     stage = deployed(replace(POLICY, heartbeat_us=0))
     adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
-    assert [task for task, _ in calls(stage, 10.5)] == [SINK]
-    assert calls(stage, 1) == [], "not before the sink has taken its snapshot"
+    assert [task for task, _ in triggers(stage, 10.5)] == [SINK]
+    assert triggers(stage, 1) == [], "not before the sink has taken its snapshot"
     for epoch, receiver, sender in ((100, SINK, MIDDLE), (200, MIDDLE, SOURCE)):
         stage.say(Snapshotted(stage.process(receiver), handle(receiver, epoch)))
         caused = stage.wait(1)
         assert sent(caused, TriggerCheckpoint) == [], "it does not count yet"
         adopt(stage, written(caused))
-        assert [task for task, _ in calls(stage, 0.1)] == [sender]
-    assert [task for task, _ in calls(stage, 10)] == [SINK], "the next interval has begun with the first call"
+        assert [task for task, _ in triggers(stage, 0.1)] == [sender]
+    assert [task for task, _ in triggers(stage, 10)] == [SINK], "the next interval has begun with the first trigger"
 
 
 @pytest.mark.parametrize("staggered", [False, True])
@@ -157,32 +157,32 @@ def test_a_task_whose_snapshot_is_not_durable_is_not_called_and_the_others_are(s
     stage = deployed(replace(POLICY, heartbeat_us=0, staggered=staggered))
     if staggered:
         adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
-    call = 3 if staggered else 0
+    trigger = 3 if staggered else 0
     for _ in range(5):
-        call = _next_call(stage, SINK, call)
-        others = calls(stage, 24, durable=(SOURCE, MIDDLE))
+        trigger = _next_trigger(stage, SINK, trigger)
+        others = triggers(stage, 24, durable=(SOURCE, MIDDLE))
         assert {task for task, _ in others} == {SOURCE, MIDDLE}
         assert len(others) >= 4
-        stage.say(Snapshotted(stage.process(SINK), handle(SINK, call)))
+        stage.say(Snapshotted(stage.process(SINK), handle(SINK, trigger)))
     (exceeded,) = [event for event in reported(stage.instructions) if isinstance(event, IntervalExceeded)]
     assert (exceeded.task, exceeded.asked_ms) == (SINK, 10_000)
     assert exceeded.kept_ms > 20_000
 
 
-def _next_call(stage: Stage, task: TaskId, after: int) -> int:
-    """The number of the first call of a task with a higher number than ``after``."""
+def _next_trigger(stage: Stage, task: TaskId, after: int) -> int:
+    """The number of the first trigger of a task with a higher number than ``after``."""
     for _ in range(200):
-        for process, call in sent(stage.instructions, TriggerCheckpoint):
-            if process == stage.process(task) and call.checkpoint > after:
-                return call.checkpoint
-        calls(stage, 0.1, durable=(SOURCE, MIDDLE))
-    raise AssertionError(f"{task} is not called")
+        for process, trigger in sent(stage.instructions, TriggerCheckpoint):
+            if process == stage.process(task) and trigger.checkpoint > after:
+                return trigger.checkpoint
+        triggers(stage, 0.1, durable=(SOURCE, MIDDLE))
+    raise AssertionError(f"{task} is not triggered")
 
 
 def test_a_receiver_without_a_new_snapshot_delays_its_senders_by_half_an_interval() -> None:
     stage = deployed(replace(POLICY, heartbeat_us=0))
     adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
-    (sink, at_us), *others = calls(stage, 15.5)
+    (sink, at_us), *others = triggers(stage, 15.5)
     assert sink == SINK
     assert {task for task, _ in others} == {SOURCE, MIDDLE}
     assert all(4.9 * SECOND_US < late_us - at_us < 5.2 * SECOND_US for _, late_us in others)
@@ -204,17 +204,17 @@ def test_a_manifest_names_the_newest_snapshots_and_is_announced_to_tasks_with_a_
 def test_the_duration_of_each_called_snapshot_is_reported_with_the_manifest() -> None:
     stage = deployed(replace(POLICY, heartbeat_us=0, staggered=False))
     took_us = 30_000
-    calls: dict[int, int] = {}
+    triggers: dict[int, int] = {}
     for _ in range(140):
-        for process, call in sent(stage.wait(SECOND_US // 10), TriggerCheckpoint):
+        for process, trigger in sent(stage.wait(SECOND_US // 10), TriggerCheckpoint):
             stage.stand_still(took_us)
-            calls[process] = call.checkpoint
+            triggers[process] = trigger.checkpoint
             task = next(task for task in TASKS if stage.process(task) == process)
-            stage.say(Snapshotted(process, handle(task, call.checkpoint)))
-    snapshots(stage, source=1_000)  # not called for
+            stage.say(Snapshotted(process, handle(task, trigger.checkpoint)))
+    snapshots(stage, source=1_000)  # not triggered
     events = reported(adopt(stage, written(stage.instructions)))
     (completed,) = [event for event in events if isinstance(event, CheckpointCompleted)]
-    assert completed.durable == len(calls) == 3
+    assert completed.durable == len(triggers) == 3
     assert 30 <= completed.durable_ms <= 130
 
 
@@ -246,23 +246,23 @@ def test_a_snapshot_that_a_dead_task_stored_while_a_manifest_was_written_is_drop
 def test_when_memory_is_short_the_receivers_are_called() -> None:
     stage = deployed()
     snapshots(stage, source=1, middle=2, sink=3)  # a manifest is being written
-    called = stage.say(RequestCheckpoint(stage.process(SOURCE)))
-    assert receivers(called, TriggerCheckpoint) == {stage.process(MIDDLE)}
+    triggered = stage.say(RequestCheckpoint(stage.process(SOURCE)))
+    assert receivers(triggered, TriggerCheckpoint) == {stage.process(MIDDLE)}
 
 
 def test_receivers_that_recover_are_called_with_all_others_after_the_round() -> None:
     stage = deployed()
     round_ = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
     assert sent(stage.say(RequestCheckpoint(stage.process(SOURCE))), TriggerCheckpoint) == []
-    called = stage.answer(sent(round_, Sever))
-    assert receivers(called, TriggerCheckpoint) == {stage.process(task) for task in TASKS}
+    triggered = stage.answer(sent(round_, Sever))
+    assert receivers(triggered, TriggerCheckpoint) == {stage.process(task) for task in TASKS}
 
 
 def test_the_job_ends_when_all_last_snapshots_are_in_a_manifest_and_sinks_have_committed() -> None:
     stage = deployed()
     adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
-    calls = dict(sent(stage.drain(), TriggerCheckpoint))
-    epochs = {task.vertex: calls[stage.process(task)].checkpoint for task in TASKS}
+    triggers = dict(sent(stage.drain(), TriggerCheckpoint))
+    epochs = {task.vertex: triggers[stage.process(task)].checkpoint for task in TASKS}
     sink = epochs.pop("sink")
     assert of(adopt(stage, written(snapshots(stage, finished=True, sink=sink))), EndJob) == []
     assert of(stage.say(Committed(stage.process(SINK), sink)), EndJob) == []
@@ -280,10 +280,10 @@ def test_a_new_coordinator_knows_what_a_sink_had_committed_before() -> None:
         stage.say(Started(number, f"host:{number}"))
         committed = 3 if task == SINK else 0
         stage.say(StatusReport(number, Attempt(1, 1), begun=True, drained=True, committed=committed))
-    calls = {roster[number]: call.checkpoint for number, call in sent(stage.instructions, TriggerCheckpoint)}
-    assert set(calls) == {SOURCE, MIDDLE}
+    triggers = {roster[number]: trigger.checkpoint for number, trigger in sent(stage.instructions, TriggerCheckpoint)}
+    assert set(triggers) == {SOURCE, MIDDLE}
     for number in (1, 2):
-        last = handle(roster[number], calls[roster[number]], finished=True)
+        last = handle(roster[number], triggers[roster[number]], finished=True)
         stage.say(Snapshotted(number, last))
     assert of(adopt(stage, written(stage.wait(GATHERED_US + 1))), EndJob) == [EndJob()]
 

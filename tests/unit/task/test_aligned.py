@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clonos_py.causal.determinants import Abort, Trigger
-from clonos_py.process.contract import AbortCall, TriggerCall
+from clonos_py.process.contract import AbortRequest, TriggerRequest
 from clonos_py.protocols.aligned.task import AlignedBarriers
 from clonos_py.task.inputs import Inputs
 from tests.unit.task.plans import MIDDLE, three
@@ -64,8 +64,8 @@ def test_a_barrier_of_the_current_epoch_is_ignored() -> None:
 
 def test_calls_become_events_once_and_only_while_they_have_an_effect() -> None:
     _, protocol = aligned(1)
-    for call in (TriggerCall(1), AbortCall(2), TriggerCall(3), TriggerCall(4)):
-        protocol.triggered(call)
+    for request in (TriggerRequest(1), AbortRequest(2), TriggerRequest(3), TriggerRequest(4)):
+        protocol.triggered(request)
     assert protocol.due(0, epoch=1) == Abort(2)
     protocol.abort(3)
     assert protocol.due(0, epoch=1) == Trigger(4)

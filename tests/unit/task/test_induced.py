@@ -11,7 +11,7 @@ from clonos_py.causal.determinants import FrameBatch, InputOrder, Linger, Trigge
 from clonos_py.channel.frames import Frame
 from clonos_py.channel.stamps import HmnrStamp
 from clonos_py.model.errors import CodecError
-from clonos_py.process.contract import Deliver, Produced, RestoreState, SnapshotTaken, TriggerCall
+from clonos_py.process.contract import Deliver, Produced, RestoreState, SnapshotTaken, TriggerRequest
 from clonos_py.protocols.induced.hmnr import Hmnr
 from clonos_py.protocols.induced.task import InducedSnapshots
 from clonos_py.settings.protocols import INDUCED
@@ -100,8 +100,8 @@ def test_a_replacement_continues_with_the_protocol_state_of_its_snapshot() -> No
 
 def test_every_call_takes_a_snapshot_also_after_forced_ones() -> None:
     run, _ = forced_run()
-    run.offer(TriggerCall(1)).go(600)
-    run.offer(TriggerCall(40)).go(700)
+    run.offer(TriggerRequest(1)).go(600)
+    run.offer(TriggerRequest(40)).go(700)
     assert [d.checkpoint for d in run.log if isinstance(d, Trigger)] == [1, 2, 40]
     assert [snapped.snapshot.forced for snapped in run.of(SnapshotTaken)] == [True, False, False]
 

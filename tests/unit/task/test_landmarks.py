@@ -24,7 +24,7 @@ from clonos_py.process.contract import (
     RestoreState,
     Resumed,
     SnapshotTaken,
-    TriggerCall,
+    TriggerRequest,
 )
 from tests.machines import task_machine
 from tests.unit.task.given import Given
@@ -91,7 +91,7 @@ def test_pending_rows_are_cut_at_a_landmark() -> None:
 
 def test_every_epoch_begins_with_a_landmark() -> None:
     run = Run().step().reads(1)
-    run.machine.offer(TriggerCall(1))
+    run.machine.offer(TriggerRequest(1))
     run.step(1, 2)
     assert [type(d) for d in run.log] == [Landmark, SourceRead, Trigger, Landmark]
     assert run.segments[-1].epoch == 1
@@ -110,7 +110,7 @@ def test_a_replacement_starts_at_the_last_landmark_and_reads_only_what_came_afte
 
 def test_a_replacement_without_a_log_starts_at_its_checkpoint() -> None:
     before = first_run()
-    before.machine.offer(TriggerCall(1))
+    before.machine.offer(TriggerRequest(1))
     before.step(INTERVAL_US + 1)
     (snapped,) = before.of(SnapshotTaken)
     state = RestoreState(1, {n: [s] for n, s in snapped.snapshot.operators.items()}, snapped.progress)

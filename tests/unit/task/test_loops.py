@@ -16,12 +16,12 @@ from clonos_py.process.contract import (
     Begin,
     Deliver,
     LoopCounts,
-    LoopEndCall,
-    ProbeCall,
+    LoopEndRequest,
+    ProbeRequest,
     Produced,
     SnapshotTaken,
     TaskState,
-    TriggerCall,
+    TriggerRequest,
 )
 from clonos_py.protocols.aligned.task import AlignedBarriers
 from clonos_py.task.loops import LoopInputs
@@ -121,7 +121,7 @@ def test_a_late_barrier_on_the_feedback_edge_is_ignored() -> None:
 
 
 def counts(run: Run) -> LoopCounts:
-    return run.offer(ProbeCall(7)).of(LoopCounts)[-1]
+    return run.offer(ProbeRequest(7)).of(LoopCounts)[-1]
 
 
 def test_a_head_is_passive_when_its_entering_channels_have_ended() -> None:
@@ -166,7 +166,7 @@ def test_the_answer_to_a_probe_names_the_epoch() -> None:
 
 
 def ended() -> Run:
-    return Run().offer(Deliver(ENTRY, data(0, 1)), Deliver(ENTRY, end(1)), LoopEndCall())
+    return Run().offer(Deliver(ENTRY, data(0, 1)), Deliver(ENTRY, end(1)), LoopEndRequest())
 
 
 def test_the_end_of_a_loop_is_logged_and_ends_the_outputs() -> None:
@@ -183,9 +183,9 @@ def test_a_replay_ends_the_loop_where_its_predecessor_did() -> None:
 
 
 def test_only_the_first_call_ends_a_head_and_no_call_ends_another_task() -> None:
-    run = ended().offer(LoopEndCall())
+    run = ended().offer(LoopEndRequest())
     assert run.log.count(LoopEnd()) == 1
-    other = Run(BODY).offer(LoopEndCall())
+    other = Run(BODY).offer(LoopEndRequest())
     assert other.log == []
     assert other.machine.state is TaskState.RUNNING
 
@@ -202,5 +202,5 @@ def test_rows_from_the_feedback_edge_after_the_end_are_an_error() -> None:
 
 
 def test_a_head_takes_snapshots_when_it_is_called() -> None:
-    run = Run().offer(TriggerCall(1))
+    run = Run().offer(TriggerRequest(1))
     assert run.log == [Trigger(1)]

@@ -25,7 +25,7 @@ from clonos_py.model.purposes import Purpose
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.process.contract import (
-    AbortCall,
+    AbortRequest,
     Begin,
     Deliver,
     FramesTaken,
@@ -38,7 +38,7 @@ from clonos_py.process.contract import (
     SnapshotTaken,
     StateChanged,
     TaskState,
-    TriggerCall,
+    TriggerRequest,
 )
 from tests.machines import task_machine
 from tests.unit.task.given import Given
@@ -240,7 +240,7 @@ def test_an_aborted_checkpoint_unblocks_inputs_and_its_late_barriers_are_ignored
     run = Run().offer(Deliver(0, barrier(0, 1)), Deliver(0, data(1, 1, 2, 3)))
     run.go()
     assert run.keys == []
-    run.offer(AbortCall(1)).go()
+    run.offer(AbortRequest(1)).go()
     assert run.keys == [[1, 2, 3]]
     run.offer(Deliver(1, barrier(0, 1)), Deliver(1, data(1, 4, 5, 6))).go()
     assert run.of(SnapshotTaken) == []
@@ -248,7 +248,7 @@ def test_an_aborted_checkpoint_unblocks_inputs_and_its_late_barriers_are_ignored
 
 
 def test_the_next_checkpoint_aligns_after_an_aborted_one() -> None:
-    run = Run().offer(Deliver(0, barrier(0, 1)), AbortCall(1))
+    run = Run().offer(Deliver(0, barrier(0, 1)), AbortRequest(1))
     run.offer(Deliver(0, barrier(1, 2)), Deliver(1, barrier(0, 2))).go()
     assert [snapped.snapshot.checkpoint for snapped in run.of(SnapshotTaken)] == [2]
 
@@ -341,15 +341,17 @@ def test_a_source_with_other_content_in_a_replay_is_an_error() -> None:
 
 
 def test_a_trigger_is_executed_once_and_logged() -> None:
-    run = Run(three(), UP).offer(TriggerCall(1), TriggerCall(1))
+    run = Run(three(), UP).offer(TriggerRequest(1), TriggerRequest(1))
     run.go()
     assert run.log.count(Trigger(1)) == 1
     assert [snapped.snapshot.checkpoint for snapped in run.of(SnapshotTaken)] == [1]
 
 
-@pytest.mark.parametrize("goes_on", [AbortCall(1), GoOn()])
-def test_behind_the_last_snapshot_a_source_reads_nothing_until_it_is_told_to_go_on(goes_on: AbortCall | GoOn) -> None:
-    run = Run(three(), UP).offer(TriggerCall(1, Purpose.FINAL))
+@pytest.mark.parametrize("goes_on", [AbortRequest(1), GoOn()])
+def test_behind_the_last_snapshot_a_source_reads_nothing_until_it_is_told_to_go_on(
+    goes_on: AbortRequest | GoOn,
+) -> None:
+    run = Run(three(), UP).offer(TriggerRequest(1, Purpose.FINAL))
     assert run.go() == MAX_TIME
     assert [frame.kind for frame in run.frames] == [FrameKind.LAST_BARRIER]
     run.offer(goes_on).go()
@@ -357,7 +359,7 @@ def test_behind_the_last_snapshot_a_source_reads_nothing_until_it_is_told_to_go_
 
 
 def test_an_aborted_last_checkpoint_holds_up_nobody_whose_source_hears_of_it_late() -> None:
-    run = Run(three(), UP).offer(AbortCall(1), TriggerCall(1, Purpose.FINAL))
+    run = Run(three(), UP).offer(AbortRequest(1), TriggerRequest(1, Purpose.FINAL))
     run.go()
     assert FrameKind.DATA in [frame.kind for frame in run.frames]
 
@@ -369,7 +371,7 @@ def test_behind_the_last_barrier_a_task_takes_nothing_and_fires_no_timer() -> No
     assert [snapped.snapshot.checkpoint for snapped in run.of(SnapshotTaken)] == [1]
     assert [taken.next_seq for taken in run.of(FramesTaken)] == [1, 2]
     assert [frame.kind for frame in run.frames][-1] is FrameKind.LAST_BARRIER
-    run.offer(AbortCall(1)).go()
+    run.offer(AbortRequest(1)).go()
     assert run.of(FramesTaken)[-1].next_seq == 3
 
 
@@ -386,7 +388,7 @@ def test_a_replay_up_to_an_aborted_last_barrier_goes_on_behind_it() -> None:
 def test_a_finished_task_takes_part_in_checkpoints() -> None:
     run = Run(three(), UP)
     run.go()
-    run.offer(TriggerCall(1)).go()
+    run.offer(TriggerRequest(1)).go()
     assert [snapped.progress.finished for snapped in run.of(SnapshotTaken)] == [True]
 
 

@@ -36,7 +36,7 @@ from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.operators import End, EventTime, Operator, Read, Source, Wait
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan
 from clonos_py.model.segments import LogSegment
-from clonos_py.process.contract import AbortCall, Begin, Deliver, Produced, RowsRequested, TriggerCall
+from clonos_py.process.contract import AbortRequest, Begin, Deliver, Produced, RowsRequested, TriggerRequest
 from tests.machines import task_machine
 from tests.unit.task.plans import MIDDLE, SCHEMA, UP, Outside, barrier, data, keys, rows, three
 
@@ -194,14 +194,14 @@ def test_a_replay_cuts_output_into_the_same_frames() -> None:
 
 def test_a_replay_triggers_and_aborts_checkpoints_between_the_same_events() -> None:
     plan = three((1, 1, 1), frame_rows=1)
-    first = live(plan, UP, Outside(), [(0, [TriggerCall(1)])])
+    first = live(plan, UP, Outside(), [(0, [TriggerRequest(1)])])
     assert again(plan, UP, first, Outside(), []).sent == first.sent
     assert Trigger(1) in first.determinants
 
     two = three((2, 1, 1), frame_rows=1)
     script: Script = [
         (0, [Deliver(0, barrier(0, 1)), Deliver(0, data(1, 2))]),
-        (1, [AbortCall(1)]),
+        (1, [AbortRequest(1)]),
         (2, [Deliver(1, data(0, 3))]),
     ]
     aborted = live(two, MIDDLE, Outside(), script)
