@@ -2,7 +2,7 @@
 
 Errors are found early: every verb checks columns and types at once and names the line of the call. The classes are in
 one module because each has verbs that return others. Functions over an ``OutputPort`` decide what a verb adds
-(``dsl.calls``, ``dsl.joining``, ``dsl.aggregation``, ``dsl.ranking``).
+(``dsl.mapping``, ``dsl.joining``, ``dsl.aggregation``, ``dsl.ranking``).
 
 A table is an updating result. A table made from another table reads its deltas: a row that changes leaves its old
 place, even if that was in another group. A group that loses rows can remove rows from the table.
@@ -20,7 +20,6 @@ from clonos_py.columns.frames import ArrowFrame
 from clonos_py.dsl.aggregates import AggregateExpr
 from clonos_py.dsl.aggregation import aggregated, aggregated_in_windows, aggregation
 from clonos_py.dsl.assigning import with_assigned_time
-from clonos_py.dsl.calls import called_per_batch, called_per_row
 from clonos_py.dsl.callsite import located
 from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.draft import Draft
@@ -30,6 +29,7 @@ from clonos_py.dsl.expressions import Expr, SortOrders
 from clonos_py.dsl.functions import Shape, is_record, record_of
 from clonos_py.dsl.joining import Keys, Within, enriched, joined
 from clonos_py.dsl.loops import closed_loop, loop_head
+from clonos_py.dsl.mapping import called_per_batch, called_per_row
 from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.processes import KeyedRowsOf, connected, processed
