@@ -18,7 +18,7 @@ _PATIENCE_S = 15.0
 _POLL_S = 0.05
 
 
-def claim(job: str, take_over: bool) -> None:
+def free_name(job: str, take_over: bool) -> None:
     """Makes sure that the name is free. ``take_over``: stops a run that has it. Raises ClusterError if it stays in
     use."""
     running = holder(job)

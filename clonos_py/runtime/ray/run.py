@@ -22,7 +22,7 @@ from clonos_py.runtime.ray.actors import JobSpec
 from clonos_py.runtime.ray.cluster import connected, machines
 from clonos_py.runtime.ray.driver import Driver
 from clonos_py.runtime.ray.folders import folders
-from clonos_py.runtime.ray.names import claim
+from clonos_py.runtime.ray.names import free_name
 from clonos_py.runtime.ray.outage import watched
 from clonos_py.runtime.ray.process import Deployment, of_vertex
 from clonos_py.runtime.run_settings import RunResult, drawn_lineage, kills, limits, policy, raise_for
@@ -51,7 +51,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
         watched(partial(_resume, plan.job, checkpoints)) as outage,
     ):
         publisher.prepare(clock.now_us(), "starting the coordinator")
-        claim(plan.job, settings.take_over)
+        free_name(plan.job, settings.take_over)
         open_store = partial(CheckpointStore, checkpoints, plan.job)
         if settings.fresh:
             open_store().archive()

@@ -171,21 +171,21 @@ def _without_rounds(letters: bytes, rounds: Mapping[int, bytes]) -> bytes:
 def disagreements(ledger: HistoryLedger, numbered: Mapping[int, bool]) -> list[str]:
     """Finds witnesses with different histories of a row, and operators with gaps or duplicates in their counts.
     ``numbered``: the operators that count, by letter, and whether they count each key separately."""
-    claims: dict[tuple[int, bytes], bytes] = {}
+    by_letters: dict[tuple[int, bytes], bytes] = {}
     differing = set()
     for rows in ledger.rows().values():
         for id_, history in rows:
             for end in range(STEP.size, len(history) + 1, STEP.size):
                 prefix = history[:end]
-                if claims.setdefault((id_, prefix[:: STEP.size]), prefix) != prefix:
+                if by_letters.setdefault((id_, prefix[:: STEP.size]), prefix) != prefix:
                     differing.add(id_)
     found = [f"witnesses differ on {sorted(differing)[:10]}"] if differing else []
-    return found + _miscounts(claims, numbered)
+    return found + _miscounts(by_letters, numbered)
 
 
-def _miscounts(claims: Mapping[tuple[int, bytes], bytes], numbered: Mapping[int, bool]) -> list[str]:
+def _miscounts(by_letters: Mapping[tuple[int, bytes], bytes], numbered: Mapping[int, bool]) -> list[str]:
     counts: dict[tuple[int, int, int], list[int]] = {}
-    for (id_, letters), history in claims.items():
+    for (id_, letters), history in by_letters.items():
         by_key = numbered.get(letters[-1])
         if by_key is not None:
             instance, number = divmod(STEP.unpack(history[-STEP.size :])[1], INSTANCE)
