@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from clonos_py.bench.kafka.cluster import ADMIN, BrokerCluster, Listener, cluster
-from clonos_py.connectors.kafka import fast_client, python_client
+from clonos_py.connectors.kafka import fast_client, library, python_client
 from clonos_py.connectors.kafka.fast_client import FastClient
 from clonos_py.connectors.kafka.port import Client, ClusterConnection
 from clonos_py.connectors.kafka.python_client import PythonClient
 from tests.kafka.certificates import Parties, issued
-from tests.waiting import wait_until
+from tests.waiting import WAIT_S_MAX, wait_until
 
 CLIENTS: Mapping[str, type[FastClient] | type[PythonClient]] = {
     "confluent-kafka": FastClient,
@@ -69,11 +69,22 @@ def no_thread_is_left() -> Iterator[None]:
     wait_until(lambda: not left(), left)
 
 
+def _give_up_after(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (fast_client, library, python_client):
+        monkeypatch.setattr(module, "ANSWER_S", seconds)
+
+
 @pytest.fixture
-def soon_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests without an answer: clients wait for less than ten seconds, but for longer than a machine stalls."""
-    for module in (fast_client, python_client):
-        monkeypatch.setattr(module, "ANSWER_S", 6.0)
+def nothing_listens(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An address without a broker. Clients wait shortly for an answer, since none comes however long they wait."""
+    _give_up_after(0.5, monkeypatch)
+    return "127.0.0.1:1"
+
+
+@pytest.fixture
+def never_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For errors that must come before any timeout."""
+    _give_up_after(WAIT_S_MAX, monkeypatch)
 
 
 @pytest.fixture(params=ONE_CLIENT)

@@ -52,7 +52,7 @@ def test_a_client_with_a_certificate_reads_and_writes(
     assert sorted(row["number"] for row in results(client, topic, 100)) == list(range(100))
 
 
-@pytest.mark.usefixtures("soon_given_up")
+@pytest.mark.usefixtures("never_given_up")
 @pytest.mark.parametrize("who", ["strange", "wary"])
 def test_a_missing_trust_on_either_side_is_reported_in_one_line(
     client: Client, topic: str, at: dict[str, Any], parties: Parties, who: str, tmp_path: Path

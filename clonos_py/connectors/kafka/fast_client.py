@@ -27,6 +27,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
 )
 
+from clonos_py.connectors.kafka.library import (
+    FETCHED,
+    REFUSALS_MAX,
+    Cause,
+    Failures,
+    LibraryWriter,
+    security_settings,
+)
 from clonos_py.connectors.kafka.port import (
     Admin,
     ClusterConnection,
@@ -47,8 +55,6 @@ from clonos_py.model.errors import one_line
 
 T = TypeVar("T")
 
-_FETCHED = 10_000
-"""The limit of messages per fetch."""
 _BUFFERED_KIB = 16 << 10
 _POLL_S = 0.02
 _LEADER_CHANGES = {
@@ -88,16 +94,27 @@ _RETRIABLE = {
     KafkaError.NOT_ENOUGH_REPLICAS,
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
-_WRONG_PASSWORD = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
-"""The answers of a broker that no retry changes. A TLS handshake may also fail because a broker ends."""
-_AUTHENTICATION_ERRORS = {*_WRONG_PASSWORD, KafkaError._SSL}
-_REFUSALS_MAX = 3
-"""A broker that starts may refuse a user that it does not know yet."""
+_NOT_ACCEPTED = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL}
+_ALERT = "SSL alert number"
+"""A broker that does not accept the client's certificate says so after the handshake of TLS 1.3. The library reports it
+with the code of any lost connection, so the text of OpenSSL is all there is."""
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 """The errors of the remaining messages of a failed transaction."""
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FATAL}
 """_FATAL comes from a writer that had a fatal error before; only a new writer recovers from it."""
 _EXPIRED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+
+
+_SECURITY = {
+    "protocol": "security.protocol",
+    "mechanism": "sasl.mechanism",
+    "username": "sasl.username",
+    "password": "sasl.password",
+    "ca_file": "ssl.ca.location",
+    "certificate_file": "ssl.certificate.location",
+    "key_file": "ssl.key.location",
+    "key_password": "ssl.key.password",
+}
 
 
 def failure(error: KafkaError, partition: TopicPartition | None = None) -> KafkaFailure:
@@ -126,49 +143,13 @@ def _with_a_leader(request: Callable[[], T]) -> T:
         time.sleep(_POLL_S)
 
 
-class _BackgroundErrors:
-    """The last error that the library reported in the background, with the cause of timeouts."""
-
-    def __init__(self) -> None:
-        self._last: KafkaError | None = None
-        self.refused = 0
-        """How often a broker has refused the user or the password."""
-
-    def __call__(self, error: KafkaError) -> None:
-        self.refused += error.code() in _WRONG_PASSWORD
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last is None:
-            self._last = error
-
-    @contextmanager
-    def failures(self, serve: Callable[[float], object] = float) -> Iterator[None]:
-        """Turns errors of the library into failures. ``serve`` makes the library deliver its pending reports."""
-        try:
-            yield
-        except KafkaException as problem:
-            serve(0.0)
-            raise self.failure(problem) from None
-
-    def failure(self, problem: KafkaException) -> KafkaFailure:
-        """Drops the traceback of an error. The failed future keeps the error, and the traceback would keep the client
-        until the next garbage collection; a process can have at most a thousand clients."""
-        problem.__traceback__ = None
-        return self.explained(failure(problem.args[0]))
-
-    def explained(self, found: KafkaFailure) -> KafkaFailure:
-        """Adds the cause from the background. A failed authentication is not retried."""
-        if found.kind is not Failure.AWAY or self._last is None:
-            return found
-        kind = Failure.REFUSED if self._last.code() in _AUTHENTICATION_ERRORS else found.kind
-        return KafkaFailure(kind, one_line(f"{found}: {self._last.str()}"), found.partition)
-
-
 class FastClient:
     """Implements ``port.Client``."""
 
     def __init__(self, connection: ClusterConnection) -> None:
-        self._background_errors = _BackgroundErrors()
+        self._failures = Failures(KafkaException, lambda problem: failure(problem.args[0]))
         self._settings: dict[str, Any] = {
-            "error_cb": self._background_errors,
+            "error_cb": self._on_error,
             "bootstrap.servers": connection.bootstrap,
             "log_level": 0,
             "socket.nagle.disable": True,
@@ -177,47 +158,39 @@ class FastClient:
             "retry.backoff.max.ms": RETRY_MS,
             "reconnect.backoff.ms": RETRY_MS * 50,
             "reconnect.backoff.max.ms": 1_000,
-            **_security(connection),
+            **security_settings(connection, _SECURITY),
         }
 
+    def _on_error(self, error: KafkaError) -> None:
+        """The library calls this for errors in the background, while a part of the client waits."""
+        if error.code() in _NOT_ACCEPTED or (error.code() == KafkaError._TRANSPORT and _ALERT in error.str()):
+            cause = Cause.REFUSED
+        else:
+            late = error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
+            cause = Cause.TIMED_OUT if late else Cause.LOST
+        self._failures.note(cause, error.str())
+
     def reader(self, fields: Fields, hold_ms: int = HOLD_MS) -> MessageReader:
-        return _FastReader(self._settings, self._background_errors, fields, hold_ms)
+        return _FastReader(self._settings, self._failures, fields, hold_ms)
 
     def writer(self) -> MessageWriter:
-        return _FastWriter(self._settings, self._background_errors)
+        return _FastWriter(self._settings, self._failures)
 
     def transactional_writer(self, transactional_id: str, timeout_s: float = TRANSACTION_S) -> TransactionalWriter:
-        return _FastTransactionalWriter(self._settings, self._background_errors, transactional_id, timeout_s)
+        return _FastTransactionalWriter(self._settings, self._failures, transactional_id, timeout_s)
 
     def admin(self) -> Admin:
-        return _FastAdmin(self._settings, self._background_errors)
-
-
-def _security(connection: ClusterConnection) -> dict[str, str]:
-    security = connection.security
-    given = {
-        "security.protocol": security.protocol,
-        "sasl.mechanism": security.mechanism,
-        "sasl.username": security.username,
-        "sasl.password": security.password,
-        "ssl.ca.location": security.ca_file,
-        "ssl.certificate.location": security.certificate_file,
-        "ssl.key.location": security.key_file,
-        "ssl.key.password": security.key_password,
-    }
-    return {name: str(value) for name, value in given.items() if value is not None}
+        return _FastAdmin(self._settings, self._failures)
 
 
 # ---- reading
 
 
 class _FastReader:
-    def __init__(
-        self, settings: Mapping[str, Any], background_errors: _BackgroundErrors, fields: Fields, hold_ms: int
-    ) -> None:
-        self._background_errors, self._fields = background_errors, fields
+    def __init__(self, settings: Mapping[str, Any], failures: Failures, fields: Fields, hold_ms: int) -> None:
+        self._failures, self._fields = failures, fields
         self._positions: dict[TopicPartition, int] = {}
-        with self._background_errors.failures():
+        with self._failures.raised():
             self._consumer = Consumer(
                 {
                     **settings,
@@ -235,23 +208,23 @@ class _FastReader:
 
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._positions = dict(offsets)
-        with self._background_errors.failures():
+        with self._failures.raised():
             self._consumer.assign([Assigned(*partition, offset) for partition, offset in offsets.items()])
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        with self._background_errors.failures():
+        with self._failures.raised():
             self._consumer.pause([Assigned(*partition) for partition in partitions])
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        with self._background_errors.failures():
+        with self._failures.raised():
             self._consumer.resume([Assigned(*partition) for partition in partitions])
 
     def fetch(self, wait_s: float) -> Sequence[Messages]:
-        with self._background_errors.failures():
+        with self._failures.raised():
             first = self._consumer.poll(wait_s)
             if first is None:
                 return []
-            found = [first, *self._consumer.consume(_FETCHED, 0)]
+            found = [first, *self._consumer.consume(FETCHED, 0)]
         errors = [message for message in found if message.error()]
         if errors:
             found = [message for message in found if not message.error()]
@@ -301,10 +274,9 @@ def _runs(messages: Sequence[Any]) -> Iterator[tuple[TopicPartition, list[Any]]]
 # ---- writing
 
 
-class _FastWriter:
-    def __init__(self, settings: Mapping[str, Any], background_errors: _BackgroundErrors, **more: Any) -> None:
-        self._background_errors = background_errors
-        self._failed: KafkaFailure | None = None
+class _FastWriter(LibraryWriter):
+    def __init__(self, settings: Mapping[str, Any], failures: Failures, **more: Any) -> None:
+        super().__init__(failures)
         self._options: dict[str, Any] = {
             **settings,
             "enable.idempotence": True,
@@ -314,7 +286,7 @@ class _FastWriter:
             "message.timeout.ms": 0,
             **{name.replace("_", "."): value for name, value in more.items()},
         }
-        with self._background_errors.failures():
+        with failures.raised():
             self._producer = Producer(self._options)
 
     def write(self, messages: Sequence[Message]) -> None:
@@ -333,27 +305,34 @@ class _FastWriter:
                         until = time.monotonic() + ANSWER_S
                     elif time.monotonic() > until:
                         text = f"nothing was sent for {ANSWER_S:g} s"
-                        raise self._background_errors.explained(KafkaFailure(Failure.AWAY, text)) from None
+                        raise KafkaFailure(Failure.AWAY, text) from None
                 except KafkaException as problem:
                     raise failure(problem.args[0]).about(f"topic {topic!r}") from None
-        self._producer.poll(0)
         self._check()
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
-        if error is not None and self._failed is None and error.code() not in _PURGED:
-            self._failed = failure(error).about(f"topic {message.topic()!r}")
+        if error is not None and error.code() not in _PURGED:
+            self._fail(failure(error).about(f"topic {message.topic()!r}"))
 
-    def _check(self) -> None:
-        if self._failed is not None:
-            raise self._failed
+    def _take_answers(self) -> None:
+        with self._failures.raised():
+            self._producer.poll(0)
 
     def flush(self) -> None:
-        with self._background_errors.failures():
+        with self._failures.raised():
             left = self._producer.flush(ANSWER_S)
-        self._check()
-        if left:
-            text = f"{left} messages were not acknowledged within {ANSWER_S:g} s"
-            raise self._background_errors.explained(KafkaFailure(Failure.AWAY, text))
+            self._check()
+            if left:
+                raise KafkaFailure(Failure.AWAY, f"{left} messages were not acknowledged within {ANSWER_S:g} s")
+
+    def _end(self, end: Callable[[float], None]) -> None:
+        try:
+            end(ANSWER_S)
+        except KafkaException as problem:
+            found = failure(problem.args[0])
+            if problem.args[0].txn_requires_abort():
+                self._fail(found)  # not committed, even if the broker does not answer
+            raise found from None
 
     def close(self) -> None:
         with suppress(KafkaException):
@@ -363,15 +342,13 @@ class _FastWriter:
 
 class _FastTransactionalWriter(_FastWriter):
     def __init__(
-        self, settings: Mapping[str, Any], background_errors: _BackgroundErrors, transactional_id: str, timeout_s: float
+        self, settings: Mapping[str, Any], failures: Failures, transactional_id: str, timeout_s: float
     ) -> None:
         timeout_ms = round(timeout_s * 1_000)
-        super().__init__(
-            settings, background_errors, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
-        )
+        super().__init__(settings, failures, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
 
     def claim(self) -> None:
-        with self._background_errors.failures():
+        with self._failures.raised():
             if not any(self._claimed_soon() for _ in range(_CLAIMS)):
                 self._producer.init_transactions(ANSWER_S)
 
@@ -382,148 +359,120 @@ class _FastTransactionalWriter(_FastWriter):
         except KafkaException as problem:
             if failure(problem.args[0]).kind is not Failure.AWAY:
                 raise
-            problem.__traceback__ = None  # see _BackgroundErrors.failure
+            problem.__traceback__ = None  # see Failures.raised
             time.sleep(_POLL_S)
             self._producer = Producer(self._options)
             return False
         return True
-
-    def begin(self) -> None:
-        self._failed = None
-        with self._background_errors.failures():
-            self._producer.begin_transaction()
-
-    def commit(self) -> None:
-        try:
-            self._producer.commit_transaction(ANSWER_S)
-        except KafkaException as problem:
-            error = problem.args[0]
-            found = failure(error)
-            if found.kind is Failure.AWAY and not error.txn_requires_abort():
-                raise KafkaFailure(Failure.UNKNOWN_OUTCOME, str(found)) from None
-            raise self._failed or found from None
-
-    def abort(self) -> None:
-        with self._background_errors.failures():
-            self._producer.abort_transaction(ANSWER_S)
 
 
 # ---- administration
 
 
 class _FastAdmin:
-    def __init__(self, settings: Mapping[str, Any], background_errors: _BackgroundErrors) -> None:
-        self._background_errors = background_errors
-        with background_errors.failures():
+    def __init__(self, settings: Mapping[str, Any], failures: Failures) -> None:
+        self._failures = failures
+        with failures.raised():
             self._client: Any = AdminClient(dict(settings))
 
-    def _failures(self) -> AbstractContextManager[None]:
-        return self._background_errors.failures(self._client.poll)
+    def _raised(self, about: str | None = None) -> AbstractContextManager[None]:
+        return self._failures.raised(about, self._client.poll)
 
     def _result(self, answer: Future[T]) -> T:
-        """Waits for an answer, no longer once brokers refuse the user or the password again and again: the library
-        would go on to try until the request times out. Raises KafkaException."""
-        refused = self._background_errors.refused + _REFUSALS_MAX
-        while not answer.done() and self._background_errors.refused < refused:
+        """Waits for an answer, no longer once connections are refused again and again: the library would go on to try
+        until the request times out. Raises KafkaException."""
+        refused = self._failures.refusals + REFUSALS_MAX
+        while not answer.done() and self._failures.refusals < refused:
             wait([answer], _POLL_S)
             self._client.poll(0)
         if not answer.done():
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return answer.result()
 
+    def _only(self, answers: Mapping[Any, Future[T]]) -> T:
+        """The answer to a request about one thing. Raises KafkaException."""
+        (answer,) = answers.values()
+        return self._result(answer)
+
     def topics(self, names: Sequence[str]) -> Mapping[str, Topic]:
-        with self._failures():
+        with self._raised():
             asked = self._client.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_S)
         found = {}
         for name, answer in asked.items():
-            try:
+            with self._raised(f"topic {name!r}"), _ignored(KafkaError.UNKNOWN_TOPIC_OR_PART):
                 described = self._result(answer)
-            except KafkaException as problem:
-                if problem.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    self._client.poll(0)
-                    raise self._background_errors.failure(problem).about(f"topic {name!r}") from None
-                continue
-            found[name] = Topic(str(described.topic_id), len(described.partitions))
+                found[name] = Topic(str(described.topic_id), len(described.partitions))
         return found
 
     def settings(self, topic: str) -> Mapping[str, str]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        with self._failures():
-            (asked,) = self._client.describe_configs([resource], request_timeout=ANSWER_S).values()
-            return {name: str(entry.value) for name, entry in self._result(asked).items()}
+        with self._raised():
+            found = self._only(self._client.describe_configs([resource], request_timeout=ANSWER_S))
+        return {name: str(entry.value) for name, entry in found.items()}
 
     def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         wanted = NewTopic(topic, num_partitions=partitions, config=dict(settings))
-        (answer,) = self._client.create_topics([wanted], request_timeout=ANSWER_S).values()
-        self._done(answer, KafkaError.TOPIC_ALREADY_EXISTS, f"topic {topic!r} cannot be created")
-        self._await(topic)
-
-    def _await(self, topic: str) -> None:
-        """Waits until the cluster lists the topic, which takes a moment after its creation."""
+        about = f"topic {topic!r} cannot be created"
+        with self._raised(about), _ignored(KafkaError.TOPIC_ALREADY_EXISTS):
+            self._only(self._client.create_topics([wanted], request_timeout=ANSWER_S))
         until = time.monotonic() + ANSWER_S
-        while topic not in self.topics([topic]):
+        while topic not in self.topics([topic]):  # a new topic is not listed at once
             if time.monotonic() > until:
                 raise KafkaFailure(Failure.AWAY, f"topic {topic!r} was created but is not yet listed")
             time.sleep(_POLL_S)
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         wanted = NewPartitions(topic, partitions)
-        (answer,) = self._client.create_partitions([wanted], request_timeout=ANSWER_S).values()
-        self._done(answer, KafkaError.INVALID_PARTITIONS, f"topic {topic!r} cannot get more partitions")
-
-    def _done(self, answer: Any, before: int, about: str) -> None:
-        """``before``: the error code that means it had been done before."""
-        try:
-            self._result(answer)
-        except KafkaException as problem:
-            if problem.args[0].code() != before:
-                self._client.poll(0)
-                raise self._background_errors.failure(problem).about(about) from None
+        about = f"topic {topic!r} cannot get more partitions"
+        with self._raised(about), _ignored(KafkaError.INVALID_PARTITIONS):
+            self._only(self._client.create_partitions([wanted], request_timeout=ANSWER_S))
 
     def offsets(self, partitions: Sequence[TopicPartition], place: Place | int) -> Mapping[TopicPartition, int]:
-        spec: Any = OffsetSpec
-        places = {Place.EARLIEST: spec.earliest(), Place.LATEST: spec.latest()}
-        at = places[place] if isinstance(place, Place) else spec.for_timestamp(place)
-
-        def listed() -> dict[TopicPartition, int]:
-            asked = self._client.list_offsets(
-                {Assigned(*partition): at for partition in partitions},
-                isolation_level=IsolationLevel.READ_COMMITTED,
-                request_timeout=ANSWER_S,
-            )
-            return {
-                TopicPartition(assigned.topic, assigned.partition): self._result(answer).offset
-                for assigned, answer in asked.items()
-            }
-
-        with self._failures():
-            found = _with_a_leader(listed)
+        with self._raised():
+            found = _with_a_leader(lambda: self._listed(partitions, place))
         behind = [partition for partition, offset in found.items() if offset < 0]
         return {**found, **(self.offsets(behind, Place.LATEST) if behind else {})}
 
+    def _listed(self, partitions: Sequence[TopicPartition], place: Place | int) -> dict[TopicPartition, int]:
+        spec: Any = OffsetSpec
+        places = {Place.EARLIEST: spec.earliest(), Place.LATEST: spec.latest()}
+        at = places[place] if isinstance(place, Place) else spec.for_timestamp(place)
+        asked = self._client.list_offsets(
+            {Assigned(*partition): at for partition in partitions},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=ANSWER_S,
+        )
+        return {TopicPartition(to.topic, to.partition): self._result(answer).offset for to, answer in asked.items()}
+
     def committed(self, group: str, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         asked = ConsumerGroupTopicPartitions(group, [Assigned(*partition) for partition in partitions])
-        with self._failures():
-            (answer,) = self._client.list_consumer_group_offsets([asked], request_timeout=ANSWER_S).values()
-            found = self._result(answer).topic_partitions
-        return {TopicPartition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
+        with self._raised():
+            found = self._only(self._client.list_consumer_group_offsets([asked], request_timeout=ANSWER_S))
+        return {TopicPartition(at.topic, at.partition): at.offset for at in found.topic_partitions if at.offset >= 0}
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        wanted = [Assigned(*partition, offset) for partition, offset in offsets.items()]
-        with self._failures():
-            (answer,) = self._client.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=ANSWER_S
-            ).values()
-            found = self._result(answer).topic_partitions
-        for at in found:
+        wanted = ConsumerGroupTopicPartitions(group, [Assigned(*each, offset) for each, offset in offsets.items()])
+        with self._raised():
+            found = self._only(self._client.alter_consumer_group_offsets([wanted], request_timeout=ANSWER_S))
+        for at in found.topic_partitions:
             if at.error:
                 raise failure(at.error, TopicPartition(at.topic, at.partition))
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         wanted = [Assigned(*partition, offset) for partition, offset in offsets.items()]
-        with self._failures():
+        with self._raised():
             for answer in self._client.delete_records(wanted, request_timeout=ANSWER_S).values():
                 self._result(answer)
 
     def close(self) -> None:
         """Does nothing: the library closes the client in its destructor."""
+
+
+@contextmanager
+def _ignored(code: int) -> Iterator[None]:
+    """Ignores one error of the library: what was asked for is there already, or it is not there."""
+    try:
+        yield
+    except KafkaException as problem:
+        if problem.args[0].code() != code:
+            raise
