@@ -64,8 +64,8 @@ def test_connections_that_are_cut_again_and_again_lose_and_double_no_row(
     client: Client, topic: str, at: dict[str, Any], proxy: CuttingProxy
 ) -> None:
     writer, _ = claimed(topic, at, 1)
-    for seq in range(5):
+    for seq in range(3):
         proxy.cut()
         writer.append(0, log(seq), [piece(seq, seq)])
     writer.close()
-    assert visible(client, topic, 5) == list(range(5))
+    assert visible(client, topic, 3) == list(range(3))

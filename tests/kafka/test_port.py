@@ -20,18 +20,17 @@ from clonos_py.connectors.kafka.port import (
     Fields,
     KafkaFailure,
     Message,
-    MessageReader,
     Messages,
     Place,
     TopicPartition,
     TransactionalWriter,
 )
 from tests.kafka.conftest import CLIENTS
-from tests.waiting import wait_until
+from tests.waiting import attempts, wait_until
 
 ALL = Fields(keys=True, timestamps=True, headers=True)
-QUIET_S = 0.3
-"""No message for so long: there is none."""
+QUIET_S = 0.05
+"""A reader at the end of its partitions gets a message within this time if there is one."""
 
 
 @pytest.fixture(params=list(CLIENTS))
@@ -40,17 +39,46 @@ def client(request: pytest.FixtureRequest, bootstrap: str) -> Client:
     return CLIENTS[request.param](ClusterConnection(bootstrap))
 
 
+class Reading:
+    """A reader, with the offsets that the cluster lists."""
+
+    def __init__(self, client: Client, fields: Fields, offsets: Mapping[TopicPartition, int]) -> None:
+        self._admin = client.admin()
+        self._reader = client.reader(fields)
+        self._partitions = list(offsets)
+        self._reader.assign(offsets)
+
+    def at_end(self) -> bool:
+        """Whether all committed messages of the partitions that are not paused have been returned."""
+        ends = self._admin.offsets(self._partitions, Place.LATEST)
+        return all(self.position(partition) >= end for partition, end in ends.items())
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        self._partitions = [each for each in self._partitions if each not in partitions]
+        self._reader.pause(partitions)
+
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        self._partitions += partitions
+        self._reader.resume(partitions)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._admin.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+
 @contextmanager
-def reading(client: Client, offsets: Mapping[TopicPartition, int], fields: Fields = ALL) -> Iterator[MessageReader]:
-    reader = client.reader(fields)
+def reading(client: Client, offsets: Mapping[TopicPartition, int], fields: Fields = ALL) -> Iterator[Reading]:
+    reader = Reading(client, fields, offsets)
     try:
-        reader.assign(offsets)
         yield reader
     finally:
         reader.close()
 
 
-def taken(reader: MessageReader, count: int) -> list[Messages]:
+def taken(reader: Reading, count: int) -> list[Messages]:
     """Reads so many messages, and asserts that there are no more."""
     found: list[Messages] = []
 
@@ -60,9 +88,10 @@ def taken(reader: MessageReader, count: int) -> list[Messages]:
         return sum(len(m.offsets) for m in found) >= count
 
     wait_until(enough, lambda: found, every_s=0)
-    until = time.monotonic() + QUIET_S
-    while time.monotonic() < until:
-        assert not reader.fetch(QUIET_S / 3)
+    for _ in attempts(lambda: found, every_s=0):
+        assert not reader.fetch(QUIET_S)
+        if reader.at_end():
+            break
     return found
 
 
