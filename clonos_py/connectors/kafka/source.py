@@ -118,12 +118,12 @@ class KafkaSource(CatchingSource[R]):
     def resolve(self) -> None:
         _ = self.layout
 
-    def reader(self, wanted: WantedPorts, read_rows: int | None) -> Source:
-        fails = wanted.on_error is OnError.FAIL
-        letters = {"offset", *wanted.letters.names} if wanted.letters is not None else {"offset"}
-        maker = RowMaker(self._rows.only(wanted.parsed.names), None if fails else sorted(letters))
+    def reader(self, requested: WantedPorts, read_rows: int | None) -> Source:
+        fails = requested.on_error is OnError.FAIL
+        letters = {"offset", *requested.letters.names} if requested.letters is not None else {"offset"}
+        maker = RowMaker(self._rows.only(requested.parsed.names), None if fails else sorted(letters))
         place = self._address, self.layout, maker, self._times, self._group
-        return TopicReader(*place, read_rows, wanted, self._logged)
+        return TopicReader(*place, read_rows, requested, self._logged)
 
 
 def _schema(format: str | FormatDefinition, schema: type[Record] | ArrowSchema | None) -> pa.Schema:
