@@ -19,7 +19,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.model.state_definitions import StateDefinition, differences
-from clonos_py.process.contract import TaskProgress
+from clonos_py.process.progress import progress_of
 
 SOURCE, SINK = "source", "sink"
 
@@ -93,7 +93,7 @@ def at_the_end(manifest: Manifest) -> bool:
     """Whether all tasks had finished when the checkpoint was taken. False for a progress that cannot be read: the task
     that restores it reports that."""
     try:
-        return all(msgspec.msgpack.decode(task.progress, type=TaskProgress).finished for task in manifest.tasks)
+        return all(progress_of(task).finished for task in manifest.tasks)
     except msgspec.MsgspecError:
         return False
 

@@ -19,6 +19,7 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.model.times import MIN_TIME
 from clonos_py.process.contract import InputProgress, TaskProgress
+from clonos_py.process.progress import progress_of
 
 
 def ended_vertices(manifest: Manifest) -> set[str]:
@@ -50,7 +51,7 @@ def reopened(manifest: Manifest, plan: PhysicalPlan, ended: Collection[str]) -> 
 
 
 def _progress(manifest: Manifest) -> Mapping[TaskId, TaskProgress]:
-    return {handle.task: msgspec.msgpack.decode(handle.progress, type=TaskProgress) for handle in manifest.tasks}
+    return {handle.task: progress_of(handle) for handle in manifest.tasks}
 
 
 def _with_progress(handle: TaskHandle, progress: TaskProgress) -> TaskHandle:

@@ -28,8 +28,9 @@ from clonos_py.model.purposes import Purpose
 from clonos_py.model.segments import StableMark
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.model.times import MAX_TIME
+from clonos_py.process.progress import progress_of
 from clonos_py.protocols.parts.recovery_line import RecoveryLine
-from clonos_py.protocols.parts.restart_points import NamedSnapshots, NewestSnapshots, RestartPoints, progress_of
+from clonos_py.protocols.parts.restart_points import NamedSnapshots, NewestSnapshots, RestartPoints
 from clonos_py.protocols.parts.schedules import IndependentTriggers, StaggeredTriggers, TriggerSchedule
 
 _GATHER_US = 100_000

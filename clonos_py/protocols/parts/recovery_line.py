@@ -26,7 +26,8 @@ from clonos_py.model.coordinator_events import WentBack
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Fallback, Restore
 from clonos_py.model.snapshots import Manifest, TaskHandle
-from clonos_py.protocols.parts.restart_points import NamedSnapshots, RestartPoints, progress_of
+from clonos_py.process.progress import progress_of
+from clonos_py.protocols.parts.restart_points import NamedSnapshots, RestartPoints
 
 _TRIGGER_AGAIN_US = 1_000_000
 _History = Sequence[TaskHandle]

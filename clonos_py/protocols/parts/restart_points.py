@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from functools import lru_cache
 from typing import ClassVar, NamedTuple
-
-import msgspec
 
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import Instructions
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Restore
 from clonos_py.model.snapshots import Manifest, TaskHandle
-from clonos_py.process.contract import TaskProgress
 
 
 class NamedSnapshots(NamedTuple):
@@ -26,16 +22,6 @@ class NamedSnapshots(NamedTuple):
 
     newest: Sequence[TaskHandle]
     earlier: Sequence[TaskHandle] = ()
-
-
-def progress_of(handle: TaskHandle) -> TaskProgress:
-    """What a task had taken and sent at a snapshot."""
-    return _decoded(handle.progress)
-
-
-@lru_cache(maxsize=4_096)
-def _decoded(progress: bytes) -> TaskProgress:
-    return msgspec.msgpack.decode(progress, type=TaskProgress)
 
 
 class RestartPoints(ABC):

@@ -28,8 +28,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-import msgspec
-
 from clonos_py.channel.frames import FrameKind
 from clonos_py.job.events import JobInstruction, ReportEvent, Send, StartProcess
 from clonos_py.link import instructions as io
@@ -46,6 +44,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
 from clonos_py.process.contract import FramesTaken, Produced, RestoreState, SnapshotTaken, TaskProgress, TaskState
+from clonos_py.process.progress import progress_of
 from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.commits import Commits
 from clonos_py.runtime.sim.lines import LinePoints
@@ -511,7 +510,7 @@ class InvariantChecker:
         if manifest is not None:
             self._points.adopted(manifest)
         for handle in manifest.tasks if manifest else ():
-            progress = msgspec.msgpack.decode(handle.progress, type=TaskProgress)
+            progress = progress_of(handle)
             self._progress[handle.task] = progress
             self._epochs[handle.task] = handle.checkpoint
             self._stable[self._ordinal[handle.task]] = progress.log_offset

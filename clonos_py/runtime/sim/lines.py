@@ -19,12 +19,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest, StoredFrames, TaskHandle
 from clonos_py.process.contract import TaskProgress
+from clonos_py.process.progress import progress_of
 from clonos_py.runtime.sim.violation import Violation, check
 from clonos_py.runtime.world.processes import LocalProcess
 
@@ -118,10 +117,7 @@ class LinePoints:
     def _check_cut(self, manifest: Manifest) -> None:
         """Checks that the snapshots of a coordinated checkpoint fit. A receiver that has received no frame since its
         sender restarted without log has no number yet (-1)."""
-        passed = {
-            handle.task: _passed(msgspec.msgpack.decode(handle.progress, type=TaskProgress))
-            for handle in manifest.tasks
-        }
+        passed = {handle.task: _passed(progress_of(handle)) for handle in manifest.tasks}
         for handle in manifest.tasks:
             for ends in self._channels_from[handle.task]:
                 taken, sent = passed[ends.receiver].taken[ends.input], passed[ends.sender].sent[ends.output]

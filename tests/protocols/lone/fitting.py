@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from clonos_py.checkpoint.line import LineChannel, Positions, drained
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import TaskHandle
-from clonos_py.protocols.parts.restart_points import progress_of
+from clonos_py.process.progress import progress_of
 
 
 def nothing_in_flight(plan: PhysicalPlan, handles: Sequence[TaskHandle]) -> bool:
