@@ -12,7 +12,7 @@ RUN := PATH="$(CURDIR)/.venv/bin:$$PATH" PYTHONDONTWRITEBYTECODE=
 READY := .venv/.ready
 TESTS := pytest -q $(if $(THOROUGH),,-m "not thorough")
 
-.PHONY: help setup demo check format lint types mypy pyright imports unit parallel test stalls bench dist docs reference fix clean
+.PHONY: help setup demo check format lint types mypy pyright imports unit parallel kills test stalls bench dist docs reference fix clean
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' $(MAKEFILE_LIST)
@@ -43,7 +43,7 @@ lint: $(READY)
 
 types: mypy pyright
 
-# The tests beside which they run wait for servers and processes now and then.
+# The tests beside which they run wait for servers and processes now and then, those on Ray two thirds of their time.
 mypy pyright: $(READY)
 	$(RUN) nice $@
 
@@ -56,9 +56,11 @@ unit: $(READY)
 parallel: $(READY)
 	$(RUN) $(TESTS) -n auto tests --ignore=tests/ray --ignore=tests/clusters
 
-test: format lint imports ## everything: check, simulated faults, real servers, Spark, examples, real kills; more with THOROUGH=1
-	@$(MAKE) --no-print-directory -j3 types parallel
+kills: $(READY)
 	$(RUN) $(TESTS) tests/ray tests/clusters
+
+test: format lint imports parallel ## everything: check, simulated faults, real servers, Spark, examples, real kills; more with THOROUGH=1
+	@$(MAKE) --no-print-directory -j3 types kills
 
 stalls: $(READY) ## the tests again, while all their processes stand still for four seconds again and again (root)
 	$(RUN) python deploy/stalls.py $(MAKE) test
