@@ -66,9 +66,9 @@ _LEADER_CHANGES = {
 """What a broker answers about a partition that has just been created or moved, until the cluster's metadata agree. The
 library retries then when it reads and writes, but not when it lists offsets."""
 _CLAIMS, _CLAIM_S = 4, 0.1
-"""How often and how long to try to claim a transactional id. The broker refuses until it has ended the transaction that
-an earlier attempt has left open, which takes some milliseconds. The library retries after half a second, or gives up; a
-new client tries at once."""
+"""How often to claim a transactional id with a new client, and how long to wait for an answer. The broker refuses until
+it has ended the transaction that an earlier attempt has left open, which takes some milliseconds. The library retries
+after half a second, or gives up; a new client tries at once. After these, the last client goes on."""
 _RETRIABLE = {
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
@@ -348,20 +348,22 @@ class _FastTransactionalWriter(_FastWriter):
         super().__init__(settings, failures, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
 
     def claim(self) -> None:
+        refused, until = self._failures.refusals + REFUSALS_MAX, time.monotonic() + ANSWER_S
+        attempts = itertools.count(1)
         with self._failures.raised():
-            if not any(self._claimed_soon() for _ in range(_CLAIMS)):
-                self._producer.init_transactions(ANSWER_S)
+            while not self._claimed(lambda: self._failures.refusals >= refused or time.monotonic() > until):
+                if next(attempts) <= _CLAIMS:
+                    time.sleep(_POLL_S)
+                    self._producer = Producer(self._options)
 
-    def _claimed_soon(self) -> bool:
-        """Tries to claim the id; if it fails, the next attempt uses a new client."""
+    def _claimed(self, is_last: Callable[[], bool]) -> bool:
+        """Tries to claim the id. Raises KafkaException if it is the last attempt, or others would fail, too."""
         try:
             self._producer.init_transactions(_CLAIM_S)
         except KafkaException as problem:
-            if failure(problem.args[0]).kind is not Failure.AWAY:
+            if is_last() or failure(problem.args[0]).kind is not Failure.AWAY:
                 raise
             problem.__traceback__ = None  # see Failures.raised
-            time.sleep(_POLL_S)
-            self._producer = Producer(self._options)
             return False
         return True
 
