@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 from typing_extensions import TypeVar
 
 from clonos_py.connectors.causal_files import CausalFileWriter, check_growing
@@ -22,7 +21,6 @@ from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, T
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.local_paths import check_name, local_path
 from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, WantedPorts
-from clonos_py.connectors.parquet_reader import ParquetPartition
 from clonos_py.connectors.partitioned_files import PartitionedFileWriter, check_partitions, files_below, values_in
 from clonos_py.connectors.partitions import Partition, PartitionReader
 from clonos_py.connectors.row_files import check_columns, check_format
@@ -156,6 +154,8 @@ class FileSource(CatchingSource[R]):
 
     def _partition(self, file: InputFile, requested: WantedPorts, read_rows: int | None) -> Partition:
         if self._format == "parquet":
+            from clonos_py.connectors.parquet_reader import ParquetPartition
+
             return ParquetPartition(file.path, requested.parsed, read_rows)
         return self._lines(file.path, file.size_bytes, requested, read_rows)
 
@@ -237,6 +237,8 @@ def _rows_of(path: str) -> Iterator[dict[str, Any]]:
             with open(path, "rb") as text:
                 yield from csv_rows(text.read(), path)
         case ".parquet":
+            import pyarrow.parquet as pq
+
             yield from pq.read_table(path, use_threads=False).to_pylist()
         case _ if os.path.isfile(path):
             raise SinkError(f"{path} is not the output folder of a file sink: give the folder it writes to")

@@ -18,7 +18,6 @@ from typing import IO, Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 import xxhash
 
 from clonos_py.columns.casting import with_null_structs
@@ -205,6 +204,8 @@ class _Csv:
 
 class _Parquet:
     def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
+        import pyarrow.parquet as pq  # only here: it takes longer to load than the rest of the command line
+
         self._schema = pa.schema([field.with_type(with_null_structs(field.type, field.nullable)) for field in schema])
         self._writer = pq.ParquetWriter(file, self._schema, write_page_checksum=True)
 

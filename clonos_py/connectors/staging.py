@@ -10,7 +10,7 @@ checkpoint that is complete, and neither it nor an earlier one names them (named
 from __future__ import annotations
 
 import itertools
-import secrets
+import os
 from collections.abc import Sequence
 
 import msgspec
@@ -19,7 +19,7 @@ from clonos_py.model.errors import SinkError
 from clonos_py.model.operators import Sink
 from clonos_py.model.state import OperatorState
 
-_process = secrets.token_hex(4)
+_process = os.urandom(4).hex()
 """Unique among all processes that stage pieces in one place, on all machines."""
 _numbers = itertools.count()
 
