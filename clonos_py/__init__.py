@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from clonos_py.dsl.expressions import when as when
     from clonos_py.dsl.job import Job as Job
     from clonos_py.dsl.streams import ConnectedStreams as ConnectedStreams
+    from clonos_py.dsl.streams import CountedStream as CountedStream
     from clonos_py.dsl.streams import KeyedStream as KeyedStream
     from clonos_py.dsl.streams import Stream as Stream
     from clonos_py.dsl.streams import Table as Table
     from clonos_py.dsl.streams import WindowedStream as WindowedStream
     from clonos_py.dsl.windows import as_of as as_of
     from clonos_py.dsl.windows import between as between
+    from clonos_py.dsl.windows import counted as counted
     from clonos_py.dsl.windows import forever as forever
     from clonos_py.dsl.windows import hopping as hopping
     from clonos_py.dsl.windows import session as session
@@ -63,8 +65,8 @@ _HOMES = {
     "clonos_py.dsl.aggregates": ("aggregate_by", "count"),
     "clonos_py.dsl.expressions": ("Expr", "apply", "col", "lit", "when"),
     "clonos_py.dsl.job": ("Job",),
-    "clonos_py.dsl.streams": ("ConnectedStreams", "KeyedStream", "Stream", "Table", "WindowedStream"),
-    "clonos_py.dsl.windows": ("as_of", "between", "forever", "hopping", "session", "tumbling", "until"),
+    "clonos_py.dsl.streams": ("ConnectedStreams", "CountedStream", "KeyedStream", "Stream", "Table", "WindowedStream"),
+    "clonos_py.dsl.windows": ("as_of", "between", "counted", "forever", "hopping", "session", "tumbling", "until"),
     "clonos_py.model.aggregates": ("UserAggregate",),
     "clonos_py.model.errors": ("ClonosError", "GraphError", "ServiceError", "SettingError", "UserCodeError"),
     "clonos_py.model.record": ("DeadLetter", "Instant", "Money", "Record", "at"),
@@ -95,6 +97,7 @@ __all__ = [
     "CoProcess",
     "ConnectedStreams",
     "Context",
+    "CountedStream",
     "DeadLetter",
     "Epoch",
     "Expr",
@@ -123,6 +126,7 @@ __all__ = [
     "between",
     "col",
     "count",
+    "counted",
     "deterministic",
     "event_timer",
     "forever",

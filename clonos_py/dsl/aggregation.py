@@ -19,8 +19,8 @@ from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import check_names, hidden
 from clonos_py.model.record import Record, schema_of
-from clonos_py.model.windows import Window
-from clonos_py.plan.logical import AggregateTable, AggregateWindows, EventTimeColumn
+from clonos_py.model.windows import Counted, Window
+from clonos_py.plan.logical import AggregateCounted, AggregateTable, AggregateWindows, EventTimeColumn
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,14 @@ def aggregated_in_windows(
     closed = EventTimeColumn("window_end", -1) if time and "window_end" in found.schema.names else None
     schemas, records = (found.schema, rows.schema), (found.record, rows.record)
     return rows.followed("aggregate", work, schemas, site, records, (closed,))
+
+
+def aggregated_in_count_windows(
+    rows: OutputPort, keys: tuple[str, ...], window: Counted, found: Aggregation, site: CallSite
+) -> OutputPort:
+    """Adds an aggregate over count windows. Its results have no event time: a window may hold rows of any times."""
+    work = AggregateCounted(keys, window, found.aggregates)
+    return rows.extended(found.computed, site).followed("aggregate", work, (found.schema,), site, (found.record,))
 
 
 def _input(

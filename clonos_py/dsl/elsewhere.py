@@ -17,6 +17,7 @@ _PRINT_TABLE = (
 _GROUP = "write .key_by(...)"
 _BEFORE = "write it before key_by"
 _CHANGES = "a table is not a stream: filter and select before the aggregate, or write .changes() or .at_end() first"
+_COUNTED = "write .window(counted(10)), or .window(counted(10, every=2))"
 _RUN = "write job.run() or job.start()"
 INSTEAD: dict[str, dict[str, str]] = {
     "Stream": {
@@ -24,6 +25,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "connect": "both streams need a key: write a.key_by(...).connect(b.key_by(...))",
         "print": _PRINT, "show": _PRINT, "head": "write job.preview(stream)",
         "group_by": _GROUP, "groupby": _GROUP, "keyBy": _GROUP, "partition_by": _GROUP,
+        "count_window": _COUNTED, "countWindow": _COUNTED, "countWindowAll": _COUNTED,
         "flatMap": "write .flat_map(...)", "where": "write .filter(...)", "with_column": "write .with_columns(...)",
         "drop": "write .select(...) with the columns that stay", "rename": "write .select(new=col('old'), ...)",
         "assign_timestamps_and_watermarks": "write .with_event_time(column, delay=...)",
@@ -35,6 +37,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "run": _RUN, "execute": _RUN, "collect": "write .sink(MemorySink()), or job.preview(stream)",
     },
     "KeyedStream": {
+        "count_window": _COUNTED, "countWindow": _COUNTED,
         **dict.fromkeys(("map", "flat_map", "filter", "select", "with_columns", "map_batches"), _BEFORE),
         **dict.fromkeys(("union", "distinct", "enrich"), _BEFORE),
         "join": "a join takes its keys itself: write a.join(b, on=..., within=...)",
@@ -47,6 +50,13 @@ INSTEAD: dict[str, dict[str, str]] = {
         "apply": "write .aggregate(...) with a UserAggregate",
         "reduce": "write .aggregate(...) with a UserAggregate", "count": "write .aggregate(n=count())",
         "sum": "write .aggregate(total=col(...).sum())", "agg": "write .aggregate(...)",
+    },
+    "CountedStream": {
+        "process": "write .key_by(...).process(...) with a state that counts",
+        "apply": "write .aggregate(...) with a UserAggregate",
+        "reduce": "write .aggregate(...) with a UserAggregate", "count": "write .aggregate(n=count())",
+        "sum": "write .aggregate(total=col(...).sum())", "agg": "write .aggregate(...)",
+        "with_late": "rows of count windows are never late",
     },
     "Table": {
         **dict.fromkeys(("filter", "select", "with_columns", "map", "flat_map", "process", "join", "window"), _CHANGES),

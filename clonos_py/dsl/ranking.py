@@ -19,8 +19,8 @@ from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import check_names, hidden
 from clonos_py.model.record import Record, schema_of
 from clonos_py.model.tables import SortKey
-from clonos_py.model.windows import Hopping, Tumbling
-from clonos_py.plan.logical import EventTimeColumn, TopTable, TopWindows
+from clonos_py.model.windows import Counted, Hopping, Tumbling
+from clonos_py.plan.logical import EventTimeColumn, TopCounted, TopTable, TopWindows
 
 RANK = "rank_number"
 """The default name of the column in which ``top`` gives the place of a row."""
@@ -64,6 +64,23 @@ def first_of_windows(
     work = TopWindows(keys, window, n, order, time, rank if rank in schema.names else None)
     closed = EventTimeColumn("window_end", -1) if "window_end" in schema.names else None
     return rows.followed("top", work, (schema,), site, (_record(into),), (closed,))
+
+
+def first_of_count_windows(
+    rows: OutputPort,
+    keys: tuple[str, ...],
+    window: Counted,
+    n: int,
+    by: SortOrders,
+    into: Shape | None,
+    rank: str,
+    site: CallSite,
+) -> OutputPort:
+    """Adds a top-n per count window."""
+    schema = ranked(rows.schema, {}, n, into, rank)
+    order, computed = sort_order(rows.schema, by)
+    work = TopCounted(keys, window, n, order, rank if rank in schema.names else None)
+    return rows.extended(computed, site).followed("top", work, (schema,), site, (_record(into),))
 
 
 def ranked(schema: pa.Schema, further: Mapping[str, pa.Field[Any]], n: int, into: Shape | None, rank: str) -> pa.Schema:

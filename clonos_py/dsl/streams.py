@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from clonos_py.columns.frames import ArrowFrame
 from clonos_py.dsl.aggregates import AggregateExpr
-from clonos_py.dsl.aggregation import aggregated, aggregated_in_windows, aggregation
+from clonos_py.dsl.aggregation import aggregated, aggregated_in_count_windows, aggregated_in_windows, aggregation
 from clonos_py.dsl.assigning import with_assigned_time
 from clonos_py.dsl.callsite import located
 from clonos_py.dsl.changelogs import refuse_changes
@@ -34,7 +34,7 @@ from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.processes import KeyedRowsOf, connected, processed
 from clonos_py.dsl.projection import exactly, node_with, projected
-from clonos_py.dsl.ranking import RANK, first_of_windows, first_rows, ranked, sort_order
+from clonos_py.dsl.ranking import RANK, first_of_count_windows, first_of_windows, first_rows, ranked, sort_order
 from clonos_py.dsl.shapes import listed, same_columns
 from clonos_py.dsl.timing import window_bounds
 from clonos_py.dsl.waiting import WaitingOptions
@@ -45,7 +45,7 @@ from clonos_py.model.hidden import check_names
 from clonos_py.model.record import DeadLetter, Record, record_type
 from clonos_py.model.tables import CHANGE_COLUMN, TableMode, kind_schema, weighted_schema
 from clonos_py.model.times import Duration, micros
-from clonos_py.model.windows import Hopping, Session, Tumbling, Window
+from clonos_py.model.windows import Counted, Hopping, Session, Tumbling, Window
 from clonos_py.plan.logical import (
     AggregateTable,
     AggregateWindows,
@@ -307,7 +307,11 @@ class Stream(Helpful, Generic[R]):
             check_names(side.schemas[0].names, "the side input")
             return Stream(enriched(self._output, side, on, into, site))
 
-    def window(self, window: Window, *, lateness: Duration = "0s") -> WindowedStream[R]:
+    @overload
+    def window(self, window: Counted) -> CountedStream[R]: ...
+    @overload
+    def window(self, window: Window, *, lateness: Duration = "0s") -> WindowedStream[R]: ...
+    def window(self, window: Any, *, lateness: Duration = "0s") -> Any:
         """Windows over all rows, in one task. For windows per key call ``key_by`` first."""
         with located("window"):
             return KeyedStream(self._output, ()).window(window, lateness=lateness)
@@ -402,13 +406,24 @@ class KeyedStream(Helpful, Generic[R]):
         with located("with_event_time"):
             raise GraphError(f"the stream is keyed: write .with_event_time({column!r}) before key_by")
 
-    def window(self, window: Window, *, lateness: Duration = "0s") -> WindowedStream[R]:
-        """Windows per key. A row is late (see ``with_late``) once the watermark is ``lateness`` past its window."""
+    @overload
+    def window(self, window: Counted) -> CountedStream[R]: ...
+    @overload
+    def window(self, window: Window, *, lateness: Duration = "0s") -> WindowedStream[R]: ...
+    def window(self, window: Any, *, lateness: Duration = "0s") -> Any:
+        """Windows per key. A row is late (see ``with_late``) once the watermark is ``lateness`` past its window; rows
+        of count windows are never late."""
         with located("window"):
             refuse_changes(self._rows, instead="write the window before what makes the table")
-            if not isinstance(window, Tumbling | Hopping | Session):
-                raise GraphError(f"{window!r} is not a window: use tumbling(...), hopping(...) or session(...)")
             lateness_us = micros(lateness)
+            if isinstance(window, Counted):
+                if lateness_us:
+                    raise GraphError(f"lateness is {lateness!r}: rows of count windows are never late, leave it out")
+                return CountedStream(self._rows, self._keys, window)
+            if not isinstance(window, Tumbling | Hopping | Session):
+                raise GraphError(
+                    f"{window!r} is not a window: use tumbling(...), hopping(...), session(...) or counted(...)"
+                )
             if lateness_us < 0 or (lateness_us and window.processing_time):
                 raise GraphError(f"lateness is {lateness!r}: it must be at least 0, and 0 in processing time")
             return WindowedStream(self._rows, self._keys, window, lateness_us)
@@ -509,6 +524,36 @@ class WindowedStream(Helpful, Generic[R]):
                 raise GraphError("it takes tumbling or hopping windows in event time, and no lateness")
             found = first_of_windows(self._rows, self._keys, self._window, n, by, into, rank, site)
             return Stream(found)
+
+
+class CountedStream(Helpful, Generic[R]):
+    """A stream cut into count windows."""
+
+    def __init__(self, rows: OutputPort, keys: tuple[str, ...], window: Counted) -> None:
+        self._rows = rows
+        self._keys = keys
+        self._window = window
+
+    @overload
+    def aggregate(self, into: type[S], /, **aggregates: Any) -> Stream[S]: ...
+    @overload
+    def aggregate(self, into: pa.Schema | None = None, /, **aggregates: Any) -> Stream[Any]: ...
+    def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Stream[Any]:
+        """One row per key and window: the keys and the named aggregates, or a class whose fields these fill by name.
+        The rows have no event time."""
+        with located("aggregate") as site:
+            found = aggregation(self._rows.schema, self._keys, {}, into, aggregates)
+            return Stream(aggregated_in_count_windows(self._rows, self._keys, self._window, found, site))
+
+    @overload
+    def top(self, n: int, by: SortOrders, into: type[S], rank: str = RANK) -> Stream[S]: ...
+    @overload
+    def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = RANK) -> Stream[Any]: ...
+    def top(self, n: int, by: SortOrders, into: Shape | None = None, rank: str = RANK) -> Stream[Any]:
+        """The first ``n`` rows of each key in each window, emitted with the window's last row, with their place in the
+        column ``rank``; see ``KeyedStream.top``. The rows have no event time."""
+        with located("top") as site:
+            return Stream(first_of_count_windows(self._rows, self._keys, self._window, n, by, into, rank, site))
 
 
 class Windowed(Stream[R]):

@@ -1,5 +1,5 @@
-"""Windows as users write them: ``tumbling("10s")``, ``hopping("10s", "2s")``, ``session("30s")``; and for joins
-``between("-5m", "0s")``, ``until("expires")``, ``as_of()`` and ``forever()``."""
+"""Windows as users write them: ``tumbling("10s")``, ``hopping("10s", "2s")``, ``session("30s")``, ``counted(10)``; and
+for joins ``between("-5m", "0s")``, ``until("expires")``, ``as_of()`` and ``forever()``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from clonos_py.dsl.callsite import located
 from clonos_py.model.errors import GraphError
 from clonos_py.model.times import Duration, micros
-from clonos_py.model.windows import Hopping, Session, Tumbling
+from clonos_py.model.windows import Counted, Hopping, Session, Tumbling
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,22 @@ def session(gap: Duration, *, processing_time: bool = False) -> Session:
     """Session windows: the rows of a key that are at most ``gap`` apart; the window ends ``gap`` after its last row."""
     with located("session"):
         return Session(_positive("gap", gap), processing_time)
+
+
+def counted(size: int, *, every: int | None = None, incomplete: bool = False) -> Counted:
+    """Windows of ``size`` rows of a key, in their order of arrival. One begins with every ``every``-th row, so that a
+    row belongs to size / every of them; without it windows do not overlap. A window is emitted with its last row.
+    Windows that are incomplete at the end of all input are dropped, or emitted if ``incomplete``."""
+    with located("counted"):
+        slide = size if every is None else every
+        for name, number in (("size", size), ("every", slide)):
+            if type(number) is not int or number < 1:
+                raise GraphError(f"{name} is {number!r}, it must be a number of rows, at least 1")
+        if size % slide:
+            raise GraphError(f"the size ({size} rows) must be a multiple of every ({slide})")
+        if type(incomplete) is not bool:
+            raise GraphError(f"incomplete is {incomplete!r}, it must be True or False")
+        return Counted(size, slide, incomplete)
 
 
 def forever(*, ttl: Duration | None = None) -> Forever:

@@ -30,6 +30,16 @@ class Session:
     processing_time: bool = False
 
 
+@dataclass(frozen=True)
+class Counted:
+    """``size`` rows of a key, in their order of arrival. A window starts with every ``every``-th row; ``size`` is a
+    multiple of it. ``incomplete``: windows that are incomplete at the end of all input are emitted, too."""
+
+    size: int
+    every: int
+    incomplete: bool = False
+
+
 Bounds = tuple[int, int | str]
 """By how many microseconds the right row of a join may be later than the left one: at least, and at most. The second
 may instead name a column of the left row that holds the latest time."""

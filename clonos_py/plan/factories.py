@@ -17,6 +17,7 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.plan import OperatorPlan, SourcePlan
 from clonos_py.model.windows import Session
 from clonos_py.operators.async_rows import MapAsyncRows
+from clonos_py.operators.count_windows import CountWindowAggregate, CountWindowTop
 from clonos_py.operators.delta_join import DeltaJoin
 from clonos_py.operators.distinct import Distinct, DistinctCombine
 from clonos_py.operators.enrichment import Enrich
@@ -34,6 +35,7 @@ from clonos_py.operators.window_join import WindowJoin
 from clonos_py.operators.window_top import WindowTop, WindowTopCombine
 from clonos_py.operators.windows import WindowAggregate, WindowCombine, combined_schema
 from clonos_py.plan.logical import (
+    AggregateCounted,
     AggregateTable,
     AggregateWindows,
     AssignEventTimes,
@@ -51,6 +53,7 @@ from clonos_py.plan.logical import (
     ProjectColumns,
     ReadSource,
     RunProcess,
+    TopCounted,
     TopTable,
     TopWindows,
     WriteSink,
@@ -169,6 +172,10 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             return partial(Distinct, keys, node.schemas[0], ttl_us, time_column)
         case AggregateWindows() as work:
             return _window_factory(node, work)
+        case AggregateCounted(keys, counted, aggregates):
+            return partial(CountWindowAggregate, keys, counted, aggregates, node.schemas[0])
+        case TopCounted(keys, counted, n, order, rank):
+            return partial(CountWindowTop, keys, counted, n, order, node.schemas[0], rank)
         case JoinWindows() as work:
             return partial(
                 WindowJoin, work.left_keys, work.right_keys, work.window, work.left_time or "", work.right_time or "",

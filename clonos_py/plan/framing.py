@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from clonos_py.plan.chaining import SOURCE, DraftVertex, Link
 from clonos_py.plan.logical import (
+    AGGREGATING,
     GROUPING,
-    AggregateTable,
-    AggregateWindows,
     CallPerBatch,
     CallPerRow,
     Node,
@@ -107,7 +106,7 @@ def _own_limit(node: Node) -> int | None:
             return WAITING_FUNCTION_ROWS if waits else ROW_FUNCTION_ROWS
         case RunProcess():
             return ROW_FUNCTION_ROWS
-        case AggregateWindows() | AggregateTable() as work if any(a.user is not None for a in work.aggregates):
+        case work if isinstance(work, AGGREGATING) and any(a.user is not None for a in work.aggregates):
             return ROW_FUNCTION_ROWS
         case _:
             return None

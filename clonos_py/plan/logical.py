@@ -24,7 +24,7 @@ from clonos_py.model.operators import EventTime
 from clonos_py.model.processes import ProcessInput
 from clonos_py.model.record import Record
 from clonos_py.model.tables import FirstOf, SortKey, TableMode
-from clonos_py.model.windows import Bounds, Hopping, JoinColumns, Tumbling, Window
+from clonos_py.model.windows import Bounds, Counted, Hopping, JoinColumns, Tumbling, Window
 
 
 class Port(NamedTuple):
@@ -176,6 +176,26 @@ class TopWindows:
 
 
 @dataclass(frozen=True)
+class AggregateCounted:
+    """One row per key and count window."""
+
+    keys: tuple[str, ...]
+    window: Counted
+    aggregates: tuple[Aggregate, ...]
+
+
+@dataclass(frozen=True)
+class TopCounted:
+    """The first ``n`` rows per key and count window."""
+
+    keys: tuple[str, ...]
+    window: Counted
+    n: int
+    order: tuple[SortKey, ...]
+    rank: str | None = None
+
+
+@dataclass(frozen=True)
 class DistinctRows:
     """Rows whose keys did not occur before, or not in the last ``ttl_us`` of event time."""
 
@@ -265,14 +285,15 @@ class RunProcess:
 
 Work = (
     ReadSource | WriteSink | AssignEventTimes | FilterRows | ProjectColumns | EnrichRows | CallPerRow | CallPerBatch
-    | Unite | Spread | LoopHead | AggregateWindows | AggregateTable | TopTable | TopWindows | DistinctRows | JoinWindows
-    | JoinHistory | JoinVersions | JoinDeltas | RunProcess
+    | Unite | Spread | LoopHead | AggregateWindows | AggregateCounted | AggregateTable | TopTable | TopWindows
+    | TopCounted | DistinctRows | JoinWindows | JoinHistory | JoinVersions | JoinDeltas | RunProcess
 )  # fmt: skip
 JOINING = JoinWindows | JoinHistory | JoinVersions
-STATEFUL = AggregateWindows | AggregateTable | TopTable | TopWindows | DistinctRows | JOINING | JoinDeltas | RunProcess
-"""Work that keeps state by key. Sources and sinks keep state, too, but are named after what they connect to."""
-GROUPING = AggregateWindows | AggregateTable | TopTable | TopWindows
+AGGREGATING = AggregateWindows | AggregateCounted | AggregateTable
+GROUPING = AGGREGATING | TopTable | TopWindows | TopCounted
 """Work that emits frames independently of how its input was cut."""
+STATEFUL = GROUPING | DistinctRows | JOINING | JoinDeltas | RunProcess
+"""Work that keeps state by key. Sources and sinks keep state, too, but are named after what they connect to."""
 
 
 @dataclass(frozen=True)
@@ -308,7 +329,9 @@ class Node:
     def exchange(self, side: int) -> tuple[str, ...] | None:
         """The columns by which rows of a side must be brought together; () for all on one instance, None for none."""
         match self.work:
-            case AggregateWindows() | AggregateTable() | TopTable() | TopWindows() | DistinctRows() | JoinDeltas():
+            case DistinctRows() | JoinDeltas():
+                return self.work.keys
+            case _ if isinstance(self.work, GROUPING):
                 return self.work.keys
             case RunProcess():
                 return self.work.inputs[side].keys

@@ -14,6 +14,7 @@ import pyarrow as pa
 from clonos_py.model.operators import EventTime
 from clonos_py.model.tables import WEIGHT_COLUMN
 from clonos_py.plan.logical import (
+    AGGREGATING,
     AggregateTable,
     AggregateWindows,
     AssignEventTimes,
@@ -34,6 +35,7 @@ from clonos_py.plan.logical import (
     ReadSource,
     RunProcess,
     Spread,
+    TopCounted,
     TopTable,
     TopWindows,
     Unite,
@@ -110,7 +112,7 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
             return passed
         case AggregateWindows(late=True):
             return every
-        case AggregateWindows() | AggregateTable() as work:
+        case work if isinstance(work, AGGREGATING):
             if any(aggregate.user is not None and aggregate.column is None for aggregate in work.aggregates):
                 return every
             return _named(*work.keys, *_further(work), *(aggregate.column for aggregate in work.aggregates))
@@ -125,6 +127,8 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
             taken = (column for name, from_side, column in work.columns if from_side == side and name in passed)
             end = work.bounds[1] if isinstance(work, JoinHistory) and work.bounds and side == 0 else None
             return _named(*keys, time, end if isinstance(end, str) else None, *taken)
+        case TopCounted(keys=keys, order=order, rank=rank):
+            return _named(*keys, *(key.column for key in order), *(passed - _named(rank)))
         case TopWindows(keys=keys, order=order, time_column=time, rank=rank):
             own = (*_BOUNDS, rank)
             return _named(*keys, time, *(key.column for key in order), *(name for name in passed if name not in own))
@@ -138,11 +142,11 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
             return every
 
 
-def _further(work: AggregateWindows | AggregateTable) -> tuple[str | None, ...]:
+def _further(work: AGGREGATING) -> tuple[str | None, ...]:
     """Columns that the work reads besides keys and aggregated columns."""
     if isinstance(work, AggregateWindows):
         return (work.time_column,)
-    return (WEIGHT_COLUMN,) if work.weighted else ()
+    return (WEIGHT_COLUMN,) if isinstance(work, AggregateTable) and work.weighted else ()
 
 
 def _named(*names: str | None) -> frozenset[str]:
@@ -165,7 +169,7 @@ def _pruned(node: Node, before: Mapping[int, Node], required: RequiredColumns, t
             return replace(node, work=ProjectColumns(kept), schemas=(_narrowed(node.schemas[0], names),))
         case Unite() | Spread():
             return replace(node, schemas=(_narrowed(node.schemas[0], frozenset(node.reads[0])),))
-        case TopTable() | TopWindows() | DistinctRows():
+        case TopTable() | TopWindows() | TopCounted() | DistinctRows():
             return replace(node, schemas=(_narrowed(node.schemas[0], names),))
         case JoinWindows() | JoinHistory() | JoinVersions() | EnrichRows() as join:
             kept_columns = tuple(column for column in join.columns if column[0] in names)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from clonos_py.expressions.tree import Column, KernelCall
 from clonos_py.expressions.tree import ExpressionNode as Expression
 from clonos_py.plan.logical import (
+    AggregateCounted,
     AggregateTable,
     AggregateWindows,
     FilterRows,
@@ -67,7 +68,7 @@ def _moved(graph: LogicalGraph, node: Node, target: Node) -> dict[int, Node] | N
             made = dict(columns)
             if all(isinstance(made[name], Column) for name in predicate.inputs()):
                 return _inserted(graph, node, target, {0: predicate.substitute(made)}, None)
-        case AggregateWindows(keys=keys, late=False) | AggregateTable(keys=keys) if keys:
+        case AggregateWindows(keys=keys, late=False) | AggregateCounted(keys=keys) | AggregateTable(keys=keys) if keys:
             return _split(graph, node, target, {key: (0, key) for key in keys})
         case JoinWindows(columns=columns) | JoinHistory(columns=columns):
             return _split(graph, node, target, {name: (side, column) for name, side, column in columns})

@@ -28,8 +28,10 @@ from clonos_py.model.state_definitions import (
     seconds_text,
 )
 from clonos_py.model.tables import SortKey
-from clonos_py.model.windows import Hopping, Session, Window
+from clonos_py.model.windows import Counted, Hopping, Session, Window
 from clonos_py.plan.logical import (
+    AGGREGATING,
+    AggregateCounted,
     AggregateTable,
     AggregateWindows,
     AssignEventTimes,
@@ -46,6 +48,7 @@ from clonos_py.plan.logical import (
     ProjectColumns,
     RunProcess,
     Spread,
+    TopCounted,
     TopTable,
     TopWindows,
     Unite,
@@ -94,6 +97,15 @@ def state_definition(
                 facts | _distinct_counts(graph, node, work.aggregates, columns),
                 aggregates=_aggregates(graph, node, work.aggregates),
             )
+        case AggregateCounted():
+            facts = {"keys": keys(work.keys), "window": _window(work.window)}
+            return defined(
+                facts | _distinct_counts(graph, node, work.aggregates, columns),
+                aggregates=_aggregates(graph, node, work.aggregates),
+            )
+        case TopCounted():
+            facts = {"keys": keys(work.keys), "window": _window(work.window)}
+            return defined(facts | {"rows per key": str(work.n), "order": order(work.order)})
         case TopTable():
             of_table = None if work.table_keys is None else _names(work.table_keys)
             facts = {"keys": keys(work.keys), "rows per key": str(work.n), "order": order(work.order)}
@@ -129,7 +141,7 @@ def state_definition(
 def _offered(node: Node, tables: Mapping[str, pa.Schema], written: LogicalGraph) -> dict[str, set[str]]:
     """By table of whole rows: the columns of these rows, as the user wrote them."""
     origin = written.by_id.get(node.id)
-    if origin is None or isinstance(node.work, AggregateWindows | AggregateTable | DistinctRows | WriteSink):
+    if origin is None or isinstance(node.work, AGGREGATING | DistinctRows | WriteSink):
         return {}
     return {
         table: {name for name in written.schema(port).names if not is_hidden(name)}
@@ -224,7 +236,9 @@ def _expressions(graph: LogicalGraph, rows: Port, expression: Expression) -> set
             return {str(expression)}
 
 
-def _window(window: Window) -> str:
+def _window(window: Window | Counted) -> str:
+    if isinstance(window, Counted):
+        return f"{window.size} rows every {window.every}"
     time = " of processing time" if window.processing_time else ""
     match window:
         case Session(gap_us=gap_us):

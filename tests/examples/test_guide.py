@@ -23,6 +23,9 @@ from clonos_py import (
     aggregate_by,
     apply,
     at,
+    col,
+    count,
+    counted,
     list_state,
     map_state,
     testing,
@@ -42,6 +45,23 @@ class Order(Record):
 
 def orders_of(job: Job, rows: list[Order]) -> Stream[Order]:
     return job.source(MemorySource(rows, schema=Order), event_time="at").named("orders")
+
+
+# ---- aggregates
+
+
+def tens_of(rows: list[Order]) -> Job:
+    job = Job("tens")
+    tens = orders_of(job, rows).key_by("product").window(counted(10, every=5, incomplete=True))
+    tens.aggregate(orders=count(), cents=col("cents").sum()).sink(MemorySink()).named("tens")
+    return job
+
+
+def test_a_count_window_holds_a_number_of_rows() -> None:
+    rows = [Order(at("1s"), "a", "green tea", cents) for cents in range(17)]
+    found = testing.run(tens_of(rows), {"orders": rows}, kills=1)["tens"]
+    windows = [range(10), range(5, 15), range(10, 17), range(15, 17)]
+    assert [(row.orders, row.cents) for row in found] == [(len(window), sum(window)) for window in windows]
 
 
 # ---- expressions

@@ -82,6 +82,12 @@ events.key_by("half").window(tumbling("7s")).top(2, by=col("id").desc()).named("
 events.key_by("half").aggregate(
     n=count(), total=(col("id") * 2).sum()
 ).named("sums").at_end().sink(FileSink("out/sums")).named("sums-out")
+events.key_by("key").window(counted(7)).aggregate(n=count(), ids=col("id").collect()).named("sevens").sink(
+    FileSink("out/sevens")
+).named("sevens-out")
+events.key_by("key").window(counted(6, every=3)).top(2, by=col("id").desc()).named("firsts").sink(
+    FileSink("out/firsts")
+).named("firsts-out")
 events.key_by("key").top(2, by=col("id").desc()).named("best").at_end().sink(FileSink("out/best")).named("best-out")
 events.distinct("half").named("distinct").sink(FileSink("out/distinct")).named("distinct-out")
 events.join(others, on="id", within=between("-3s", "3s"), into=Sides).named("pairs").sink(
@@ -172,6 +178,8 @@ REFUSED: dict[str, tuple[str, str, list[Change]]] = {
         "window: tumbling 7s, now tumbling 7s of processing time",
         [(WINDOW, 'window(tumbling("7s", processing_time=True))')],
     ),
+    "size of a count window": ("sevens", "window: 7 rows every 7, now 8 rows every 8", [("counted(7)", "counted(8)")]),
+    "slide of a count window": ("firsts", "window: 6 rows every 3, now 6 rows every 2", [("every=3", "every=2")]),
     "a longer lateness": ("windows", "lateness: 5s, now 9s", [('lateness="5s"', 'lateness="9s"')]),
     "keys": (
         "windows",

@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 from clonos_py import Instant, Record, Stream, col, hopping, session, tumbling
+from clonos_py.model.windows import Hopping, Tumbling
 from tests.jobs.rows import EVENTS, SECOND, Event, both_parallelisms, ran, starts_of_windows
 
 
@@ -48,7 +49,7 @@ def expected(events: list[Event]) -> tuple[int, int, list[int], list[str], str |
 def test_ordered_aggregates_of_windows_equal_plain_python(parallelism: int) -> None:
     for window, size, slide in ((tumbling("10s"), 10, 10), (hopping("10s", "2s"), 10, 2)):
 
-        def body(events: Stream[Event], window: Any = window) -> Stream[Window]:
+        def body(events: Stream[Event], window: Tumbling | Hopping = window) -> Stream[Window]:
             return events.key_by("key").window(window).aggregate(Window, **AGGREGATES)
 
         groups = defaultdict[tuple[str, int], list[Event]](list)

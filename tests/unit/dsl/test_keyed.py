@@ -27,6 +27,7 @@ from clonos_py import (
     between,
     col,
     count,
+    counted,
     forever,
     hopping,
     session,
@@ -182,8 +183,23 @@ def test_an_aggregate_by_a_nested_key_is_refused() -> None:
         (lambda: tumbling(10), "10 has no unit: write one of us, .*, such as '10s'"),  # type: ignore[arg-type]
         (lambda: tumbling(timedelta()), "it must be more than 0"),
         (
-            lambda: keyed().window("10s"),  # type: ignore[arg-type]
+            lambda: keyed().window("10s"),  # type: ignore[call-overload]
             "'10s' is not a window: use tumbling",
+        ),
+        (lambda: counted(0), "size is 0, it must be a number of rows, at least 1"),
+        (lambda: counted("10"), "size is '10', it must be a number of rows"),  # type: ignore[arg-type]
+        (lambda: counted(10, every=0), "every is 0, it must be a number of rows"),
+        (lambda: counted(10, every=3), "the size .10 rows. must be a multiple of every .3."),
+        (lambda: counted(10, incomplete=1), "incomplete is 1, it must be True or False"),  # type: ignore[arg-type]
+        (
+            lambda: keyed().window(counted(10), lateness="1s"),  # type: ignore[call-overload]
+            "lateness is '1s': rows of count windows are never late, leave it out",
+        ),
+        (lambda: keyed().window(counted(10)).aggregate(auction=count()), "'auction' is a key or a bound"),
+        (lambda: keyed().window(counted(10)).top(2, by="prize"), "no column 'prize'"),
+        (
+            lambda: keyed().window(counted(10)).aggregate(n=count()).window(tumbling("1s")).aggregate(n=count()),
+            "this stream has no event time",
         ),
         (lambda: keyed().window(tumbling("1s"), lateness="-1s"), "lateness is '-1s'"),
         (lambda: keyed().window(tumbling("1s", processing_time=True), lateness="1s"), "0 in processing time"),

@@ -166,6 +166,10 @@ class Instances:
         for operator, ctx, _ in self._running:
             operator.on_rows(rows.filter(pa.array((groups >= ctx.groups.start) & (groups < ctx.groups.stop))), 0)
 
+    def emitted(self) -> list[dict[str, Any]]:
+        """The rows that they have emitted."""
+        return [row for _, _, out in self._running for row in out.rows()]
+
     def on_end(self) -> list[list[dict[str, Any]]]:
         """The rows that each has emitted."""
         for operator, _, _ in self._running:
