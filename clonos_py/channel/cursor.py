@@ -5,8 +5,8 @@
 
 A subscriber is a receiver. Its replacement takes over the cursor and requests the frames that it lacks.
 
-If frames can be regenerated, those below ``kept`` are not retained. When the subscriber requests them, ``missing`` says
-which are to be regenerated; they arrive in order.
+If frames can be regenerated, those below ``kept`` need not be retained. When the subscriber requests them, ``missing``
+says which are to be regenerated; they arrive in order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Cursor:
 
     def __init__(self, frames: RetainedFrames) -> None:
         self._frames = frames
-        self.regenerated = RegeneratedFrames() if frames.retention is Retention.UNTIL_TAKEN else None
+        self.regenerated = RegeneratedFrames() if frames.regenerates else None
         self.at = self.acked = self.covered = self.sent_before = frames.next_seq
         """``sent_before``: frames below this number were sent at least once."""
         self._retained_at_connect = self._read_from = frames.next_seq
@@ -58,7 +58,7 @@ class Cursor:
             self._release(seq)
         if self.regenerated is not None:
             self._frames.ahead_bytes -= self.regenerated.clear()
-            self._frames.drop_taken()
+        self._frames.drop_taken()
 
     # ---- sending
 
@@ -90,8 +90,7 @@ class Cursor:
         if next_seq > max(self.at, self.acked):
             raise ProtocolError(f"frames below {next_seq} were acknowledged, only those below {self.at} were sent")
         self.acked = max(self.acked, next_seq)
-        if self.regenerated is not None:
-            self._frames.drop_taken()
+        self._frames.drop_taken()
 
     def cover(self, below: int) -> bool:
         """The restart point of the subscriber covers the frames below ``below``. Returns whether it covers more than it

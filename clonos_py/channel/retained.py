@@ -12,8 +12,8 @@ A body is in memory, on disk, or both. It can be sent while it is being written,
 cursors. Other parts do the reading and writing: this store states what to write, and records the outcome.
 
 Invariants: first <= kept <= next_seq; the sequence numbers of retained frames are contiguous and begin at ``kept``,
-which is ``first`` unless frames can be regenerated; only frames that the restart points of all subscribers cover are
-dropped for good; a body leaves memory only when it can be read back.
+which is ``first`` unless frames below it are to be regenerated; only frames that the restart points of all subscribers
+cover are dropped for good; a body leaves memory only when it can be read back.
 """
 
 from __future__ import annotations
@@ -88,8 +88,11 @@ class Subscriber(Protocol):
 class RetainedFrames:
     """The frames of one channel that a subscriber may still request."""
 
-    def __init__(self, next_seq: int, retention: Retention = Retention.UNTIL_COVERED) -> None:
-        self.retention = retention
+    def __init__(
+        self, next_seq: int, retention: Retention = Retention.UNTIL_COVERED, regenerates: bool = False
+    ) -> None:
+        """``regenerates``: frames that are not covered, and that this store does not retain, can be regenerated."""
+        self.retention, self.regenerates = retention, regenerates or retention is Retention.UNTIL_TAKEN
         self._entries: deque[RetainedFrame] = deque()
         self._subscribers: list[Subscriber] = []
         self.first = self.kept = self.next_seq = next_seq
@@ -107,6 +110,11 @@ class RetainedFrames:
         self._write_from = next_seq
         self._unused: list[Any] = []
 
+    @property
+    def drops_taken(self) -> bool:
+        """Whether a frame is retained only until it is taken."""
+        return self.retention is Retention.UNTIL_TAKEN
+
     def subscribe(self, subscriber: Subscriber) -> None:
         """Retains the frames that the subscriber needs, from now on."""
         self._subscribers.append(subscriber)
@@ -121,9 +129,8 @@ class RetainedFrames:
         self.memory_bytes += entry.size_bytes
         if entry.frame.seq < self._covered:
             self._drop_below(self._covered)
-        if self.retention is Retention.UNTIL_TAKEN:
-            self.drop_taken()
-        elif self.retention is Retention.UNTIL_SENT and entry.frame.kind is not FrameKind.END:
+        self.drop_taken()
+        if self.retention is Retention.UNTIL_SENT and entry.frame.kind is not FrameKind.END:
             self.drop_sent()
 
     def continue_at(self, next_seq: int) -> None:
@@ -156,12 +163,13 @@ class RetainedFrames:
         dropped when they are appended."""
         self._covered = min(subscriber.covered for subscriber in self._subscribers)
         self._drop_below(self._covered)
-        if self.retention is Retention.UNTIL_TAKEN:
+        if self.regenerates:
             self.first = max(self.first, self._covered)
 
     def drop_taken(self) -> None:
-        """Drops the frames that all connected subscribers have taken."""
-        self._drop_below(min(s.acked if s.connected else self.next_seq for s in self._subscribers))
+        """Drops the frames that all connected subscribers have taken, if they are retained no longer."""
+        if self.drops_taken:
+            self._drop_below(min(s.acked if s.connected else self.next_seq for s in self._subscribers))
 
     def drop_sent(self) -> None:
         """Drops the frames that were sent to all connected subscribers."""
@@ -176,7 +184,7 @@ class RetainedFrames:
     def _drop_first(self) -> None:
         entry = self._entries.popleft()
         self.kept += 1
-        if self.retention is not Retention.UNTIL_TAKEN:
+        if not self.drops_taken:
             self.first = self.kept
         for subscriber in self._subscribers:
             subscriber.on_dropped(entry)

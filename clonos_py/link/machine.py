@@ -48,6 +48,7 @@ from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.retention import Spill
 from clonos_py.model.segments import LogSegment, StableMark
 from clonos_py.model.snapshots import lineage_of
 from clonos_py.model.states import EventTable, Ignored, Impossible, LastEvents, Unless
@@ -81,7 +82,8 @@ class LinkMachine:
         self._held_logs = HeldLogs(plan, task_id, self.inputs)
         self.store = self._held_logs.store
         vertex = plan.by_name[task_id.vertex]
-        regenerates = vertex.regenerates and self._logs
+        regenerates = plan.regenerates(vertex)
+        drops_taken = regenerates and limits.policy is Spill.REGENERATE
         self.outputs = [
             OutputChannel(
                 index,
@@ -90,6 +92,7 @@ class LinkMachine:
                 shared_logs(plan, task_id, receiver),
                 retain,
                 regenerates,
+                drops_taken,
                 vertex.sampled,
                 windows_for(plan.edges[channel.edge], limits),
                 stamped,
@@ -100,7 +103,7 @@ class LinkMachine:
         self._connections = Connections(plan.job, process, self.inputs, self.outputs)
         self._catching_up = CatchingUp(process, len(self.inputs))
         self._causal_outputs = CausalOutputs(plan, task_id, self.store, codec)
-        self._pressure = Pressure(self.outputs, limits, vertex.source is not None, regenerates, self._causal_outputs)
+        self._pressure = Pressure(self.outputs, limits, vertex.source is not None, drops_taken, self._causal_outputs)
         ordinal = plan.tasks.index(task_id)
         own_log = ordinal if self._logs else None
         self._outflow = Outflow(

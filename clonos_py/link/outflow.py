@@ -109,7 +109,7 @@ class Outflow:
                 instructions += self._catching_up.report_effect()
         if output.cursor.regenerated is not None:
             instructions += self._request_regenerated(output, output.cursor.regenerated.run)
-        elif self._pressure.writes:
+        if self._pressure.writes:
             instructions += self._read_ahead(output)
         return instructions
 

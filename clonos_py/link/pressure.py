@@ -44,13 +44,13 @@ class Pressure:
         outputs: Sequence[OutputChannel],
         limits: ChannelLimits,
         source: bool,
-        regenerates: bool,
+        drops_taken: bool,
         causal_outputs: CausalOutputs,
     ) -> None:
-        """``regenerates``: the outputs retain no frames that could be written."""
+        """``drops_taken``: the outputs retain no frames that could be written."""
         self._outputs, self._limits, self._source, self._causal_outputs = outputs, limits, source, causal_outputs
         policy = Spill.THRESHOLD if limits.policy is Spill.REGENERATE else limits.policy
-        self._policy = Spill.IN_MEMORY if regenerates else policy
+        self._policy = Spill.IN_MEMORY if drops_taken else policy
         spilled = limits.spill_bytes if self._policy is Spill.THRESHOLD else 0
         self._checkpoint_bytes = (limits.budget_bytes + min(spilled, limits.budget_bytes)) // 2
         self._give_up_bytes = int(limits.budget_bytes * (1 + limits.reserve))

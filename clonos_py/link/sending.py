@@ -55,19 +55,21 @@ class OutputChannel:
         shared: frozenset[int],
         retain: bool = True,
         regenerates: bool = False,
+        drops_taken: bool = False,
         sampled: bool = False,
         windows: range = range(16, 17),
         stamped: int = 0,
         feedback: bool = False,
     ) -> None:
-        """``regenerates``: frames that were received are regenerated on request. ``sampled``: see the vertex.
-        ``windows``: how many frames may be in flight; fewer for a slow receiver. ``stamped``: the number of tasks if
-        frames carry stamps, else 0. ``feedback``: see the edge."""
+        """``regenerates``: frames that are not retained are regenerated on request. ``drops_taken``: frames that were
+        received are not retained, but regenerated. ``sampled``: see the vertex. ``windows``: how many frames may be in
+        flight; fewer for a slow receiver. ``stamped``: the number of tasks if frames carry stamps, else 0.
+        ``feedback``: see the edge."""
         self.index, self.channel, self.receiver, self.feedback = index, channel, receiver, feedback
         self._windows = windows
         self._shared_logs, self.retain = shared, retain
-        replayed = Retention.UNTIL_TAKEN if regenerates else Retention.UNTIL_COVERED
-        self._retention = replayed if retain else Retention.UNTIL_SENT
+        replayed = Retention.UNTIL_TAKEN if regenerates and drops_taken else Retention.UNTIL_COVERED
+        self._retention, self._regenerates = replayed if retain else Retention.UNTIL_SENT, regenerates
         self._sampled = sampled
         self._stamped = stamped
         self._stamps: SentStamps | None = None
@@ -77,9 +79,8 @@ class OutputChannel:
 
     def restore(self, next_seq: int, entries: Sequence[RetainedFrame] = ()) -> None:
         """Starts from a restart point: ``entries`` are the retained frames below ``next_seq``."""
-        regenerates = self._retention is Retention.UNTIL_TAKEN
-        first = entries[0].frame.seq if entries and not regenerates else next_seq
-        self.frames = RetainedFrames(first, self._retention)
+        first = entries[0].frame.seq if entries and not self._regenerates else next_seq
+        self.frames = RetainedFrames(first, self._retention, self._regenerates)
         self.cursor = Cursor(self.frames)
         self._position = self._marks_carried = 0
         self._held: dict[int, Reach] = {}
@@ -130,8 +131,8 @@ class OutputChannel:
         DivergenceError if it differs from the frame that the predecessor sent under this number."""
         checksum = codec.checksum(body, self._sampled) if check and body is not None else 0
         sent = self._expected.pop(frame.seq, checksum)
-        regenerated = self.cursor.regenerated
-        known = regenerated.checksum_of(frame.seq, sent) if regenerated is not None else sent
+        regenerated, again = self.cursor.regenerated, self.frames.drops_taken or frame.seq < self.frames.kept
+        known = regenerated.checksum_of(frame.seq, sent) if regenerated is not None and again else sent
         if sent != checksum or known != checksum:
             raise DivergenceError(
                 f"frame {frame.seq} on {self.channel} was rebuilt with other content than was sent to "

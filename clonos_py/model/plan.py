@@ -119,8 +119,8 @@ class Vertex:
     wires: tuple[Wire, ...]
     standbys: int = 1
     regenerates: bool = False
-    """Whether frames are made again instead of retained: a replayable source, and deterministic operators without state
-    or side effects."""
+    """Whether frames can be made again from the log: a replayable source, and deterministic operators without state or
+    side effects."""
     sampled: bool = False
     """Whether the vertex consists of filters and projections only. For these, reading all output once more would be
     expensive, so a rebuilt frame is compared by its size and an eighth of its pages. Frames of other vertices are
@@ -169,6 +169,11 @@ class PhysicalPlan:
     """Messages to users about the planner's decisions: columns pruned, filters pushed, operators chained."""
     warnings: tuple[str, ...] = ()
     """Messages to users about what is probably a mistake, each with the remedy."""
+
+    def regenerates(self, vertex: Vertex) -> bool:
+        """Whether tasks of a vertex restart at a landmark of their log, and make the frames before it again on
+        request."""
+        return vertex.regenerates and self.sharing_depth != 0 and not self.gaps
 
     @property
     def stores_logs(self) -> bool:

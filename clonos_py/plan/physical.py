@@ -129,8 +129,7 @@ def _vertex(
     operators = []
     for operator, origin, inputs in zip(chain.operators, chain.origins, chain.inputs, strict=True):
         operators.append(operator if origin is None else _defined(graph, written, operator, origin, inputs, leaves))
-    kept = source is None or any(obstacles(chain, settings.protocol))
-    regenerates = settings.spill is Spill.REGENERATE and not kept
+    regenerates = source is not None and not any(obstacles(chain, settings.protocol))
     sampled = all(origin is None or isinstance(origin.work, _OWN) for origin in chain.origins)
     wires = tuple(chain.wires)
     return Vertex(name, chain.parallelism, source, tuple(operators), wires, settings.standbys, regenerates, sampled)

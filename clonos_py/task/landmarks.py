@@ -1,8 +1,9 @@
 """Landmarks: places in a task's log from which a replay can start, since the log holds the task's whole state there.
 
 If a task's operators keep no state, call no services and have no side effects, its progress is its whole state. Such a
-task logs a landmark as the first event of every epoch, and then one every few reads. It cuts pending rows into frames
-before each. A replacement continues at the last landmark instead of rereading all input since the checkpoint.
+task logs a landmark as the first event of every epoch, and then one every 50 ms in which it reads. It cuts pending rows
+into frames before each. A replacement continues at the last landmark instead of rereading all input since the
+checkpoint. If a receiver still needs frames from before it, they are made again (``task/regeneration.py``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from clonos_py.process.contract import RestoreState, Resumed
 from clonos_py.task.snapshotting import Snapshotting
 
 LANDMARK_INTERVAL_US = 50_000
-"""A replacement rereads at most the input of this much time."""
+"""A replacement rereads at most the input of this much time, unless a landmark is large."""
+_US_PER_BYTE = 15
+"""The least time between landmarks for each of their bytes: they take at most 64 KiB of the log in a second, however
+many partitions the source has."""
 
 
 class Landmarks:
@@ -26,6 +30,7 @@ class Landmarks:
     def __init__(self, gate: Gate, snapshotting: Snapshotting) -> None:
         self._gate, self._snapshotting = gate, snapshotting
         self._new_epoch, self._read, self._passed_us = True, False, 0
+        self._interval_us = LANDMARK_INTERVAL_US
 
     # ---- live
 
@@ -38,25 +43,32 @@ class Landmarks:
         self._read = True
 
     def due(self, now_us: int) -> bool:
-        return self._new_epoch or (self._read and now_us - self._passed_us >= LANDMARK_INTERVAL_US)
+        return self._new_epoch or (self._read and now_us - self._passed_us >= self._interval_us)
 
     def log(self, other_events: int, ended: bool, now_us: int) -> None:
-        self._gate.record(self._snapshotting.landmark(other_events, ended))
-        self._passed(now_us)
+        landmark = self._snapshotting.landmark(other_events, ended)
+        self._gate.record(landmark)
+        self._passed(landmark, now_us)
 
-    def _passed(self, now_us: int) -> None:
+    def _passed(self, landmark: Landmark, now_us: int) -> None:
         self._new_epoch, self._read, self._passed_us = False, False, now_us
+        self._interval_us = max(LANDMARK_INTERVAL_US, len(landmark.state) * _US_PER_BYTE)
 
     # ---- replaying
 
     def compare(self, logged: Landmark, other_events: int, ended: bool, now_us: int) -> None:
         """Compares a landmark that the replay reaches with the task's state. Raises DivergenceError if they differ."""
-        if self._snapshotting.landmark(other_events, ended) != logged:
+        reached = self._snapshotting.landmark(other_events, ended)
+        if reached != logged and self._compared(reached) != self._compared(logged):
             raise DivergenceError(
                 f"the replay reaches a landmark of epoch {logged.epoch} with another state than its predecessor: "
                 "the source or an operator behind it is not deterministic; find it with 'clonos check'"
             )
-        self._passed(now_us)
+        self._passed(logged, now_us)
+
+    def _compared(self, landmark: Landmark) -> tuple[object, ...]:
+        state = self._snapshotting.state_at(landmark)
+        return landmark.epoch, landmark.epoch_start, state.positions, state.progress
 
     def resume(
         self, log: Sequence[LogSegment], before: tuple[int, int] | None, restore_state: Callable[[RestoreState], None]

@@ -49,6 +49,7 @@ from clonos_py.model.errors import DivergenceError, EndedError, ProtocolError, U
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Committing, Discovered, Read
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.retention import Spill
 from clonos_py.model.states import EventTable, Ignored, Impossible, LastEvents
 from clonos_py.model.times import MAX_TIME
 from clonos_py.process.contract import (
@@ -140,8 +141,9 @@ class TaskMachine:
             self._outputs.stamp = self._checkpointing.stamp
         parts = (self._inputs, self._chain, self._outputs, self._reader, self._checkpointing)
         self._snapshotting = Snapshotting(self._shared, self._writer, *parts, plan.protocol.barriers)
-        regenerates = vertex.regenerates and plan.sharing_depth != 0
-        self._landmarks = Landmarks(self._gate, self._snapshotting) if regenerates else None
+        drops_taken = limits.policy is Spill.REGENERATE
+        resumes = self._reader and plan.regenerates(vertex) and (drops_taken or not self._reader.logs_rows)
+        self._landmarks = Landmarks(self._gate, self._snapshotting) if resumes else None
         self._regeneration = Regeneration(partial(TaskMachine, plan, task, ports, checkpointing, linger_us, limits))
         sinks = any(operator.sink for operator in vertex.operators)
         self._metrics = TaskMetrics(self._shared, self._outputs, sinks)

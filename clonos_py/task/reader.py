@@ -128,6 +128,11 @@ class Reader:
         return found
 
     @property
+    def logs_rows(self) -> bool:
+        """See ``Source.logs_rows``."""
+        return self._source.logs_rows
+
+    @property
     def rows_waiting(self) -> int | None:
         """See ``Source.rows_waiting``."""
         return self._source.rows_waiting()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from clonos_py.causal.determinants import Landmark
@@ -17,9 +19,18 @@ from clonos_py.task.inputs import Inputs
 from clonos_py.task.outputs import Outputs
 from clonos_py.task.reader import Reader
 
-_landmark_states: msgspec.msgpack.Decoder[tuple[list[tuple[int, int]], TaskProgress]] = msgspec.msgpack.Decoder(
-    tuple[list[tuple[int, int]], TaskProgress]
-)
+
+class LandmarkState(msgspec.Struct, frozen=True, array_like=True):
+    """The whole state of a task whose operators keep none."""
+
+    positions: dict[int, int]
+    """By partition of the source: the next position."""
+    progress: TaskProgress
+    source: dict[str, Any]
+    """What else the source stores with its positions. A replay need not repeat this."""
+
+
+_landmark_states = msgspec.msgpack.Decoder(LandmarkState)
 
 
 class Snapshotting:
@@ -88,16 +99,20 @@ class Snapshotting:
         """Cuts pending rows and returns a landmark. If operators keep no state, progress is the task's whole state."""
         assert self._reader is not None
         self._outputs.flush()
-        positions = sorted(self._reader.positions.items())
-        state = msgspec.msgpack.encode((positions, self.progress(other_events, ended, log_offset=0)))
-        return Landmark(self._writer.epoch, self._writer.epoch_start, state)
+        source = dict(self._reader.snapshot().values)
+        positions = dict(sorted(source.pop("positions").items()))
+        state = LandmarkState(positions, self.progress(other_events, ended, log_offset=0), source)
+        return Landmark(self._writer.epoch, self._writer.epoch_start, msgspec.msgpack.encode(state))
+
+    def state_at(self, landmark: Landmark) -> LandmarkState:
+        return _landmark_states.decode(landmark.state)
 
     def at(self, landmark: Landmark) -> RestoreState:
         """The state at a landmark. The caller moves the log there, too."""
         assert self._reader is not None
-        positions, progress = _landmark_states.decode(landmark.state)
-        source = OperatorState(values={"positions": dict(positions), "finished": []})
-        return RestoreState(landmark.epoch, {self._reader.name: [source]}, progress)
+        state = self.state_at(landmark)
+        source = OperatorState(values={"positions": state.positions, **state.source})
+        return RestoreState(landmark.epoch, {self._reader.name: [source]}, state.progress)
 
     def progress(self, other_events: int, ended: bool, log_offset: int) -> TaskProgress:
         """The task's progress, with no pending output rows."""

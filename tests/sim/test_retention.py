@@ -60,9 +60,10 @@ def test_witnesses_agree_under_any_failures_while_frames_are_on_disk(policy: Spi
         assert not outcome.problems, described(seed, outcome)
 
 
-def test_witnesses_agree_under_any_failures_while_sources_regenerate_their_frames() -> None:
+@pytest.mark.parametrize("policy", [Spill.REGENERATE, Spill.IN_MEMORY, Spill.THRESHOLD])
+def test_witnesses_agree_under_any_failures_while_sources_restart_at_landmarks(policy: Spill) -> None:
     for seed in range(2 * SEEDS):
-        outcome = simulate(seed, REGENERATING, kills=6, limits=LIMITS[Spill.REGENERATE])
+        outcome = simulate(seed, REGENERATING, kills=6, limits=LIMITS[policy])
         assert not outcome.problems, described(seed, outcome)
 
 
@@ -175,20 +176,28 @@ def test_the_simulator_finds_of_frames_on_disk(plant: Plant, monkeypatch: pytest
     _find(plant, SHORT, LIMITS[Spill.BUFFER])
 
 
+OF_REGENERATED_FRAMES = [
+    (Spill.REGENERATE, _goes_on_without_cutting_what_is_pending),
+    (Spill.REGENERATE, _an_epoch_begins_without_a_landmark),
+    (Spill.REGENERATE, _a_replacement_forgets_what_its_predecessor_cut),
+    (Spill.REGENERATE, _one_frame_too_few_is_made_again),
+    (Spill.REGENERATE, _what_was_made_for_an_earlier_receiver_is_sent_to_the_next),
+    (Spill.IN_MEMORY, _goes_on_without_cutting_what_is_pending),
+    (Spill.IN_MEMORY, _a_replacement_forgets_what_its_predecessor_cut),
+    (Spill.IN_MEMORY, _one_frame_too_few_is_made_again),
+]
+
+
 @pytest.mark.parametrize(
-    "plant",
-    [
-        _goes_on_without_cutting_what_is_pending,
-        _an_epoch_begins_without_a_landmark,
-        _a_replacement_forgets_what_its_predecessor_cut,
-        _one_frame_too_few_is_made_again,
-        _what_was_made_for_an_earlier_receiver_is_sent_to_the_next,
-    ],
-    ids=lambda plant: plant.__name__.strip("_").replace("_", " "),
+    ("policy", "plant"),
+    OF_REGENERATED_FRAMES,
+    ids=lambda given: given.value if isinstance(given, Spill) else given.__name__.strip("_").replace("_", " "),
 )
-def test_the_simulator_finds_of_regenerated_frames(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulator_finds_of_regenerated_frames(
+    policy: Spill, plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plant(monkeypatch)
-    _find(plant, replace(SHORT, regenerates=True), LIMITS[Spill.REGENERATE])
+    _find(plant, replace(SHORT, regenerates=True), LIMITS[policy])
 
 
 def _find(plant: Plant, job: WitnessJob, limits: ChannelLimits) -> None:

@@ -21,6 +21,8 @@ CAUSAL, ROLLBACK = "causal", "rollback"
 RECOVERIES = (CAUSAL, ROLLBACK)
 TASKS_MAX = 30
 _PATHS_MAX = 6
+_LANDMARKS = 0.3
+"""How often sources without steps restart at a landmark although frames are retained."""
 _LOGGED = 0.2
 """The share of sources whose rows are logged."""
 _STAGGERED = 0.4
@@ -157,7 +159,8 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     granularity_us = random_.choice([0, 0, 300, 3_000])
     if range_.time_granularity_us is not None:
         granularity_us = range_.time_granularity_us
-    regenerates = conditions.spill is Spill.REGENERATE
+    resumes = random.Random(f"landmarks of {seed}").random() < _LANDMARKS
+    regenerates = resumes or conditions.spill is Spill.REGENERATE
     topology = replace(
         topology,
         regenerates=regenerates,

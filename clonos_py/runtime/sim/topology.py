@@ -64,7 +64,7 @@ class Topology:
     rollback: bool = False
     """Exactly-once without logging: after a failure all tasks roll back."""
     regenerates: bool = False
-    """Whether sources without steps regenerate frames instead of keeping them."""
+    """Whether sources without steps restart at a landmark of their log, and regenerate frames before it."""
     time_granularity_us: int = 0
     adaptive: bool = False
     """Whether the size of frames and reads adapts to the cost of rows."""

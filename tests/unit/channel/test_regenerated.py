@@ -14,8 +14,8 @@ from clonos_py.model.errors import ProtocolError
 class Log:
     """The frames of a channel with one subscriber, which can be regenerated."""
 
-    def __init__(self) -> None:
-        self.frames = RetainedFrames(0, Retention.UNTIL_TAKEN)
+    def __init__(self, retention: Retention = Retention.UNTIL_TAKEN) -> None:
+        self.frames = RetainedFrames(0, retention, regenerates=True)
         self.cursor = Cursor(self.frames)
 
     @property
@@ -142,3 +142,26 @@ def test_checksums_of_frames_that_are_not_kept_are_kept() -> None:
     for seq in range(2):
         log.regenerated.checksum_of(seq, seq * 7)
     assert log.regenerated.checksum_of(1, 99) == 7
+
+
+def test_frames_that_a_predecessor_cut_are_regenerated_and_others_are_retained() -> None:
+    log = Log(Retention.UNTIL_COVERED)
+    log.frames.continue_at(3)
+    log.cursor.connect(1)
+    for seq in (3, 4):
+        log.frames.append(entry(seq))
+    assert log.cursor.missing == range(1, 3)
+    assert sent(log) == [], "in order"
+    assert log.cursor.take_regenerated(entry(1))
+    assert log.cursor.take_regenerated(entry(2))
+    assert sent(log) == [1, 2, 3, 4]
+    log.cursor.acknowledge(5)
+    assert (log.frames.first, log.frames.kept, log.frames.memory_bytes) == (0, 3, 20), "those taken are retained"
+    log.cursor.cover(2)
+    assert (log.frames.first, log.frames.kept) == (2, 3)
+    log.cursor.connect(2)
+    assert log.cursor.missing == range(2, 3)
+    log.cursor.cover(4)
+    assert (log.frames.first, log.frames.kept, log.frames.memory_bytes) == (4, 4, 10)
+    with pytest.raises(ProtocolError, match="starts at 4"):
+        log.cursor.connect(3)

@@ -57,9 +57,11 @@ def test_frames_after_filters_and_projections_are_regenerated() -> None:
     assert first(job, stream, **REGENERATE) == (True, "'source-rows' makes its frames again")
 
 
-def test_frames_are_not_regenerated_by_default() -> None:
+def test_frames_that_are_retained_can_be_regenerated_too() -> None:
     job = Job("j")
-    assert not first(job, bids(job).select("auction"))[0]
+    regenerates, note = first(job, bids(job).select("auction"))
+    assert regenerates, "a replacement makes those again that its predecessor had retained"
+    assert "again" not in note
 
 
 @pytest.mark.parametrize(

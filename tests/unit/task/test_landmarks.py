@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from clonos_py.causal.determinants import Landmark, SourceRead, Trigger
 from clonos_py.channel.frames import Frame
 from clonos_py.model.errors import DivergenceError, ProtocolError
 from clonos_py.model.ids import Attempt
+from clonos_py.model.operators import Read, Source
 from clonos_py.model.plan import Partitioning, PhysicalPlan
 from clonos_py.model.segments import LogSegment
 from clonos_py.process.contract import (
@@ -33,21 +35,26 @@ from tests.unit.task.plans import UP, Counting, Outside, keys, three
 INTERVAL_US = 50_000
 
 
-def plan() -> PhysicalPlan:
+def plan(source: Callable[[], Source] = partial(Counting, 24)) -> PhysicalPlan:  # noqa: B008 - it has no state
     """Two rows a read, dealt to two receivers in turn, four rows to a frame."""
     made = three((1, 2, 1), Partitioning.REBALANCE)
     up, *other_events = made.vertices
     assert up.source is not None
-    source = replace(up.source, factory=partial(Counting, 24))
-    return replace(made, vertices=(replace(up, source=source, regenerates=True), *other_events))
+    given = replace(up.source, factory=source)
+    return replace(made, vertices=(replace(up, source=given, regenerates=True), *other_events))
 
 
 class Run(Given):
     """A source task that the test steps at given times."""
 
-    def __init__(self, log: Sequence[LogSegment] = (), state: RestoreState | None = None) -> None:
+    def __init__(
+        self,
+        log: Sequence[LogSegment] = (),
+        state: RestoreState | None = None,
+        source: Callable[[], Source] = partial(Counting, 24),  # noqa: B008 - it has no state
+    ) -> None:
         super().__init__()
-        self.machine = task_machine(plan(), UP, Outside(INTERVAL_US), linger_us=10 * INTERVAL_US)
+        self.machine = task_machine(plan(source), UP, Outside(INTERVAL_US), linger_us=10 * INTERVAL_US)
         if state is not None:
             self.machine.offer(state)
         self.machine.offer(Begin(Attempt(1, 1), log, ()))
@@ -71,6 +78,10 @@ class Run(Given):
 def first_run() -> Run:
     """A run with a landmark, two reads, a landmark, one read."""
     return Run().step().reads(2, 1).step(INTERVAL_US).reads(1, INTERVAL_US + 1)
+
+
+def landmarks_of(run: Run) -> list[Landmark]:
+    return [determinant for determinant in run.log if isinstance(determinant, Landmark)]
 
 
 def contents(frames: Sequence[Frame]) -> list[tuple[int, list[int]]]:
@@ -123,7 +134,56 @@ def test_a_landmark_reached_in_another_state_is_a_divergence() -> None:
     reached = first_run().machine._landmarks
     assert reached is not None
     with pytest.raises(DivergenceError, match="with another state"):
-        reached.compare(Landmark(0, 0, b"another"), 0, False, 0)
+        reached.compare(landmarks_of(Run().step())[0], 0, False, 0)
+
+
+class Rereading(Counting):
+    """Its state says how often it was read again. ``padding``: characters that the state has in addition."""
+
+    def __init__(self, padding: int = 0) -> None:
+        super().__init__(24)
+        self._again, self._padding = 0, "x" * padding
+
+    def reread(self, partition: int, start: int, stop: int) -> Read:
+        self._again += 1
+        return super().reread(partition, start, stop)
+
+    def snapshot(self) -> list[Any]:
+        return [self._again, self._padding]
+
+    def restore(self, saved: list[Any]) -> None:
+        self._again, self._padding = saved
+
+
+class Logged(Counting):
+    logs_rows = True
+
+
+def test_a_replacement_restores_the_further_state_of_its_source() -> None:
+    before = Run(source=partial(Rereading, 3)).step().reads(1)
+    after = Run(before.segments, source=Rereading).step(INTERVAL_US, 2).step(2 * INTERVAL_US)
+    states = [after.machine._snapshotting.state_at(landmark).source for landmark in landmarks_of(after)]
+    assert [state["source"] for state in states] == [[1, "xxx"]]
+
+
+def test_frames_are_regenerated_although_the_source_is_in_another_state() -> None:
+    run = Run(source=Rereading).step().reads(2, 1).step(INTERVAL_US).reads(6, INTERVAL_US + 2).step(3 * INTERVAL_US)
+    sent = run.of_output(0)
+    run.machine.offer(regenerate(run.segments, 0, sent[-1].seq + 1))
+    run.step(3 * INTERVAL_US, 12)
+    assert made_again(run) == sent
+
+
+def test_large_landmarks_are_further_apart() -> None:
+    run = Run(source=partial(Rereading, 10_000)).step().reads(1)
+    run.step(INTERVAL_US).reads(1, INTERVAL_US)
+    assert len(landmarks_of(run)) == 1
+    run.step(4 * INTERVAL_US)
+    assert len(landmarks_of(run)) == 2, "150 ms after the first one at least"
+
+
+def test_a_source_whose_rows_are_logged_has_no_landmarks() -> None:
+    assert not landmarks_of(Run(source=Logged).step(0, 3))
 
 
 def regenerate(log: Sequence[LogSegment], start: int, stop: int, below: int = 100, output: int = 0) -> Regenerate:
