@@ -66,9 +66,9 @@ class DeterminantTally:
             self._count_segment(receiver, segment)
 
     def _count_segment(self, receiver: int, segment: LogSegment) -> None:
-        key = segment.task, segment.start
+        key = segment.log, segment.start
         if key not in self._plain:  # a task sends its own log first, and in order, so the codec can decode it
-            codec = self._codecs.setdefault(segment.task, LogCodec())
+            codec = self._codecs.setdefault(segment.log, LogCodec())
             envelope = len(msgspec.msgpack.encode(segment)) - len(segment.payload)
             self._plain[key] = envelope + sum(plain_bytes(determinant) for determinant in codec.load(segment))
         self.plain_bytes += self._plain[key]

@@ -4,19 +4,20 @@ Offsets count determinants from the start of the job and are never reset (D6). T
 once. The segment travels unchanged over every path: holders compare whole segments and never decode what they forward.
 
 Invariants of the store, checked on every append:
-- a log is contiguous except for stable parts: marks state, by task, which epochs no replay needs any more;
+- a log is contiguous except for stable parts: marks state, by log, which epochs no replay needs any more;
 - a segment that arrives again equals the one held;
 - of each task only the newest incarnation is held: when a task restarts without its log, the old log is void.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import Determinant, InputOrder, length
 from clonos_py.model.errors import ProtocolError
-from clonos_py.model.segments import ALL_TASKS, LogSegment, Reach, StableMark
+from clonos_py.model.ids import LogId, TaskId
+from clonos_py.model.segments import ALL_LOGS, LogSegment, Reach, StableMark
 
 PENDING_MAX = 256
 """A log is passed on with the frames that depend on it, and at the latest when it has this many determinants."""
@@ -25,9 +26,9 @@ PENDING_MAX = 256
 class LogWriter:
     """Collects a task's own determinants and cuts them into segments. Runs of arrivals are run-length encoded."""
 
-    def __init__(self, task: int, keeps: bool = True) -> None:
+    def __init__(self, log: LogId, keeps: bool = True) -> None:
         """``keeps``: False if the log is never used; then determinants are only counted."""
-        self._task, self._keeps = task, keeps
+        self._log, self._keeps = log, keeps
         self.codec = LogCodec()
         """Encodes the segments. A replay replaces it with the codec that decoded the log, to continue its encoding."""
         self._pending: list[Determinant] = []
@@ -69,7 +70,7 @@ class LogWriter:
             return None
         start = self.offset - self._count
         payload = self.codec.encode(self._pending)
-        segment = LogSegment(self._task, self.epoch, self.epoch_start, start, self._count, payload)
+        segment = LogSegment(self._log, self.epoch, self.epoch_start, start, self._count, payload)
         self._pending, self._count = [], 0
         return segment
 
@@ -85,16 +86,18 @@ class LogWriter:
 class CausalStore:
     """All logs that a process holds: its own task's and those of upstream tasks within the sharing depth."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: Mapping[LogId, TaskId] | None = None) -> None:
+        """``tasks``: the tasks of all logs, by which errors name them."""
+        self._tasks = tasks or {}
         self._journal: list[LogSegment] = []
         self._dropped = 0
-        self._segments: dict[int, dict[int, LogSegment]] = {}
-        self._ends: dict[int, int] = {}
-        self._incarnations: dict[int, int] = {}
-        self.incomplete: tuple[int, ...] = ()
-        """Numbers of tasks of whose logs a predecessor of this process may have held more."""
-        self._stable: dict[int, int] = {}
-        """By task: the newest mark, in the order in which they arrived."""
+        self._segments: dict[LogId, dict[int, LogSegment]] = {}
+        self._ends: dict[LogId, int] = {}
+        self._incarnations: dict[LogId, int] = {}
+        self.incomplete: tuple[LogId, ...] = ()
+        """Logs of which a predecessor of this process may have held more."""
+        self._stable: dict[LogId, int] = {}
+        """By log: the newest mark, in the order in which they arrived."""
         self.marks_taken = 0
         """The number of new marks taken in. A connection uses it as the position up to which it has carried marks."""
         self.size_bytes = 0
@@ -104,32 +107,30 @@ class CausalStore:
 
         Returns False if the segment was held already. Raises ProtocolError on a gap, and on an overlap that differs.
         """
-        if segment.epoch < self.stable(segment.task) or not self._is_current(segment):
+        if segment.epoch < self.stable(segment.log) or not self._is_current(segment):
             return False
-        held = self._segments.setdefault(segment.task, {})
-        end = self._ends.get(segment.task)
+        held = self._segments.setdefault(segment.log, {})
+        end = self._ends.get(segment.log)
         if end is not None and segment.start < end:
             self._compare(segment, held.get(segment.start), end)
             return False
-        missing_is_stable = segment.start == segment.epoch_start and segment.epoch <= self.stable(segment.task)
+        missing_is_stable = segment.start == segment.epoch_start and segment.epoch <= self.stable(segment.log)
         if end is not None and segment.start > end and not missing_is_stable:
-            raise ProtocolError(
-                f"the log of task number {segment.task} has a gap: held up to {end}, next received is {segment.start}"
-            )
+            raise ProtocolError(f"{self._name(segment)} has a gap: held up to {end}, next received is {segment.start}")
         held[segment.start] = segment
-        self._ends[segment.task] = segment.stop
+        self._ends[segment.log] = segment.stop
         self._journal.append(segment)
         self.size_bytes += len(segment.payload)
         return True
 
     def _is_current(self, segment: LogSegment) -> bool:
         """Whether the segment is of the newest incarnation. The first segment of a newer one voids what is held."""
-        known = self._incarnations.get(segment.task, 0)
+        known = self._incarnations.get(segment.log, 0)
         if segment.incarnation > known:
-            self._incarnations[segment.task] = segment.incarnation
-            self._segments.pop(segment.task, None)
-            self._ends.pop(segment.task, None)
-            self._keep([s for s in self._journal if s.task != segment.task])
+            self._incarnations[segment.log] = segment.incarnation
+            self._segments.pop(segment.log, None)
+            self._ends.pop(segment.log, None)
+            self._keep([s for s in self._journal if s.log != segment.log])
         return segment.incarnation >= known
 
     def _keep(self, kept: list[LogSegment]) -> None:
@@ -138,13 +139,15 @@ class CausalStore:
         self.size_bytes = sum(len(s.payload) for s in kept)
 
     def _compare(self, segment: LogSegment, known: LogSegment | None, end: int) -> None:
-        if known is None and all(start >= segment.stop for start in self._segments[segment.task]):
+        if known is None and all(start >= segment.stop for start in self._segments[segment.log]):
             return  # from before the held part, so it has been stable for long
         if known != segment:
             raise ProtocolError(
-                f"the log of task number {segment.task} arrived twice and differs at offset {segment.start} "
-                f"(held to {end})"
+                f"{self._name(segment)} arrived twice and differs at offset {segment.start} (held to {end})"
             )
+
+    def _name(self, segment: LogSegment) -> str:
+        return f"the log of {self._tasks.get(segment.log, f'an unknown task ({segment.log})')}"
 
     @property
     def position(self) -> int:
@@ -153,50 +156,50 @@ class CausalStore:
         lacks."""
         return self._dropped + len(self._journal)
 
-    def since(self, position: int, predicate: Callable[[int], bool]) -> list[LogSegment]:
-        """Segments taken in at ``position`` or later, of tasks for which ``predicate`` holds, in order of arrival."""
-        return [s for s in self._journal[max(0, position - self._dropped) :] if predicate(s.task)]
+    def since(self, position: int, predicate: Callable[[LogId], bool]) -> list[LogSegment]:
+        """Segments taken in at ``position`` or later, of logs for which ``predicate`` holds, in order of arrival."""
+        return [s for s in self._journal[max(0, position - self._dropped) :] if predicate(s.log)]
 
-    def of(self, task: int) -> list[LogSegment]:
-        """The held segments of one task's log, by offset."""
-        return sorted(self._segments.get(task, {}).values(), key=lambda s: s.start)
+    def of(self, log: LogId) -> list[LogSegment]:
+        """The held segments of one log, by offset."""
+        return sorted(self._segments.get(log, {}).values(), key=lambda s: s.start)
 
-    def end(self, task: int) -> int | None:
-        """The offset at which the held part of one task's log ends; None if nothing is held that is not stable."""
-        return self._ends[task] if self._segments.get(task) else None
+    def end(self, log: LogId) -> int | None:
+        """The offset at which the held part of one log ends; None if nothing is held that is not stable."""
+        return self._ends[log] if self._segments.get(log) else None
 
-    def reach(self, task: int) -> Reach:
-        """How far one task's log is held, as a ``Reach``."""
-        return Reach(task, self._incarnations.get(task, 0), self._ends.get(task, 0))
+    def reach(self, log: LogId) -> Reach:
+        """How far one log is held, as a ``Reach``."""
+        return Reach(log, self._incarnations.get(log, 0), self._ends.get(log, 0))
 
     @property
-    def incarnations(self) -> dict[int, int]:
-        """By task that has restarted without its log: the number of the newest incarnation seen."""
+    def incarnations(self) -> dict[LogId, int]:
+        """By log of a task that has restarted without it: the number of the newest incarnation seen."""
         return dict(self._incarnations)
 
     # ---- stable parts
 
-    def stable(self, task: int) -> int:
-        """Epochs of a task's log before this one are stable."""
-        return max(self._stable.get(ALL_TASKS, 0), self._stable.get(task, 0))
+    def stable(self, log: LogId) -> int:
+        """Epochs of a log before this one are stable."""
+        return max(self._stable.get(ALL_LOGS, 0), self._stable.get(log, 0))
 
     def mark(self, mark: StableMark) -> None:
         """Takes a mark in, and drops the segments that it makes stable."""
-        if mark.epoch <= self.stable(mark.task):
+        if mark.epoch <= self.stable(mark.log):
             return
-        if mark.task == ALL_TASKS:
-            self._stable = {task: epoch for task, epoch in self._stable.items() if epoch > mark.epoch}
-        self._stable.pop(mark.task, None)
-        self._stable[mark.task] = mark.epoch
+        if mark.log == ALL_LOGS:
+            self._stable = {log: epoch for log, epoch in self._stable.items() if epoch > mark.epoch}
+        self._stable.pop(mark.log, None)
+        self._stable[mark.log] = mark.epoch
         self.marks_taken += 1
-        marked = {mark.task} if mark.task != ALL_TASKS else self._segments.keys()
-        dropped = [self._drop(task, mark.epoch) for task in marked & self._segments.keys()]
+        marked = {mark.log} if mark.log != ALL_LOGS else self._segments.keys()
+        dropped = [self._drop(log, mark.epoch) for log in marked & self._segments.keys()]
         if any(dropped):
-            self._keep([s for s in self._journal if s.task not in marked or s.epoch >= mark.epoch])
+            self._keep([s for s in self._journal if s.log not in marked or s.epoch >= mark.epoch])
 
-    def _drop(self, task: int, epoch: int) -> int:
-        """Drops the segments of one task's log before an epoch. Returns how many these were."""
-        held = self._segments[task]
+    def _drop(self, log: LogId, epoch: int) -> int:
+        """Drops the segments of one log before an epoch. Returns how many these were."""
+        held = self._segments[log]
         before = [start for start, segment in held.items() if segment.epoch < epoch]
         for start in before:
             del held[start]
@@ -208,15 +211,17 @@ class CausalStore:
         return tuple(map(StableMark._make, list(self._stable.items())[-new:])) if new else ()
 
 
-def merge(answers: Iterable[Sequence[LogSegment]], epoch: int) -> list[LogSegment]:
+def merge(
+    answers: Iterable[Sequence[LogSegment]], epoch: int, tasks: Mapping[LogId, TaskId] | None = None
+) -> list[LogSegment]:
     """Merges the answers of all holders to the longest log of a task from ``epoch`` on, contiguous and without
-    duplicates, of the newest incarnation in any answer.
+    duplicates, of the newest incarnation in any answer. ``tasks``: as in ``CausalStore``.
 
     Raises ProtocolError if two holders disagree or the pieces leave a gap.
     """
-    store = CausalStore()
-    store.mark(StableMark(ALL_TASKS, epoch))
+    store = CausalStore(tasks)
+    store.mark(StableMark(ALL_LOGS, epoch))
     pieces = sorted((s for answer in answers for s in answer), key=lambda s: (s.incarnation, s.start))
     for segment in pieces:
         store.append(segment)
-    return store.of(pieces[0].task) if pieces else []
+    return store.of(pieces[0].log) if pieces else []

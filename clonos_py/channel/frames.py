@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from clonos_py.columns import compact
+from clonos_py.model.ids import LogId
 from clonos_py.model.segments import LogSegment, StableMark
 from clonos_py.model.times import MIN_TIME
 
@@ -71,8 +72,8 @@ class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
     delta: list[LogSegment]
     sent_before: int = 0
     """Of LOG_ONLY: frames below this number were sent before, to the receiver or its predecessor."""
-    incomplete: tuple[int, ...] = ()
-    """Numbers of tasks of whose logs the sender may not yet hold all that its predecessor held."""
+    incomplete: tuple[LogId, ...] = ()
+    """Logs of which the sender may not yet hold all that its predecessor held."""
     stamp: bytes = b""
 
     def frame(self, rows: pa.RecordBatch | None) -> Frame:

@@ -34,7 +34,7 @@ from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import Manifest, TaskHandle
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 _MANIFEST = "manifest"
 _DELTA = "delta"
 _GENERATION = "generation"

@@ -33,8 +33,9 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
     digest: int
 
 
-class JournalEntry(msgspec.Struct, frozen=True, array_like=True):
-    """The log segments and marks of one write. ``shape``: the parallelism of the job's vertices at that time."""
+class JournalEntry(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """The log segments and marks of one write. ``shape``: the parallelism of the job's vertices at that time.
+    The tag is the version of the form: version 1, which had none, named logs by the order of tasks."""
 
     shape: str
     log: list[LogSegment]

@@ -46,7 +46,7 @@ def explanation(plan: PhysicalPlan, found: Mapping[TaskId, TaskId], failed: Iter
 def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> TaskId | None:
     """Searches every path from a failed task until a process covers it. A task is visited again when the search finds
     more tasks before it on such paths; in a loop these may also be behind it."""
-    ordinal = plan.tasks.index(origin)
+    log_of_origin = origin.log_id
     passed: dict[tuple[TaskId, bool], set[TaskId]] = {(origin, True): set()}
     """By task reached on an uncovered path, and whether the log of ``origin`` can have been shared along it: the tasks
     on such paths behind ``origin``, the task itself included. Their logs may depend on the log of ``origin``."""
@@ -62,11 +62,11 @@ def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> Task
             answer = survivors.get(task)
             if answer is not None:
                 index = plan.inputs[task].index(channel)
-                if shared and ordinal not in answer.incomplete.get(index, ()):
+                if shared and log_of_origin not in answer.incomplete.get(index, ()):
                     continue
                 if index in answer.depends or (index in answer.replayed and not shared):
                     return task
-                if any(plan.tasks[log] in before for log in answer.logs_received.get(index, ())):
+                if any(plan.logs[log] in before for log in answer.logs_received.get(index, ())):
                     return task
                 if answer.has_own_log:
                     continue  # tasks beyond it depend on no more than its log does, which is checked by itself
@@ -79,6 +79,6 @@ def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> Task
 
 def _lost(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> TaskId | None:
     """A process that has yet to replay a log depends on as much of the upstream logs as the holders of that log."""
-    ordinal = plan.tasks.index(origin)
-    held = max((s.stop for answer in survivors.values() for s in answer.logs if s.task == ordinal), default=0)
-    return next((task for task, answer in sorted(survivors.items()) if answer.needs.get(ordinal, 0) > held), None)
+    log = origin.log_id
+    held = max((s.stop for answer in survivors.values() for s in answer.logs if s.log == log), default=0)
+    return next((task for task, answer in sorted(survivors.items()) if answer.needs.get(log, 0) > held), None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import Abort, Trigger
 from clonos_py.causal.log import merge
-from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.ids import Attempt, LogId, TaskId
 from clonos_py.model.messages import HeldLogsReport, Peer, Replay
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import Incarnation, LogSegment
@@ -59,56 +59,55 @@ def replay_of(
     incarnation = round_.incarnations.get(task, Incarnation())
     if task in round_.without_log:
         skipped = _merged(plan, task, round_, epoch(task)) if plan.gaps else []
-        return Replay(
-            round_.number, skipped, [], list(void), complete=list(range(len(plan.tasks))), incarnation=incarnation
-        )
+        return Replay(round_.number, skipped, [], list(void), complete=list(plan.logs), incarnation=incarnation)
     log = _merged(plan, task, round_, epoch(task))
-    whole = _whole(plan.tasks.index(task), round_) | {answer.own for answer in round_.answers}
-    known = [o for n, o in enumerate(plan.tasks) if task in plan.hops[o] and (o in round_.failed or n in whole)]
+    whole = _whole(task.log_id, round_) | {answer.own for answer in round_.answers}
+    known = [o for n, o in plan.logs.items() if task in plan.hops[o] and (o in round_.failed or n in whole)]
     upstream = [s for origin in known if log for s in _merged(plan, origin, round_, epoch(origin))]
-    complete = [plan.tasks.index(origin) for origin in (*known, task)]
+    complete = [origin.log_id for origin in (*known, task)]
     own = set(plan.outputs[task])
     expected = [e for answer in round_.answers for e in answer.received if e.channel in own]
-    needs = {n: end for n, end in _needs(plan, task, round_).items() if n not in complete} if log else {}
+    needs = {of: end for of, end in _needs(plan, task, round_).items() if of not in complete} if log else {}
     return Replay(round_.number, log, expected, list(void), upstream, complete, needs, incarnation)
 
 
 def _merged(plan: PhysicalPlan, task: TaskId, round_: Round, epoch: int) -> list[LogSegment]:
     """The merged log of the current incarnation; empty if all of it is lost."""
-    ordinal, incarnation = plan.tasks.index(task), round_.incarnations.get(task, Incarnation()).number
+    log, incarnation = task.log_id, round_.incarnations.get(task, Incarnation()).number
     return merge(
-        ([s for s in answer.logs if s.task == ordinal and s.incarnation == incarnation] for answer in round_.answers),
+        ([s for s in answer.logs if s.log == log and s.incarnation == incarnation] for answer in round_.answers),
         epoch,
+        plan.logs,
     )
 
 
-def _whole(ordinal: int, round_: Round) -> set[int]:
+def _whole(log: LogId, round_: Round) -> set[LogId]:
     """The logs of which the holders of the longest log have everything that this log depends on."""
-    ends = [(max((s.stop for s in a.logs if s.task == ordinal), default=-1), a) for a in round_.answers]
+    ends = [(max((s.stop for s in a.logs if s.log == log), default=-1), a) for a in round_.answers]
     longest = max((end for end, _ in ends), default=-1)
-    return {n for end, answer in ends if end == longest for n in answer.whole}
+    return {whole for end, answer in ends if end == longest for whole in answer.whole}
 
 
 def newest_epoch_named(plan: PhysicalPlan, answers: Sequence[HeldLogsReport], epoch: Callable[[TaskId], int]) -> int:
     """The newest epoch named in any log that will be replayed; 0 if there is none. ``epoch``: see ``replay_of``."""
-    by_task: dict[int, list[LogSegment]] = {}
+    by_log: dict[LogId, list[LogSegment]] = {}
     found = 0
     for answer in answers:
         for segment in answer.logs:
-            by_task.setdefault(segment.task, []).append(segment)
-    for ordinal, segments in by_task.items():
+            by_log.setdefault(segment.log, []).append(segment)
+    for log, segments in by_log.items():
         codec = LogCodec()
-        for segment in merge([segments], epoch(plan.tasks[ordinal])):
+        for segment in merge([segments], epoch(plan.logs[log]), plan.logs):
             named = (d.checkpoint for d in codec.load(segment) if isinstance(d, Trigger | Abort))
             found = max(found, segment.epoch, *named)
     return found
 
 
-def _needs(plan: PhysicalPlan, task: TaskId, round_: Round) -> dict[int, int]:
+def _needs(plan: PhysicalPlan, task: TaskId, round_: Round) -> dict[LogId, int]:
     """How far the logs upstream of a task's log are held by any process. The task's log depends on no more of them."""
-    found: dict[int, int] = {}
+    found: dict[LogId, int] = {}
     for answer in round_.answers:
-        for ordinal, end in answer.ends.items():
-            if plan.shares(plan.tasks[ordinal], task):
-                found[ordinal] = max(end, found.get(ordinal, 0))
+        for log, end in answer.ends.items():
+            if plan.shares(plan.logs[log], task):
+                found[log] = max(end, found.get(log, 0))
     return found

@@ -133,8 +133,8 @@ class Takeover:
             if process is not None and process.role is Role.ACTIVE and answer.incarnation.number:
                 found[process.task] = answer.incarnation
         for answer in self._answers.values():
-            for ordinal, incarnation in answer.incarnations.items():
-                task = self._context.plan.tasks[ordinal]
+            for log, incarnation in answer.incarnations.items():
+                task = self._context.plan.logs[log]
                 if incarnation > found.get(task, Incarnation()).number:
                     found[task] = Incarnation(incarnation, self._protocol.epoch(task), round_)
         return found

@@ -61,11 +61,11 @@ class _Output:
     def _log(self, epoch: int, store: CausalStore) -> list[LogSegment]:
         """The segments since the last write. The first write of an epoch repeats those held of this epoch: what was
         written before is deleted when the epoch's checkpoint is complete."""
-        new = store.since(self._position, lambda task: True)
+        new = store.since(self._position, lambda log: True)
         if epoch != self._epoch:
             self._epoch = epoch
             new = [s for s in new if s.epoch < epoch] + [
-                s for s in store.since(0, lambda task: True) if s.epoch >= epoch
+                s for s in store.since(0, lambda log: True) if s.epoch >= epoch
             ]
         self._position = store.position
         return new
@@ -85,7 +85,7 @@ class CausalOutputs:
 
     def claimed(self, event: io.OutputClaimed) -> None:
         output = self._outputs[event.number]
-        for segment in sorted(event.published.log, key=attrgetter("task", "incarnation", "start")):
+        for segment in sorted(event.published.log, key=attrgetter("log", "incarnation", "start")):
             self._store.append(segment)
         output.claimed, output.checksums = True, dict(event.published.checksums)
         output.next_seq = max(output.checksums, default=-1) + 1

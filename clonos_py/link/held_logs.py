@@ -19,36 +19,36 @@ from clonos_py.causal.determinants import FrameBatch, InputOrder
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import FrameHeader, FrameKind
 from clonos_py.link.receiving import InputChannel
-from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.ids import Attempt, LogId, TaskId
 from clonos_py.model.messages import HeldLogsReport, Replay, Sever
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import Incarnation, LogSegment, Reach
 
 
-def shared_logs(plan: PhysicalPlan, task: TaskId, receiver: TaskId) -> frozenset[int]:
+def shared_logs(plan: PhysicalPlan, task: TaskId, receiver: TaskId) -> frozenset[LogId]:
     """The logs that ``task`` sends to ``receiver``: its own and upstream ones within the sharing depth, counted along
     the shortest path (D6)."""
     if not plan.gaps and plan.covered == 0:
         return frozenset()
-    return frozenset(ordinal for ordinal in plan.origins[task] if plan.shares(plan.tasks[ordinal], receiver))
+    return frozenset(origin.log_id for origin in plan.origins[task] if plan.shares(origin, receiver))
 
 
 class HeldLogs:
     """The logs of one link. ``store.incomplete`` is kept up to date for outgoing frames."""
 
     def __init__(self, plan: PhysicalPlan, task: TaskId, inputs: Sequence[InputChannel]) -> None:
-        self.store = CausalStore()
+        self.store = CausalStore(plan.logs)
         self._plan, self._task, self._inputs = plan, task, inputs
-        self._own = plan.tasks.index(task)
-        self._incomplete: list[set[int]] = [set() for _ in inputs]
-        self._received: list[set[int]] = [set() for _ in inputs]
-        """By input: ordinals of the tasks of whose logs anything has arrived on it since the restart point."""
+        self._own = task.log_id
+        self._incomplete: list[set[LogId]] = [set() for _ in inputs]
+        self._received: list[set[LogId]] = [set() for _ in inputs]
+        """By input: the logs of which anything has arrived on it since the restart point."""
         shared = [shared_logs(plan, channel.sender, task) for channel in inputs]
-        paths = Counter(ordinal for logs in shared for ordinal in logs)
-        self._several = [sorted(ordinal for ordinal in logs if paths[ordinal] > 1) for logs in shared]
+        paths = Counter(log for logs in shared for log in logs)
+        self._several = [sorted(log for log in logs if paths[log] > 1) for logs in shared]
         self._acknowledged = [self._unacknowledged(index) for index in range(len(inputs))]
         self._replayed: set[int] = set()
-        self._needs: dict[int, int] = {}
+        self._needs: dict[LogId, int] = {}
         self._has_own_log = True
         self.incarnation = Incarnation()
         """The incarnation of the task's own log."""
@@ -64,7 +64,7 @@ class HeldLogs:
         """Takes the determinants of upstream tasks that the restored state depends on (E8)."""
         for segment in logs:
             self.store.append(segment)
-        held = {segment.task for segment in logs}
+        held = {segment.log for segment in logs}
         for index, channel in enumerate(self._inputs):
             self._received[index] |= held & shared_logs(self._plan, channel.sender, self._task)
 
@@ -72,7 +72,7 @@ class HeldLogs:
         """The logs that a snapshot has to store; None if some of them may be incomplete."""
         if self.store.incomplete:
             return None
-        return [s for ordinal in range(len(self._plan.tasks)) if ordinal != self._own for s in self.store.of(ordinal)]
+        return [s for log in self._plan.logs if log != self._own for s in self.store.of(log)]
 
     def replay(self, message: Replay) -> None:
         """Takes the logs that the coordinator has merged."""
@@ -82,14 +82,14 @@ class HeldLogs:
         codec = LogCodec()
         logged = (d for segment in message.log for d in codec.load(segment))
         self._replayed = {d.channel for d in logged if isinstance(d, InputOrder | FrameBatch)}
-        self._needs = {ordinal: end for ordinal, end in message.needs.items() if self._is_upstream(ordinal)}
+        self._needs = {log: end for log, end in message.needs.items() if self._is_upstream(log)}
         for incomplete in self._incomplete:
             incomplete.difference_update(message.complete)
         self._update_incomplete()
 
-    def _is_upstream(self, ordinal: int) -> bool:
-        """Whether anything of a task has arrived, on any path, with the frames that the replayed log names."""
-        origin = self._plan.tasks[ordinal]
+    def _is_upstream(self, log: LogId) -> bool:
+        """Whether anything of a log has arrived, on any path, with the frames that the replayed log names."""
+        origin = self._plan.logs[log]
         senders = {self._inputs[index].sender for index in self._replayed}
         return origin in senders or not senders.isdisjoint(self._plan.hops[origin])
 
@@ -101,7 +101,7 @@ class HeldLogs:
             self.store.mark(mark)
         for segment in header.delta:
             self.store.append(segment)
-            self._received[index].add(segment.task)
+            self._received[index].add(segment.log)
         if self._incomplete[index]:
             self._incomplete[index].intersection_update(header.incomplete)
             self._update_incomplete()
@@ -109,8 +109,8 @@ class HeldLogs:
     def unacknowledged(self, index: int) -> list[Reach]:
         """The logs that others than the sender of an input have sent; only those that were not acknowledged yet."""
         known = self._acknowledged[index]
-        found = [reach for ordinal in self._several[index] if (reach := self.store.reach(ordinal)) > known[ordinal]]
-        known.update((reach.task, reach) for reach in found)
+        found = [reach for log in self._several[index] if (reach := self.store.reach(log)) > known[log]]
+        known.update((reach.log, reach) for reach in found)
         return found
 
     def produced(self, segment: LogSegment) -> None:
@@ -134,11 +134,11 @@ class HeldLogs:
     def _drop_stable(self) -> None:
         """Drops checksums of frames from before a sender's restart point: these are not rebuilt."""
         for channel in self._inputs:
-            channel.drop_before(self.store.stable(self._plan.tasks.index(channel.sender)))
+            channel.drop_before(self.store.stable(channel.sender.log_id))
 
-    def _unacknowledged(self, index: int) -> dict[int, Reach]:
+    def _unacknowledged(self, index: int) -> dict[LogId, Reach]:
         """On a new connection, the sender has no record of what its receiver holds."""
-        return {ordinal: Reach(ordinal, 0, 0) for ordinal in self._several[index]}
+        return {log: Reach(log, 0, 0) for log in self._several[index]}
 
     def _update_incomplete(self) -> None:
         own = set() if self._has_own_log else {self._own}
@@ -148,39 +148,39 @@ class HeldLogs:
         """The report that the coordinator needs to recover the failed tasks."""
         self._drop_stable()
         plan, failed = self._plan, {task for task, _ in message.attempts}
-        ordinals = {plan.tasks.index(task) for task in failed}
-        upstream = [n for n, origin in enumerate(plan.tasks) if not failed.isdisjoint(plan.hops[origin])]
+        of_failed = {task.log_id for task in failed}
+        upstream = [log for log, origin in plan.logs.items() if not failed.isdisjoint(plan.hops[origin])]
         claimed = self._task in failed and not self._has_own_log and self.store.end(self._own) is not None
         reached = {task for task in failed if self._task in plan.hops[task] or (claimed and task == self._task)}
         in_loop = any(plan.loop_of(task) is not None for task in failed)
-        behind = [n for n in upstream if in_loop or not reached.isdisjoint(plan.hops[plan.tasks[n]])]
+        behind = [log for log in upstream if in_loop or not reached.isdisjoint(plan.hops[plan.logs[log]])]
         return HeldLogsReport(
             process,
             message.round,
-            [segment for ordinal in sorted(ordinals.union(behind)) for segment in self.store.of(ordinal)],
+            [segment for log in plan.logs if log in of_failed or log in behind for segment in self.store.of(log)],
             [c.expectation for c in self._inputs if c.sender in failed and not c.renumbers],
             depends=[channel.index for channel in self._inputs if self._has_received(channel)],
             logs_received={c.index: sorted(held) for c in self._inputs if (held := self._held_from(c.index))},
             replayed=sorted(self._replayed),
             incomplete={index: sorted(incomplete) for index, incomplete in enumerate(self._incomplete) if incomplete},
             has_own_log=self._has_own_log,
-            ends={n: end for n in upstream if n not in ordinals and (end := self.store.end(n)) is not None},
-            whole=[n for n in behind if self._holds_all(n, claimed)],
+            ends={log: end for log in upstream if log not in of_failed and (end := self.store.end(log)) is not None},
+            whole=[log for log in behind if self._holds_all(log, claimed)],
             needs=self._needs,
-            own=self._own if in_loop and self._own in behind and self._own not in ordinals else None,
+            own=self._own if in_loop and self._own in behind and self._own not in of_failed else None,
         )
 
-    def _holds_all(self, ordinal: int, claimed: bool) -> bool:
+    def _holds_all(self, log: LogId, claimed: bool) -> bool:
         """Whether all of a log is held that the task depends on. An output that was ``claimed`` has all that the task's
         log there depends on, though perhaps not all that the task had received."""
-        shared = self._plan.shares(self._plan.tasks[ordinal], self._task)
-        return shared and (claimed or ordinal not in self.store.incomplete)
+        shared = self._plan.shares(self._plan.logs[log], self._task)
+        return shared and (claimed or log not in self.store.incomplete)
 
     def _has_received(self, channel: InputChannel) -> bool:
         """A process that holds a log depends on it: if it is the only holder, the log is replayed for that reason."""
-        return channel.has_received or self._plan.tasks.index(channel.sender) in self._held_from(channel.index)
+        return channel.has_received or channel.sender.log_id in self._held_from(channel.index)
 
-    def _held_from(self, index: int) -> set[int]:
+    def _held_from(self, index: int) -> set[LogId]:
         """The held logs of which anything has arrived on an input, without those that may be incomplete there."""
-        arrived = {self._plan.tasks.index(self._inputs[index].sender), *self._received[index]}
-        return {ordinal for ordinal in arrived - self._incomplete[index] if self.store.end(ordinal) is not None}
+        arrived = {self._inputs[index].sender.log_id, *self._received[index]}
+        return {log for log in arrived - self._incomplete[index] if self.store.end(log) is not None}

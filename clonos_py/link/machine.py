@@ -104,8 +104,7 @@ class LinkMachine:
         self._catching_up = CatchingUp(process, len(self.inputs))
         self._causal_outputs = CausalOutputs(plan, task_id, self.store, codec)
         self._pressure = Pressure(self.outputs, limits, vertex.source is not None, drops_taken, self._causal_outputs)
-        ordinal = plan.tasks.index(task_id)
-        own_log = ordinal if self._logs else None
+        own_log = task_id.log_id if self._logs else None
         self._outflow = Outflow(
             process, own_log, self.outputs, self.store, codec, limits, self._pressure, self._catching_up
         )

@@ -18,6 +18,7 @@ from clonos_py.link.sending import OutputChannel
 from clonos_py.model import messages as control
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import SpillError
+from clonos_py.model.ids import LogId
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits
 
@@ -33,7 +34,7 @@ class Outflow:
     def __init__(
         self,
         process: int,
-        own_log: int | None,
+        own_log: LogId | None,
         outputs: Sequence[OutputChannel],
         store: CausalStore,
         codec: FrameCodec,
@@ -41,7 +42,7 @@ class Outflow:
         pressure: Pressure,
         catching_up: CatchingUp,
     ) -> None:
-        """``own_log``: the number of the task's own log; None if nothing is logged."""
+        """``own_log``: that of the task; None if nothing is logged."""
         self._process, self._own_log, self._outputs, self._store = process, own_log, outputs, store
         self._checks = own_log is not None
         self._codec, self._limits, self._pressure = codec, limits, pressure

@@ -13,7 +13,7 @@ from clonos_py.link.instructions import SnapshotPosition
 from clonos_py.link.receiving import frames_acknowledged
 from clonos_py.link.stamps import SentStamps
 from clonos_py.model.errors import DivergenceError, ProtocolError
-from clonos_py.model.ids import Attempt, ChannelId, TaskId
+from clonos_py.model.ids import Attempt, ChannelId, LogId, TaskId
 from clonos_py.model.messages import Expectation
 from clonos_py.model.plan import Edge
 from clonos_py.model.segments import Reach, StableMark
@@ -52,7 +52,7 @@ class OutputChannel:
         index: int,
         channel: ChannelId,
         receiver: TaskId,
-        shared: frozenset[int],
+        shared: frozenset[LogId],
         retain: bool = True,
         regenerates: bool = False,
         drops_taken: bool = False,
@@ -83,8 +83,8 @@ class OutputChannel:
         self.frames = RetainedFrames(first, self._retention, self._regenerates)
         self.cursor = Cursor(self.frames)
         self._position = self._marks_carried = 0
-        self._held: dict[int, Reach] = {}
-        self._incomplete: frozenset[int] = frozenset()
+        self._held: dict[LogId, Reach] = {}
+        self._incomplete: frozenset[LogId] = frozenset()
         """The logs that the last frame on this connection called incomplete."""
         self._expected: dict[int, int] = {}
         self._first_new = next_seq
@@ -164,7 +164,7 @@ class OutputChannel:
         delta, incomplete = self._delta(store), self._note_incomplete(store)
         return FrameHeader(seq, kind, 0, 0, False, 0, 0, 0, 0, self._marks(store), delta, sent_before, incomplete)
 
-    def _note_incomplete(self, store: CausalStore) -> tuple[int, ...]:
+    def _note_incomplete(self, store: CausalStore) -> tuple[LogId, ...]:
         """The logs that a frame calls incomplete; notes them as those of the last frame."""
         if store.incomplete or self._incomplete:
             self._incomplete = frozenset(store.incomplete)
@@ -175,7 +175,7 @@ class OutputChannel:
         logs that it has received from any sender. ``rows_requested``: how many rows it takes in the longest time that
         rows should wait. Returns whether this number has changed by much."""
         self.cursor.acknowledge(next_seq)
-        self._held.update((reach.task, reach) for reach in held)
+        self._held.update((reach.log, reach) for reach in held)
         if not rows_requested:
             return False
         changed = rows_requested.bit_length() != self._rows_requested.bit_length()
@@ -200,7 +200,7 @@ class OutputChannel:
         self._position = store.position
         if not self._held:
             return delta
-        return [s for s in delta if (held := self._held.get(s.task)) is None or s.reach > held]
+        return [s for s in delta if (held := self._held.get(s.log)) is None or s.reach > held]
 
     def _marks(self, store: CausalStore) -> tuple[StableMark, ...]:
         carried, self._marks_carried = self._marks_carried, store.marks_taken

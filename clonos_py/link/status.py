@@ -8,7 +8,7 @@ from clonos_py.link.receiving import InputChannel
 from clonos_py.link.restoring import Restoring
 from clonos_py.link.sending import NO_ATTEMPT, OutputChannel
 from clonos_py.link.states import BEFORE_BEGIN
-from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.ids import Attempt, LogId, TaskId
 from clonos_py.model.messages import Failed, Replay, StatusReport
 from clonos_py.model.segments import Incarnation
 from clonos_py.process.contract import TaskState
@@ -43,7 +43,7 @@ class TaskStatus:
         attempt: Attempt | None,
         round_: int,
         log: Replay | None,
-        incarnations: Mapping[int, int],
+        incarnations: Mapping[LogId, int],
     ) -> StatusReport:
         """``log``: the one that it was sent to replay, if any. ``incarnations``: of tasks whose logs it holds."""
         return StatusReport(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, NewType
+
+import xxhash
+
+LogId = NewType("LogId", int)
+"""Names the log of a task in all plans that have the task, whatever other vertices and tasks they have. 32 bits."""
 
 
 class TaskId(NamedTuple):
@@ -13,6 +18,11 @@ class TaskId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.vertex}[{self.index}]"
+
+    @property
+    def log_id(self) -> LogId:
+        """The digest of the vertex plus the index: no two tasks of a vertex have the same."""
+        return LogId((xxhash.xxh32_intdigest(self.vertex.encode()) + self.index) % (1 << 32))
 
 
 class ChannelId(NamedTuple):

@@ -11,7 +11,7 @@ import msgspec
 
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import ClonosError, CodecError, UserCodeError
-from clonos_py.model.ids import Attempt, ChannelId, TaskId
+from clonos_py.model.ids import Attempt, ChannelId, LogId, TaskId
 from clonos_py.model.purposes import Purpose
 from clonos_py.model.segments import Incarnation, LogSegment, StableMark
 from clonos_py.model.snapshots import OperatorHandle, StoredChunk, StoredFrames, TaskHandle
@@ -85,8 +85,8 @@ class Promote(msgspec.Struct, frozen=True, tag=True):
 
 class Replay(msgspec.Struct, frozen=True, tag=True):
     """To a promoted process: the predecessor's merged log, the frames that receivers have, and the void checkpoints.
-    ``upstream``: the logs of upstream tasks that the log depends on. For the tasks with ordinals in ``complete``, these
-    are all that any process holds of their logs. The log may depend on the logs of other tasks as far as the offsets in
+    ``upstream``: the logs of upstream tasks that the log depends on. Of the logs in ``complete``, these are all that
+    any process holds. The log may depend on the logs of other tasks as far as the offsets in
     ``needs``. ``incarnation``: that of the log."""
 
     round: int
@@ -94,8 +94,8 @@ class Replay(msgspec.Struct, frozen=True, tag=True):
     expected: list[Expectation]
     aborted: list[int]
     upstream: list[LogSegment] = []
-    complete: list[int] = []
-    needs: dict[int, int] = {}
+    complete: list[LogId] = []
+    needs: dict[LogId, int] = {}
     incarnation: Incarnation = Incarnation()
 
 
@@ -206,25 +206,25 @@ class HeldLogsReport(msgspec.Struct, frozen=True, tag=True):
     received: list[Expectation]
     depends: list[int] = []
     """Inputs on which it has received frames or a log of the sender since its restart point."""
-    logs_received: dict[int, list[int]] = {}
-    """By input: ordinals of the tasks whose logs arrived on it. If only this process holds such a log, the log is
+    logs_received: dict[int, list[LogId]] = {}
+    """By input: the logs that arrived on it. If only this process holds such a log, the log is
     replayed, so the process depends on everything that the log depends on."""
     replayed: list[int] = []
     """Inputs that occur in the log that it was sent to replay."""
-    incomplete: dict[int, list[int]] = {}
-    """By input: ordinals of tasks whose logs its predecessor had received on it, and which it may hold in part only."""
+    incomplete: dict[int, list[LogId]] = {}
+    """By input: logs that its predecessor had received on it, and which it may hold in part only."""
     has_own_log: bool = True
     """False: it replaces a failed task and has not received that task's log."""
-    ends: dict[int, int] = {}
-    """By ordinal of a task upstream of a failed one: the offset at which the held log ends."""
-    whole: list[int] = []
-    """Ordinals of tasks upstream of a failed one of whose logs it holds everything that the failed task's log depends
+    ends: dict[LogId, int] = {}
+    """By log of a task upstream of a failed one: the offset at which the held part ends."""
+    whole: list[LogId] = []
+    """Logs of tasks upstream of a failed one of which it holds everything that the failed task's log depends
     on, as far as it holds that log."""
-    needs: dict[int, int] = {}
+    needs: dict[LogId, int] = {}
     """The ``needs`` of Replay; void once the log is used up, or a checkpoint that it has taken is complete."""
-    own: int | None = None
-    """The ordinal of its own task if that has not failed, its log is among ``logs``, and a failed task in a loop is to
-    get all of that log."""
+    own: LogId | None = None
+    """The log of its own task if that has not failed, the log is among ``logs``, and a failed task in a loop is to get
+    all of it."""
 
 
 class Snapshotted(msgspec.Struct, frozen=True, tag=True):
@@ -349,8 +349,8 @@ class StatusReport(msgspec.Struct, frozen=True, tag=True):
     failure: Failed | None = None
     incarnation: Incarnation = Incarnation()
     """The incarnation of its own log, if it has received that."""
-    incarnations: dict[int, int] = {}
-    """By ordinal of a task that has restarted without its log: the newest incarnation whose log it holds."""
+    incarnations: dict[LogId, int] = {}
+    """By log of a task that has restarted without it: the newest incarnation that it holds."""
 
 
 ToCoordinator = (

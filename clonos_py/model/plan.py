@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from clonos_py.model.ids import ChannelId, TaskId
+from clonos_py.model.ids import ChannelId, LogId, TaskId
 from clonos_py.model.operators import EventTime, Operator, Source
 from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.model.state_definitions import StateDefinition
@@ -187,8 +187,12 @@ class PhysicalPlan:
 
     @cached_property
     def tasks(self) -> tuple[TaskId, ...]:
-        """All tasks; a task's position here is its ordinal in determinant logs."""
         return tuple(TaskId(v.name, i) for v in self.vertices for i in range(v.parallelism))
+
+    @cached_property
+    def logs(self) -> dict[LogId, TaskId]:
+        """By log: the task that writes it."""
+        return {task.log_id: task for task in self.tasks}
 
     @cached_property
     def channels(self) -> tuple[ChannelId, ...]:
@@ -241,13 +245,13 @@ class PhysicalPlan:
         return found
 
     @cached_property
-    def origins(self) -> dict[TaskId, tuple[int, ...]]:
-        """By task: the ordinals of itself and of every task upstream of it, in order."""
-        found: dict[TaskId, list[int]] = {task: [] for task in self.tasks}
-        for ordinal, origin in enumerate(self.tasks):
+    def origins(self) -> dict[TaskId, tuple[TaskId, ...]]:
+        """By task: itself and every task upstream of it, in the order of ``tasks``."""
+        found: dict[TaskId, list[TaskId]] = {task: [] for task in self.tasks}
+        for origin in self.tasks:
             for task in (origin, *self.hops[origin]):
-                found[task].append(ordinal)
-        return {task: tuple(ordinals) for task, ordinals in found.items()}
+                found[task].append(origin)
+        return {task: tuple(origins) for task, origins in found.items()}
 
     @cached_property
     def loops(self) -> tuple[Loop, ...]:

@@ -6,24 +6,26 @@ from typing import NamedTuple
 
 import msgspec
 
+from clonos_py.model.ids import LogId
+
 
 class Reach(NamedTuple):
-    """How far the log of a task (its ordinal) is held: below offset ``stop``, in incarnation number ``incarnation``."""
+    """How far a log is held: below offset ``stop``, in incarnation number ``incarnation``."""
 
-    task: int
+    log: LogId
     incarnation: int
     stop: int
 
 
-ALL_TASKS = -1
+ALL_LOGS = LogId(-1)
 """In a mark: the logs of all tasks."""
 
 
 class StableMark(NamedTuple):
-    """Determinants of a task (its ordinal, or ALL_TASKS) from before ``epoch`` are stable: the restart point of the
-    task lies behind them, so no replay needs them."""
+    """Determinants of a log (or of ALL_LOGS) from before ``epoch`` are stable: the restart point of the task lies
+    behind them, so no replay needs them."""
 
-    task: int
+    log: LogId
     epoch: int
 
 
@@ -37,13 +39,13 @@ class Incarnation(NamedTuple):
 
 
 class LogSegment(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Offsets [start, start + count) of the log of the task with this ordinal.
+    """Offsets [start, start + count) of a task's log.
 
     ``epoch`` is the last checkpoint that the task had taken, ``epoch_start`` the offset at which it took it.
     ``incarnation`` is the number of the task's incarnation: segments of earlier ones are void.
     """
 
-    task: int
+    log: LogId
     epoch: int
     epoch_start: int
     start: int
@@ -54,7 +56,7 @@ class LogSegment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def reach(self) -> Reach:
         """How far the log is held by a process that holds this segment and all before it."""
-        return Reach(self.task, self.incarnation, self.stop)
+        return Reach(self.log, self.incarnation, self.stop)
 
     @property
     def stop(self) -> int:

@@ -98,7 +98,18 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
         warnings=tuple(held_event_time(written.without_dead_ends())),
     )
     _check_loops(made, chosen)
+    _check_logs(made)
     return replace(made, notes=(*made.notes, *_loop_notes(made), *_depth_notes(made, chosen)))
+
+
+def _check_logs(plan: PhysicalPlan) -> None:
+    """Raises GraphError if two tasks would write the same log."""
+    for task in plan.tasks:
+        if (other := plan.logs[task.log_id]) != task:
+            raise GraphError(
+                f"the logs of {task} and {other} would have the same number, which is made from the names: give "
+                f"{task.vertex!r} or {other.vertex!r} another name"
+            )
 
 
 def _at_parallelism(settings: Settings, parallelism: int) -> Settings:

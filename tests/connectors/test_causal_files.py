@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import struct
 import tempfile
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pyarrow as pa
 import pytest
+import xxhash
 
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.model.errors import CheckpointError, GraphError, SinkError
-from clonos_py.model.ids import Attempt
+from clonos_py.model.ids import Attempt, LogId
 from clonos_py.model.operators import CausalSink, OutputSegment, PublishedOutput
 from clonos_py.model.record import Money, Record
 from clonos_py.model.record_codec import encode
@@ -39,7 +42,7 @@ def piece(seq: int, *auctions: int) -> OutputSegment:
 
 
 def log(*starts: int, epoch: int = 0) -> list[LogSegment]:
-    return [LogSegment(0, epoch, 0, start, 1, b"%d" % start) for start in starts]
+    return [LogSegment(LogId(0), epoch, 0, start, 1, b"%d" % start) for start in starts]
 
 
 def sink(folder: Path, file_format: str = "jsonl", **place: Any) -> CausalSink:
@@ -294,6 +297,16 @@ def test_rows_without_an_entry_in_a_damaged_journal_are_an_error(tmp_path: Path)
         refused_with(tmp_path, r"out-0-0\.jsonl (has rows that are not in the journals|exists, written by another run)")
     journal.write_bytes(good)
     assert claimed(tmp_path, 2)[1].checksums == {0: 1_000, 1: 1_001}
+
+
+def test_a_journal_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    """It named logs by the order of tasks in the plan."""
+    journal, second = two_pieces(tmp_path)
+    version, *fields = msgspec.msgpack.decode(journal.read_bytes()[struct.calcsize(">IQ") : second])
+    assert version == 2
+    former = msgspec.msgpack.encode(fields)
+    journal.write_bytes(struct.pack(">IQ", len(former), xxhash.xxh3_64_intdigest(former)) + former)
+    refused_with(tmp_path, f"{journal.name}: cannot be read .*; run the version that wrote it")
 
 
 def refused_with(folder: Path, message: str) -> None:

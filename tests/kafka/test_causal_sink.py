@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Sequence
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from clonos_py import Record
@@ -23,7 +25,7 @@ from clonos_py.connectors.kafka.port import (
     TransactionalWriter,
 )
 from clonos_py.model.errors import GraphError, SinkError
-from clonos_py.model.ids import Attempt
+from clonos_py.model.ids import Attempt, LogId
 from clonos_py.model.operators import OutputSegment, PublishedOutput
 from clonos_py.model.record_codec import encode
 from clonos_py.model.segments import LogSegment
@@ -42,7 +44,7 @@ def piece(seq: int, *numbers: int) -> OutputSegment:
 
 
 def log(*starts: int, epoch: int = 0, size: int = 1) -> list[LogSegment]:
-    return [LogSegment(0, epoch, 0, start, 1, b"%d" % start * size) for start in starts]
+    return [LogSegment(LogId(0), epoch, 0, start, 1, b"%d" % start * size) for start in starts]
 
 
 def sink(topic: str, at: dict[str, Any], **place: Any) -> KafkaCausalWriter:
@@ -223,6 +225,16 @@ def test_a_journal_of_two_sinks_is_refused(topic: str, at: dict[str, Any]) -> No
     other = sink(topic, at, journal=f"{topic}.both", operator="other")
     with pytest.raises(SinkError, match=f"the journal '{topic}.both' is that of operator 'out', too: give each sink"):
         other.claim(Attempt(1, 1), 0, SHAPE, "line")
+    writer.close()
+
+
+def test_a_journal_of_an_earlier_version_is_refused(client: Client, topic: str, at: dict[str, Any]) -> None:
+    """It named logs by the order of tasks in the plan."""
+    former = msgspec.msgpack.encode(["causal", "", 1, "out", "line", SHAPE, [1, 1], 0, [[0, 0, 0, 0, 1, b"x", 0]], []])
+    write(client, Message(topic, former, struct.pack(">II", 0, 1), partition=0))
+    writer = sink(topic, at, journal=topic)
+    with pytest.raises(SinkError, match=r"is not a journal entry .*causal.*or another version"):
+        writer.claim(Attempt(1, 1), 0, SHAPE, "line")
     writer.close()
 
 

@@ -31,11 +31,11 @@ _FETCH_S = 0.2
 _PART = struct.Struct(">II")
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True, tag="causal"):
+class Entry(msgspec.Struct, frozen=True, array_like=True, tag="causal-2"):
     """The record of one transaction of ``attempt`` of ``operator``, in a job of this ``lineage`` and ``shape``.
     ``pieces``: sequence numbers and checksums of rows; ``log``: the new log segments that they depend on. ``claim``:
     the random name of a claim, which is written alone; otherwise empty. Of two lineages the one with the higher ``era``
-    is later."""
+    is later. The tag has the version of the form: version 1 named logs by the order of tasks."""
 
     claim: str
     era: int

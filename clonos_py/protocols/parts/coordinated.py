@@ -23,7 +23,7 @@ from clonos_py.model.coordinator_events import (
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.purposes import Purpose
-from clonos_py.model.segments import ALL_TASKS, StableMark
+from clonos_py.model.segments import ALL_LOGS, StableMark
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.model.times import MAX_TIME
 
@@ -195,7 +195,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
 
     def marks(self, task: TaskId) -> Sequence[StableMark]:
         """The newest checkpoint is the restart point of all tasks: one mark is enough."""
-        return [StableMark(ALL_TASKS, self.completed.number)] if self.completed.number else []
+        return [StableMark(ALL_LOGS, self.completed.number)] if self.completed.number else []
 
     @property
     def all_go_back(self) -> bool:

@@ -86,7 +86,6 @@ class IndependentCheckpoints(JobCheckpointing):
         super().__init__(context)
         self.points = points
         self._last = self.completed.number
-        self._ordinals = {task: ordinal for ordinal, task in enumerate(context.plan.tasks)}
         self._times: TriggerSchedule = (
             StaggeredTriggers(context, self._is_awaited, self.completed)
             if context.policy.staggered
@@ -314,7 +313,7 @@ class IndependentCheckpoints(JobCheckpointing):
         return [mark for origin in self.context.plan.tasks if (mark := self._mark(origin)).epoch]
 
     def _mark(self, task: TaskId) -> StableMark:
-        return StableMark(self._ordinals[task], self.safe_epoch(task))
+        return StableMark(task.log_id, self.safe_epoch(task))
 
     def complete_message(self, task: TaskId) -> messages.Complete:
         """With logs only the task's own mark: those of other tasks come with their frames."""

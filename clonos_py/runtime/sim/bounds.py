@@ -104,10 +104,10 @@ class Bounds:
                 not held or held[0][0] >= barrier or not self._coordinated,
                 f"{task} has the checksum of frame {held and held[0][0]} from {channel.channel}, {barrier} is enough",
             )
-        journal = link.store.since(0, lambda number: True)
-        kept = [s for number in range(len(self._plan.tasks)) for s in link.store.of(number)]
-        numbers = range(len(self._plan.tasks)) if self._coordinated else [self._plan.tasks.index(task)]
-        old = [s for s in (*journal, *kept) if s.epoch < checkpoint and s.task in numbers]
+        journal = link.store.since(0, lambda log: True)
+        kept = [s for log in self._plan.logs for s in link.store.of(log)]
+        logs = self._plan.logs if self._coordinated else [task.log_id]
+        old = [s for s in (*journal, *kept) if s.epoch < checkpoint and s.log in logs]
         check(not old, f"{task} holds determinants from before checkpoint {checkpoint}")
         check(len(journal) == len(kept), f"{task} holds {len(kept)} segments, its journal has {len(journal)}")
         noted = [number for number in link.uncovered if number <= checkpoint]

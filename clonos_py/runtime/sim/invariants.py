@@ -91,7 +91,6 @@ class InvariantChecker:
         """The last completed checkpoint at the last restart without log; -1 if there was none."""
         self._plan, self._causal, self._latest = plan, plan.sharing_depth != 0, latest
         self._once, self._alone = self._causal or plan.rollback, not plan.protocol.coordinated
-        self._ordinal = {task: ordinal for ordinal, task in enumerate(plan.tasks)}
         self._must_hold, self._may_hold = must_hold(plan), may_hold(plan)
         self._dependencies: dict[int, Dependencies] = {}
         self._in_transit: dict[tuple[int, int], tuple[TaskId, Extent]] = {}
@@ -116,7 +115,7 @@ class InvariantChecker:
         self._taken, self._points = SnapshotHistory(plan), LinePoints(plan)
         self.commits = Commits(self._points)
         """Checks the commits of the sinks' ledger."""
-        self._stable = [0] * len(plan.tasks)
+        self._stable = dict.fromkeys(plan.logs, 0)
         self._progress: dict[TaskId, TaskProgress] = {}
         self._epochs: dict[TaskId, int] = {}
         """By task: the number of the snapshot that is its restart point."""
@@ -160,7 +159,7 @@ class InvariantChecker:
             return
         known, cut, stamps = self._of(process), self._cut[process.task], self._stamps[process.task]
         if event.log is not None:
-            own = {event.log.task: event.log.stop}
+            own = {event.log.log: event.log.stop}
             known.used, known.received = joined(known.used, own), joined(known.received, own)
             self._history[process.task].append((event.log.stop, known.used))
         for index, frame in event.frames:
@@ -222,7 +221,7 @@ class InvariantChecker:
     def _restore_dependencies(self, process: LocalProcess, epoch: int) -> None:
         """Gives a task that restarts the dependencies of its snapshot, except on its own log. Stable determinants are
         no dependencies any more."""
-        extent = _without([self._ordinal[process.task]], self._snapshot_extents.get((process.task, epoch), {}))
+        extent = _without([process.task.log_id], self._snapshot_extents.get((process.task, epoch), {}))
         known = self._of(process)
         known.used, known.received = joined(known.used, extent), joined(known.received, extent)
 
@@ -249,8 +248,8 @@ class InvariantChecker:
             return
         known, task = self._of(process), process.task
         for segment in header.delta:
-            if segment.task not in self._may_hold[task]:
-                sent = self._plan.tasks[segment.task]
+            if segment.log not in self._may_hold[task]:
+                sent = self._plan.logs[segment.log]
                 raise Violation(f"{task} is sent the log of {sent}, which it may not depend on")
         if header.kind is FrameKind.LOG_ONLY:
             self._opened(known, process, channel.index, header.seq)
@@ -287,12 +286,12 @@ class InvariantChecker:
         """Checks equation 1: the determinants that a frame depends on are stable, or held if the sharing depth demands
         it. Zombies are not checked: they may receive frames of other zombies, on which no task depends."""
         must, store = self._must_hold[process.task], process.link.store
-        for ordinal, offset in extent.items():
-            if ordinal in must and offset > self._stable[ordinal]:
-                held = store.end(ordinal) or 0
+        for log, offset in extent.items():
+            if log in must and offset > self._stable[log]:
+                held = store.end(log) or 0
                 if held < offset:
                     raise Violation(
-                        f"{process.task} depends on the log of {self._plan.tasks[ordinal]} up to {offset} and holds it "
+                        f"{process.task} depends on the log of {self._plan.logs[log]} up to {offset} and holds it "
                         f"only up to {held}"
                     )
 
@@ -313,7 +312,7 @@ class InvariantChecker:
     def _implied(self, task: TaskId, offset: int) -> Extent:
         history = self._history[task]
         at = bisect_right(history, offset, key=lambda entry: entry[0])
-        return {**(history[at - 1][1] if at else {}), self._ordinal[task]: offset}
+        return {**(history[at - 1][1] if at else {}), task.log_id: offset}
 
     def decided(self, instructions: Sequence[JobInstruction], processes: Mapping[int, LocalProcess]) -> None:
         """Checks instructions of the coordinator before they are carried out."""
@@ -338,7 +337,7 @@ class InvariantChecker:
                     pass
         for task, message in replays.items() if self._availability else ():
             if message.incarnation.number and message.incarnation.round == message.round:
-                self._drop_dependencies_on(self._ordinal[task])
+                self._drop_dependencies_on(task)
         if replays and self._causal:
             self._check_logs(replays, processes)
         if replays and self._plan.rollback:
@@ -404,8 +403,8 @@ class InvariantChecker:
 
     def _check_logs(self, replays: Mapping[TaskId, messages.Replay], processes: Mapping[int, LocalProcess]) -> None:
         """Checks that after a round no task depends on a lost part of a log: neither survivors nor replayed logs."""
-        ends = {t: m.log[-1].stop if m.log else self._stable[self._ordinal[t]] for t, m in replays.items()}
-        reach = {self._ordinal[task]: end for task, end in ends.items()}
+        ends = {t: m.log[-1].stop if m.log else self._stable[t.log_id] for t, m in replays.items()}
+        reach = {task.log_id: end for task, end in ends.items()}
         replaying = [self._replayer(task, end) for task, end in ends.items()]
         lost = orphan(self._plan, reach, self._stable, [*self._survivors(processes, ends), *replaying])
         check(lost is None, f"no rollback, but {lost and lost[0]} depends on a log of {lost and lost[1]} that is lost")
@@ -417,9 +416,7 @@ class InvariantChecker:
 
     def _replayer(self, task: TaskId, end: int) -> Survivor:
         """A replacement that replays its log up to ``end``."""
-        implied = {
-            ordinal: offset for ordinal, offset in self._implied(task, end).items() if ordinal != self._ordinal[task]
-        }
+        implied = {log: offset for log, offset in self._implied(task, end).items() if log != task.log_id}
         return Survivor(task, implied, {}, ())
 
     def _survivors(self, processes: Mapping[int, LocalProcess], failed: Mapping[TaskId, int]) -> list[Survivor]:
@@ -427,9 +424,9 @@ class InvariantChecker:
         for number, process in sorted(processes.items()):
             incarnations = self._owner.get(process.task) == number and process.link.state is not TaskState.FAILED
             if incarnations and process.task not in failed:
-                holds = {n: process.link.store.end(n) or 0 for n in range(len(self._plan.tasks))}
+                holds = {log: process.link.store.end(log) or 0 for log in self._plan.logs}
                 received_from = {
-                    c.sender for c in process.link.inputs if c.expectation.checksums or holds[self._ordinal[c.sender]]
+                    c.sender for c in process.link.inputs if c.expectation.checksums or holds[c.sender.log_id]
                 }
                 found.append(Survivor(process.task, self._of(process).received, holds, received_from))
         return found
@@ -464,8 +461,7 @@ class InvariantChecker:
 
     def _held(self, task: TaskId, survivors: Sequence[Survivor]) -> int:
         """The offset up to which survivors hold the log of a task."""
-        ordinal = self._ordinal[task]
-        return max((survivor.holds.get(ordinal, 0) for survivor in survivors), default=0)
+        return max((survivor.holds.get(task.log_id, 0) for survivor in survivors), default=0)
 
     @property
     def _failed_names(self) -> str:
@@ -478,15 +474,14 @@ class InvariantChecker:
         check(needed, f"unnecessary restart without log after the failure of {self._failed_names}: {reason}")
         self._restarted_at = self._checkpoint
 
-    def _drop_dependencies_on(self, ordinal: int) -> None:
+    def _drop_dependencies_on(self, task: TaskId) -> None:
         """A task restarts without its log: the former log is void, and no task depends on it any more. The task sends
         its frames again, so downstream tasks do not depend on the dependencies of the former frames either."""
-        task = self._plan.tasks[ordinal]
-        through = {ordinal, *(n for n, origin in enumerate(self._plan.tasks) if task in self._plan.hops[origin])}
+        through = {origin.log_id for origin in self._plan.origins[task]}
         after = self._plan.hops[task]
 
         def left(owner: TaskId, extent: Extent) -> Extent:
-            return _without(through if owner in after else {ordinal}, extent)
+            return _without(through if owner in after else {task.log_id}, extent)
 
         self._history[task].clear()
         self._cut[task].clear()
@@ -513,7 +508,7 @@ class InvariantChecker:
             progress = progress_of(handle)
             self._progress[handle.task] = progress
             self._epochs[handle.task] = handle.checkpoint
-            self._stable[self._ordinal[handle.task]] = progress.log_offset
+            self._stable[handle.task.log_id] = progress.log_offset
 
     def _dropped(self, process: LocalProcess, checkpoint: int) -> None:
         """Checks that a process has dropped the data from before the barrier of a completed checkpoint."""

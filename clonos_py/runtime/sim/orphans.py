@@ -6,14 +6,14 @@ every task on which its received frames depend. So the two can be compared, and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from clonos_py.model.ids import TaskId
+from clonos_py.model.ids import LogId, TaskId
 from clonos_py.model.plan import PhysicalPlan
 
-Extent = Mapping[int, int]
-"""By ordinal of a task: the offset up to which something depends on that task's log, or holds it."""
+Extent = Mapping[LogId, int]
+"""By log: the offset up to which something depends on it, or holds it."""
 
 
 @dataclass(frozen=True)
@@ -28,27 +28,24 @@ class Survivor:
 
 
 def orphan(
-    plan: PhysicalPlan, replays: Extent, stable: Sequence[int], survivors: Collection[Survivor]
+    plan: PhysicalPlan, replays: Extent, stable: Extent, survivors: Collection[Survivor]
 ) -> tuple[TaskId, TaskId] | None:
     """An orphan and the failed task on which it depends: it depends on more of that task's log than the replacement
     gets (equation 1 after a failure). None if there is no orphan. ``replays``: by failed task, the end of the log that
     its replacement gets."""
     for survivor in survivors:
-        for ordinal, offset in survivor.depends.items():
-            if ordinal in replays and offset > max(replays[ordinal], stable[ordinal]):
-                return survivor.task, plan.tasks[ordinal]
+        for log, offset in survivor.depends.items():
+            if log in replays and offset > max(replays[log], stable[log]):
+                return survivor.task, plan.logs[log]
     return None
 
 
-def called_for(
-    plan: PhysicalPlan, failed: Collection[TaskId], stable: Sequence[int], survivors: Collection[Survivor]
-) -> bool:
+def called_for(plan: PhysicalPlan, failed: Collection[TaskId], stable: Extent, survivors: Collection[Survivor]) -> bool:
     """Whether a rollback is justified: if there is an orphan, or if there may be one by the lengths of paths. A
     receiver of the last of several consecutive failed tasks may depend on all of them."""
     for task in failed:
-        ordinal = plan.tasks.index(task)
-        known = max((s.holds.get(ordinal, 0) for s in survivors), default=0)
-        if orphan(plan, {ordinal: known}, stable, survivors) or _too_far(plan, task, failed, survivors):
+        known = max((s.holds.get(task.log_id, 0) for s in survivors), default=0)
+        if orphan(plan, {task.log_id: known}, stable, survivors) or _too_far(plan, task, failed, survivors):
             return True
     return False
 
@@ -70,27 +67,27 @@ def _too_far(plan: PhysicalPlan, start: TaskId, failed: Collection[TaskId], surv
     return False
 
 
-def must_hold(plan: PhysicalPlan) -> dict[TaskId, frozenset[int]]:
-    """By task: the tasks whose logs it must hold as far as it depends on them. With full sharing depth these are all
+def must_hold(plan: PhysicalPlan) -> dict[TaskId, frozenset[LogId]]:
+    """By task: the logs that it must hold as far as it depends on them. With full sharing depth these are all
     upstream tasks, else those from which no path is longer than the sharing depth: over a longer path a task may depend
     on more than it holds."""
     depth = plan.covered
     longest = {} if depth >= plan.depth else _longest_ways(plan)
     return {
         task: frozenset(
-            ordinal
-            for ordinal, origin in enumerate(plan.tasks)
+            origin.log_id
+            for origin in plan.tasks
             if task in plan.hops[origin] and longest.get((origin, task), 0) <= depth
         )
         for task in plan.tasks
     }
 
 
-def may_hold(plan: PhysicalPlan) -> dict[TaskId, frozenset[int]]:
-    """By task: the tasks whose logs may be sent to it: those within the sharing depth (equations 2 and 3)."""
+def may_hold(plan: PhysicalPlan) -> dict[TaskId, frozenset[LogId]]:
+    """By task: the logs that may be sent to it: those of tasks within the sharing depth (equations 2 and 3)."""
     depth = plan.covered
     return {
-        task: frozenset(n for n, origin in enumerate(plan.tasks) if plan.hops[origin].get(task, depth + 1) <= depth)
+        task: frozenset(origin.log_id for origin in plan.tasks if plan.hops[origin].get(task, depth + 1) <= depth)
         for task in plan.tasks
     }
 

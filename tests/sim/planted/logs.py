@@ -172,7 +172,7 @@ def a_new_receiver_is_thought_to_hold_what_its_predecessor_did(patch: pytest.Mon
 
 @BUGS.planted()
 def logs_of_upstream_tasks_are_not_passed_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(link, "shared_logs", lambda plan, task, receiver: frozenset({plan.tasks.index(task)}))
+    patch.setattr(link, "shared_logs", lambda plan, task, receiver: frozenset({task.log_id}))
 
 
 @BUGS.planted()

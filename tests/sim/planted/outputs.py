@@ -53,8 +53,7 @@ def only_a_sinks_own_log_is_written(patch: pytest.MonkeyPatch) -> None:
     append = MemoryCausalSink.append
 
     def own(self: MemoryCausalSink, epoch: int, log: Sequence[LogSegment], *more: Any, **named: Any) -> None:
-        newest = max((segment.task for segment in log), default=0)
-        append(self, epoch, [segment for segment in log if segment.task == newest], *more, **named)
+        append(self, epoch, [segment for segment in log if segment.log == self.ctx.task.log_id], *more, **named)
 
     patch.setattr(MemoryCausalSink, "append", own)
 

@@ -11,20 +11,21 @@ from clonos_py.causal.determinants import Completion, InputOrder, Linger, Time
 from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import LogWriter
 from clonos_py.model.errors import DivergenceError, ProtocolError, ServiceError
+from clonos_py.model.ids import LogId
 from clonos_py.model.segments import LogSegment
 from tests.unit.task.plans import Outside
 
 
 def recorded(live: Any) -> tuple[list[LogSegment], Any]:
     """The log and the results of running ``live`` against a fresh gate."""
-    writer = LogWriter(0)
+    writer = LogWriter(LogId(0))
     result = live(Gate(writer))
     cut = writer.cut()
     return ([cut] if cut else []), result
 
 
 def replaying(segments: list[LogSegment]) -> Gate:
-    gate = Gate(LogWriter(0))
+    gate = Gate(LogWriter(LogId(0)))
     gate.load(segments)
     return gate
 
@@ -101,7 +102,7 @@ def test_entries_after_a_replay_continue_its_log() -> None:
 
 def test_a_log_that_does_not_start_where_the_snapshot_ends_is_an_error() -> None:
     log, _ = recorded(lambda g: g.record(Linger()))
-    gate = Gate(LogWriter(0))
+    gate = Gate(LogWriter(LogId(0)))
     gate.writer.resume(1, 5, 5)
     with pytest.raises(ProtocolError, match="the log to replay continues at 0, not at 5"):
         gate.load(log)
@@ -121,7 +122,7 @@ def questions(gate: Gate, clock: list[int], times: list[int], live: bool) -> lis
 
 
 def test_within_a_granule_the_clock_is_read_once_and_logged_once() -> None:
-    gate = Gate(LogWriter(0), 1_000)
+    gate = Gate(LogWriter(LogId(0)), 1_000)
     answers = questions(gate, [0], [10_000, 10_400, 10_999, 11_000, 11_001], live=True)
     assert answers == [10_000, 10_000, 10_000, 11_000, 11_000]
     cut = gate.writer.cut()
@@ -131,10 +132,10 @@ def test_within_a_granule_the_clock_is_read_once_and_logged_once() -> None:
 
 def test_in_a_replayed_event_time_only_passes_as_the_log_says() -> None:
     """The answers of the old time are not in the log, and other tasks may depend on them."""
-    before = Gate(LogWriter(0), 1_000)
+    before = Gate(LogWriter(LogId(0)), 1_000)
     questions(before, [0], [10_000, 10_001], live=True)
     answers = questions(before, [0], [10_002, 10_003], live=True)
-    after = Gate(LogWriter(0), 1_000)
+    after = Gate(LogWriter(LogId(0)), 1_000)
     after.load([found for found in [before.writer.cut()] if found])
     questions(after, [0], [99_000, 99_000], live=False)
     assert questions(after, [0], [99_000, 99_000], live=False) == answers
@@ -142,14 +143,14 @@ def test_in_a_replayed_event_time_only_passes_as_the_log_says() -> None:
 
 
 def test_the_time_is_read_again_in_every_epoch() -> None:
-    gate = Gate(LogWriter(0), 1_000)
+    gate = Gate(LogWriter(LogId(0)), 1_000)
     assert questions(gate, [0], [10_000], live=True) == [10_000]
     gate.reset_time()
     assert questions(gate, [0], [10_001], live=True) == [10_001]
 
 
 def test_a_clock_that_is_set_back_is_read_again() -> None:
-    assert questions(Gate(LogWriter(0), 1_000), [0], [10_000, 5_000], live=True) == [10_000, 5_000]
+    assert questions(Gate(LogWriter(LogId(0)), 1_000), [0], [10_000, 5_000], live=True) == [10_000, 5_000]
 
 
 @given(st.lists(st.lists(st.integers(0, 900), max_size=4), max_size=12), st.data())
@@ -158,14 +159,14 @@ def test_every_replay_of_whole_events_returns_the_same_times(events: list[list[i
     moment, plan = 0, []
     for steps in events:
         plan.append([moment := moment + step for step in steps])
-    before, answers, segments = Gate(LogWriter(0), 1_000), [], []
+    before, answers, segments = Gate(LogWriter(LogId(0)), 1_000), [], []
     for times in plan:
         answers.append(questions(before, [0], times, live=True))
         cut = before.writer.cut()
         assert cut is not None
         segments.append(cut)
     kept = data.draw(st.integers(0, len(segments)))
-    after = Gate(LogWriter(0), 1_000)
+    after = Gate(LogWriter(LogId(0)), 1_000)
     after.load(segments[:kept])
     assert [questions(after, [0], [10**9] * len(times), live=False) for times in plan[:kept]] == answers[:kept]
     assert not after.replaying
@@ -177,7 +178,7 @@ LARGE = {"content": b"x" * (3 << 20), "status": 200}
 
 def test_a_large_answer_is_kept_aside_and_the_log_has_its_name() -> None:
     outside = Outside()
-    gate = Gate(LogWriter(0), keeper=outside)
+    gate = Gate(LogWriter(LogId(0)), keeper=outside)
     gate.record(Linger())
     assert gate.ask("http", lambda: LARGE) is LARGE
     assert gate.ask("http", lambda: "small") == "small"
@@ -186,7 +187,7 @@ def test_a_large_answer_is_kept_aside_and_the_log_has_its_name() -> None:
     assert cut is not None
     assert len(cut.payload) < 100
     assert len(outside.aside) == 2
-    after = Gate(LogWriter(0), keeper=outside)
+    after = Gate(LogWriter(LogId(0)), keeper=outside)
     after.load([cut])
     after.take()
     assert [after.ask("http", forbidden), after.ask("http", forbidden)] == [LARGE, "small"]
@@ -197,7 +198,7 @@ def test_a_large_answer_is_kept_aside_and_the_log_has_its_name() -> None:
 @pytest.mark.parametrize("epoch", [0, 1, 7])
 def test_a_large_answer_is_kept_for_the_epoch_of_its_question(epoch: int) -> None:
     outside = Outside()
-    gate = Gate(LogWriter(0), keeper=outside)
+    gate = Gate(LogWriter(LogId(0)), keeper=outside)
     gate.writer.resume(epoch, 0, 0)
     gate.ask("http", lambda: LARGE)
     gate.record(Completion(0, 5, LARGE))

@@ -7,17 +7,20 @@ from clonos_py.causal.codec import decode
 from clonos_py.causal.determinants import InputOrder, Linger, Time
 from clonos_py.causal.log import CausalStore, LogWriter, merge
 from clonos_py.model.errors import ProtocolError
-from clonos_py.model.segments import ALL_TASKS, LogSegment, StableMark
+from clonos_py.model.ids import LogId, TaskId
+from clonos_py.model.segments import ALL_LOGS, LogSegment, StableMark
+
+A, B, C = (TaskId(letter, 0).log_id for letter in "abc")
 
 
 def segment(
-    start: int, count: int = 1, *, epoch: int = 0, epoch_start: int = 0, task: int = 0, payload: bytes = b"x"
+    start: int, count: int = 1, *, epoch: int = 0, epoch_start: int = 0, log: LogId = A, payload: bytes = b"x"
 ) -> LogSegment:
-    return LogSegment(task, epoch, epoch_start, start, count, payload)
+    return LogSegment(log, epoch, epoch_start, start, count, payload)
 
 
 def test_runs_of_arrivals_from_one_channel_are_one_determinant() -> None:
-    writer = LogWriter(0)
+    writer = LogWriter(A)
     for determinant in (
         InputOrder(1, 1),
         InputOrder(1, 1),
@@ -34,7 +37,7 @@ def test_runs_of_arrivals_from_one_channel_are_one_determinant() -> None:
 
 
 def test_a_new_epoch_starts_a_new_segment_at_its_own_offset() -> None:
-    writer = LogWriter(0)
+    writer = LogWriter(A)
     writer.append(Time(1))
     rest = writer.open_epoch(4)
     writer.append(Time(2))
@@ -47,20 +50,20 @@ def test_a_new_epoch_starts_a_new_segment_at_its_own_offset() -> None:
 
 
 def test_a_log_without_receivers_is_counted_but_not_kept() -> None:
-    writer = LogWriter(0, keeps=False)
+    writer = LogWriter(A, keeps=False)
     writer.append(InputOrder(1, 3))
     assert (writer.offset, writer.full, writer.cut()) == (3, False, None)
 
 
 def test_a_new_incarnation_replaces_held_segments_and_earlier_ones_are_ignored() -> None:
     store = CausalStore()
-    store.append(segment(0, 3, task=1))
-    store.append(segment(0, task=2))
+    store.append(segment(0, 3, log=B))
+    store.append(segment(0, log=C))
     position = store.position
-    store.append(replace(segment(0, payload=b"anew", task=1), incarnation=1))
-    assert not store.append(segment(3, task=1))
-    assert [s.payload for s in store.of(1)] == [b"anew"]
-    assert store.since(position, lambda task: task == 1) == store.of(1)
+    store.append(replace(segment(0, payload=b"anew", log=B), incarnation=1))
+    assert not store.append(segment(3, log=B))
+    assert [s.payload for s in store.of(B)] == [b"anew"]
+    assert store.since(position, lambda log: log == B) == store.of(B)
     assert store.size_bytes == len(b"anew") + len(b"x")
 
 
@@ -71,18 +74,18 @@ def test_merging_takes_the_newest_incarnation() -> None:
 
 def test_a_log_of_which_only_stable_segments_are_held_has_no_end() -> None:
     store = CausalStore()
-    assert store.end(0) is None
+    assert store.end(A) is None
     store.append(segment(0, 3))
-    assert store.end(0) == 3
-    store.mark(StableMark(ALL_TASKS, 1))
-    assert store.end(0) is None
+    assert store.end(A) == 3
+    store.mark(StableMark(ALL_LOGS, 1))
+    assert store.end(A) is None
 
 
 def test_a_segment_that_comes_over_two_paths_is_held_once() -> None:
     store = CausalStore()
     assert store.append(segment(0, 3))
     assert not store.append(segment(0, 3))
-    assert store.of(0) == [segment(0, 3)]
+    assert store.of(A) == [segment(0, 3)]
 
 
 def test_a_gap_is_an_error() -> None:
@@ -95,7 +98,7 @@ def test_a_gap_is_an_error() -> None:
 def test_a_gap_that_a_completed_checkpoint_covers_is_no_error() -> None:
     store = CausalStore()
     store.append(segment(0, 3))
-    store.mark(StableMark(ALL_TASKS, 2))
+    store.mark(StableMark(ALL_LOGS, 2))
     assert store.append(segment(9, epoch=2, epoch_start=9))
 
 
@@ -108,56 +111,56 @@ def test_an_overlap_that_differs_is_an_error() -> None:
 
 def test_a_connection_gets_only_what_it_has_not_carried() -> None:
     store = CausalStore()
-    store.append(segment(0, task=1))
+    store.append(segment(0, log=B))
     position = store.position
-    store.append(segment(0, task=2))
-    store.append(segment(1, task=1))
-    assert store.since(position, lambda task: task == 1) == [segment(1, task=1)]
+    store.append(segment(0, log=C))
+    store.append(segment(1, log=B))
+    assert store.since(position, lambda log: log == B) == [segment(1, log=B)]
 
 
 def test_truncation_drops_earlier_epochs_and_nothing_that_a_connection_lacks() -> None:
     store = CausalStore()
-    store.append(segment(0, task=1, epoch=1))
+    store.append(segment(0, log=B, epoch=1))
     position = store.position
-    store.append(segment(0, task=2, epoch=0))
-    store.append(segment(1, task=1, epoch=1))
-    store.mark(StableMark(ALL_TASKS, 1))
-    assert segment(1, task=1, epoch=1) in store.since(position, lambda task: True)
-    assert store.of(2) == []
-    assert store.of(1) == [segment(0, task=1, epoch=1), segment(1, task=1, epoch=1)]
+    store.append(segment(0, log=C, epoch=0))
+    store.append(segment(1, log=B, epoch=1))
+    store.mark(StableMark(ALL_LOGS, 1))
+    assert segment(1, log=B, epoch=1) in store.since(position, lambda log: True)
+    assert store.of(C) == []
+    assert store.of(B) == [segment(0, log=B, epoch=1), segment(1, log=B, epoch=1)]
 
 
 def test_a_mark_makes_only_the_log_of_its_task_stable() -> None:
     store = CausalStore()
-    for task in (1, 2):
-        store.append(segment(0, task=task))
-        store.append(segment(1, task=task, epoch=1, epoch_start=1))
-    store.mark(StableMark(1, 1))
-    assert [s.epoch for s in store.of(1)] == [1]
-    assert [s.epoch for s in store.of(2)] == [0, 1]
-    assert (store.stable(1), store.stable(2)) == (1, 0)
-    assert store.since(0, lambda task: True) == [*store.of(1), *store.of(2)]
+    for log in (B, C):
+        store.append(segment(0, log=log))
+        store.append(segment(1, log=log, epoch=1, epoch_start=1))
+    store.mark(StableMark(B, 1))
+    assert [s.epoch for s in store.of(B)] == [1]
+    assert [s.epoch for s in store.of(C)] == [0, 1]
+    assert (store.stable(B), store.stable(C)) == (1, 0)
+    assert store.since(0, lambda log: True) == [*store.of(B), *store.of(C)]
 
 
 def test_a_connection_carries_the_marks_that_are_new_to_it() -> None:
     store = CausalStore()
-    store.mark(StableMark(1, 1))
-    store.mark(StableMark(2, 1))
+    store.mark(StableMark(B, 1))
+    store.mark(StableMark(C, 1))
     taken = store.marks_taken
-    assert store.marks_since(0) == (StableMark(1, 1), StableMark(2, 1))
+    assert store.marks_since(0) == (StableMark(B, 1), StableMark(C, 1))
     assert store.marks_since(taken) == ()
-    store.mark(StableMark(1, 1))
+    store.mark(StableMark(B, 1))
     assert store.marks_since(taken) == (), "the mark is already known"
-    store.mark(StableMark(1, 3))
-    assert store.marks_since(taken) == (StableMark(1, 3),)
+    store.mark(StableMark(B, 3))
+    assert store.marks_since(taken) == (StableMark(B, 3),)
 
 
 def test_a_mark_of_all_tasks_replaces_the_marks_it_includes() -> None:
     store = CausalStore()
-    for mark in (StableMark(1, 1), StableMark(2, 5), StableMark(ALL_TASKS, 3)):
+    for mark in (StableMark(B, 1), StableMark(C, 5), StableMark(ALL_LOGS, 3)):
         store.mark(mark)
-    assert store.marks_since(0) == (StableMark(2, 5), StableMark(ALL_TASKS, 3))
-    assert (store.stable(1), store.stable(2), store.stable(7)) == (3, 5, 3)
+    assert store.marks_since(0) == (StableMark(C, 5), StableMark(ALL_LOGS, 3))
+    assert (store.stable(B), store.stable(C), store.stable(TaskId("other", 0).log_id)) == (3, 5, 3)
 
 
 def test_merging_holders_gives_the_longest_log() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator, Mapping
 
-from clonos_py.model.ids import ChannelId, TaskId
+from clonos_py.model.ids import ChannelId, LogId, TaskId
 from clonos_py.model.messages import HeldLogsReport
 from clonos_py.model.operators import EventTime, Operator, Source
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
@@ -43,6 +43,11 @@ def task(letter: str) -> TaskId:
     return TaskId(letter, 0)
 
 
+def logs(letters: str) -> list[LogId]:
+    """The logs of the tasks with these letters."""
+    return [task(letter).log_id for letter in letters]
+
+
 def paths(plan: PhysicalPlan, origin: TaskId) -> Iterator[tuple[ChannelId, ...]]:
     """Every path that begins at a task, and every beginning of one."""
     for channel in plan.outputs[origin]:
@@ -61,7 +66,7 @@ def orphans_by_definition(
         origin
         for origin in failed
         if any(_lost_on(plan, path, origin, survivors) for path in paths(plan, origin))
-        or any(_misses(answer, plan.tasks.index(origin), survivors) for answer in survivors.values())
+        or any(_misses(answer, origin.log_id, survivors) for answer in survivors.values())
     }
 
 
@@ -72,12 +77,12 @@ def _shares(plan: PhysicalPlan, origin: TaskId, receiver: TaskId) -> bool:
 
 def _knows(plan: PhysicalPlan, channel: ChannelId, origin: TaskId, answer: HeldLogsReport, within: bool) -> bool:
     index = plan.inputs[plan.receiver(channel)].index(channel)
-    return within and plan.tasks.index(origin) not in answer.incomplete.get(index, [])
+    return within and origin.log_id not in answer.incomplete.get(index, [])
 
 
-def _misses(answer: HeldLogsReport, number: int, survivors: Mapping[TaskId, HeldLogsReport]) -> bool:
-    known = {s.stop for other in survivors.values() for s in other.logs if s.task == number}
-    return answer.needs.get(number, 0) > max(known, default=0)
+def _misses(answer: HeldLogsReport, log: LogId, survivors: Mapping[TaskId, HeldLogsReport]) -> bool:
+    known = {s.stop for other in survivors.values() for s in other.logs if s.log == log}
+    return answer.needs.get(log, 0) > max(known, default=0)
 
 
 def _lost_on(
@@ -96,7 +101,7 @@ def _lost_on(
             continue
         index = plan.inputs[receiver].index(channel)
         knows = _knows(plan, channel, origin, answer, within)
-        held = {plan.tasks[number] for number in answer.logs_received.get(index, [])}
+        held = {plan.logs[held] for held in answer.logs_received.get(index, [])}
         took = index in answer.depends or not held.isdisjoint(uncertain) or (index in answer.replayed and not within)
         may_have_passed_on = not answer.has_own_log
         if took:

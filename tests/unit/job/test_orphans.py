@@ -13,7 +13,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import HeldLogsReport
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import LogSegment
-from tests.unit.job.graphs import every_graph, graph, orphans_by_definition, task
+from tests.unit.job.graphs import every_graph, graph, logs, orphans_by_definition, task
 
 
 def survivor(plan: PhysicalPlan, which: TaskId, *senders: str, **known: object) -> HeldLogsReport:
@@ -52,10 +52,10 @@ def _drawn(plan: PhysicalPlan, which: TaskId, random_: random.Random) -> HeldLog
     """Half of the survivors were never replaced; the others have partly caught up."""
     inputs = range(len(plan.inputs[which]))
     depends = [i for i in inputs if random_.random() < 0.7]
-    heard = {i: [n for n in range(len(plan.tasks)) if random_.random() < 0.2] for i in inputs}
+    heard = {i: [log for log in plan.logs if random_.random() < 0.2] for i in inputs}
     if random_.random() < 0.5:
         return HeldLogsReport(0, 1, [], [], depends=depends, logs_received=heard)
-    incomplete = {i: [n for n in range(len(plan.tasks)) if random_.random() < 0.5] for i in inputs}
+    incomplete = {i: [log for log in plan.logs if random_.random() < 0.5] for i in inputs}
     has_own_log = random_.random() < 0.7
     replayed = [i for i in inputs if has_own_log and random_.random() < 0.5]
     return HeldLogsReport(
@@ -102,7 +102,7 @@ def test_a_survivor_that_has_received_nothing_depends_on_nothing() -> None:
 def test_a_holder_of_a_log_depends_on_the_lost_log_before_it_although_no_frame_came() -> None:
     plan = graph("ab", "bc", "cd", sharing_depth=2)
     assert lost(plan, "abc", d=HeldLogsReport(0, 1, [], [])) == ""
-    assert lost(plan, "abc", d=HeldLogsReport(0, 1, [], [], logs_received={0: [1]})) == "a", (
+    assert lost(plan, "abc", d=HeldLogsReport(0, 1, [], [], logs_received={0: logs("b")})) == "a", (
         "the log of b will be replayed"
     )
 
@@ -111,12 +111,12 @@ def test_a_holder_of_a_log_depends_only_on_logs_that_came_down_the_same_path() -
     """The log that a sent to b is covered at d. Only the path through c is not, and the log of b did not come to e on
     it."""
     plan = graph("ab", "bd", "ac", "cd", "de")
-    e = HeldLogsReport(0, 1, [], [], logs_received={0: [1]}, incomplete={0: [0, 2, 3]}, has_own_log=False)
+    e = HeldLogsReport(0, 1, [], [], logs_received={0: logs("b")}, incomplete={0: logs("acd")}, has_own_log=False)
     covers_b = HeldLogsReport(
-        0, 1, [], [], depends=[0], logs_received={0: [0, 1]}, incomplete={1: [0, 2]}, has_own_log=False
+        0, 1, [], [], depends=[0], logs_received={0: logs("ab")}, incomplete={1: logs("ac")}, has_own_log=False
     )
     assert lost(plan, "abcde", d=covers_b, e=e) == ""
-    covers_neither = HeldLogsReport(0, 1, [], [], incomplete={0: [0, 1], 1: [0, 2]}, has_own_log=False)
+    covers_neither = HeldLogsReport(0, 1, [], [], incomplete={0: logs("ab"), 1: logs("ac")}, has_own_log=False)
     assert lost(plan, "abcde", d=covers_neither, e=e) == "a", "the log of b will be replayed"
 
 
@@ -129,26 +129,28 @@ def test_a_standby_that_was_just_promoted_neither_holds_nor_depends_on_a_log() -
 
 def test_a_replacement_that_has_not_opened_its_inputs_holds_no_log() -> None:
     plan = graph("ab", "bc", sharing_depth=1)
-    behind = HeldLogsReport(0, 1, [], [], incomplete={0: [0]}, replayed=[0], needs={0: 1})
+    behind = HeldLogsReport(0, 1, [], [], incomplete={0: logs("a")}, replayed=[0], needs={task("a").log_id: 1})
     assert lost(plan, "a", b=behind) == "a"
     assert lost(plan, "a", b=HeldLogsReport(0, 1, [], [], depends=[0])) == ""
-    holder = HeldLogsReport(0, 1, [LogSegment(0, 0, 0, 0, 1, b"")], [], depends=[0])
+    holder = HeldLogsReport(0, 1, [LogSegment(task("a").log_id, 0, 0, 0, 1, b"")], [], depends=[0])
     assert lost(graph("ab", "bc", sharing_depth=2), "a", b=behind, c=holder) == "", "c holds it, too"
 
 
 def test_a_replacement_whose_log_names_no_row_of_an_input_has_passed_nothing_on() -> None:
     plan = graph("ab", "bc", sharing_depth=1)
-    assert lost(plan, "a", b=HeldLogsReport(0, 1, [], [], incomplete={0: [0]})) == ""
+    assert lost(plan, "a", b=HeldLogsReport(0, 1, [], [], incomplete={0: logs("a")})) == ""
 
 
 def test_a_replacement_depends_on_the_logs_that_the_senders_of_its_own_log_held() -> None:
     """c gave b its log, and died before b had received from a; d, which holds less of a's log, is no substitute."""
     plan = graph("ab", "bc", "cd", "bd")
-    given = HeldLogsReport(0, 1, [], [], incomplete={0: [0]}, replayed=[0], needs={0: 9})
-    known = [LogSegment(0, 0, 0, 0, 7, b"")]
+    given = HeldLogsReport(0, 1, [], [], incomplete={0: logs("a")}, replayed=[0], needs={task("a").log_id: 9})
+    known = [LogSegment(task("a").log_id, 0, 0, 0, 7, b"")]
     answers = {task("b"): given, task("d"): HeldLogsReport(0, 1, known, [], depends=[0, 1])}
     assert orphans(plan, {task("a"), task("c")}, answers) == {task("a"): task("b")}
-    answers[task("d")] = HeldLogsReport(0, 1, [*known, LogSegment(0, 0, 0, 7, 2, b"")], [], depends=[0, 1])
+    answers[task("d")] = HeldLogsReport(
+        0, 1, [*known, LogSegment(task("a").log_id, 0, 0, 7, 2, b"")], [], depends=[0, 1]
+    )
     assert orphans(plan, {task("a"), task("c")}, answers) == {}
 
 
@@ -181,11 +183,11 @@ def test_a_loop_without_survivors_has_no_orphans() -> None:
 
 def test_a_task_after_a_loop_that_lacks_its_logs_is_an_orphan() -> None:
     plan = graph("ab", "bc", "cd", "cb")
-    incomplete = {0: [plan.tasks.index(task("b")), plan.tasks.index(task("c"))]}
+    incomplete = {0: logs("bc")}
     assert looped("bc", d=survivor(plan, task("d"), incomplete=incomplete)) == "bc"
 
 
 def test_a_loop_of_one_task_makes_it_no_orphan_of_itself() -> None:
     plan = graph("ab", "bb")
-    claimed = survivor(plan, task("b"), logs_received={1: [0, 1]})
+    claimed = survivor(plan, task("b"), logs_received={1: logs("ab")})
     assert orphans(plan, {task("a"), task("b")}, {task("b"): claimed}) == {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from operator import attrgetter
 
 from clonos_py.causal.codec import encode
 from clonos_py.causal.determinants import Abort, InputOrder, Trigger
@@ -12,6 +11,7 @@ from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import JobPolicy, OpenGeneration, ProcessDied
 from clonos_py.job.recovery import newest_epoch_named
 from clonos_py.job.states import JobState
+from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Failed, HeldLogsReport, Promote, Replay, RequestCheckpoint, Sever
 from clonos_py.model.messages import TriggerCheckpoint as TriggerMessage
 from clonos_py.model.plan import PhysicalPlan
@@ -29,8 +29,8 @@ def causal() -> PhysicalPlan:
     return replace(plan, vertices=(*plan.vertices[:2], vertex))
 
 
-def held(number: int, *, start: int = 0, checkpoint: int = 1) -> LogSegment:
-    return LogSegment(number, 0, 0, start, 2, encode([InputOrder(0, 1), Trigger(checkpoint)]))
+def held(task: TaskId, *, start: int = 0, checkpoint: int = 1) -> LogSegment:
+    return LogSegment(task.log_id, 0, 0, start, 2, encode([InputOrder(0, 1), Trigger(checkpoint)]))
 
 
 def deployed() -> Stage:
@@ -46,12 +46,10 @@ def test_a_deployment_waits_for_the_logs_in_the_outputs_of_causal_sinks() -> Non
     ((process, sever),) = sent(instructions, Sever)
     assert process == stage.process(SINK)
     assert sent(instructions, Replay) == []
-    logs = [held(number) for number in range(3)]
-    replays = dict(sent(stage.say(HeldLogsReport(process, sever.round, logs, [])), Replay))
-    assert {p: r.log for p, r in replays.items()} == {
-        stage.process(task): [logs[number]] for number, task in enumerate((SOURCE, MIDDLE, SINK))
-    }
-    assert sorted(replays[stage.process(SINK)].upstream, key=attrgetter("task")) == logs[:2]
+    logs = {task: held(task) for task in (SOURCE, MIDDLE, SINK)}
+    replays = dict(sent(stage.say(HeldLogsReport(process, sever.round, list(logs.values()), [])), Replay))
+    assert {p: r.log for p, r in replays.items()} == {stage.process(task): [log] for task, log in logs.items()}
+    assert replays[stage.process(SINK)].upstream == [logs[SOURCE], logs[MIDDLE]]
     assert stage.machine.state is JobState.RUNNING
 
 
@@ -64,7 +62,7 @@ def test_a_replaced_causal_sink_is_asked_together_with_the_survivors() -> None:
     assert set(severs) == {stage.process(SOURCE), stage.process(MIDDLE), standby}
     assert severs[standby].replacements == []
     stage.answer([(p, s) for p, s in severs.items() if p != standby])
-    log = [held(2)]
+    log = [held(SINK)]
     ((process, replay),) = sent(stage.say(HeldLogsReport(standby, severs[standby].round, log, [])), Replay)
     assert (process, replay.log) == (standby, log)
 
@@ -77,10 +75,10 @@ def test_logs_of_upstream_tasks_that_failed_with_the_sink_come_from_its_output()
     sink = stage.process(SINK)
     stage.answer([(stage.process(task), severs[stage.process(task)]) for task in (SOURCE, MIDDLE)])
     assert sent(instructions, Replay) == []
-    logs = [held(1), held(2)]
+    logs = [held(MIDDLE), held(SINK)]
     replays = dict(sent(stage.say(HeldLogsReport(sink, severs[sink].round, logs, [])), Replay))
-    assert replays[stage.process(MIDDLE)].log == [held(1)]
-    assert replays[sink].upstream == [held(1)]
+    assert replays[stage.process(MIDDLE)].log == [held(MIDDLE)]
+    assert replays[sink].upstream == [held(MIDDLE)]
 
 
 def test_after_a_rollback_outputs_are_asked_again() -> None:
@@ -93,7 +91,7 @@ def test_after_a_rollback_outputs_are_asked_again() -> None:
 def test_checkpoints_named_in_held_logs_are_void_and_their_numbers_are_not_used_again() -> None:
     stage = Stage(causal())
     ((process, sever),) = sent(stage.start_up(), Sever)
-    replays = sent(stage.say(HeldLogsReport(process, sever.round, [held(0, checkpoint=3)], [])), Replay)
+    replays = sent(stage.say(HeldLogsReport(process, sever.round, [held(SOURCE, checkpoint=3)], [])), Replay)
     assert all(replay.aborted == [1, 2, 3] for _, replay in replays)
     stage.start_up()
     triggers = [message.checkpoint for _, message in sent(stage.say(RequestCheckpoint(process)), TriggerMessage)]
@@ -101,14 +99,14 @@ def test_checkpoints_named_in_held_logs_are_void_and_their_numbers_are_not_used_
 
 
 def test_the_newest_epoch_that_a_log_names_is_found_at_any_place() -> None:
-    named = LogSegment(1, 4, 10, 10, 2, encode([InputOrder(0, 1), Abort(7)]))
-    later = LogSegment(1, 9, 10, 10, 1, encode([InputOrder(0, 1)]))
+    named = LogSegment(MIDDLE.log_id, 4, 10, 10, 2, encode([InputOrder(0, 1), Abort(7)]))
+    later = LogSegment(MIDDLE.log_id, 9, 10, 10, 1, encode([InputOrder(0, 1)]))
 
     def newest(*logs: LogSegment) -> int:
         return newest_epoch_named(chain(), [HeldLogsReport(n, 1, [log], []) for n, log in enumerate(logs)], lambda _: 0)
 
     assert newest() == 0
-    assert newest(held(0, checkpoint=3), named) == 7
+    assert newest(held(SOURCE, checkpoint=3), named) == 7
     assert newest(later) == 9
 
 

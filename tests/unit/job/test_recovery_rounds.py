@@ -277,14 +277,14 @@ def test_the_progress_of_a_replacement_is_reported() -> None:
 def test_a_replaying_task_restarts_without_log_when_an_upstream_task_does() -> None:
     """Its log names frames that will not be sent again."""
     stage = deployed(chain(sharing_depth=1), JobPolicy(availability=True, checkpoint_interval_us=0))
-    own = LogSegment(1, 0, 0, 0, 1, encode([InputOrder(0, 1)]))
+    own = LogSegment(MIDDLE.log_id, 0, 0, 0, 1, encode([InputOrder(0, 1)]))
     for process, sever in sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever):
         stage.say(HeldLogsReport(process, sever.round, [own] if process == stage.process(SINK) else [], []))
     stage.start_up()
     replaying = stage.process(MIDDLE)
     instructions = []
     for process, sever in sent(stage.say(ProcessDied(stage.process(SOURCE), "killed")), Sever):
-        lacks = {0: [0]} if process == replaying else {}
+        lacks = {0: [SOURCE.log_id]} if process == replaying else {}
         instructions += stage.say(HeldLogsReport(process, sever.round, [], [], depends=[0], incomplete=lacks))
     assert happened(instructions)[0] is RestartedWithoutLog
     assert of(instructions, KillProcess) == [KillProcess(replaying)]

@@ -278,7 +278,7 @@ def one_anew(checkpoint: int = 0, began_at: int = 0) -> Stage:
     """A stage after a takeover; the task in the middle had restarted in round 3."""
     stage = taking_over(checkpoint=checkpoint, policy=AVAILABLE)
     middle = task(2, Attempt(1, 2), incarnation=Incarnation(1, began_at, 3))
-    answer(stage, task(1), middle, task(3, incarnations={1: 1}), *[StatusReport(n) for n in (4, 5, 6)])
+    answer(stage, task(1), middle, task(3, incarnations={MIDDLE.log_id: 1}), *[StatusReport(n) for n in (4, 5, 6)])
     return stage
 
 
@@ -304,5 +304,7 @@ def test_an_incarnation_that_a_checkpoint_covers_makes_no_receiver_restart_witho
 def test_the_incarnation_of_a_task_that_died_with_the_coordinator_is_reported_by_its_receivers() -> None:
     stage = taking_over(policy=AVAILABLE)
     stage.say(ProcessDied(2, "killed"))
-    instructions = answer(stage, task(1), task(3, incarnations={1: 2}), *[StatusReport(n) for n in (4, 5, 6)])
+    instructions = answer(
+        stage, task(1), task(3, incarnations={MIDDLE.log_id: 2}), *[StatusReport(n) for n in (4, 5, 6)]
+    )
     assert anew(stage, instructions) == {5: 2}

@@ -197,7 +197,7 @@ def test_a_manifest_names_the_newest_snapshots_and_is_announced_to_tasks_with_a_
     second = written(snapshots(stage, middle=9))
     assert named(second) == {"source": 1, "middle": 9, "sink": 3}
     caused = adopt(stage, second)
-    assert sent(caused, Complete) == [(stage.process(MIDDLE), Complete(9, [StableMark(1, 9)]))]
+    assert sent(caused, Complete) == [(stage.process(MIDDLE), Complete(9, [StableMark(MIDDLE.log_id, 9)]))]
     assert {prepare.restore.checkpoint for _, prepare in sent(caused, Prepare)} == {9}
 
 
@@ -226,7 +226,7 @@ def test_a_replacement_starts_from_the_manifest_and_later_snapshots_are_dropped(
     round_ = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
     ((_, promote),) = sent(round_, Promote)
     assert promote.restore.checkpoint == 2
-    assert promote.restore.marks == [StableMark(0, 1), StableMark(1, 2), StableMark(2, 3)]
+    assert promote.restore.marks == [StableMark(task.log_id, n) for n, task in enumerate(TASKS, start=1)]
     asked = sent(round_, Sever)
     assert stage.process(MIDDLE) in dict(asked), "it contains the logs that its snapshot depends on"
     stage.answer(asked)

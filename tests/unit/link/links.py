@@ -24,8 +24,8 @@ K = TypeVar("K")
 PLAN = three()
 INPUT, OUTPUT = PLAN.inputs[MIDDLE][0], PLAN.outputs[MIDDLE][0]
 FIRST, SECOND, THIRD = Attempt(1, 1), Attempt(1, 2), Attempt(1, 3)
-OWN_LOG = LogSegment(PLAN.tasks.index(MIDDLE), 0, 0, 0, 1, encode([InputOrder(0, 1)]))
-UP_LOG = LogSegment(PLAN.tasks.index(UP), 0, 0, 0, 1, encode([InputOrder(0, 1)]))
+OWN_LOG = LogSegment(MIDDLE.log_id, 0, 0, 0, 1, encode([InputOrder(0, 1)]))
+UP_LOG = LogSegment(UP.log_id, 0, 0, 0, 1, encode([InputOrder(0, 1)]))
 FROM_UP, TO_DOWN = 10, 20
 """Connections."""
 

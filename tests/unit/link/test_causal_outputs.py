@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from operator import attrgetter
 
 import pytest
 
@@ -14,11 +13,11 @@ from clonos_py.link import instructions as io
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model import messages as control
 from clonos_py.model.errors import DivergenceError
-from clonos_py.model.ids import Attempt
+from clonos_py.model.ids import Attempt, LogId
 from clonos_py.model.messages import Peer, Restore
 from clonos_py.model.operators import CausalSink, PublishedOutput
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan, Vertex
-from clonos_py.model.segments import ALL_TASKS, LogSegment, StableMark
+from clonos_py.model.segments import ALL_LOGS, LogSegment, StableMark
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskState
@@ -36,13 +35,13 @@ def causal() -> PhysicalPlan:
 
 PLAN = causal()
 INPUT = PLAN.inputs[DOWN][0]
-OWN, UPPER, MIDST = (PLAN.tasks.index(which) for which in (DOWN, UP, MIDDLE))
+OWN, UPPER, MIDST = (which.log_id for which in (DOWN, UP, MIDDLE))
 FIRST, SECOND = Attempt(1, 1), Attempt(1, 2)
 FROM_MIDDLE = 10
 
 
-def segment(number: int, start: int, epoch: int = 0) -> LogSegment:
-    return LogSegment(number, epoch, start if epoch else 0, start, 1, encode([InputOrder(0, 1)]))
+def segment(log: LogId, start: int, epoch: int = 0) -> LogSegment:
+    return LogSegment(log, epoch, start if epoch else 0, start, 1, encode([InputOrder(0, 1)]))
 
 
 def published(seq: int, *found: int, epoch: int = 0) -> tuple[int, Frame]:
@@ -85,7 +84,7 @@ def test_a_promoted_sink_claims_its_output_and_answers_after_it_has_read_it() ->
         link.handle(io.OutputClaimed(0, PublishedOutput([segment(OWN, 1), segment(OWN, 0), segment(UPPER, 0)], {})))
     )
     assert isinstance(answer, control.HeldLogsReport)
-    assert sorted(answer.logs, key=attrgetter("task")) == [segment(UPPER, 0), segment(OWN, 0), segment(OWN, 1)]
+    assert answer.logs == [segment(UPPER, 0), segment(OWN, 0), segment(OWN, 1)]
     assert answer.whole == [UPPER, MIDST], "an output has all logs that its repetition needs"
     assert answer.ends == {UPPER: 1}
 
@@ -93,7 +92,7 @@ def test_a_promoted_sink_claims_its_output_and_answers_after_it_has_read_it() ->
 def test_an_output_may_lack_segments_that_were_stable_before_the_write() -> None:
     """The log of an epoch that a checkpoint covers is no longer written: the held part may end anywhere."""
     link = link_machine(PLAN, DOWN, 5, PassThrough(), ChannelLimits(window=2))
-    restore = Restore(3, marks=[StableMark(ALL_TASKS, 3)])
+    restore = Restore(3, marks=[StableMark(ALL_LOGS, 3)])
     link.handle(control.Promote(1, SECOND, restore, [Peer(INPUT, "middle:1", FIRST)], "line-0"))
     log = [LogSegment(UPPER, 2, 0, 0, 1, b"\x91\x0a"), LogSegment(UPPER, 3, 5, 5, 1, b"\x91\x0a")]
     link.handle(io.OutputClaimed(0, PublishedOutput(log, {})))

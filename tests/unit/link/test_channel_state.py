@@ -339,7 +339,7 @@ def test_while_a_snapshot_is_stored_only_the_newest_later_one_waits() -> None:
 
 def test_no_snapshot_is_stored_while_logs_may_be_missing() -> None:
     link = alone()
-    link.store.incomplete = (0,)
+    link.store.incomplete = (UP_LOG.log,)
     assert of(alone_snapped(link, taken=0, cut=0), io.Persist) == []
 
 

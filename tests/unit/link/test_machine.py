@@ -205,7 +205,7 @@ def test_the_answer_to_sever_names_received_frames_and_held_logs() -> None:
     link.handle(arrived(0, UP_LOG, checksum=77))
     (holdings,) = to_coordinator(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND))))
     received = [Expectation(INPUT, 1, [(0, 77)])]
-    assert holdings == control.HeldLogsReport(5, 2, [UP_LOG], received, depends=[0], logs_received={0: [UP_LOG.task]})
+    assert holdings == control.HeldLogsReport(5, 2, [UP_LOG], received, depends=[0], logs_received={0: [UP_LOG.log]})
 
 
 def test_a_sender_that_restarted_without_log_and_failed_unreached_still_renumbers_its_frames() -> None:
@@ -265,7 +265,7 @@ def test_frames_of_a_severed_connection_are_ignored() -> None:
     link = running()
     link.handle(sever(UP, Peer(INPUT, "up:2", SECOND)))
     assert link.handle(arrived(0, UP_LOG)) == []
-    assert link.store.of(UP_LOG.task) == []
+    assert link.store.of(UP_LOG.log) == []
 
 
 def test_a_failed_receiver_gets_no_more_frames() -> None:
@@ -285,7 +285,7 @@ def test_a_frame_is_handed_over_after_its_determinants_are_stored() -> None:
     link = running()
     (deliver,) = handed(link.handle(arrived(0, UP_LOG)))
     assert (deliver.input, deliver.frame.seq) == (0, 0)
-    assert link.store.of(UP_LOG.task) == [UP_LOG]
+    assert link.store.of(UP_LOG.log) == [UP_LOG]
 
 
 def test_a_gap_in_the_frames_is_an_error() -> None:
@@ -310,9 +310,10 @@ def test_receivers_learn_that_logs_have_arrived_which_were_incomplete() -> None:
     (connect,) = of(link.handle(promote(SECOND)), io.Connect)
     link.handle(io.Connected(0, FROM_UP, connect.hello))
     (opened,) = of(link.handle(subscribe(sender=SECOND)), io.SendFrame)
-    assert (opened.header.kind, opened.header.incomplete) == (FrameKind.LOG_ONLY, (0, 1))
+    both = tuple(sorted((UP_LOG.log, OWN_LOG.log)))
+    assert (opened.header.kind, opened.header.incomplete) == (FrameKind.LOG_ONLY, both)
     (upstream,) = of(link.handle(opening(delta=(UP_LOG,))), io.SendFrame)
-    assert (upstream.header.kind, upstream.header.incomplete) == (FrameKind.LOGS_ARRIVED, (1,))
+    assert (upstream.header.kind, upstream.header.incomplete) == (FrameKind.LOGS_ARRIVED, (OWN_LOG.log,))
     assert upstream.header.delta == [UP_LOG]
     (own,) = of(link.handle(control.Replay(1, [OWN_LOG], [], [])), io.SendFrame)
     assert (own.header.incomplete, own.header.delta) == ((), [OWN_LOG])
@@ -324,13 +325,13 @@ def test_logs_that_arrive_late_complete_those_of_a_receiver() -> None:
     (connect,) = of(link.handle(promote(SECOND)), io.Connect)
     link.handle(io.Connected(0, FROM_UP, connect.hello))
     lacking = opening()
-    link.handle(replace(lacking, header=replace(lacking.header, incomplete=(0,))))
+    link.handle(replace(lacking, header=replace(lacking.header, incomplete=(UP_LOG.log,))))
     link.handle(control.Replay(1, [], [], []))
-    assert link.store.incomplete == (0,)
+    assert link.store.incomplete == (UP_LOG.log,)
     kind = FrameKind.LOGS_ARRIVED
     late = replace(lacking, header=replace(lacking.header, kind=kind, delta=[UP_LOG]))
     assert handed(link.handle(late)) == []
-    assert link.store.of(0) == [UP_LOG]
+    assert link.store.of(UP_LOG.log) == [UP_LOG]
     assert len(link.store.incomplete) == 0
 
 
@@ -361,7 +362,7 @@ def test_logs_that_a_receiver_has_from_others_are_not_sent_to_it() -> None:
     link.handle(subscribe())
     link.handle(produced(0))
     further = replace(UP_LOG, start=1)
-    link.handle(acknowledged(1, [Reach(UP_LOG.task, 0, 1)]))
+    link.handle(acknowledged(1, [Reach(UP_LOG.log, 0, 1)]))
     link.handle(arrived(0, UP_LOG))
     (known,) = of(link.handle(produced(1, log=OWN_LOG)), io.SendFrame)
     link.handle(arrived(1, further))
@@ -487,10 +488,10 @@ def test_a_completed_checkpoint_truncates_logs_and_is_announced_to_senders() -> 
     link.handle(arrived(0))
     snapped(link, 1)
     assert link.inputs[0].has_received
-    instructions = link.handle(control.Complete(1, [StableMark(UP_LOG.task, 1)]))
+    instructions = link.handle(control.Complete(1, [StableMark(UP_LOG.log, 1)]))
     assert [ack.acknowledgement.covered for ack in of(instructions, io.SendAck)] == [1]
     assert not link.inputs[0].has_received
-    assert link.store.stable(UP_LOG.task) == 1
+    assert link.store.stable(UP_LOG.log) == 1
 
 
 def test_frames_are_retained_until_the_receiver_covers_them() -> None:

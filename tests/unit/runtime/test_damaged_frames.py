@@ -14,7 +14,7 @@ import pytest
 
 from clonos_py.channel.frames import Frame, FrameHeader, FrameKind
 from clonos_py.link.instructions import Arrived, Connect, Connected, Hello, LinkEvent, Lost
-from clonos_py.model.ids import Attempt, ChannelId
+from clonos_py.model.ids import Attempt, ChannelId, LogId
 from clonos_py.model.segments import LogSegment
 from clonos_py.runtime.ray.channels import Channels
 from clonos_py.runtime.ray.wire_codec import WireCodec, encode_header
@@ -116,7 +116,7 @@ def on_the_wire(header: FrameHeader, body: bytes) -> bytes:
 
 def a_frame() -> tuple[FrameHeader, bytes]:
     body = CODEC.encode(rows(*range(30)))
-    delta = [LogSegment(0, 0, 0, 0, 5, b"determinants")]
+    delta = [LogSegment(LogId(0), 0, 0, 0, 5, b"determinants")]
     header = FrameHeader(7, FrameKind.DATA, 3, 1_000, False, 0, 30, 0, CODEC.checksum(body, False), (), delta)
     return header, body.to_pybytes()
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.columns.keys import hash_rows
 from clonos_py.link.instructions import Commit, LinkEvent, Load, Loaded, LoadFailed, Persist
-from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.ids import Attempt, LogId, TaskId
 from clonos_py.model.messages import Restore
 from clonos_py.model.operators import Sink
 from clonos_py.model.segments import LogSegment
@@ -118,7 +118,7 @@ def run(start: int, stop: int) -> FrameRun:
 
 
 def log(offset: int) -> LogSegment:
-    return LogSegment(0, 0, offset, 0, 1, b"x")
+    return LogSegment(LogId(0), 0, offset, 0, 1, b"x")
 
 
 def seqs(event: object) -> list[int]:

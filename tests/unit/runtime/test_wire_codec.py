@@ -10,6 +10,7 @@ import pytest
 from clonos_py.channel.frames import FrameHeader, FrameKind
 from clonos_py.link.instructions import Acknowledgement, SnapshotPosition
 from clonos_py.model.errors import CodecError
+from clonos_py.model.ids import LogId
 from clonos_py.model.segments import Reach
 from clonos_py.runtime.ray.wire_codec import WireCodec, decode_ack, decode_frame, encode_ack, encode_header
 
@@ -73,7 +74,7 @@ def test_the_receiver_computes_the_checksum_of_the_sender(sampled: bool) -> None
 
 
 def test_an_acknowledgement_is_read_back() -> None:
-    acknowledgement = Acknowledgement(3, [Reach(1, 0, 2)], 4, 5, SnapshotPosition(6, 7))
+    acknowledgement = Acknowledgement(3, [Reach(LogId(1), 0, 2)], 4, 5, SnapshotPosition(6, 7))
     assert decode_ack(encode_ack(acknowledgement)) == acknowledgement
 
 

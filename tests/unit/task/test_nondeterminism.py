@@ -32,7 +32,7 @@ from clonos_py.causal.determinants import (
 )
 from clonos_py.causal.log import LogWriter
 from clonos_py.model.errors import DivergenceError, ServiceError
-from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.ids import Attempt, LogId, TaskId
 from clonos_py.model.operators import End, EventTime, Operator, Read, Source, Wait
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan
 from clonos_py.model.segments import LogSegment
@@ -285,7 +285,7 @@ def test_a_replay_changes_the_frame_size_at_the_same_places() -> None:
 
 
 def test_a_log_that_ends_within_merged_reads_is_refused() -> None:
-    log = LogWriter(0)
+    log = LogWriter(LogId(0))
     for determinant in (ReadBatch(3), SourceRead(0, 0, 1, 1), SourceRead(0, 1, 5, 5)):
         log.append(determinant)
     segment = log.cut()
@@ -295,7 +295,7 @@ def test_a_log_that_ends_within_merged_reads_is_refused() -> None:
 
 
 def test_a_replayed_batch_of_reads_with_another_event_in_it_is_refused() -> None:
-    log = LogWriter(0)
+    log = LogWriter(LogId(0))
     for determinant in (ReadBatch(2), SourceRead(0, 0, 1, 1), Linger()):
         log.append(determinant)
     segment = log.cut()
