@@ -96,7 +96,7 @@ def rows_at(
     chunks: Sequence[Chunk], starts: Ints, numbers: Ints, columns: Sequence[str] | None = None
 ) -> pa.RecordBatch:
     """The rows with these numbers, in this order, from chunks that begin at ``starts``. At least one chunk is
-    required."""
+    required. A column that ``columns`` names twice is there once."""
     if not len(numbers):
         return _columns(chunks[0].rows, columns).slice(0, 0)
     owners = starts.searchsorted(numbers, side="right") - 1
@@ -121,4 +121,4 @@ def parted(numbers: Ints) -> Iterator[Ints]:
 
 
 def _columns(rows: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
-    return rows if columns is None else rows.select(list(columns))
+    return rows if columns is None else rows.select(list(dict.fromkeys(columns)))

@@ -56,17 +56,20 @@ class KeyedRows:
         self._append_chunk(Chunk(rows))
         return numbers
 
-    def find(self, rows: pa.RecordBatch, by: tuple[str, ...] | None = None) -> tuple[Ints, Ints]:
+    def find(
+        self, rows: pa.RecordBatch, by: tuple[str, ...] | None = None, named: Sequence[str] | None = None
+    ) -> tuple[Ints, Ints]:
         """Pairs (position in ``rows``, number) of live rows with the same key, or with the same values in ``by``, the
-        columns of the second index."""
+        columns of the second index. ``named``: the names of these columns in ``rows``, if they differ."""
         keys = self._keys if by is None else by
-        positions, numbers = self._indexes[keys].probe(hash_rows(rows, keys))
+        named = keys if named is None else named
+        positions, numbers = self._indexes[keys].probe(hash_rows(rows, named))
         live = self._live[numbers]
         positions, numbers = positions[live], numbers[live]
         if len(numbers) == 0 or not keys:
             return positions, numbers
         found = self.take(numbers, keys)
-        equal = equal_rows(rows, keys, positions, found, keys, np.arange(len(numbers)), nulls_equal=True)
+        equal = equal_rows(rows, named, positions, found, keys, np.arange(len(numbers)), nulls_equal=True)
         return positions[equal], numbers[equal]
 
     def take(self, numbers: Ints, columns: Sequence[str] | None = None) -> pa.RecordBatch:

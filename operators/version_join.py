@@ -106,7 +106,8 @@ class VersionJoin(Operator):
     def _join(self, rows: pa.RecordBatch) -> None:
         keys = group([rows.column(key) for key in self._keys[0]], rows.num_rows)
         asked = [take(rows.column(key), keys.first) for key in self._keys[0]]
-        owners, numbers = self._versions.find(pa.RecordBatch.from_arrays(asked, names=self._keys[1]))
+        named = [str(number) for number, _ in enumerate(asked)]
+        owners, numbers = self._versions.find(pa.RecordBatch.from_arrays(asked, names=named), named=named)
         since = self._since(self._versions.take(numbers, [self._times[1]]))
         times = fixed(rows.column(self._times[0]))
         latest = _latest(owners, since, keys.ids, times)

@@ -63,7 +63,7 @@ def equal_rows(
 
 
 def _only(batch: pa.RecordBatch, keys: Sequence[str], rows: Ints | None) -> pa.RecordBatch:
-    batch = batch.select(list(keys))
+    batch = batch.select(list(dict.fromkeys(keys)))
     return batch if rows is None else batch.take(rows)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from clonos_py import Stream, between, col, forever, hopping
+from clonos_py import Job, Stream, as_of, between, col, forever, hopping, tumbling, until
+from clonos_py.connectors import MemorySink, MemorySource
 from tests.jobs.rows import EVENTS, SECOND, Event, both_parallelisms, ran, starts_of_windows, values
 
 
@@ -65,3 +68,55 @@ def test_null_keys_match_nothing() -> None:
         return left.join(right, on="note", within=forever()).select("left", "right")
 
     assert values(ran(body, 1)) == Counter((event.id, event.id) for event in EVENTS if event.note is not None)
+
+
+SIDE = [(a, b, at) for at in (0, 1) for a in (0, 1) for b in (0, 1)]
+"""Rows of either side: two columns, and an event time in seconds, in which they are in order."""
+CONDITIONS = [
+    [("a", "x"), ("b", "x")],
+    [("a", "x"), ("a", "y")],
+    [("a", "x"), ("a", "x")],
+    [("at", "time")],
+    [("at", "time"), ("seconds", "s")],
+]
+"""Columns that are compared twice, or are keys and event times."""
+WITHIN: dict[str, Any] = {
+    "tumbling": tumbling("1h"),
+    "between": between("-1h", "1h"),
+    "until": until("at"),
+    "as_of": as_of(),
+    "forever": forever(),
+    "forever with a ttl": forever(ttl="1h"),
+}
+
+
+def side(job: Job, names: Sequence[str], seconds: str) -> Stream[Any]:
+    rows = pa.table({name: [row[place] for row in SIDE] for place, name in enumerate((*names[:2], seconds))})
+    return (
+        job.source(MemorySource(rows))
+        .named(names[2])
+        .with_columns(**{names[2]: col(seconds) * SECOND})
+        .with_event_time(names[2])
+    )
+
+
+@pytest.mark.parametrize("conditions", CONDITIONS)
+@pytest.mark.parametrize("kind", WITHIN)
+def test_a_column_may_be_compared_twice_and_be_the_event_time(kind: str, conditions: list[Any]) -> None:
+    def holds(left: tuple[int, ...], right: tuple[int, ...]) -> bool:
+        ours = dict(zip(("a", "b", "seconds", "at"), (*left, left[2]), strict=True))
+        theirs = dict(zip(("x", "y", "s", "time"), (*right, right[2]), strict=True))
+        in_time = {"until": left[2] == right[2], "as_of": left[2] >= right[2]}.get(kind, True)
+        return in_time and all(ours[first] == theirs[second] for first, second in conditions)
+
+    matches = [(left, right) for left in SIDE for right in SIDE if holds(left, right)]
+    if kind == "as_of":  # the last of the latest
+        matches = list(dict(sorted(matches, key=lambda pair: pair[1][2])).items())
+    job, sink = Job("twice"), MemorySink(f"twice-{kind}-{conditions}")
+    left, right = side(job, ("a", "b", "at"), "seconds"), side(job, ("x", "y", "time"), "s")
+    left.join(right, on=conditions, within=WITHIN[kind]).select("a", "b", "seconds", "x", "y", "s").sink(sink)
+    job.run(runtime="local")
+    found: Any = sink.table()
+    assert Counter(tuple(row.values()) for row in found.to_pylist()) == Counter(
+        (*one, *other) for one, other in matches
+    )
