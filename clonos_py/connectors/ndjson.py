@@ -47,7 +47,9 @@ def _lines(table: pa.Table) -> memoryview:
 
     lines = io.BytesIO()  # through Polars a disk error would lose its errno
     try:
-        pl.DataFrame(pl.from_arrow(table)).write_ndjson(lines)
+        frame = pl.DataFrame(pl.from_arrow(table))
+        frame.columns = table.schema.names  # Polars gives a column without a name one
+        frame.write_ndjson(lines)
     except pl.exceptions.PolarsError as error:
         raise pa.ArrowInvalid(str(error)) from error
     return lines.getbuffer()
@@ -73,7 +75,7 @@ def _with_exact_numbers(table: pa.Table, columns: list[int]) -> memoryview:
 def _has_plain_columns(schema: pa.Schema) -> bool:
     """Whether msgspec writes the same bytes for rows of these columns, apart from some floats."""
     names = schema.names
-    return all(names) and len(set(names)) == len(names) > 0 and _PLAIN.issuperset(schema.types)
+    return len(set(names)) == len(names) > 0 and _PLAIN.issuperset(schema.types)
 
 
 def _has_plain_text(number: float | None) -> bool:

@@ -109,7 +109,8 @@ def schema_of(rows: type[Record] | ArrowSchema) -> pa.Schema:
 @functools.cache
 def record_type(schema: pa.Schema) -> type[Record]:
     """A Record class generated from a schema, if the user gave none. Its fields are the schema's, in order. A column
-    whose name is no identifier has a field of a similar name: ``Order_ID`` for ``Order ID``.
+    whose name is no identifier, or begins with two underscores, has a field of a similar name: ``Order_ID`` for
+    ``Order ID``, ``_op`` for ``__op``.
 
     Raises GraphError for a column that no field can stand for."""
     names: dict[str, str] = {}
@@ -146,7 +147,8 @@ def attribute_of(cls: Any, column: str) -> str | None:
 def _attribute(column: str, taken: Mapping[str, Any]) -> str:
     """An identifier for a column: the name itself, or a similar one."""
     name = re.sub(r"\W", "_", column)
-    name = name.strip("_") if name.startswith("__") and name.endswith("__") else name
+    if name.startswith("__"):  # Python has other rules for such names in a class
+        name = name.strip("_") if name.endswith("__") else f"_{name.lstrip('_')}"
     name = name if name.isidentifier() else f"_{name}"
     name = f"{name}_" if keyword.iskeyword(name) else name
     while name in taken:

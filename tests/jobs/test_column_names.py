@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from clonos_py import (
     session,
     tumbling,
 )
-from clonos_py.connectors import MemorySink, MemorySource
+from clonos_py.connectors import FileSink, FileSource, MemorySink, MemorySource, read_results
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import record_type
 from tests.unit.dsl.connectors import Nowhere
@@ -31,6 +32,7 @@ NAMES = (
     *("_rows", "_pane", "_start", "_end", "_weight", "_group", "_passed", "_arrival", "_window", "_change", "_state"),
     *("_value", "_seen", "_dead", "rows", "pane", "group", "weight", "key", "start", "value", "n:count", "s:sum"),
     *("event_time", "schema", "extend", "Order ID", "2024", "class", "a.b", "", "ä", "x~", "arrival", "input:s"),
+    *("__op", "__deleted", "__x__", "___", "_op"),
 )
 """Names of the engine's columns, of attributes of a Record, and names that are no identifiers."""
 _numbers = itertools.count()
@@ -77,6 +79,20 @@ def test_results_do_not_depend_on_the_names_of_columns(verb: str) -> None:
     expected = ran(VERBS[verb], plain)
     assert expected
     assert ran(VERBS[verb], NAMES) == expected
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "csv", "parquet"])
+def test_files_have_the_names_of_the_columns(file_format: str, tmp_path: Path) -> None:
+    schema = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in NAMES])
+    rows: pa.Table = pa.table([[number, -number] for number, _ in enumerate(NAMES)], schema=schema)
+    job, sink = Job("written"), MemorySink(f"names-{next(_numbers)}")
+    job.source(MemorySource(rows)).sink(FileSink(str(tmp_path), file_format))
+    job.run(runtime="local")
+    assert all(list(row) == list(NAMES) for row in read_results(str(tmp_path)))
+    job = Job("read")
+    job.source(FileSource(f"{tmp_path}/*", schema, file_format)).sink(sink)
+    job.run(runtime="local")
+    assert sink.table() == rows
 
 
 def test_names_of_the_engine_are_refused_where_they_are_written() -> None:
