@@ -9,6 +9,7 @@ zero raise; floats follow IEEE 754; ``//`` and ``%`` round down, as in Python, a
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ Values = Any
 
 
 _ZERO: Values = pa.scalar(0)
+_ONE: Values = pa.scalar(1)
+_MINUS_ONE: Values = pa.scalar(-1)
 _HOUR_US: Values = pa.scalar(3_600_000_000)
 _HOURS: Values = pa.scalar(24)
 _SECOND_US: Values = pa.scalar(1_000_000)
@@ -105,16 +108,16 @@ def constant(value: pa.Scalar[Any], rows: pa.RecordBatch) -> Values:
 
 def is_in(
     known: pa.Array[Any],
-    compared: tuple[Values, ...],
+    others: tuple[Values, ...],
     argument: Callable[[pa.RecordBatch], Values],
     rows: pa.RecordBatch,
 ) -> Values:
-    """Whether ``==`` holds for one of the values ``known``, which have the argument's type, or ``compared``, which have
-    others; null in, null out."""
+    """Whether ``==`` holds for one of the values ``known``, which have the argument's type, or of ``others``,
+    which have other types; null in, null out."""
     values = argument(rows)
     found: Values = pc.is_in(values, value_set=known)
-    for value in compared:
-        equal: Values = pc.equal(values, value)
+    for value in others:
+        equal: Values = compared("==", values, value)
         found = pc.or_(found, pc.fill_null(equal, pa.scalar(False)))
     return pc.if_else(pc.is_valid(values), found, pa.scalar(None, pa.bool_()))
 
@@ -227,6 +230,31 @@ def _call(function: str, *values: Values) -> Values:
     return pc.call_function(function, list(values))
 
 
+def compared(comparison: str, left: Values, right: Values) -> Values:
+    """Compares two columns. Numbers are compared exactly, as in Python, also integers beyond 2**53 with floats and
+    beyond 2**63 with signed integers, which Arrow refuses to compare."""
+    compare, function = _COMPARISONS[comparison]
+    try:
+        return pc.call_function(function, [left, right])
+    except pa.ArrowInvalid:
+        if not all(pa.types.is_integer(side.type) or pa.types.is_floating(side.type) for side in (left, right)):
+            raise
+    rows = next((len(side) for side in (left, right) if isinstance(side, pa.Array)), 1)
+    pairs = zip(*(as_array(side, rows).to_pylist() for side in (left, right)), strict=True)
+    found = pa.array([None if a is None or b is None else compare(a, b) for a, b in pairs], pa.bool_())
+    return found if isinstance(left, pa.Array) or isinstance(right, pa.Array) else found[0]
+
+
+_COMPARISONS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
+    ">": (operator.gt, "greater"),
+    ">=": (operator.ge, "greater_equal"),
+    "<": (operator.lt, "less"),
+    "<=": (operator.le, "less_equal"),
+    "==": (operator.eq, "equal"),
+    "!=": (operator.ne, "not_equal"),
+}
+
+
 def _sum(left: Values, right: Values) -> Values:
     total = pc.add_checked(left, right)
     return _day_of(total) if pa.types.is_date(left.type) or pa.types.is_date(right.type) else total
@@ -283,7 +311,12 @@ def _floor_divide(left: Values, right: Values) -> Values:
 def _modulo(left: Values, right: Values) -> Values:
     if pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
         return _of_floats(np.remainder, left, right)
-    rest = pc.subtract(left, pc.multiply(_integer(pc.divide_checked(left, right)), right))
+    try:
+        quotient = pc.divide_checked(left, right)
+    except pa.ArrowInvalid:  # by zero, which raises again, or -2**63 by -1, whose rest is that by 1
+        right = pc.if_else(pc.equal(right, _MINUS_ONE), _ONE, right)
+        quotient = pc.divide_checked(left, right)
+    rest = pc.subtract(left, pc.multiply(_integer(quotient), right))
     other_sign = pc.and_(pc.not_equal(rest, _ZERO), pc.xor(pc.less(rest, _ZERO), pc.less(right, _ZERO)))
     return pc.if_else(other_sign, pc.add(rest, right), rest)
 
@@ -350,8 +383,14 @@ def _extract(text: Values, pattern: str, number: int) -> Values:
             return _extract(encoded.dictionary, pattern, number).take(encoded.indices)
         found = pl.Series(pl.from_arrow(text)).str.extract(pattern, number)
     except pl.exceptions.PolarsError as error:
-        raise pa.ArrowInvalid(str(error)) from error
+        raise pa.ArrowInvalid(_reason(error)) from error
     return found.to_arrow().cast(text.type)
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong with a regular expression. The text of Polars has several lines, of which one says it."""
+    lines = str(error).splitlines()
+    return next((line for line in lines if line.startswith("error: ")), lines[0]).removeprefix("error: ")
 
 
 def _repeats(text: Values) -> bool:
@@ -431,6 +470,8 @@ def _ends_with(text: Values, pattern: str) -> Values:
 
 
 def _matches(text: Values, pattern: str) -> Values:
+    if isinstance(text, pa.Array) and not len(text):  # Arrow does not check the pattern on an empty column
+        pc.match_substring_regex(pa.scalar(""), pattern)
     return pc.match_substring_regex(text, pattern)
 
 
@@ -456,12 +497,7 @@ KERNELS: dict[str, Kernel] = {
     "negate": Kernel(_arrow("negate_checked"), fallible=True),
     "abs": Kernel(_arrow("abs_checked"), fallible=True),
     "round": Kernel(_round),
-    ">": Kernel(_arrow("greater")),
-    ">=": Kernel(_arrow("greater_equal")),
-    "<": Kernel(_arrow("less")),
-    "<=": Kernel(_arrow("less_equal")),
-    "==": Kernel(_arrow("equal")),
-    "!=": Kernel(_arrow("not_equal")),
+    **{comparison: Kernel(partial(compared, comparison)) for comparison in _COMPARISONS},
     "&": Kernel(_arrow("and_kleene")),
     "|": Kernel(_arrow("or_kleene")),
     "~": Kernel(_arrow("invert")),

@@ -45,7 +45,9 @@ def natural(value: object) -> pa.Scalar[Any]:
         plain: Any = value
         return cast("pa.Scalar[Any]", pa.scalar(plain))
     except (pa.ArrowException, OverflowError) as error:
-        raise GraphError(f"{value!r} cannot be a value of a column: {error}") from error
+        too_large = isinstance(value, int)
+        reason = "it does not fit into 64 bits; write a float or a Decimal" if too_large else error
+        raise GraphError(f"{value!r} cannot be a value of a column: {reason}") from error
 
 
 def fitted(value: object, beside: pa.DataType, compared: bool) -> pa.Scalar[Any]:

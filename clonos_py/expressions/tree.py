@@ -38,28 +38,29 @@ class Compiled:
         try:
             return kernels.as_array(self.evaluate(rows), rows.num_rows)
         except (UserCodeError, pa.ArrowException) as error:
-            problem = error.text if isinstance(error, UserCodeError) else error
-            message = f"operator {self.operator!r}: {self.text}: {problem}, at {self._culprit(rows)}"
-            raise blamed(message, error) from error
+            row, problem = self._culprit(rows, error)
+            text = problem.text if isinstance(problem, UserCodeError) else problem
+            raise blamed(f"operator {self.operator!r}: {self.text}: {text}, at {row}", error) from error
 
-    def _culprit(self, rows: pa.RecordBatch) -> str:
-        """The first row that fails on its own. It is found by bisection, since a user's function may be slow."""
+    def _culprit(self, rows: pa.RecordBatch, problem: Exception) -> tuple[str, Exception]:
+        """The first row that fails on its own, and its problem. It is found by bisection, since a user's function may
+        be slow. ``problem``: that of all rows."""
         while rows.num_rows > 1:
             half = rows.num_rows // 2
-            if self._fails(rows.slice(0, half)):
-                rows = rows.slice(0, half)
-            elif self._fails(rows.slice(half)):
-                rows = rows.slice(half)
+            if (found := self._problem(rows.slice(0, half))) is not None:
+                rows, problem = rows.slice(0, half), found
+            elif (found := self._problem(rows.slice(half))) is not None:
+                rows, problem = rows.slice(half), found
             else:
-                return f"one of {rows.num_rows} rows"
-        return f"row {shown_rows(rows)[0]}"
+                return f"one of {rows.num_rows} rows", problem
+        return f"row {shown_rows(rows)[0]}", problem
 
-    def _fails(self, rows: pa.RecordBatch) -> bool:
+    def _problem(self, rows: pa.RecordBatch) -> Exception | None:
         try:
             self.evaluate(rows)
-        except (UserCodeError, pa.ArrowException):
-            return True
-        return False
+        except (UserCodeError, pa.ArrowException) as error:
+            return error
+        return None
 
 
 @dataclass(frozen=True)
@@ -230,6 +231,10 @@ class Case(ExpressionNode):
         if not pa.types.is_boolean(condition.type):
             raise GraphError(f"{self}: the condition {self.condition} is {condition.type}, not bool")
         then, otherwise = _bind_together((self.then, self.alternative), schema, True)
+        if pa.types.is_null(then.type):
+            then = Literal(None).bind_beside(otherwise.type, True)
+        elif pa.types.is_null(otherwise.type):
+            otherwise = Literal(None).bind_beside(then.type, True)
         if then.type != otherwise.type:
             raise GraphError(f"{self}: one branch is {then.type}, the other {otherwise.type}; cast one of them")
         return kernels.bind_case(condition, then, otherwise)
@@ -300,4 +305,5 @@ def _mismatch(call: KernelCall, arguments: Sequence[ExpressionNode], bound: Sequ
     types = " and ".join(f"{argument} is {b.type}" for argument, b in zip(arguments, bound, strict=True))
     if isinstance(error, pa.ArrowNotImplementedError):
         return f"{call}: {types}, and there is no {call.kernel} for that; cast() changes types"
-    return f"{call}: {types}: {error}; cast to a smaller type first"
+    remedy = "" if call.options else "; cast to a smaller type first"
+    return f"{call}: {types}: {error}{remedy}"

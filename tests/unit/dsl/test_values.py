@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clonos_py import col, lit
+from clonos_py import col, lit, when
 from clonos_py.columns.canonical import canonical
 from clonos_py.columns.grouping import group
 from clonos_py.columns.keys import hash_rows
@@ -22,7 +22,7 @@ from clonos_py.columns.matching import equal_rows
 from clonos_py.columns.ordering import places
 from clonos_py.dsl.expressions import Expr
 from clonos_py.expressions.time_patterns import WRITTEN
-from clonos_py.model.errors import GraphError
+from clonos_py.model.errors import GraphError, UserCodeError
 from clonos_py.operators.key_states import encoded_keys
 
 NAN = math.nan
@@ -144,3 +144,59 @@ def test_times_are_written_as_python_writes_them(times: list[datetime], pattern:
 def test_unknown_directives_are_refused_where_they_are_written(pattern: str) -> None:
     with pytest.raises(GraphError, match=r"test_values.py:\d+: strftime\(.*is not among its directives"):
         col("t").strftime(pattern)
+
+
+INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)])
+COMPARED = INTEGERS | FLOATS | st.sampled_from([2.0**53, 2.0**63, -(2.0**63)])
+
+
+@given(st.lists(st.tuples(st.none() | INTEGERS, st.none() | COMPARED), min_size=1, max_size=4))
+@example([(2**53 + 1, 2.0**53), (2**63 - 1, 2.0**63)])
+def test_numbers_of_different_types_are_compared_as_in_python(pairs: list[tuple[int | None, float | None]]) -> None:
+    left = [a for a, _ in pairs]
+    right = pa.array([b if b is None else float(b) for _, b in pairs], pa.float64())
+    for compare in (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne):
+        expected = [
+            None if a is None or b is None else compare(a, b) for a, b in zip(left, right.to_pylist(), strict=True)
+        ]
+        assert values_of(compare(col("a"), col("b")), a=pa.array(left, pa.int64()), b=right) == expected
+    for member in right.to_pylist():
+        found = values_of(col("a").is_in([member]), a=pa.array(left, pa.int64()))
+        assert found == [None if a is None else a == member for a in left]
+
+
+def test_large_unsigned_integers_are_compared_as_in_python() -> None:
+    unsigned, signed = pa.array([2**64 - 1, 1, 2**63], pa.uint64()), pa.array([-1, 1, None], pa.int64())
+    assert values_of(col("a") > col("b"), a=unsigned, b=signed) == [True, False, None]
+    assert values_of(col("a") == 2**64 - 1, a=unsigned) == [True, False, False]
+    assert values_of(lit(2**63 - 1) < lit(2.0**63), a=[1]) == [True]
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1).filter(bool))
+@example(-(2**63), -1)
+def test_rests_of_integers_are_those_of_python(a: int, b: int) -> None:
+    assert values_of(col("a") % col("b"), a=[a], b=[b]) == values_of(col("a") % b, a=[a]) == [a % b]
+
+
+def test_a_branch_that_is_null_has_the_type_of_the_other() -> None:
+    large = col("a") > 1
+    assert values_of(when(large).then("large").otherwise(None), a=[1, 2]) == [None, "large"]
+    assert values_of(when(large).then(None).otherwise(1.5), a=[1, 2]) == [1.5, None]
+    assert values_of(when(large).then(None).when(col("a") == 1).then(None).otherwise("x"), a=[0, 2]) == ["x", None]
+    assert values_of(when(large).then("x").when(col("a") == 1).then(None).otherwise(None), a=[0, 2]) == [None, "x"]
+
+
+def test_an_error_of_a_value_names_the_row_that_has_it() -> None:
+    with pytest.raises(UserCodeError, match=r"Failed to parse string: 'x' .*at row \{'a': 'x'\}"):
+        values_of(col("a").cast(int), a=["1", "x", "2", "y"])
+
+
+def test_errors_of_arguments_say_what_is_wrong_with_them() -> None:
+    wrong: tuple[tuple[Expr, str], ...] = (
+        (lit(2**64), r"18446744073709551616 cannot be a value of a column: it does not fit into 64 bits"),
+        (col("a").extract("("), r"a is string: unclosed group$"),
+        (col("a").matches("("), r"a is string: Invalid regular expression: missing \): \($"),
+    )
+    for expression, message in wrong:
+        with pytest.raises(GraphError, match=message):
+            values_of(expression, a=["x"])
