@@ -19,7 +19,7 @@ from clonos_py.connectors.file_writer import FileWriter
 from clonos_py.connectors.followed_files import FollowedFiles
 from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines, csv_rows, input_schema
 from clonos_py.connectors.line_reader import LinePartition
-from clonos_py.connectors.local_paths import check_name, local_path
+from clonos_py.connectors.local_paths import LocalPath, check_name, local_path
 from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, WantedPorts
 from clonos_py.connectors.partitioned_files import PartitionedFileWriter, check_partitions, files_below, values_in
 from clonos_py.connectors.partitions import Partition, PartitionReader
@@ -88,7 +88,7 @@ class FileSource(CatchingSource[R]):
 
     def __init__(
         self,
-        path: str,
+        path: LocalPath,
         schema: type[R] | ArrowSchema | None = None,
         format: str | None = None,
         *,
@@ -96,7 +96,7 @@ class FileSource(CatchingSource[R]):
         on_error: OnErrorWord = "fail",
     ) -> None:
         self._path = local_path("FileSource", path)
-        self._format, self._follow = _format(path, schema, format), follow
+        self._format, self._follow = _format(self._path, schema, format), follow
         if follow and self._format == "parquet":
             raise GraphError("FileSource: Parquet files do not grow; with follow=True choose text, jsonl or csv")
         columns = input_schema("FileSource", self._format, schema, others="jsonl, csv or parquet")
@@ -187,7 +187,7 @@ class FileSink(SinkDefinition):
 
     def __init__(
         self,
-        folder: str,
+        folder: LocalPath,
         format: str = "jsonl",
         delivery: Literal["transactional", "causal"] = "transactional",
         partition_by: str | Sequence[str] = (),
@@ -202,7 +202,10 @@ class FileSink(SinkDefinition):
                 raise GraphError("FileSink: with delivery='causal' files grow in one folder; omit partition_by")
         self._folder = local_path("FileSink", folder)
         self._format = format
-        self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        named = (partition_by,) if isinstance(partition_by, str) else partition_by
+        if not isinstance(named, Sequence) or not all(isinstance(name, str) for name in named):
+            raise GraphError(f"FileSink: partition_by={partition_by!r}: it takes the name of a column, or several")
+        self._partition_by = tuple(named)
 
     def create(self, schema: pa.Schema) -> Sink:
         check_columns("FileSink", self._format, schema)
@@ -216,10 +219,11 @@ class FileSink(SinkDefinition):
         return FileSink(folder, self._format, partition_by=self._partition_by)
 
 
-def read_results(folder: str) -> list[dict[str, Any]]:
+def read_results(folder: LocalPath) -> list[dict[str, Any]]:
     """All visible rows in a folder of file sinks, ordered by file name, with numbers in names compared by value. So the
     rows of a task are in the order in which it wrote them. Values from CSV are text. The values in folder names
     (``partition_by``) become the last columns."""
+    folder = os.fspath(folder)
     paths = sorted(files_below(folder), key=_by_number)
     return [row | values_in(path, folder) for path in paths for row in _rows_of(path)]
 

@@ -10,8 +10,16 @@ from clonos_py.model.errors import GraphError, SourceError
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+://")
 
 
-def local_path(owner: str, path: str) -> str:
-    """The absolute path. Raises GraphError for a URI, which would name a local folder such as ``s3:``."""
+LocalPath = str | os.PathLike[str]
+"""A path as users give it."""
+
+
+def local_path(owner: str, path: LocalPath) -> str:
+    """The absolute path. Raises GraphError for a URI, which would name a local folder such as ``s3:``, for an empty
+    path, which would be the current folder, and for what is no path."""
+    path = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(path, str) or not path:
+        raise GraphError(f"{owner}: {path!r} is not a path: give one as text or as a pathlib.Path")
     if _URI.match(path):
         raise GraphError(
             f"{owner}: {path!r} is a URI, and only paths of the file system are supported: give a local path, or mount "

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from clonos_py.columns.keys import key_groups
 from clonos_py.columns.views import Bools
 from clonos_py.connectors.file_writer import FileWriter
-from clonos_py.connectors.local_paths import local_path
+from clonos_py.connectors.local_paths import LocalPath, local_path
 from clonos_py.connectors.memory import MemoryCollector, MemorySink
 from clonos_py.connectors.row_files import check_columns, check_format
 from clonos_py.connectors.staging import StagedPiece
@@ -42,7 +42,7 @@ class UpsertFileSink(SinkDefinition):
     deletes = True
     delivery = Delivery.TRANSACTIONAL
 
-    def __init__(self, folder: str, key: str | Sequence[str], format: str = "jsonl") -> None:
+    def __init__(self, folder: LocalPath, key: str | Sequence[str], format: str = "jsonl") -> None:
         check_format("UpsertFileSink", format)
         self._folder = local_path("UpsertFileSink", folder)
         self._key = _names(key)

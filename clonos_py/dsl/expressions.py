@@ -280,6 +280,8 @@ SortOrders = str | SortOrder | Sequence[str | SortOrder]
 
 def col(name: str) -> Expr:
     """The column of that name."""
+    if not isinstance(name, str):
+        raise refused(f"col({name!r}): it takes the name of a column; a plain value is lit({name!r})")
     return Expr(Column(name))
 
 
@@ -298,7 +300,9 @@ def apply(function: Callable[..., Any], *columns: str | Expr, returns: object) -
 
 
 def node_of(value: object) -> ExpressionNode:
-    """The tree of an expression; a plain value is a literal. Raises GraphError for an aggregate."""
+    """The tree of an expression; a plain value is a literal. Raises GraphError for what is neither."""
+    if isinstance(value, When | Then):
+        raise refused("when(...) lacks its end: write .otherwise(...) behind .then(...); it may be .otherwise(None)")
     if isinstance(value, AggregateExpr):
         raise refused(f"{value} is an aggregate: it stands in aggregate(...), not inside another expression")
     return value.node if isinstance(value, Expr) else Literal(value)
@@ -315,7 +319,7 @@ class Then:
     cases: tuple[tuple[ExpressionNode, ExpressionNode], ...]
 
     def when(self, condition: Expr) -> When:
-        return When(condition.node, self.cases)
+        return When(node_of(condition), self.cases)
 
     def otherwise(self, value: object) -> Expr:
         """The value where no case holds."""
@@ -338,4 +342,4 @@ class When:
 
 def when(condition: Expr) -> When:
     """A conditional: ``when(a).then(1).when(b).then(2).otherwise(0)``. The first true case decides; null is false."""
-    return When(condition.node)
+    return When(node_of(condition))

@@ -41,10 +41,13 @@ def signature_of(function: Callable[..., Any], names: Mapping[str, Any], async_a
     Raises GraphError if the function does not take one row and, optionally, ``ctx``. ``async_allowed``: it may be
     asynchronous.
     """
+    if not callable(function):
+        raise GraphError(f"{function!r} is not a function of a row: give one, such as a def or a lambda")
     plain = underlying(function)
-    name = getattr(plain, "__qualname__", repr(plain)).replace("<locals>.", "")
+    named = function if isinstance(function, type) else plain
+    name = getattr(named, "__qualname__", repr(plain)).replace("<locals>.", "")
     asynchronous = inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain)
-    if not callable(function) or (asynchronous and not async_allowed):
+    if asynchronous and not async_allowed:
         raise GraphError(f"{name}: it takes a plain function; `async def` is for map, flat_map and filter")
     parameters = _parameters(function, name)
     rows = [p for p in parameters if p.name != "ctx"]

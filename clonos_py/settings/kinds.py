@@ -6,9 +6,11 @@ text. It raises a SettingError that says what would be valid; ``settings.resolut
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -114,7 +116,7 @@ def _parse_switch(value: object) -> bool:
 
 
 def _parse_duration(value: object) -> int:
-    if not isinstance(value, str):
+    if not isinstance(value, str | timedelta):
         raise SettingError(f"{value!r} is not a duration: write it with its unit, such as '10s'")
     duration_us = micros(value)
     if duration_us <= 0:
@@ -160,6 +162,10 @@ def _parse_text(value: object) -> str | None:
     if value is not None and not isinstance(value, str):
         raise SettingError(f"{value!r} is not text")
     return value or None
+
+
+def _parse_path(value: object) -> str | None:
+    return _parse_text(os.fspath(value) if isinstance(value, os.PathLike) else value)
 
 
 def several(metavar: str, example: str, parse: Callable[[object], T]) -> SettingKind[tuple[T, ...]]:
@@ -219,8 +225,8 @@ SWITCH: SettingKind[bool] = SettingKind(
     "on|off", _parse_switch, lambda switch: "on" if switch else "off", choices=("on", "off")
 )
 TEXT: SettingKind[str | None] = SettingKind("TEXT", _parse_text, _show_optional)
-FOLDER: SettingKind[str | None] = SettingKind("FOLDER", _parse_text, _show_optional)
-FILE: SettingKind[str | None] = SettingKind("FILE", _parse_text, _show_optional)
+FOLDER: SettingKind[str | None] = SettingKind("FOLDER", _parse_path, _show_optional)
+FILE: SettingKind[str | None] = SettingKind("FILE", _parse_path, _show_optional)
 KILLS: SettingKind[tuple[Kill, ...]] = several("OPERATOR[I]@TIME", "join[0]@3s", _parse_kill)
 NAMES: SettingKind[tuple[str, ...]] = several("OPERATOR", "join", _parse_name)
 RENAMES: SettingKind[tuple[Rename, ...]] = several("OLD=NEW", "total=sums", _parse_rename)

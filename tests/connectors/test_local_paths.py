@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from clonos_py import Record
-from clonos_py.connectors import FileSink, FileSource, UpsertFileSink
+from clonos_py import Job, Record
+from clonos_py.connectors import FileSink, FileSource, UpsertFileSink, read_results
 from clonos_py.model.errors import GraphError, SourceError
 
 
@@ -52,3 +54,24 @@ def test_a_name_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     followed.seek({})
     with pytest.raises(SourceError, match="the name of the file is not UTF-8; rename it"):
         followed.poll(0)
+
+
+def test_a_path_is_text_or_a_pathlib_path(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id\n7\n")
+    job = Job("paths", checkpoints=tmp_path / "checkpoints", checkpoint_interval=timedelta(seconds=1))
+    job.source(FileSource(tmp_path / "in.csv", Line)).sink(FileSink(tmp_path / "out"))
+    job.run(runtime="local")
+    assert read_results(tmp_path / "out") == [{"id": 7}]
+    assert (tmp_path / "checkpoints").is_dir()
+    wrong: Any
+    for wrong in ("", None, b"out", ["a.csv", "b.csv"]):
+        for make in (FileSink, lambda path: FileSource(path, Line, "csv"), lambda path: UpsertFileSink(path, "id")):
+            with pytest.raises(GraphError, match=r"is not a path: give one as text or as a pathlib\.Path"):
+                make(wrong)
+
+
+def test_columns_to_partition_by_are_named_by_text() -> None:
+    wrong: Any
+    for wrong in (5, [1], None):
+        with pytest.raises(GraphError, match="it takes the name of a column, or several"):
+            FileSink("out", partition_by=wrong)
