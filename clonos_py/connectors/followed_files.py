@@ -6,35 +6,28 @@ would count as already read.
 
 Whether a file is still the same does not follow from its path and size. Before more of a file is read, the bytes of the
 last read are compared with their checksum. A file that another one has replaced, or that was written again from its
-start, is refused. So is a file under a new name, whose rows would be read twice.
+start, is refused. So is a file under a new name, whose rows would be read twice: it has the inode of a file that was
+removed, and the bytes of its last read.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
 
 import xxhash
 
 from clonos_py.connectors.file_watch import INTERVAL_US, FileChanges, FileState, FileWatch
-from clonos_py.connectors.input_errors import ENDED, ONLY_GROW
+from clonos_py.connectors.input_errors import ENDED, MOVE, ONLY_GROW
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.partitions import ACTIVE, PartitionRead
 from clonos_py.model.errors import SourceError
-from clonos_py.model.operators import Discovered, Read, Source, Wait
+from clonos_py.model.operators import Discovered, LastRead, Read, Source, Wait
 
 _NUMBER_BITS = 48
+_INODE_MAX = (1 << 63) - 1
 _END = 1 << 60
 """Added to the position of a removed file, so that checkpoints, landmarks and logs record that it has ended."""
-
-
-class _LastRead(NamedTuple):
-    """The last read of a file: all bytes from ``start`` to ``stop``, which have this checksum."""
-
-    start: int
-    stop: int
-    checksum: int
 
 
 def number_of(path: str) -> int:
@@ -52,12 +45,7 @@ class FollowedFiles(Source):
         """The numbers of the present files, those of other tasks included."""
         self._found: dict[int, str] = {}
         """The paths of this task's files at the last look, by number."""
-        self._last: dict[int, _LastRead] = {}
-        self._saved: list[Mapping[Any, Any]] = []
-        """Last reads of snapshots, as stored. A standby restores every checkpoint and reads nothing: the reads of many
-        files are taken from here when they are needed."""
-        self._sought = False
-        """Whether ``_last`` may have reads of other positions, since ``seek`` was called."""
+        self._recalled: Callable[[int], LastRead | None] = lambda number: None
         self._positions: dict[int, int] = {}
         self._open: dict[int, LinePartition] = {}
         self._turn: deque[int] = deque()
@@ -81,33 +69,16 @@ class FollowedFiles(Source):
     def limit(self, rows: int) -> None:
         self._rows_max = rows
 
-    def snapshot(self) -> Any:
-        """The last read of each file."""
-        self._take_up()
-        return {number: list(last) for number, last in self._last.items()} or None
-
-    def restore(self, saved: Any) -> None:
-        if self._sought:  # what was restored before is of another snapshot
-            self._saved, self._last, self._sought = [], {}, False
-        self._saved.append(saved)
+    def recall(self, last: Callable[[int], LastRead | None]) -> None:
+        self._recalled = last
 
     def seek(self, positions: Mapping[int, int]) -> None:
-        self._positions, self._sought = dict(positions), True
+        self._positions = dict(positions)
         self._open, self._ended, self._look_next_us, self._look_at_all = {}, set(), 0, True
         self._turn.clear()
         self._in_turn.clear()
         self._new.clear()
         self._removed.clear()
-
-    def _take_up(self) -> None:
-        """Drops the last reads that do not end at the position of their file."""
-        if not self._sought:
-            return
-        for saved in self._saved:
-            self._last |= {int(number): _LastRead(*last) for number, last in saved.items()}
-        at = self._positions
-        self._last = {number: last for number, last in self._last.items() if at.get(number) == last.stop}
-        self._saved, self._sought = [], False
 
     def discovered(self, starts: Mapping[int, int]) -> None:
         self._positions |= starts
@@ -116,7 +87,6 @@ class FollowedFiles(Source):
             self._queue(number)
 
     def poll(self, now: int) -> Read | Wait | Discovered:
-        self._take_up()
         if now >= self._look_next_us:
             self._now_us, self._look_next_us = now, now + INTERVAL_US
             self._look()
@@ -137,7 +107,6 @@ class FollowedFiles(Source):
         return Wait(self._look_next_us)
 
     def reread(self, partition: int, start: int, stop: int) -> Read:
-        self._take_up()
         if stop >= _END:
             return self._end(partition, start)
         if partition not in self._found:
@@ -154,19 +123,18 @@ class FollowedFiles(Source):
 
     def _read(self, number: int, start: int, piece: PartitionRead) -> Read:
         self._positions[number] = piece.stop
-        self._last[number] = _LastRead(start, piece.stop, piece.checksum)
-        ports = piece.ports(self._ports)
-        return Read(number, start, piece.stop, ports, piece.checksum, piece.events, counts=piece.counts)
+        ports, inode = piece.ports(self._ports), self._watch.files[self._found[number]].inode[1]
+        place = number, start, piece.stop
+        return Read(*place, ports, piece.checksum, piece.events, counts=piece.counts, identity=inode & _INODE_MAX)
 
     def _end(self, number: int, start: int) -> Read:
         self._positions[number] = stop = start if start >= _END else start + _END
-        self._last.pop(number, None)
         self._ended.add(number)
         return Read(number, start, stop, (None,) * self._ports, 0, 0, last=True)
 
     def _look(self) -> None:
         """Updates the files. Raises SourceError if a file that has ended exists again, or one has another name."""
-        changes = self._watch.look(self._now_us, self._is_own, self._look_at_all)
+        is_first, changes = self._look_at_all, self._watch.look(self._now_us, self._is_own, self._look_at_all)
         for path in changes.removed:
             self._leave(self._number(path))
         for path in changes.added:
@@ -190,6 +158,8 @@ class FollowedFiles(Source):
                 raise SourceError(f"{path} was removed and exists again: {ENDED}")
             else:
                 self._queue(number)
+        if is_first:
+            self._check_known_names()
         self._check_names(changes)
         for path in changes.removed:
             self._numbers.pop(path, None)
@@ -229,24 +199,39 @@ class FollowedFiles(Source):
             if (old := gone.get(state.inode)) is None:
                 continue
             if changes.removed[old] == state or self._has_read(self._number(old), path, state):
+                raise SourceError(f"{old} was renamed to {path}, and its rows would be read twice: {MOVE}")
+
+    def _check_known_names(self) -> None:
+        """Raises SourceError if a file that this task had read has another name since, by which it may be of another
+        task. Only its last read is known."""
+        removed = ((number, self._last(number)) for number in self._removed)
+        gone = {last.identity: number for number, last in removed if last is not None}
+        for path, state in self._watch.files.items() if gone else ():
+            old = gone.get(state.inode[1] & _INODE_MAX)
+            if old is not None and self._number(path) not in self._positions and self._has_read(old, path, state):
                 raise SourceError(
-                    f"{old} was renamed to {path}, and its rows would be read twice: move files that have been read to "
-                    "another folder, or to names that begin with . or _"
+                    f"{path} was read under another name before: its rows would be read twice; give it that name "
+                    f"again, or {MOVE}"
                 )
 
     def _has_read(self, number: int, path: str, state: FileState) -> bool:
         """Whether the last read of a file is found under another path."""
-        last = self._last.get(number)
+        last = self._last(number)
         if last is None or state.size_bytes < last.stop:
             return False
         return self._make(path, state.size_bytes).checksum(last.start, last.stop) == last.checksum
+
+    def _last(self, number: int) -> LastRead | None:
+        """The last read of a file that has not ended."""
+        last = self._recalled(number)
+        return last if last is not None and last.stop < _END else None
 
     def _checked(self, number: int) -> LinePartition:
         """The partition of a file that may have grown. Raises SourceError if it is not what was read before."""
         path = self._found[number]
         is_open = number in self._open and self._open[number].size_bytes == self._watch.files[path].size_bytes
         file = self._file(number)
-        last = self._last.get(number)
+        last = self._last(number)
         if not is_open and last is not None and file.checksum(last.start, last.stop) != last.checksum:
             raise SourceError(f"{path} was replaced or written again: what was read of it has changed; {ONLY_GROW}")
         return file

@@ -10,7 +10,9 @@ import pyarrow as pa
 from clonos_py.model.errors import SourceError, one_line
 
 UNCHANGED = "input files must stay as they are until the job has ended"
+REPLACED = "give new rows a file with another name, which sorts after the others, or start over with --fresh"
 ONLY_GROW = "a followed file may only grow; write what is new to a file with another name"
+MOVE = "move files that have been read to another folder, or to names that begin with . or _"
 ENDED = "a followed file that was removed is at its end; write new rows to a file with another name"
 
 

@@ -159,7 +159,7 @@ def _keeps(task: TaskHandle, name: str, manifest: Manifest) -> bool:
     handle = task.operators.get(name)
     is_source = bool(manifest.kinds) and name not in manifest.kinds  # its positions include what it commits
     tables = handle.tables.values() if handle else ()
-    if (task.committables.get(name) and not is_source) or any(c.rows for chunks in tables for c in chunks):
+    if not is_source and (task.committables.get(name) or any(c.rows for chunks in tables for c in chunks)):
         return True
     return handle is not None and name in manifest.kinds and bool(msgspec.msgpack.decode(handle.values))
 

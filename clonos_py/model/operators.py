@@ -331,6 +331,8 @@ class Read(NamedTuple):
     """By counter of the source that is shown to the user, such as ``rows_skipped``: the amount to add."""
     note: Any = None
     """For a source whose rows are logged: plain data logged with the rows, which ``passed`` gets on replay."""
+    identity: int = 0
+    """A number of the object that was read, such as the inode of a file; see ``LastRead``."""
 
     @property
     def row_count(self) -> int:
@@ -343,6 +345,15 @@ class Read(NamedTuple):
     @property
     def size_bytes(self) -> int:
         return sum(rows.nbytes for rows in self.rows if rows is not None)
+
+
+class LastRead(NamedTuple):
+    """The last read of a partition, as it was given. ``identity``: 0 if it is unknown."""
+
+    start: int
+    stop: int
+    checksum: int
+    identity: int
 
 
 class Wait(NamedTuple):
@@ -394,6 +405,11 @@ class Source:
     def notify(self, wake: Callable[[], None]) -> None:
         """Called before the first poll. A source that detects new rows in a thread of its own calls ``wake``, so that
         it is polled at once. ``wake`` is cheap and may be called by any thread."""
+
+    def recall(self, last: Callable[[int], LastRead | None]) -> None:
+        """Called once, after ``open``. ``last`` returns the last read of a partition, which is stored with its
+        position: so a source can find out whether what was read is still the same. None: there was none, or it is
+        unknown. Between ``seek`` and the first poll it is the read that ended at the position."""
 
     def snapshot(self) -> Any:
         """State to store beside the positions: plain data; None if there is none."""

@@ -12,11 +12,22 @@ from clonos_py.causal.determinants import Determinant, ReadBatch, SourceRead
 from clonos_py.columns.row_watermarks import RowsBehind, with_watermarks
 from clonos_py.columns.times import extent
 from clonos_py.model.errors import DivergenceError, SourceError
-from clonos_py.model.operators import Discovered, End, EventTime, EventTimeAssigner, Read, Source, Wait
+from clonos_py.model.operators import (
+    Discovered,
+    End,
+    EventTime,
+    EventTimeAssigner,
+    LastRead,
+    Read,
+    Source,
+    Wait,
+)
 from clonos_py.model.plan import SourcePlan
 from clonos_py.model.state import OperatorState
+from clonos_py.model.times import MIN_TIME
 from clonos_py.task.logged_reads import content_of, read_of
 from clonos_py.task.partition_times import PartitionTimes
+from clonos_py.task.stored_partitions import StoredPartition, StoredPartitions
 from clonos_py.task.time_extents import TimeExtents
 
 Ask = Callable[[str, Callable[[], Any]], Any]
@@ -27,6 +38,9 @@ _EVENTS_TOGETHER = 32_768
 _BYTES_TOGETHER = 4 << 20
 """A read of several partitions ends after this many events or bytes: few rows may remain of many events, and rows may
 be large."""
+
+_CHECKSUM_MAX = (1 << 64) - 1
+_NEITHER = (MIN_TIME, False, False)
 
 _decode_positions = msgspec.msgpack.Decoder(dict[int, int]).decode
 
@@ -50,7 +64,9 @@ class Reader:
         self._merge_rows = plan.merge_rows
         self.commits = plan.commits
         self._source: Source = plan.factory()
+        self._stored = StoredPartitions()
         self._source.open(index, parallelism)
+        self._source.recall(self._last_read)
         self._index, self._parallelism = index, parallelism
         self._own = [p for p in range(self._source.partitions()) if self._is_own(p)]
         self._positions: dict[int, int] = {}
@@ -70,18 +86,16 @@ class Reader:
         """Continues at the positions of ``parts``. ``partitions`` restores watermarks, if they are known.
 
         Raises SourceError if a partition that was read no longer exists."""
-        saved: dict[int, int] = {}
-        for part in parts:
-            saved |= part.values["positions"]
+        saved = self._stored.restore(parts, self._parallelism, self._index)
         count, index, parallelism = self._source.partitions(), self._index, self._parallelism
         self._own = [p for p in (range(count) if count else sorted(saved)) if p % parallelism == index]
         own = set(self._own)
-        self._positions = {p: at for p, at in saved.items() if p in own}
+        self._positions = {p: stored.position for p, stored in saved.items() if p in own}
         known = {p: times for p, times in (partitions or {}).items() if p in own}
         self._restore_times({p: highest for p, (highest, _, _) in known.items()}, self._assigned_times(parts))
         self._idle = {p for p, (_, idle, _) in known.items() if idle}
         self._finished = {p for p, (_, _, finished) in known.items() if finished}
-        self._finished.update(p for part in parts for p in part.values["finished"] if p in own)
+        self._finished.update(p for p, stored in saved.items() if stored.finished and p in own)
         self._active_us, self.ended, self._reported_no_partitions = {}, False, False
         for kept in (part.values.get("source") for part in parts):
             if kept is not None:
@@ -96,7 +110,9 @@ class Reader:
 
     def skip(self, log: Sequence[Determinant]) -> None:
         """Continues after the last of these logged reads without repeating them."""
-        self._positions.update({read.partition: read.stop for read in log if isinstance(read, SourceRead)})
+        for read in log:
+            if isinstance(read, SourceRead):
+                self._take(read.partition, read.start, read.stop, read.checksum, identity=0)
         self._seek()
 
     def _seek(self) -> None:
@@ -104,13 +120,36 @@ class Reader:
         self._source_is_behind = False
 
     def snapshot(self) -> OperatorState:
+        return self._stored.snapshot(**self.further_state)
+
+    @property
+    def stored_partitions(self) -> dict[int, StoredPartition]:
+        """What a snapshot has of each partition."""
+        return self._stored.all
+
+    @property
+    def further_state(self) -> dict[str, Any]:
+        """What a snapshot has besides."""
         kept = self._source.snapshot()
         source = {} if kept is None else {"source": kept}
         times = {name: times.all for name, times in self._assigned.items()}
-        assigned = {"times": times} if times else {}
-        return OperatorState(
-            values={"positions": self.positions, "finished": sorted(self._finished), **assigned, **source}
-        )
+        return {**({"times": times} if times else {}), **source}
+
+    def _take(self, partition: int, start: int, stop: int, checksum: int, identity: int) -> None:
+        """Advances a partition by a read. After one without content, such as one that says that the partition has
+        ended, the last read is still the one before."""
+        self._positions[partition] = stop
+        finished, before = partition in self._finished, self._stored.get(partition)
+        if before is not None and start == stop == before.position:
+            self._stored.put(partition, before._replace(finished=finished))
+        else:
+            self._stored.put(partition, StoredPartition(stop, finished, start, checksum & _CHECKSUM_MAX, identity))
+
+    def _last_read(self, partition: int) -> LastRead | None:
+        stored = self._stored.get(partition)
+        if stored is None or not 0 <= stored.start < stored.position:
+            return None
+        return LastRead(stored.start, stored.position, stored.checksum, stored.identity)
 
     def _restore_times(self, own: Mapping[int, int], assigned: Mapping[str, Mapping[int, int]]) -> None:
         self._times = PartitionTimes(self._event_time.out_of_order_us, own)
@@ -170,7 +209,9 @@ class Reader:
 
     @property
     def partitions(self) -> dict[int, tuple[int, bool, bool]]:
-        return {p: (self._times.of(p), p in self._idle, p in self._finished) for p in self._own}
+        """By partition: its event time, and whether it is idle and finished; without those that are none of this."""
+        states = ((p, (self._times.of(p), p in self._idle, p in self._finished)) for p in self._own)
+        return {p: state for p, state in states if state != _NEITHER}
 
     def poll(self, now_us: int, rows_max: int | None = None) -> list[Read] | Discovered | None:
         """The next reads. Small reads of several partitions are returned together, which costs less. They have at most
@@ -246,11 +287,11 @@ class Reader:
     def accept(self, read: Read, now_us: int) -> Read:
         """Records that a read enters the task: advances the position and the partition's event time. Returns the read
         with the watermark that each row finds, where an operator needs it."""
-        self._positions[read.partition] = read.stop
-        self._active_us[read.partition] = now_us
-        self._idle.discard(read.partition)
         if read.last:
             self._finished.add(read.partition)
+        self._take(read.partition, read.start, read.stop, read.checksum, read.identity)
+        self._active_us[read.partition] = now_us
+        self._idle.discard(read.partition)
         return self._timed(read)
 
     def _timed(self, read: Read) -> Read:
@@ -290,7 +331,9 @@ class Reader:
         self._reported_no_partitions = True
         self._source.discovered(starts)
         self._own = sorted({*self._own, *starts})
-        self._positions |= starts
+        for partition, start in starts.items():
+            self._positions[partition] = start
+            self._stored.put(partition, StoredPartition(start, partition in self._finished))
 
     def fall_idle(self, partition: int) -> None:
         self._idle.add(partition)

@@ -10,7 +10,6 @@ from clonos_py.causal.determinants import Landmark
 from clonos_py.causal.log import LogWriter
 from clonos_py.channel.frames import FrameKind
 from clonos_py.model.snapshots import TaskSnapshot
-from clonos_py.model.state import OperatorState
 from clonos_py.process.contract import Produced, RestoreState, SnapshotTaken, TaskProgress
 from clonos_py.task.chain import Chain
 from clonos_py.task.checkpointing import TaskCheckpointing
@@ -18,16 +17,22 @@ from clonos_py.task.context import TaskContext
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.outputs import Outputs
 from clonos_py.task.reader import Reader
+from clonos_py.task.stored_partitions import StoredPartition, state_of
 
 
 class LandmarkState(msgspec.Struct, frozen=True, array_like=True):
     """The whole state of a task whose operators keep none."""
 
-    positions: dict[int, int]
-    """By partition of the source: the next position."""
+    partitions: dict[int, StoredPartition]
+    """Those of the source."""
     progress: TaskProgress
     source: dict[str, Any]
-    """What else the source stores with its positions. A replay need not repeat this."""
+    """What else the source stores. A replay need not repeat this."""
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """By partition: the next position."""
+        return {number: partition.position for number, partition in self.partitions.items()}
 
 
 _landmark_states = msgspec.msgpack.Decoder(LandmarkState)
@@ -99,9 +104,8 @@ class Snapshotting:
         """Cuts pending rows and returns a landmark. If operators keep no state, progress is the task's whole state."""
         assert self._reader is not None
         self._outputs.flush()
-        source = dict(self._reader.snapshot().values)
-        positions = dict(sorted(source.pop("positions").items()))
-        state = LandmarkState(positions, self.progress(other_events, ended, log_offset=0), source)
+        progress = self.progress(other_events, ended, log_offset=0)
+        state = LandmarkState(self._reader.stored_partitions, progress, self._reader.further_state)
         return Landmark(self._writer.epoch, self._writer.epoch_start, msgspec.msgpack.encode(state))
 
     def state_at(self, landmark: Landmark) -> LandmarkState:
@@ -111,7 +115,7 @@ class Snapshotting:
         """The state at a landmark. The caller moves the log there, too."""
         assert self._reader is not None
         state = self.state_at(landmark)
-        source = OperatorState(values={"positions": state.positions, **state.source})
+        source = state_of(state.partitions, **state.source)
         return RestoreState(landmark.epoch, {self._reader.name: [source]}, state.progress)
 
     def progress(self, other_events: int, ended: bool, log_offset: int) -> TaskProgress:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from clonos_py.model.connectors import SourceDefinition
-from clonos_py.model.operators import Discovered, End, Read, Source, Wait
+from clonos_py.model.operators import Discovered, End, LastRead, Read, Source, Wait
 from clonos_py.testing.rules import Rule, broken, holding
 
 _NOW_US = 1_700_000_000_000_000
@@ -96,11 +96,14 @@ class Reading:
         with holding(named, READS):
             self.source: Source = definition.create(requested, read_rows)
             self.source.open(index, parallelism)
+            self.source.recall(self._last_read)
         self.seek({}, None)
 
-    def seek(self, positions: Mapping[int, int], saved: Any) -> None:
-        """Starts at the positions of a checkpoint, as a restart does."""
+    def seek(self, positions: Mapping[int, int], saved: Any, before: Sequence[Read] = ()) -> None:
+        """Starts at the positions of a checkpoint, as a restart does. ``before``: the reads that it covers."""
         self.reads: list[Read] = []
+        self._last: dict[int, LastRead] = {}
+        self._remember(before)
         self.ended = False
         """True once all partitions have ended; False if they only have no rows for now."""
         self.starts: dict[int, int] = {}
@@ -127,6 +130,7 @@ class Reading:
     def take(self, reads: Sequence[Read]) -> None:
         """Marks reads as replayed: reading goes on after them."""
         self._positions |= {read.partition: read.stop for read in reads}
+        self._remember(reads)
         self._begins |= dict.fromkeys(self._positions, CONTINUES)
         self._finished |= {read.partition for read in reads if read.last}
 
@@ -173,9 +177,20 @@ class Reading:
         if partition in self._finished and read.row_count:
             broken(self._named, ENDS, place)
         self._positions[partition] = read.stop
+        self._remember([read])
         self._begins.pop(partition, None)
         self._finished |= {partition} if read.last else set()
         self._check_schema(read)
+
+    def _last_read(self, partition: int) -> LastRead | None:
+        return self._last.get(partition)
+
+    def _remember(self, reads: Sequence[Read]) -> None:
+        self._last |= {
+            one.partition: LastRead(one.start, one.stop, one.checksum, one.identity)
+            for one in reads
+            if one.stop > one.start
+        }
 
     def _check_schema(self, read: Read) -> None:
         if len(read.rows) != len(self._types):

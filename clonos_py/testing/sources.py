@@ -150,7 +150,7 @@ class _Check:
 
     def _check_seek(self, cut: int) -> None:
         resumed = self._reading()
-        resumed.seek(self._whole.positions_after(cut), self._whole.source.snapshot())
+        resumed.seek(self._whole.positions_after(cut), self._whole.source.snapshot(), self._reads[:cut])
         resumed.read_on(self._rows_left(cut))
         rest = self._content.without(Content.of(self._reads[:cut]))
         self._compare(SEEK, rest, resumed.content, f"seek({self._whole.positions_after(cut)})")
@@ -159,7 +159,7 @@ class _Check:
         """Checks the steps of a replacement: restore a checkpoint, replay the log, read new rows."""
         reading = self._reading()
         before = max(0, cut - 2)
-        reading.seek(self._whole.positions_after(before), self._whole.source.snapshot())
+        reading.seek(self._whole.positions_after(before), self._whole.source.snapshot(), self._reads[:before])
         for read in self._reads[before:cut]:
             self._reread(REREAD, reading.source, read)
         reading.take(self._reads[before:cut])

@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clonos_py import Job, Record, col
-from clonos_py.connectors import FileSink, FileSource, file_watch, followed_files, read_results
+from clonos_py.connectors import FileSink, FileSource, file_watch, read_results
 from clonos_py.connectors.file_watch import INTERVAL_US
 from clonos_py.connectors.followed_files import FollowedFiles, number_of
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.model.errors import GraphError, SourceError
-from clonos_py.model.operators import Discovered, Read, Source, Wait
+from clonos_py.model.operators import Discovered, LastRead, Read, Source, Wait
 from tests.visible_rows import visible_rows
 from tests.waiting import wait_while_running
 
@@ -44,10 +44,23 @@ def followed(path: Path, index: int = 0, parallelism: int = 1, format: str = "js
 class Reading:
     """Polls a source as a task does; each call of ``new`` comes after the next look at the files."""
 
-    def __init__(self, source: Source, positions: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self, source: Source, positions: Mapping[int, int] | None = None, last: Mapping[int, LastRead] | None = None
+    ) -> None:
+        """``last``: what a checkpoint has of the last reads."""
         self.source, self.now_us = source, 0
         self.positions = dict(positions or {})
+        self.last = dict(last or {})
         self.reads: list[Read] = []
+        source.recall(self.last_read)
+
+    def last_read(self, partition: int) -> LastRead | None:
+        return self.last.get(partition)
+
+    def restarted(self, source: Source) -> Reading:
+        """Goes on with another source, as from a checkpoint."""
+        source.seek(self.positions)
+        return Reading(source, self.positions, self.last)
 
     def new(self) -> list[int]:
         """The numbers that have come."""
@@ -60,6 +73,7 @@ class Reading:
             elif isinstance(got, Read):
                 assert self.positions[got.partition] == got.start
                 self.positions[got.partition] = got.stop
+                self.last[got.partition] = LastRead(got.start, got.stop, got.checksum, got.identity)
                 found.append(got)
         assert self.now_us < got.until <= self.now_us + INTERVAL_US
         self.reads += found
@@ -298,46 +312,9 @@ def test_a_file_that_was_replaced_is_named(change: Callable[[Path], None], resto
     assert reading.new() == [1, 2]
     change(file)
     if restored:
-        source = followed(file)
-        source.restore(reading.source.snapshot())
-        source.seek(reading.positions)
-        reading = Reading(source, reading.positions)
+        reading = reading.restarted(followed(file))
     with pytest.raises(SourceError, match=r"log\.jsonl was replaced or written again: .* may only grow"):
         reading.new()
-
-
-@pytest.mark.parametrize("replaced", [False, True])
-def test_a_standby_takes_up_the_last_reads_of_the_last_snapshot_only(
-    replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It restores a snapshot every second, of thousands of files, and reads none of them before it is promoted."""
-    files = [tmp_path / f"{number}.jsonl" for number in range(3)]
-    task, standby, found = Reading(followed(tmp_path)), followed(tmp_path), list[int]()
-    taken = 0
-
-    def last_read(*of: int) -> Any:
-        nonlocal taken
-        taken += 1
-        return tuple.__new__(followed_files._LastRead, of)
-
-    for number, file in enumerate([*files, files[0], files[0]]):
-        append(file, lines(number))
-        found += task.new()
-        with monkeypatch.context() as patch:
-            patch.setattr(followed_files, "_LastRead", last_read)
-            standby.restore(task.source.snapshot())
-            standby.seek(task.positions)
-    assert found == [0, 1, 2, 3, 4]
-    assert taken == 0
-    if replaced:
-        files[0].write_text(lines(7, 8, 9))
-    promoted = Reading(standby, task.positions)
-    append(files[0], lines(5))
-    if replaced:
-        with pytest.raises(SourceError, match=r"0\.jsonl was replaced or written again"):
-            promoted.new()
-    else:
-        assert promoted.new() == [5]
 
 
 def test_a_file_with_the_same_beginning_may_take_its_place(tmp_path: Path) -> None:
@@ -350,16 +327,49 @@ def test_a_file_with_the_same_beginning_may_take_its_place(tmp_path: Path) -> No
     assert reading.new() == [3]
 
 
+@pytest.mark.parametrize("between_runs", [False, True])
 @pytest.mark.parametrize("grown", [False, True])
-def test_a_file_that_was_renamed_is_not_read_twice(grown: bool, tmp_path: Path) -> None:
+def test_a_file_that_was_renamed_is_not_read_twice(grown: bool, between_runs: bool, tmp_path: Path) -> None:
     append(tmp_path / "app.log", lines(1, 2))
     reading = Reading(followed(tmp_path))
     reading.new()
     (tmp_path / "app.log").rename(tmp_path / "app.log.1")
     if grown:
         append(tmp_path / "app.log.1", lines(3))
-    with pytest.raises(SourceError, match=r"app\.log was renamed to .*app\.log\.1, and its rows would be read twice"):
+    if between_runs:
+        reading = reading.restarted(followed(tmp_path))
+    old = "was read under another name" if between_runs else r"app\.log was renamed to .*app\.log\.1"
+    with pytest.raises(SourceError, match=rf"{old}.* its rows would be read twice.*move files that have been read"):
         reading.new()
+
+
+@pytest.mark.parametrize("tasks", [(1, 2), (2, 3), (3, 1)])
+def test_a_renamed_file_may_be_of_another_task_in_the_next_run(tasks: tuple[int, int], tmp_path: Path) -> None:
+    append(tmp_path / "a", lines(1, 2))
+    before = [Reading(followed(tmp_path, index, tasks[0])) for index in range(tasks[0])]
+    assert [number for reading in before for number in reading.new()] == [1, 2]
+    (tmp_path / "a").rename(tmp_path / "another")
+    positions = {number: at for reading in before for number, at in reading.positions.items()}
+    last = {number: read for reading in before for number, read in reading.last.items()}
+    refused = list[str]()
+    for index in range(tasks[1]):
+        source = followed(tmp_path, index, tasks[1])
+        own = {number: at for number, at in positions.items() if number % tasks[1] == index}
+        source.seek(own)
+        try:
+            Reading(source, own, last).new()
+        except SourceError as error:
+            refused.append(str(error))
+    assert ["was read under another name before" in error for error in refused] == [True]
+
+
+def test_a_file_may_be_moved_away_and_another_one_added_between_two_runs(tmp_path: Path) -> None:
+    append(tmp_path / "a", lines(1, 2))
+    reading = Reading(followed(tmp_path))
+    reading.new()
+    (tmp_path / "a").rename(tmp_path / ".a")
+    append(tmp_path / "b", lines(1, 2))
+    assert reading.restarted(followed(tmp_path)).new() == [1, 2]
 
 
 def test_a_new_file_may_have_the_inode_of_a_removed_one(tmp_path: Path) -> None:
@@ -459,11 +469,7 @@ def test_every_line_is_read_once_whatever_happens_to_files(steps: list[tuple[str
                     file.unlink()
                     gone.add(number)
                 case "restart":
-                    source = followed(Path(folder))
-                    if (saved := reading.source.snapshot()) is not None:
-                        source.restore(saved)
-                    source.seek(reading.positions)
-                    reading.source = source
+                    reading = reading.restarted(followed(Path(folder)))
                 case _:
                     found += reading.new()
         found += [row for _ in range(8) for row in reading.new()]

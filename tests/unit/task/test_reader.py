@@ -13,10 +13,10 @@ from clonos_py.connectors.memory import MemorySource
 from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import End, EventTime, Read, Source, Wait
 from clonos_py.model.plan import SourcePlan
-from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
 from clonos_py.operators.event_time import AssignEventTime
 from clonos_py.task.reader import Reader
+from clonos_py.task.stored_partitions import StoredPartition, state_of
 
 SCHEMA = pa.schema([("text", pa.string())])
 READS = 6
@@ -105,21 +105,15 @@ def reader(partitions: int) -> Reader:
 
 def test_positions_of_all_former_instances_are_restored() -> None:
     ours = reader(4)
-    ours.restore(
-        [
-            OperatorState(values={"positions": {0: 1}, "finished": []}),
-            OperatorState(values={"positions": {3: 2}, "finished": []}),
-        ],
-        None,
-    )
-    assert ours.snapshot().values["positions"] == {0: 1, 3: 2}
+    ours.restore([state_of({0: StoredPartition(1)}), state_of({3: StoredPartition(2)})], None)
+    assert ours.positions == {0: 1, 3: 2}
 
 
 def test_a_partition_that_is_gone_since_the_checkpoint_is_an_error() -> None:
     with pytest.raises(
         SourceError, match="the list of inputs has changed since the checkpoint, partition 3 no longer exists"
     ):
-        reader(3).restore([OperatorState(values={"positions": {0: 1, 3: 2}, "finished": []})], None)
+        reader(3).restore([state_of({0: StoredPartition(1), 3: StoredPartition(2)})], None)
 
 
 class Times(Source):
