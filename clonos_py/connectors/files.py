@@ -14,6 +14,7 @@ import pyarrow as pa
 from typing_extensions import TypeVar
 
 from clonos_py.connectors.causal_files import CausalFileWriter, check_growing
+from clonos_py.connectors.file_reader import FilePartition, FileReader
 from clonos_py.connectors.file_watch import FileWatch
 from clonos_py.connectors.file_writer import FileWriter
 from clonos_py.connectors.followed_files import FollowedFiles
@@ -22,7 +23,6 @@ from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.local_paths import LocalPath, check_name, local_path
 from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, WantedPorts
 from clonos_py.connectors.partitioned_files import PartitionedFileWriter, check_partitions, files_below, values_in
-from clonos_py.connectors.partitions import Partition, PartitionReader
 from clonos_py.connectors.row_files import check_columns, check_format
 from clonos_py.model.connectors import Delivery, SinkDefinition
 from clonos_py.model.errors import GraphError, SinkError, SourceError
@@ -61,7 +61,8 @@ class FileSource(CatchingSource[R]):
     ``format`` is text, jsonl, csv (with a header line) or parquet; it is needed only if the file name does not show it.
     Each file is a partition. The sorted list of files and their sizes are fixed when the job is submitted; the files
     must not change until the job has ended. The next run reads files that were added, if their names sort after the
-    others; any other change of the list is an error on resuming.
+    others, and lines that were added to files. Any other change of the list is an error on resuming, and so is a file
+    of which the part that was read has changed.
 
     With ``follow`` the source never ends: files may grow and be added while the job runs, and a line is read once it
     has its line end. What was read of a file must not change, and files must stay where they are until a checkpoint
@@ -96,7 +97,7 @@ class FileSource(CatchingSource[R]):
         on_error: OnErrorWord = "fail",
     ) -> None:
         self._path = local_path("FileSource", path)
-        self._format, self._follow = _format(self._path, schema, format), follow
+        self._format, self._follow = _format(os.fspath(path), schema, format), follow
         if follow and self._format == "parquet":
             raise GraphError("FileSource: Parquet files do not grow; with follow=True choose text, jsonl or csv")
         columns = input_schema("FileSource", self._format, schema, others="jsonl, csv or parquet")
@@ -148,11 +149,11 @@ class FileSource(CatchingSource[R]):
             return FollowedFiles(
                 FileWatch(self._path), lambda path, size: self._lines(path, size, requested, read_rows), requested.count
             )
-        return PartitionReader(
+        return FileReader(
             len(self.files), lambda number: self._partition(self.files[number], requested, read_rows), requested.count
         )
 
-    def _partition(self, file: InputFile, requested: WantedPorts, read_rows: int | None) -> Partition:
+    def _partition(self, file: InputFile, requested: WantedPorts, read_rows: int | None) -> FilePartition:
         if self._format == "parquet":
             from clonos_py.connectors.parquet_reader import ParquetPartition
 

@@ -63,6 +63,19 @@ class LinePartition:
         """The checksum of a read, computed from the current bytes."""
         return _checksum(self._pread(start, stop - start))
 
+    def check_end(self, position: int) -> None:
+        """Raises SourceError if the last line had no line end when it was read, and was continued since."""
+        if not 0 < position < self.size_bytes or self._begin() is None:
+            return
+        before = self._pread(position - 1, 1)
+        after = self._pread(position, min(2, self.size_bytes - position)).replace(b"\r\n", b"\n")
+        blank_is_row = self._format.records(b"\n", whole=True).row_count(0, 1) > 0
+        if not self._is_line_end(before) and (blank_is_row or not self._is_line_end(after[:1])):
+            raise SourceError(
+                f"{self.name} was continued at byte {position}, in its last line, which had no line end and was read "
+                "as it was: end each line of a file that grows with a line end, and start over with --fresh"
+            )
+
     def next(self, start: int, rows_max: int | None) -> PartitionRead | None:
         if start > self.size_bytes:
             raise self._shrunk(self.size_bytes, start)
@@ -124,6 +137,10 @@ class LinePartition:
             "value": without_line_end(record),
             "reason": refused.reason,
         }
+
+    def _is_line_end(self, byte: bytes) -> bool:
+        ends = self._format.records(byte + b"x", whole=False).ends
+        return len(ends) > 0 and int(ends[0]) == 1
 
     def _begin(self) -> int | None:
         """Reads what precedes the first record, and returns the position of that; None if the file does not yet have

@@ -59,10 +59,17 @@ class ParquetPartition:
             raise self._shrunk(stop)
         with named_errors(self.name):
             rows = self._rows(start, stop)
+        checksum = self.checksum(start, stop)
         if stop == total:
             self._close()
-        checksum = xxhash.xxh3_64_intdigest(f"{self._footer} {start} {stop}".encode()) >> 1
         return PartitionRead(stop, rows, checksum, stop == total)
+
+    def checksum(self, start: int, stop: int) -> int:
+        """The checksum of a read, from the current footer."""
+        return xxhash.xxh3_64_intdigest(f"{self.footer} {start} {stop}".encode()) >> 1
+
+    def check_end(self, position: int) -> None:
+        """Does nothing: a Parquet file cannot grow."""
 
     def range(self, start: int, stop: int) -> pa.RecordBatch:
         """Rows [start, stop), which may span several row groups."""
