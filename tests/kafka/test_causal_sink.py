@@ -233,7 +233,7 @@ def test_a_journal_of_an_earlier_version_is_refused(client: Client, topic: str, 
     former = msgspec.msgpack.encode(["causal", "", 1, "out", "line", SHAPE, [1, 1], 0, [[0, 0, 0, 0, 1, b"x", 0]], []])
     write(client, Message(topic, former, struct.pack(">II", 0, 1), partition=0))
     writer = sink(topic, at, journal=topic)
-    with pytest.raises(SinkError, match=r"is not a journal entry .*causal.*or another version"):
+    with pytest.raises(SinkError, match=r"Invalid value 'causal'.* is not a journal entry: .*or another version"):
         writer.claim(Attempt(1, 1), 0, SHAPE, "line")
     writer.close()
 
