@@ -24,6 +24,8 @@ class CompletedCheckpoint:
         Sources may have more rows now, also those that had ended before others (``reopening.py``)."""
         self._run = self._lineage = lineage
         self._renumberings, self._closed = 0, frozenset[str]()
+        self.stay_ended: tuple[str, ...] = ()
+        """Sources that had ended before others, and are not read again by this run."""
         if manifest is not None:
             self.adopt(manifest)
             begins_again = manifest.run != lineage and at_the_end(manifest)
@@ -35,7 +37,12 @@ class CompletedCheckpoint:
                 ended = ended_vertices(manifest)
                 closed |= {name for name, vertex in manifest.operators.items() if vertex in ended}
                 if self._handles:
-                    self._handles = reopened(manifest, plan, ended)
+                    opened = reopened(manifest, plan, ended)
+                    if opened is not None:
+                        self._handles = opened
+                    else:
+                        sources = (vertex.source for vertex in plan.vertices if vertex.name in ended)
+                        self.stay_ended = tuple(source.name for source in sources if source)
             self._lineage = manifest.lineage or lineage
             self._renumberings = manifest.renumberings + (begins_again or not same_shape(manifest, plan))
             self._closed = frozenset(closed)

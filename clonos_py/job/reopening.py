@@ -33,17 +33,19 @@ def ended_vertices(manifest: Manifest) -> set[str]:
     return {task.vertex for task in progress} - running
 
 
-def reopened(manifest: Manifest, plan: PhysicalPlan, ended: Collection[str]) -> dict[TaskId, TaskHandle]:
-    """By task: its snapshot, with which it reads on. ``manifest``: of the same tasks; ``ended``: see above. Nothing is
-    opened again if frames in flight or logs are stored with the snapshots, since they may hold the end of a channel, or
-    if some tasks of a vertex had ended behind such a source, and others had not."""
+def reopened(manifest: Manifest, plan: PhysicalPlan, ended: Collection[str]) -> dict[TaskId, TaskHandle] | None:
+    """By task: its snapshot, with which it reads on. ``manifest``: of the same tasks; ``ended``: see above. None:
+    nothing can be opened again. That is so if frames in flight or logs are stored with the snapshots, since they may
+    hold the end of a channel, or if some tasks of a vertex had ended behind such a source, and others had not."""
     handles = {handle.task: handle for handle in manifest.tasks}
-    if not ended or not manifest.coordinated or plan.loops or any(map(_holds_more, manifest.tasks)):
+    if not ended:
         return handles
+    if not manifest.coordinated or plan.loops or any(map(_holds_more, manifest.tasks)):
+        return None
     progress = _progress(manifest)
     opened = {task: [plan.sender(channel).vertex in ended for channel in plan.inputs[task]] for task in progress}
     if any(found.ended >= 0 and task.vertex not in ended and any(opened[task]) for task, found in progress.items()):
-        return handles
+        return None
     return {
         task: _with_progress(handles[task], _reopened(found, task.vertex in ended, opened[task]))
         for task, found in progress.items()

@@ -18,6 +18,14 @@ class CodeChanged(msgspec.Struct, frozen=True):
     checkpoint: int
 
 
+class SourcesStayEnded(msgspec.Struct, frozen=True):
+    """These sources had read all of their input before the checkpoint from which the run resumes, while others had not.
+    They are not read again before the whole job has finished, since what is stored with the snapshots may hold the end
+    of their channels."""
+
+    sources: tuple[str, ...]
+
+
 class Deploying(msgspec.Struct, frozen=True):
     """A process has started. ``up`` of ``processes`` are running, standbys included. ``missing`` tasks have no process
     yet, of which ``awaited`` is the first."""
@@ -215,6 +223,7 @@ class Restarted(msgspec.Struct, frozen=True):
 
 PublishedEvent = (
     CodeChanged
+    | SourcesStayEnded
     | Deploying
     | Deployed
     | RolledBack

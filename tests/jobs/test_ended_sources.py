@@ -11,7 +11,13 @@ import pytest
 
 from clonos_py import Job, Record, Stream, col, count
 from clonos_py.connectors import FileSink, FileSource, PartitionedSource, RowReader, read_results
+from clonos_py.model.coordinator_events import SourcesStayEnded
 from clonos_py.model.errors import CheckpointError
+from clonos_py.observe.events import Event
+from clonos_py.runtime.launch import run_job
+from clonos_py.runtime.stop_switch import StopSwitch
+from clonos_py.settings.protocols import INDUCED, UNALIGNED, UNCOORDINATED
+from clonos_py.settings.resolution import resolve
 from tests.waiting import WAIT_S_MAX, wait_while_running
 
 
@@ -114,6 +120,30 @@ def test_a_resumed_run_reads_what_an_ended_source_has_got(shape: str, own: bool,
     with Path("open/1.jsonl").open("a") as file:
         file.write(lines(101))
     run_until(job(), 1, 2, 3, 100, 101)
+
+
+@pytest.mark.parametrize("protocol", [UNALIGNED.name, UNCOORDINATED.name, INDUCED.name])
+def test_a_source_that_stays_ended_is_named(protocol: str) -> None:
+    def job() -> Job:
+        job = Job("ended", checkpoints="checkpoints", checkpoint_interval="20ms", protocol=protocol)
+        for name, follow in (("ended", False), ("open", True)):
+            rows = job.source(FileSource(f"{name}/*.jsonl", Row, follow=follow)).named(name)
+            rows.select("k").sink(FileSink(f"out/{name}")).named(f"{name}-out")
+        return job
+
+    run_until(job(), 1, 2, 100)
+    Path("ended/2.jsonl").write_text(lines(3))
+    with Path("open/1.jsonl").open("a") as file:
+        file.write(lines(101))
+    said, stop = list[str](), StopSwitch()
+
+    def listen(at_us: int, event: Event) -> None:
+        said.extend(event.sources if isinstance(event, SourcesStayEnded) else ())
+        if 101 in visible():
+            stop.request()
+
+    run_job(job(), resolve(job().settings, command_line={"runtime": "local"}), listen, stop)
+    assert said == ([] if 3 in visible() else ["ended"])
 
 
 def test_an_operator_that_has_emitted_its_final_results_takes_no_more_rows() -> None:
