@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -81,8 +83,8 @@ def test_many_rows_and_versions_of_one_key_take_linear_work(monkeypatch: pytest.
     candidates: list[int] = []
     find = KeyedRows.find
 
-    def counted(self: KeyedRows, rows: pa.RecordBatch) -> tuple[Ints, Ints]:
-        found = find(self, rows)
+    def counted(self: KeyedRows, rows: pa.RecordBatch, **more: Any) -> tuple[Ints, Ints]:
+        found = find(self, rows, **more)
         candidates.append(len(found[1]))
         return found
 
