@@ -263,9 +263,10 @@ class LinkMachine:
             by_channel[expectation.channel].expect(expectation)
         self._catching_up.begin(self.attempt)
         self._enter(LinkCause.BEGUN)
-        begin = io.SendToTask(task.Begin(self.attempt, self._replay.log, self._replay.aborted, self._numbering))
+        at_landmark = not any(output.has_restored_frames for output in self.outputs)
+        begin = task.Begin(self.attempt, self._replay.log, self._replay.aborted, self._numbering, at_landmark)
         held_back = [] if self._outflow.may_produce else [io.SendToTask(task.MayProduce(False))]
-        return [begin, *held_back, *(self._connect(self.attempt) if self._in_loop else [])]
+        return [io.SendToTask(begin), *held_back, *(self._connect(self.attempt) if self._in_loop else [])]
 
     # ---- connections
 

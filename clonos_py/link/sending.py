@@ -78,9 +78,12 @@ class OutputChannel:
         self.restore(0)
 
     def restore(self, next_seq: int, entries: Sequence[RetainedFrame] = ()) -> None:
-        """Starts from a restart point: ``entries`` are the retained frames below ``next_seq``."""
-        first = entries[0].frame.seq if entries and not self._regenerates else next_seq
-        self.frames = RetainedFrames(first, self._retention, self._regenerates)
+        """Starts from a restart point: ``entries`` are the retained frames below ``next_seq``. No log has what these
+        were made from, so they are retained until they are covered."""
+        self.has_restored_frames = bool(entries)
+        drops_taken = self._retention is Retention.UNTIL_TAKEN
+        retention = Retention.UNTIL_COVERED if drops_taken and entries else self._retention
+        self.frames = RetainedFrames(entries[0].frame.seq if entries else next_seq, retention, self._regenerates)
         self.cursor = Cursor(self.frames)
         self._position = self._marks_carried = 0
         self._held: dict[LogId, Reach] = {}

@@ -127,6 +127,9 @@ class Begin(msgspec.Struct, frozen=True):
     log: Sequence[LogSegment]
     aborted: Sequence[int]
     numbering: str = ""
+    at_landmark: bool = True
+    """Whether to start at the last landmark in the log, if there is one. The frames before it need not be retained
+    then."""
     before: tuple[int, int] | None = None
     """(output, frame): start in the middle of the log, at the point where that frame is still to be cut."""
 

@@ -224,7 +224,7 @@ class TaskMachine:
         self._shared.numbering = item.numbering
         if self._gaps and self._reader:
             self._reader.skip(self._gate.pass_over(item.log))
-        elif self._landmarks is None:
+        elif self._landmarks is None or not item.at_landmark:
             self._gate.load(item.log)
         elif resumed := self._landmarks.resume(item.log, item.before, self._restore_state):
             self._events.append(resumed)

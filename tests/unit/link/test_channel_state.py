@@ -15,6 +15,7 @@ from clonos_py.link.machine import LinkMachine
 from clonos_py.model import messages as control
 from clonos_py.model.errors import CheckpointError, ProtocolError
 from clonos_py.model.messages import Restore
+from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.model.retention import Spill
 from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames, TaskHandle, TaskSnapshot
@@ -217,9 +218,14 @@ def test_a_snapshot_is_reported_to_senders_at_once_and_after_each_reconnection()
 # ---- after a restart
 
 
-def restarted(*runs: FrameRun, cut: int = 3) -> LinkMachine:
+def restarted(
+    *runs: FrameRun,
+    cut: int = 3,
+    plan: PhysicalPlan = replace(PLAN, protocol=UNALIGNED),  # noqa: B008 - frozen
+    limits: ChannelLimits = ChannelLimits(),  # noqa: B008 - frozen
+) -> LinkMachine:
     """A link that starts from checkpoint 1, before which frames below ``cut`` had been cut."""
-    link = link_machine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough())
+    link = link_machine(plan, MIDDLE, 5, PassThrough(), limits)
     restore = Restore(1, progress=msgspec.msgpack.encode(progress(0, cut)))
     link.handle(promote(restore=restore))
     link.handle(io.Loaded(restore, {}, {0: list(runs)}))
@@ -246,6 +252,20 @@ def test_frames_in_flight_are_sent_again_from_the_next_one_of_the_receiver() -> 
         (1, FrameKind.DATA, [7]),
         (2, FrameKind.BARRIER, []),
     ]
+
+
+@pytest.mark.parametrize("policy", [Spill.IN_MEMORY, Spill.REGENERATE])
+def test_stored_frames_are_retained_although_later_ones_can_be_made_again(policy: Spill) -> None:
+    up, middle, down = PLAN.vertices
+    plan = replace(PLAN, vertices=(up, replace(middle, regenerates=True), down))
+    link = restarted(stored((1, 7), (2, None)), plan=plan, limits=ChannelLimits(policy=policy))
+    begin = [i.item for i in link.handle(control.Replay(1, [], [], [])) if isinstance(i, io.SendToTask)]
+    assert [item.at_landmark for item in begin if isinstance(item, task.Begin)] == [False]
+    for _ in range(2):
+        sent = of(link.handle(subscribe(next_seq=1)), io.SendFrame)
+        assert [frame.header.seq for frame in sent] == [1, 1, 2]
+        link.handle(io.Acknowledged(TO_DOWN, io.Acknowledgement(3, [], 0, 0, io.SnapshotPosition(0, 0))))
+        link.handle(io.Lost(TO_DOWN))
 
 
 @pytest.mark.parametrize(
