@@ -68,7 +68,7 @@ from clonos_py.model.coordinator_events import (
     Finished,
     FunctionHangs,
     RolledBack,
-    SourcesStayEnded,
+    SourceStaysEnded,
     SpillFailed,
     StandbyLost,
     StandbyUnready,
@@ -144,8 +144,8 @@ class JobMachine:
         """Starts the deployment."""
         self._context.begin(now_us)
         changed = [ReportEvent(CodeChanged(self._completed.number))] if self._completed.code_changed else []
-        ended = self._completed.stay_ended
-        return [*changed, *([ReportEvent(SourcesStayEnded(ended))] if ended else []), *self._deploy()]
+        ended = [ReportEvent(SourceStaysEnded(name)) for name in self._completed.stay_ended]
+        return [*changed, *ended, *self._deploy()]
 
     def take_over(self, roster: Mapping[int, TaskId], now_us: int) -> Instructions:
         """Continues in place of a lost coordinator. ``roster``: every process that may still run, by number. The driver

@@ -18,12 +18,12 @@ class CodeChanged(msgspec.Struct, frozen=True):
     checkpoint: int
 
 
-class SourcesStayEnded(msgspec.Struct, frozen=True):
-    """These sources had read all of their input before the checkpoint from which the run resumes, while others had not.
-    They are not read again before the whole job has finished, since what is stored with the snapshots may hold the end
-    of their channels."""
+class SourceStaysEnded(msgspec.Struct, frozen=True):
+    """This source had read all of its input before the checkpoint from which the run resumes, while others had not. It
+    is not read again before the whole job has finished, since what is stored with the snapshots may hold the end of its
+    channels."""
 
-    sources: tuple[str, ...]
+    source: str
 
 
 class Deploying(msgspec.Struct, frozen=True):
@@ -223,7 +223,7 @@ class Restarted(msgspec.Struct, frozen=True):
 
 PublishedEvent = (
     CodeChanged
-    | SourcesStayEnded
+    | SourceStaysEnded
     | Deploying
     | Deployed
     | RolledBack

@@ -23,7 +23,7 @@ from clonos_py.model.coordinator_events import (
     Restarted,
     RestartedWithoutLog,
     RolledBack,
-    SourcesStayEnded,
+    SourceStaysEnded,
     SpillFailed,
     StandbyActivated,
     StandbyUnready,
@@ -180,9 +180,9 @@ def news_text(at_us: int, event: Event) -> str | None:
     match event:
         case CodeChanged(checkpoint):
             return f"the code has changed since checkpoint {checkpoint}"
-        case SourcesStayEnded(sources):
+        case SourceStaysEnded(source):
             return (
-                f"{', '.join(sources)} had read all input in an earlier run and reads nothing in this one: rows that "
+                f"{source} had read all input in an earlier run and reads nothing in this one: rows that "
                 "came since are read when the whole job has finished and is run again"
             )
         case CheckpointsLeft():

@@ -11,7 +11,7 @@ import pytest
 
 from clonos_py import Job, Record, Stream, col, count
 from clonos_py.connectors import FileSink, FileSource, PartitionedSource, RowReader, read_results
-from clonos_py.model.coordinator_events import SourcesStayEnded
+from clonos_py.model.coordinator_events import SourceStaysEnded
 from clonos_py.model.errors import CheckpointError
 from clonos_py.observe.events import Event
 from clonos_py.runtime.launch import run_job
@@ -138,7 +138,7 @@ def test_a_source_that_stays_ended_is_named(protocol: str) -> None:
     said, stop = list[str](), StopSwitch()
 
     def listen(at_us: int, event: Event) -> None:
-        said.extend(event.sources if isinstance(event, SourcesStayEnded) else ())
+        said.extend([event.source] if isinstance(event, SourceStaysEnded) else [])
         if 101 in visible():
             stop.request()
 
