@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from clonos_py.job.claims import at_the_end, definitions_of, kinds_of, operators_of, same_shape
 from clonos_py.job.reopening import ended_vertices, reopened
+from clonos_py.job.state_mapping import at_the_end, definitions_of, kinds_of, operators_of, same_shape
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Restore
 from clonos_py.model.plan import PhysicalPlan

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from clonos_py.job.claims import Claims
+from clonos_py.job.state_mapping import StateMapping
 from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToProcess
@@ -40,12 +40,12 @@ class JobPolicy:
     restarts at-least-once."""
     replay: bool = True
     """False for at-most-once: a replacement continues with new input and replays nothing (gap recovery)."""
-    claims: Claims = field(default_factory=Claims)
-    """The user's decisions about state that no operator claims."""
+    state_mapping: StateMapping = field(default_factory=StateMapping)
+    """The user's decisions about state that maps to no operator."""
     lineage: str = ""
     """The name of the lineage that begins if no checkpoint is resumed; drawn by the driver, for idempotency keys."""
     staggered: bool = True
-    """Whether tasks that take snapshots alone are called after their receivers. False: at independent times."""
+    """Whether tasks that take snapshots alone are triggered after their receivers. False: at independent times."""
 
 
 # ---- driver to coordinator

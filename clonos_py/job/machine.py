@@ -32,7 +32,6 @@ from types import MappingProxyType
 from typing import Any
 
 from clonos_py.job.checkpointing import Adopted, JobSide
-from clonos_py.job.claims import claimed
 from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import (
@@ -57,6 +56,7 @@ from clonos_py.job.heartbeat import Heartbeat
 from clonos_py.job.loops import LoopEnds
 from clonos_py.job.rounds import Rounds
 from clonos_py.job.starts import Starts
+from clonos_py.job.state_mapping import mapped
 from clonos_py.job.states import ALL_RUN, BEFORE_LAST, IN_ROUND, JOB_STATES, Ending, JobCause, JobState
 from clonos_py.job.takeover import Takeover
 from clonos_py.job.unreachable import Unreachable
@@ -100,13 +100,13 @@ class JobMachine:
         generation: int = 1,
         code_digest: str = "",
     ) -> None:
-        """``checkpointing``: creates the coordinator's side of the checkpoint protocol. Raises UnclaimedStateError if
+        """``checkpointing``: creates the coordinator's side of the checkpoint protocol. Raises UnmappedStateError if
         ``manifest`` holds state for which the plan has no operator."""
         self.state = JOB_STATES.initial
         self._last = LastEvents()
         self._plan, self._policy = plan, policy
         self._completed = CompletedCheckpoint(
-            plan, claimed(manifest, plan, policy.claims, code_digest), code_digest, policy.lineage
+            plan, mapped(manifest, plan, policy.state_mapping, code_digest), code_digest, policy.lineage
         )
         self._context = CoordinatorContext(plan, policy, self._completed, generation)
         self._protocol = checkpointing(self._context)

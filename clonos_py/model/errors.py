@@ -155,7 +155,7 @@ class UnreadableCheckpointError(CheckpointError):
     """The last checkpoint, or a part of it, cannot be read: it is damaged or missing, or the storage fails."""
 
 
-class UnclaimedStateError(CheckpointError):
+class UnmappedStateError(CheckpointError):
     """A checkpoint holds state of operators that the job does not have, and the user has not renamed or dropped it."""
 
     remedy = Remedy.FIX_INPUT

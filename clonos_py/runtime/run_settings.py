@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
-from clonos_py.job.claims import Claims
 from clonos_py.job.events import EndJob, JobPolicy
+from clonos_py.job.state_mapping import StateMapping
 from clonos_py.model import errors
 from clonos_py.model.errors import SettingError, shows_tracebacks
 from clonos_py.model.ids import TaskId
@@ -42,7 +42,7 @@ def policy(settings: Settings, lineage: str = "") -> JobPolicy:
         deduplicate=settings.guarantee is Guarantee.EXACTLY_ONCE,
         availability=settings.beyond_sharing_depth is Preference.AVAILABILITY,
         replay=settings.guarantee is not Guarantee.AT_MOST_ONCE,
-        claims=Claims(settings.drop_state, {rename.old: rename.new for rename in settings.renames}),
+        state_mapping=StateMapping(settings.drop_state, {rename.old: rename.new for rename in settings.renames}),
         lineage=lineage,
     )
 

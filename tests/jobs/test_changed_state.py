@@ -86,7 +86,7 @@ RENAMED = ('.named("sums")', '.named("totals")')
 
 def test_a_renamed_operator_is_refused_with_its_likely_name(changed: Change) -> None:
     line = refused(changed(name=RENAMED))
-    assert "holds state that no operator of this job claims, of 'sums' (is it 'totals' now? then add " in line
+    assert "holds state that maps to no operator of this job, of 'sums' (is it 'totals' now? then add " in line
     assert "--rename sums=totals" in line
     assert "--drop-state sums continues without it" in line
 

@@ -25,7 +25,7 @@ from clonos_py.model.coordinator_events import (
     RolledBack,
     StandbyActivated,
 )
-from clonos_py.model.errors import ClusterError, SettingError, UnclaimedStateError
+from clonos_py.model.errors import ClusterError, SettingError, UnmappedStateError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Detected, Event, KillMissed, Progress, TaskFailed, no_listener
@@ -218,7 +218,7 @@ def test_an_interrupted_job_resumes_from_its_last_checkpoint(cluster: Cluster, t
 
     with pytest.raises(KeyboardInterrupt):
         run(plan, settings, interrupt)
-    with pytest.raises(UnclaimedStateError, match=r"'count'.*--rename count=counted"):
+    with pytest.raises(UnmappedStateError, match=r"'count'.*--rename count=counted"):
         run(renamed(plan, "count", "counted"), settings, interrupt)
     (tmp_path / "unpaced").touch()
     completed: list[Event] = []

@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from clonos_py.checkpoint.memory import MemoryStore
-from clonos_py.job.claims import at_the_end
 from clonos_py.job.events import EndJob, JobPolicy
+from clonos_py.job.state_mapping import at_the_end
 from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.retention import Spill
 from clonos_py.process.contract import ChannelLimits

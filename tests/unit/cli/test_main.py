@@ -73,7 +73,7 @@ INTACT = " (the last checkpoint is intact)"
         (EndJob("UserCodeError", "no", checkpoint=2), None, "no"),  # its folder is gone with the run
         (EndJob("UserCodeError", "no"), "/mine", "no"),
         (EndJob("UnreadableCheckpointError", "m is corrupt", checkpoint=2), "/mine", "m is corrupt"),
-        (EndJob("UnclaimedStateError", "no operator 'a'", checkpoint=2), "/mine", "no operator 'a'"),
+        (EndJob("UnmappedStateError", "no operator 'a'", checkpoint=2), "/mine", "no operator 'a'"),
     ],
 )
 def test_an_error_of_a_job_is_one_line_that_says_which_checkpoint_is_left(

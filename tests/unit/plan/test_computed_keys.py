@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from clonos_py import Context, CoProcess, Job, Process, Record, Stream, apply, between, col, count, state, tumbling
-from clonos_py.job.claims import definitions_of
+from clonos_py.job.state_mapping import definitions_of
 from clonos_py.model.state_definitions import StateDefinition, differences
 from clonos_py.plan.physical import plan
 from clonos_py.settings.resolution import resolve

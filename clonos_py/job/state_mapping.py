@@ -1,4 +1,5 @@
-"""State in a checkpoint that no operator of the job claims: refused, unless the user renames or drops it.
+"""Maps the state of a checkpoint to the operators of a job. State that maps to none is refused, unless the user renames
+or drops it.
 
 State belongs to the operator with its name. Without this check, an operator that was renamed would start with empty
 state, without any message. Results that a renamed sink had prepared in the last checkpoint, and that may not be visible
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from clonos_py.model.errors import SettingError, UnclaimedStateError
+from clonos_py.model.errors import SettingError, UnmappedStateError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest, TaskHandle
@@ -25,8 +26,8 @@ SOURCE, SINK = "source", "sink"
 
 
 @dataclass(frozen=True)
-class Claims:
-    """The user's decisions about state that no operator claims by its name."""
+class StateMapping:
+    """The user's decisions about state that maps to no operator by its name."""
 
     dropped: Collection[str] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -44,11 +45,13 @@ def definitions_of(plan: PhysicalPlan) -> dict[str, StateDefinition]:
     return {o.name: o.definition for v in plan.vertices for o in v.operators if o.definition is not None}
 
 
-def claimed(manifest: Manifest | None, plan: PhysicalPlan, claims: Claims, code_digest: str = "") -> Manifest | None:
+def mapped(
+    manifest: Manifest | None, plan: PhysicalPlan, mapping: StateMapping, code_digest: str = ""
+) -> Manifest | None:
     """The checkpoint to resume from, with its state under the operator names of ``plan``. A decision about state that
-    the checkpoint no longer holds is ignored: an earlier run has carried it out. Raises UnclaimedStateError for
-    unclaimed state. Raises SettingError if the checkpoint has another number of key groups, or can only be resumed with
-    other tasks, other code or another protocol."""
+    the checkpoint no longer holds is ignored: an earlier run has carried it out. Raises UnmappedStateError for state
+    that maps to no operator. Raises SettingError if the checkpoint has another number of key groups, or can only be
+    resumed with other tasks, other code or another protocol."""
     if manifest is None:
         return None
     if manifest.key_groups != plan.key_groups:
@@ -56,13 +59,13 @@ def claimed(manifest: Manifest | None, plan: PhysicalPlan, claims: Claims, code_
             f"key_groups is {plan.key_groups}, but checkpoint {manifest.checkpoint} holds state in "
             f"{manifest.key_groups} key groups: run with --key-groups {manifest.key_groups}, or start over with --fresh"
         )
-    for old, new in claims.renamed.items():
+    for old, new in mapping.renamed.items():
         manifest = _renamed(manifest, plan, old, new)
-    if claims.dropped:
-        manifest = _with_names(manifest, {name: name for name in _names(manifest) if name not in claims.dropped})
-    unclaimed = [name for name in _kept(manifest) if name not in operators_of(plan)]
-    if unclaimed:
-        raise UnclaimedStateError(_complaint(manifest, plan, unclaimed))
+    if mapping.dropped:
+        manifest = _with_names(manifest, {name: name for name in _names(manifest) if name not in mapping.dropped})
+    unmapped = [name for name in _kept(manifest) if name not in operators_of(plan)]
+    if unmapped:
+        raise UnmappedStateError(_complaint(manifest, plan, unmapped))
     _check_definitions(manifest, plan)
     if not manifest.coordinated and not at_the_end(manifest):
         _check_same_run(manifest, plan, code_digest)
@@ -72,7 +75,7 @@ def claimed(manifest: Manifest | None, plan: PhysicalPlan, claims: Claims, code_
 
 
 def _check_definitions(manifest: Manifest, plan: PhysicalPlan) -> None:
-    """Raises UnclaimedStateError if the state of an operator has another meaning in the checkpoint."""
+    """Raises UnmappedStateError if the state of an operator has another meaning in the checkpoint."""
     for name, definition in definitions_of(plan).items():
         old, parts = manifest.definitions.get(name), manifest.parts(name)
         if old is None or not parts:
@@ -83,7 +86,7 @@ def _check_definitions(manifest: Manifest, plan: PhysicalPlan) -> None:
         if changes := list(differences(old, definition, stored)):
             sink = manifest.kinds.get(name) == SINK
             remedies = "put that back" if sink else f"put that back, add --drop-state {name} to continue without it"
-            raise UnclaimedStateError(
+            raise UnmappedStateError(
                 f"checkpoint {manifest.checkpoint} holds state of {name!r} under another definition "
                 f"({'; '.join(changes)}): {remedies}, or start over with --fresh"
             )
@@ -167,20 +170,20 @@ def _keeps(task: TaskHandle, name: str, manifest: Manifest) -> bool:
 def _renamed(manifest: Manifest, plan: PhysicalPlan, old: str, new: str) -> Manifest:
     operators, names = operators_of(plan), _names(manifest)
     if new not in operators:
-        raise UnclaimedStateError(f"--rename {old}={new}: this job has no {new!r}; it has {', '.join(operators)}")
+        raise UnmappedStateError(f"--rename {old}={new}: this job has no {new!r}; it has {', '.join(operators)}")
     if old not in names:
         return manifest
     if old in operators:
-        raise UnclaimedStateError(f"--rename {old}={new}: this job has {old!r}, too, and the state is that operator's")
+        raise UnmappedStateError(f"--rename {old}={new}: this job has {old!r}, too, and the state is that operator's")
     if manifest.kinds.get(old) == SINK:
-        raise UnclaimedStateError(
+        raise UnmappedStateError(
             f"--rename {old}={new}: results of a sink bear its name: {_remedy(manifest, old, new)}"
         )
     if new in names:
-        raise UnclaimedStateError(f"--rename {old}={new}: checkpoint {manifest.checkpoint} has state of {new!r}, too")
+        raise UnmappedStateError(f"--rename {old}={new}: checkpoint {manifest.checkpoint} has state of {new!r}, too")
     if manifest.kinds.get(old, "") != kinds_of(plan).get(new, "") and manifest.kinds:
         was, is_ = (found.get(name, "without state") for found, name in ((manifest.kinds, old), (kinds_of(plan), new)))
-        raise UnclaimedStateError(f"--rename {old}={new}: {old!r} was of another kind ({was}) than {new!r} is ({is_})")
+        raise UnmappedStateError(f"--rename {old}={new}: {old!r} was of another kind ({was}) than {new!r} is ({is_})")
     return _with_names(manifest, {name: new if name == old else name for name in names}, {old: operators[new]})
 
 
@@ -209,15 +212,15 @@ def _with_names(manifest: Manifest, names: Mapping[str, str], vertices: Mapping[
     )
 
 
-def _complaint(manifest: Manifest, plan: PhysicalPlan, unclaimed: Collection[str]) -> str:
+def _complaint(manifest: Manifest, plan: PhysicalPlan, unmapped: Collection[str]) -> str:
     new, kinds = [name for name in operators_of(plan) if name not in manifest.operators], kinds_of(plan)
     named = []
-    for old in unclaimed:
+    for old in unmapped:
         alike = [name for name in new if kinds.get(name) == manifest.kinds.get(old)]
         near = difflib.get_close_matches(old, alike, n=1, cutoff=0.0 if len(alike) == 1 else 0.3)
         named.append(f"{old!r}" + (f" (is it {near[0]!r} now? then {_remedy(manifest, old, near[0])})" if near else ""))
-    remedies = [f"--drop-state {old}" for old in unclaimed]
+    remedies = [f"--drop-state {old}" for old in unmapped]
     return (
-        f"checkpoint {manifest.checkpoint} holds state that no operator of this job claims, of {', '.join(named)}; "
+        f"checkpoint {manifest.checkpoint} holds state that maps to no operator of this job, of {', '.join(named)}; "
         f"--rename OLD=NEW gives it to another operator, {' '.join(remedies)} continues without it"
     )

@@ -1,12 +1,12 @@
-"""State that no operator claims is refused, renamed or dropped, in any kind of handle."""
+"""State that maps to no operator is refused, renamed or dropped, in any kind of handle."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 
-from clonos_py.job.claims import Claims, claimed
-from clonos_py.model.errors import SettingError, UnclaimedStateError
+from clonos_py.job.state_mapping import StateMapping, mapped
+from clonos_py.model.errors import SettingError, UnmappedStateError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, TaskHandle
 from tests.unit.job.stage import chain
@@ -39,23 +39,23 @@ VALUES = OperatorHandle({}, msgspec.msgpack.encode({"checksum": 3}))
         (manifest("gone", rows(0), commit=True), True),
         (manifest("middle", rows(3)), False),
     ],
-    ids=["rows", "waiting rows", "no rows", "values", "what is found out again", "results", "claimed"],
+    ids=["rows", "waiting rows", "no rows", "values", "what is found out again", "results", "mapped"],
 )
-def test_state_that_no_operator_claims_is_refused_unless_it_is_dropped(found: Manifest, refused: bool) -> None:
+def test_state_that_maps_to_no_operator_is_refused_unless_it_is_dropped(found: Manifest, refused: bool) -> None:
     if refused:
-        with pytest.raises(UnclaimedStateError, match=r"checkpoint 7 holds state .* of 'gone'.*; .* --drop-state gone"):
-            claimed(found, chain(), Claims())
-        kept = claimed(found, chain(), Claims(dropped=("gone",)))
+        with pytest.raises(UnmappedStateError, match=r"checkpoint 7 holds state .* of 'gone'.*; .* --drop-state gone"):
+            mapped(found, chain(), StateMapping())
+        kept = mapped(found, chain(), StateMapping(dropped=("gone",)))
         assert kept is not None
         assert [(task.operators, task.committables) for task in kept.tasks] == [({}, {})]
     else:
-        assert claimed(found, chain(), Claims()) == found
+        assert mapped(found, chain(), StateMapping()) == found
 
 
 def test_state_in_another_number_of_key_groups_is_refused() -> None:
     found = msgspec.structs.replace(manifest("middle", rows(3)), key_groups=64)
     with pytest.raises(SettingError, match="key_groups is 128, but checkpoint 7 holds state in 64 key groups"):
-        claimed(found, chain(), Claims())
+        mapped(found, chain(), StateMapping())
 
 
 def test_a_vertex_named_after_a_renamed_operator_is_renamed_too() -> None:
@@ -64,10 +64,10 @@ def test_a_vertex_named_after_a_renamed_operator_is_renamed_too() -> None:
     before = msgspec.structs.replace(
         before, parallelism={"old": 1}, operators={"old": "old"}, tasks=[handle], earlier=[handle]
     )
-    after = claimed(before, chain(), Claims(renamed={"old": "middle"}))
+    after = mapped(before, chain(), StateMapping(renamed={"old": "middle"}))
     assert after is not None
     assert (after.parallelism, after.operators) == ({"middle": 1}, {"middle": "middle"})
     assert {handle.task for handle in after.handles} == {TaskId("middle", 0)}
-    assert claimed(after, chain(), Claims(renamed={"old": "middle"})) == after, (
-        "applied again, the claims have no effect"
+    assert mapped(after, chain(), StateMapping(renamed={"old": "middle"})) == after, (
+        "applied again, the mapping has no effect"
     )
