@@ -95,7 +95,7 @@ class CausalFileWriter(CausalSink):
 
     # ---- taking over
 
-    def claim(self, attempt: Attempt, checkpoint: int, shape: str, lineage: str) -> PublishedOutput:
+    def acquire(self, attempt: Attempt, checkpoint: int, shape: str, lineage: str) -> PublishedOutput:
         self._attempt, self._shape = attempt, shape
         with named_errors(self._own_folder):
             self._fence()

@@ -1,8 +1,8 @@
 """The causal sinks of one link: each is like an output channel whose receiver holds everything and never fails (D16).
 
-    to be claimed --OutputClaimed--> claimed: pieces that are visible are compared, the others written
+    to be acquired --OutputAcquired--> acquired: pieces that are visible are compared, the others written
 
-When an output is claimed, the logs that it holds are taken into the store. From then on this process answers for the
+When an output is acquired, the logs that it holds are taken into the store. From then on this process answers for the
 output in every round, so that a replay repeats what is visible, even if all other holders have failed. Determinants are
 written with the pieces that depend on them, and before these.
 """
@@ -28,7 +28,7 @@ class _Output:
 
     def __init__(self, number: int, name: str) -> None:
         self.number, self.name = number, name
-        self.claimed = False
+        self.acquired = False
         self.checksums: dict[int, int] = {}
         self.next_seq = 0
         """Pieces below this number are visible, or are from before the restart point."""
@@ -79,21 +79,21 @@ class CausalOutputs:
         self._shape = " ".join(map(_shape, plan.vertices))
         self._outputs = [_Output(n, name) for n, name in enumerate(plan.by_name[task.vertex].causal_sinks)]
 
-    def claim(self, attempt: Attempt, checkpoint: int, lineage: str) -> list[io.Instruction]:
-        """Claims all outputs: this process becomes ``attempt`` of its task and starts from ``checkpoint``."""
-        return [io.ClaimOutput(o.number, o.name, attempt, checkpoint, self._shape, lineage) for o in self._outputs]
+    def acquire(self, attempt: Attempt, checkpoint: int, lineage: str) -> list[io.Instruction]:
+        """Acquires all outputs: this process becomes ``attempt`` of its task and starts from ``checkpoint``."""
+        return [io.AcquireOutput(o.number, o.name, attempt, checkpoint, self._shape, lineage) for o in self._outputs]
 
-    def claimed(self, event: io.OutputClaimed) -> None:
+    def acquired(self, event: io.OutputAcquired) -> None:
         output = self._outputs[event.number]
         for segment in sorted(event.published.log, key=attrgetter("log", "incarnation", "start")):
             self._store.append(segment)
-        output.claimed, output.checksums = True, dict(event.published.checksums)
+        output.acquired, output.checksums = True, dict(event.published.checksums)
         output.next_seq = max(output.checksums, default=-1) + 1
 
     @property
     def ready(self) -> bool:
         """Whether the contents of all outputs are loaded."""
-        return all(output.claimed for output in self._outputs)
+        return all(output.acquired for output in self._outputs)
 
     @property
     def unwritten(self) -> int:

@@ -150,8 +150,8 @@ class HeldLogs:
         plan, failed = self._plan, {task for task, _ in message.attempts}
         of_failed = {task.log_id for task in failed}
         upstream = [log for log, origin in plan.logs.items() if not failed.isdisjoint(plan.hops[origin])]
-        claimed = self._task in failed and not self._has_own_log and self.store.end(self._own) is not None
-        reached = {task for task in failed if self._task in plan.hops[task] or (claimed and task == self._task)}
+        acquired = self._task in failed and not self._has_own_log and self.store.end(self._own) is not None
+        reached = {task for task in failed if self._task in plan.hops[task] or (acquired and task == self._task)}
         in_loop = any(plan.loop_of(task) is not None for task in failed)
         behind = [log for log in upstream if in_loop or not reached.isdisjoint(plan.hops[plan.logs[log]])]
         return HeldLogsReport(
@@ -165,16 +165,16 @@ class HeldLogs:
             incomplete={index: sorted(incomplete) for index, incomplete in enumerate(self._incomplete) if incomplete},
             has_own_log=self._has_own_log,
             ends={log: end for log in upstream if log not in of_failed and (end := self.store.end(log)) is not None},
-            whole=[log for log in behind if self._holds_all(log, claimed)],
+            whole=[log for log in behind if self._holds_all(log, acquired)],
             needs=self._needs,
             own=self._own if in_loop and self._own in behind and self._own not in of_failed else None,
         )
 
-    def _holds_all(self, log: LogId, claimed: bool) -> bool:
-        """Whether all of a log is held that the task depends on. An output that was ``claimed`` has all that the task's
-        log there depends on, though perhaps not all that the task had received."""
+    def _holds_all(self, log: LogId, acquired: bool) -> bool:
+        """Whether all of a log is held that the task depends on. An output that was ``acquired`` has all that the
+        task's log there depends on, though perhaps not all that the task had received."""
         shared = self._plan.shares(self._plan.logs[log], self._task)
-        return shared and (claimed or log not in self.store.incomplete)
+        return shared and (acquired or log not in self.store.incomplete)
 
     def _has_received(self, channel: InputChannel) -> bool:
         """A process that holds a log depends on it: if it is the only holder, the log is replayed for that reason."""

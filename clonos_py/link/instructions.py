@@ -150,7 +150,7 @@ class CommitDone(msgspec.Struct, frozen=True):
     checkpoint: int
 
 
-class OutputClaimed(msgspec.Struct, frozen=True):
+class OutputAcquired(msgspec.Struct, frozen=True):
     """This attempt has taken over the output of causal sink ``number``. ``published``: what the output holds."""
 
     number: int
@@ -204,7 +204,7 @@ LinkEvent = (
     | Persisted
     | PersistFailed
     | CommitDone
-    | OutputClaimed
+    | OutputAcquired
     | OutputWritten
     | FramesWritten
     | FramesNotWritten
@@ -278,7 +278,7 @@ class Commit(msgspec.Struct, frozen=True):
     committables: Mapping[str, Sequence[bytes]]
 
 
-class ClaimOutput(msgspec.Struct, frozen=True):
+class AcquireOutput(msgspec.Struct, frozen=True):
     """Take over the output of causal sink ``name`` as ``attempt``, restarting from ``checkpoint``."""
 
     number: int
@@ -337,7 +337,7 @@ class Shutdown(msgspec.Struct, frozen=True):
 
 Spilling = WriteFrames | ReadFrames | FreeFrames
 """Carried out one by one, in this order. Each of the first two is answered by one or two events."""
-SinkWork = Commit | ClaimOutput | WriteOutput | SettleOutput
+SinkWork = Commit | AcquireOutput | WriteOutput | SettleOutput
 """Carried out one by one, in this order, together with ``Load`` and ``Persist``. So a durable snapshot covers only
 output that was visible and durable before it."""
 Instruction = (

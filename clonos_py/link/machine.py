@@ -159,11 +159,13 @@ class LinkMachine:
         self._held_logs.become(message.attempt)
         self._enter(LinkCause.PROMOTED)
         self._mark(message.restore.marks)
-        claims = self._causal_outputs.claim(message.attempt, message.restore.checkpoint, lineage_of(message.numbering))
+        acquisitions = self._causal_outputs.acquire(
+            message.attempt, message.restore.checkpoint, lineage_of(message.numbering)
+        )
         for index, peer in enumerate(message.inputs):
             self.inputs[index].follow(peer)
         loads = self._restoring.start_from(message.restore)
-        return claims + loads + (self._start() if self._restoring.ready else [])
+        return acquisitions + loads + (self._start() if self._restoring.ready else [])
 
     def _on_loaded(self, event: io.Loaded) -> list[io.Instruction]:
         restore = event.restore
@@ -390,8 +392,8 @@ class LinkMachine:
         sent, written = self._outflow.produced(event), self._causal_outputs.published(event.published)
         return [*sent, *written, *self._outflow.check_pressure()]
 
-    def _on_output_claimed(self, event: io.OutputClaimed) -> list[io.Instruction]:
-        self._causal_outputs.claimed(event)
+    def _on_output_acquired(self, event: io.OutputAcquired) -> list[io.Instruction]:
+        self._causal_outputs.acquired(event)
         return self._answer()
 
     def _on_output_written(self, event: io.OutputWritten) -> list[io.Instruction]:
@@ -565,7 +567,7 @@ _IS_PROMOTED = _in(_AFTER_PROMOTION, Ignored("the process is promoted, and has i
 _NO_ATTEMPT = _in([TaskState.STANDBY], Impossible("a standby has no attempt, and so neither connections nor results"))
 _VOID = _in([TaskState.FAILED], Ignored("the task has failed, and what it still says is void"))
 _OF_THE_TASK = _VOID | _in(BEFORE_BEGIN, Impossible("the task has not begun"))
-_SUPERSEDED = "another state is wanted by now"
+_SUPERSEDED = "another state is requested by now"
 _COVERED = _in(BEFORE_BEGIN, Ignored("the restart point of the process covers at least as much"))
 
 LINK_EVENTS: EventTable[LinkMachine, TaskState, list[io.Instruction]] = EventTable(TaskState)
@@ -596,7 +598,7 @@ _on(io.LoadFailed, Unless(LinkMachine._is_superseded, _SUPERSEDED, LinkMachine._
 _on(io.Persisted, LinkMachine._on_persisted, _NO_ATTEMPT)
 _on(io.PersistFailed, LinkMachine._on_persist_failed, _NO_ATTEMPT)
 _on(io.CommitDone, LinkMachine._on_commit_done, _NO_ATTEMPT)
-_on(io.OutputClaimed, LinkMachine._on_output_claimed, _NO_ATTEMPT)
+_on(io.OutputAcquired, LinkMachine._on_output_acquired, _NO_ATTEMPT)
 _on(io.OutputWritten, LinkMachine._on_output_written, _NO_ATTEMPT)
 for _kind in FRAMES_MOVED:
     _on(_kind, LinkMachine._on_frames_moved)

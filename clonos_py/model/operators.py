@@ -272,7 +272,7 @@ class CausalSink(Sink):
     """A sink whose output holds determinants, so that its rows are visible at once (Clonos, section 5.5; D16).
 
     Its rows are numbered in pieces, like the frames of a channel whose receiver never fails. Subclasses implement the
-    medium. One thread calls ``claim`` and ``append``; it may differ from the task's.
+    medium. One thread calls ``acquire`` and ``append``; it may differ from the task's.
     """
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
@@ -280,7 +280,7 @@ class CausalSink(Sink):
             self.out.emit(rows)
             self.ctx.count("rows_out", rows.num_rows)
 
-    def claim(self, attempt: Attempt, checkpoint: int, shape: str, lineage: str) -> PublishedOutput:
+    def acquire(self, attempt: Attempt, checkpoint: int, shape: str, lineage: str) -> PublishedOutput:
         """Takes over the output from all earlier attempts, so that none of them can add to it. Returns what it holds
         since ``checkpoint``, the last complete one. ``shape``: the job's vertices, with their operators and
         parallelism; output that tasks of another shape have written since then could not be repeated. ``lineage``: that

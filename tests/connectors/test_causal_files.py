@@ -50,9 +50,9 @@ def sink(folder: Path, file_format: str = "jsonl", **place: Any) -> CausalSink:
     return cast("CausalSink", opened(definition.create(Hot.schema()), **place))
 
 
-def claimed(folder: Path, counter: int, checkpoint: int = 0, **more: Any) -> tuple[CausalSink, PublishedOutput]:
+def acquired(folder: Path, counter: int, checkpoint: int = 0, **more: Any) -> tuple[CausalSink, PublishedOutput]:
     made = sink(folder, more.pop("file_format", "jsonl"), **more)
-    return made, made.claim(Attempt(1, counter), checkpoint, SHAPE, "line")
+    return made, made.acquire(Attempt(1, counter), checkpoint, SHAPE, "line")
 
 
 def visible(folder: Path) -> list[int]:
@@ -65,7 +65,7 @@ def journals(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_rows_are_visible_as_soon_as_they_are_written(tmp_path: Path, file_format: str) -> None:
-    writer, shown = claimed(tmp_path, 1, file_format=file_format)
+    writer, shown = acquired(tmp_path, 1, file_format=file_format)
     assert shown == PublishedOutput([], {})
     writer.append(0, log(0), [piece(0, 1, 2), piece(1, 3)])
     assert visible(tmp_path) == [1, 2, 3]
@@ -79,7 +79,7 @@ def test_a_power_cut_loses_no_name_of_what_is_visible(tmp_path: Path, monkeypatc
     power = PowerSupply(monkeypatch)
     folder = tmp_path / "new" / "out"
     for attempt in (1, 2):
-        writer, _ = claimed(folder, attempt)
+        writer, _ = acquired(folder, attempt)
         assert power.unflushed_names == set()
         writer.append(attempt - 1, log(attempt - 1, epoch=attempt - 1), [piece(attempt - 1, attempt)])
         assert power.unflushed_names == set()
@@ -87,12 +87,12 @@ def test_a_power_cut_loses_no_name_of_what_is_visible(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_the_next_attempt_reads_the_visible_rows_and_continues_after_them(tmp_path: Path, file_format: str) -> None:
-    first, _ = claimed(tmp_path, 1, file_format=file_format)
+    first, _ = acquired(tmp_path, 1, file_format=file_format)
     first.append(0, log(0, 1), [piece(0, 1), piece(1, 2)])
-    second, shown = claimed(tmp_path, 2, file_format=file_format)
+    second, shown = acquired(tmp_path, 2, file_format=file_format)
     assert shown == PublishedOutput(log(0, 1), {0: 1_000, 1: 1_001})
     second.append(0, log(2), [piece(2, 3)])
-    assert claimed(tmp_path, 3, file_format=file_format)[1] == PublishedOutput(
+    assert acquired(tmp_path, 3, file_format=file_format)[1] == PublishedOutput(
         log(0, 1, 2), {0: 1_000, 1: 1_001, 2: 1_002}
     )
     assert visible(tmp_path) == [1, 2, 3]
@@ -101,7 +101,7 @@ def test_the_next_attempt_reads_the_visible_rows_and_continues_after_them(tmp_pa
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_death_at_any_byte_leaves_whole_pieces_with_their_determinants(tmp_path: Path, file_format: str) -> None:
     whole = tmp_path / "whole"
-    first, _ = claimed(whole, 1, file_format=file_format)
+    first, _ = acquired(whole, 1, file_format=file_format)
     sizes = [(0, 0)]
     rows, journal = whole / f"out-0-0.{file_format}", whole / ".causal" / "out-0" / "1.1" / "1.1-0"
     for seq in range(3):
@@ -115,7 +115,7 @@ def test_a_death_at_any_byte_leaves_whole_pieces_with_their_determinants(tmp_pat
             shutil.copytree(whole, torn)
             os.truncate(torn / journal.relative_to(whole), journal_bytes)
             os.truncate(torn / rows.relative_to(whole), rows_bytes)
-            second, shown = claimed(torn, 2, file_format=file_format)
+            second, shown = acquired(torn, 2, file_format=file_format)
             assert set(shown.checksums) == set(range(seq))
             assert set(log(*range(seq))) <= set(shown.log)
             assert visible(torn) == list(range(1, 2 * seq + 1))
@@ -125,7 +125,7 @@ def test_a_death_at_any_byte_leaves_whole_pieces_with_their_determinants(tmp_pat
 
 
 def test_a_complete_checkpoint_deletes_journals_and_keeps_rows(tmp_path: Path) -> None:
-    writer, _ = claimed(tmp_path, 1)
+    writer, _ = acquired(tmp_path, 1)
     writer.append(0, log(0), [piece(0, 1)])
     writer.append(1, log(1, epoch=1), [piece(1, 2)])
     assert journals(tmp_path) == ["1.1-0", "1.1-1"]
@@ -135,23 +135,23 @@ def test_a_complete_checkpoint_deletes_journals_and_keeps_rows(tmp_path: Path) -
     writer.commit(committable)
     assert journals(tmp_path) == ["1.1-1"]
     assert visible(tmp_path) == [1, 2]
-    assert claimed(tmp_path, 2, checkpoint=1)[1] == PublishedOutput(log(1, epoch=1), {1: 1_001})
+    assert acquired(tmp_path, 2, checkpoint=1)[1] == PublishedOutput(log(1, epoch=1), {1: 1_001})
 
 
 def test_logs_from_before_the_restart_point_are_not_reported(tmp_path: Path) -> None:
     """The process died after the manifest was written and before it was notified."""
-    writer, _ = claimed(tmp_path, 1)
+    writer, _ = acquired(tmp_path, 1)
     writer.append(0, log(0), [piece(0, 1)])
-    second, shown = claimed(tmp_path, 2, checkpoint=1)
+    second, shown = acquired(tmp_path, 2, checkpoint=1)
     assert shown == PublishedOutput([], {})
     second.append(1, log(1, epoch=1), [piece(1, 2)])
     assert visible(tmp_path) == [1, 2]
 
 
 def test_rows_of_a_replaced_attempt_never_become_visible(tmp_path: Path) -> None:
-    zombie, _ = claimed(tmp_path, 1)
+    zombie, _ = acquired(tmp_path, 1)
     zombie.append(0, log(0), [piece(0, 1)])
-    second, _ = claimed(tmp_path, 2)
+    second, _ = acquired(tmp_path, 2)
     zombie.append(0, log(1), [piece(1, 66)])
     assert visible(tmp_path) == [1]
     second.append(0, log(1), [piece(1, 2)])
@@ -160,14 +160,14 @@ def test_rows_of_a_replaced_attempt_never_become_visible(tmp_path: Path) -> None
         zombie.append(1, log(3, epoch=1), [piece(3, 68)])
     zombie.truncate_before(5)
     assert visible(tmp_path) == [1, 2]
-    assert claimed(tmp_path, 3)[1] == PublishedOutput(log(0, 1), {0: 1_000, 1: 1_001})
+    assert acquired(tmp_path, 3)[1] == PublishedOutput(log(0, 1), {0: 1_000, 1: 1_001})
 
 
-def test_rows_that_became_visible_just_before_a_claim_are_found(
+def test_rows_that_became_visible_just_before_an_acquisition_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The replaced attempt writes at the worst moment: its file is copied, and the copy has not replaced it yet."""
-    zombie, _ = claimed(tmp_path, 1)
+    zombie, _ = acquired(tmp_path, 1)
     zombie.append(0, log(0), [piece(0, 1)])
     rename = os.rename
 
@@ -178,33 +178,33 @@ def test_rows_that_became_visible_just_before_a_claim_are_found(
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", late)
-    assert claimed(tmp_path, 2)[1] == PublishedOutput(log(0, 1), {0: 1_000, 1: 1_001})
+    assert acquired(tmp_path, 2)[1] == PublishedOutput(log(0, 1), {0: 1_000, 1: 1_001})
     assert visible(tmp_path) == [1, 2]
 
 
-def test_an_attempt_that_claims_too_late_is_refused(tmp_path: Path) -> None:
-    claimed(tmp_path, 1)[0].append(0, log(0), [piece(0, 1)])
-    newest, _ = claimed(tmp_path, 3)
+def test_an_attempt_that_acquires_too_late_is_refused(tmp_path: Path) -> None:
+    acquired(tmp_path, 1)[0].append(0, log(0), [piece(0, 1)])
+    newest, _ = acquired(tmp_path, 3)
     with pytest.raises(SinkError, match=r"attempt 1\.2 of out\[0\] has been replaced"):
-        claimed(tmp_path, 2)
+        acquired(tmp_path, 2)
     newest.append(0, log(1), [piece(1, 2)])
     assert visible(tmp_path) == [1, 2]
-    assert claimed(tmp_path, 4)[1].checksums == {0: 1_000, 1: 1_001}
+    assert acquired(tmp_path, 4)[1].checksums == {0: 1_000, 1: 1_001}
 
 
-def test_an_attempt_that_claims_too_late_leaves_the_journals_to_the_newer_one(tmp_path: Path) -> None:
-    claimed(tmp_path, 1)[0].append(0, log(0), [piece(0, 1)])
+def test_an_attempt_that_acquires_too_late_leaves_the_journals_to_the_newer_one(tmp_path: Path) -> None:
+    acquired(tmp_path, 1)[0].append(0, log(0), [piece(0, 1)])
     (tmp_path / ".causal" / "out-0" / "1.10").mkdir()
     with pytest.raises(SinkError, match=r"1\.10: attempt 1\.2 of out\[0\] has been replaced"):
-        claimed(tmp_path, 2)
+        acquired(tmp_path, 2)
     assert [path.name for path in (tmp_path / ".causal" / "out-0" / "1.1").iterdir()] == ["1.1-0"]
 
 
 @pytest.mark.parametrize("step", ["_replace_by_copy", "_cut", "_start_journal"])
-def test_a_death_during_a_claim_is_repaired_by_the_next_claim(
+def test_a_death_during_an_acquisition_is_repaired_by_the_next_acquisition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    first, _ = claimed(tmp_path, 1)
+    first, _ = acquired(tmp_path, 1)
     first.append(0, log(0), [piece(0, 1)])
     first.append(1, log(1, epoch=1), [piece(1, 2)])
 
@@ -215,18 +215,20 @@ def test_a_death_during_a_claim_is_repaired_by_the_next_claim(
     with monkeypatch.context() as dying:
         dying.setattr(second, step, die)
         with pytest.raises(KeyboardInterrupt):
-            second.claim(Attempt(1, 2), 0, SHAPE, "line")
-    assert claimed(tmp_path, 3)[1] == PublishedOutput([*log(0), *log(1, epoch=1)], {0: 1_000, 1: 1_001})
+            second.acquire(Attempt(1, 2), 0, SHAPE, "line")
+    assert acquired(tmp_path, 3)[1] == PublishedOutput([*log(0), *log(1, epoch=1)], {0: 1_000, 1: 1_001})
     assert visible(tmp_path) == [1, 2]
 
 
-def test_a_replaced_attempt_creates_no_file_during_the_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replaced_attempt_creates_no_file_during_the_acquisition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It has written the file of a new epoch, and is about to rename it."""
-    zombie, _ = claimed(tmp_path, 1)
+    zombie, _ = acquired(tmp_path, 1)
     link = os.link
 
     def late(source: str, target: str) -> None:
-        claimed(tmp_path, 2)
+        acquired(tmp_path, 2)
         link(source, target)
 
     monkeypatch.setattr(os, "link", late)
@@ -236,39 +238,39 @@ def test_a_replaced_attempt_creates_no_file_during_the_claim(tmp_path: Path, mon
 
 
 def test_results_of_two_runs_are_never_mixed(tmp_path: Path) -> None:
-    writer, _ = claimed(tmp_path, 1)
+    writer, _ = acquired(tmp_path, 1)
     writer.append(0, log(0), [piece(0, 1)])
     with pytest.raises(SinkError, match=r"1\.1 exists, written by another run: move the results away or choose"):
-        claimed(tmp_path, 1)
+        acquired(tmp_path, 1)
     shutil.rmtree(tmp_path / ".causal")
     with pytest.raises(SinkError, match=r"out-0-0\.jsonl exists, written by another run: move the results away"):
-        claimed(tmp_path, 1)
+        acquired(tmp_path, 1)
     assert visible(tmp_path) == [1]
 
 
 def test_tasks_of_another_parallelism_cannot_repeat_visible_rows(tmp_path: Path) -> None:
-    writer, _ = claimed(tmp_path, 1)
+    writer, _ = acquired(tmp_path, 1)
     writer.append(1, log(0, epoch=1), [piece(0, 1)])
     with pytest.raises(
         SinkError, match=r"has rows since checkpoint 1, which only tasks of the operators and the parallel"
     ):
-        sink(tmp_path).claim(Attempt(1, 2), 1, "out=2", "line")
-    sink(tmp_path).claim(Attempt(1, 3), 2, "out=2", "line")
+        sink(tmp_path).acquire(Attempt(1, 2), 1, "out=2", "line")
+    sink(tmp_path).acquire(Attempt(1, 3), 2, "out=2", "line")
 
 
 def test_fewer_tasks_notice_the_rows_of_the_others(tmp_path: Path) -> None:
-    writer, _ = claimed(tmp_path, 1, index=1, parallelism=2)
+    writer, _ = acquired(tmp_path, 1, index=1, parallelism=2)
     writer.append(1, log(0, epoch=1), [piece(0, 1)])
     with pytest.raises(SinkError, match=r"out-1-1\.jsonl has rows since checkpoint 1"):
-        claimed(tmp_path, 1, checkpoint=1)
+        acquired(tmp_path, 1, checkpoint=1)
 
 
 def test_rows_that_differ_from_their_journal_are_written_again(tmp_path: Path) -> None:
-    writer, _ = claimed(tmp_path, 1)
+    writer, _ = acquired(tmp_path, 1)
     writer.append(0, log(0), [piece(0, 1)])
     rows = tmp_path / "out-0-0.jsonl"
     rows.write_bytes(rows.read_bytes().replace(b"1", b"2", 1))
-    assert claimed(tmp_path, 2)[1].checksums == {}, "rows that differ from the journal are written again"
+    assert acquired(tmp_path, 2)[1].checksums == {}, "rows that differ from the journal are written again"
 
 
 def journal_of(folder: Path) -> Path:
@@ -278,7 +280,7 @@ def journal_of(folder: Path) -> Path:
 
 def two_pieces(folder: Path) -> tuple[Path, int]:
     """A journal, and the offset of its second record."""
-    writer, _ = claimed(folder, 1)
+    writer, _ = acquired(folder, 1)
     writer.append(0, log(0), [piece(0, 1)])
     begins = journal_of(folder).stat().st_size
     writer.append(0, log(1), [piece(1, 2)])
@@ -296,7 +298,7 @@ def test_rows_without_an_entry_in_a_damaged_journal_are_an_error(tmp_path: Path)
         journal.write_bytes(good[:size])
         refused_with(tmp_path, r"out-0-0\.jsonl (has rows that are not in the journals|exists, written by another run)")
     journal.write_bytes(good)
-    assert claimed(tmp_path, 2)[1].checksums == {0: 1_000, 1: 1_001}
+    assert acquired(tmp_path, 2)[1].checksums == {0: 1_000, 1: 1_001}
 
 
 def test_a_journal_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
@@ -314,7 +316,7 @@ def refused_with(folder: Path, message: str) -> None:
     with tempfile.TemporaryDirectory() as copy:
         shutil.copytree(folder, Path(copy) / "out")
         with pytest.raises(SinkError, match=message):
-            claimed(Path(copy) / "out", 2)
+            acquired(Path(copy) / "out", 2)
         assert visible(Path(copy) / "out") == [1, 2]
 
 
@@ -329,7 +331,7 @@ def test_a_path_that_is_no_regular_file_is_refused(tmp_path: Path, kind: str) ->
         impostor(path)
         shutil.copytree(folder, copy, symlinks=True, copy_function=_copied)
         with pytest.raises(SinkError, match=r"not a regular file: restore it|Too many levels of symbolic links"):
-            claimed(copy, 2)
+            acquired(copy, 2)
         shutil.rmtree(copy)
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
 
@@ -355,12 +357,12 @@ def test_journals_are_readable_by_their_owner_only_and_rows_by_all(tmp_path: Pat
 @pytest.mark.parametrize("committable", [b"", b"../1", b"-1", b"x"])
 def test_a_committable_that_is_no_checkpoint_is_refused(tmp_path: Path, committable: bytes) -> None:
     with pytest.raises(CheckpointError, match="as output of operator 'out': its manifest is damaged"):
-        claimed(tmp_path, 1)[0].commit(committable)
+        acquired(tmp_path, 1)[0].commit(committable)
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_results_can_be_read_while_a_row_is_being_written(tmp_path: Path, file_format: str) -> None:
-    writer, _ = claimed(tmp_path, 1, file_format=file_format)
+    writer, _ = acquired(tmp_path, 1, file_format=file_format)
     writer.append(0, log(0), [piece(0, 1, 2)])
     whole = (tmp_path / f"out-0-0.{file_format}").read_bytes()
     writer.append(0, log(1), [piece(1, 3)])
@@ -378,7 +380,7 @@ def test_a_format_whose_files_cannot_grow_is_refused() -> None:
 
 
 def test_the_rows_of_a_piece_have_the_format_of_the_schema(tmp_path: Path) -> None:
-    writer, _ = claimed(tmp_path, 1, file_format="csv")
+    writer, _ = acquired(tmp_path, 1, file_format="csv")
     writer.append(0, log(0), [piece(0, 1)])
     assert (tmp_path / "out-0-0.csv").read_text() == '"auction","price","note"\n1,1.00,"""a\n1"\n'
     assert isinstance(piece(0, 1).rows, pa.RecordBatch)

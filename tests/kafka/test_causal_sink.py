@@ -52,11 +52,11 @@ def sink(topic: str, at: dict[str, Any], **place: Any) -> KafkaCausalWriter:
     return cast("KafkaCausalWriter", opened(KafkaSink(topic, **at, **more).create(Line.schema()), **place))
 
 
-def claimed(
+def acquired(
     topic: str, at: dict[str, Any], counter: int, checkpoint: int = 0, lineage: str = "line", shape: str = SHAPE
 ) -> tuple[KafkaCausalWriter, PublishedOutput]:
     made = sink(topic, at)
-    return made, made.claim(Attempt(1, counter), checkpoint, shape, lineage)
+    return made, made.acquire(Attempt(1, counter), checkpoint, shape, lineage)
 
 
 def visible(client: Client, topic: str, count: int) -> list[int]:
@@ -76,41 +76,41 @@ def journal_start(client: Client, topic: str) -> int:
 def test_rows_are_visible_at_once_and_the_next_attempt_finds_them(
     client: Client, topic: str, at: dict[str, Any]
 ) -> None:
-    first, shown = claimed(topic, at, 1)
+    first, shown = acquired(topic, at, 1)
     assert shown == PublishedOutput([], {})
     first.append(0, log(0), [piece(0, 1, 2), piece(1, 3)])
     first.append(0, log(1), [piece(2, 4)])
     first.append(1, log(2, epoch=1), [piece(3, 5)])
     assert visible(client, topic, 5) == [1, 2, 3, 4, 5]
-    second, shown = claimed(topic, at, 2)
+    second, shown = acquired(topic, at, 2)
     assert shown == PublishedOutput([*log(0, 1), *log(2, epoch=1)], {n: 1_000 + n for n in range(4)})
-    _, shown = claimed(topic, at, 3, checkpoint=1)
+    _, shown = acquired(topic, at, 3, checkpoint=1)
     assert shown == PublishedOutput(log(2, epoch=1), {3: 1_003}), "the other entries are from before the checkpoint"
     first.close()
     second.close()
 
 
 def test_determinants_without_rows_are_kept(topic: str, at: dict[str, Any]) -> None:
-    first, _ = claimed(topic, at, 1)
+    first, _ = acquired(topic, at, 1)
     first.append(0, log(0), [piece(0, 1)])
     first.append(0, log(1), [])
     first.close()
-    second, shown = claimed(topic, at, 2)
+    second, shown = acquired(topic, at, 2)
     assert shown == PublishedOutput(log(0, 1), {0: 1_000}), "later rows may depend on them"
     second.close()
 
 
 def test_a_replaced_attempt_writes_no_more_rows(client: Client, topic: str, at: dict[str, Any]) -> None:
-    first, _ = claimed(topic, at, 1)
+    first, _ = acquired(topic, at, 1)
     first.append(0, log(0), [piece(0, 1)])
-    second, shown = claimed(topic, at, 2)
+    second, shown = acquired(topic, at, 2)
     assert shown.checksums == {0: 1_000}
     with pytest.raises(SinkError, match=r"attempt 1\.1 of out\[0\] has been replaced"):
         first.append(0, log(1), [piece(1, 99)])
     second.append(0, log(1), [piece(1, 2)])
     assert visible(client, topic, 2) == [1, 2]
     with pytest.raises(SinkError, match=r"attempt 1\.1 of out\[0\] has been replaced"):
-        claimed(topic, at, 1)
+        acquired(topic, at, 1)
     second.append(0, log(2), [piece(2, 3)])
     assert visible(client, topic, 3) == [1, 2, 3], "although it was fenced in between"
     first.close()
@@ -121,14 +121,14 @@ def test_a_commit_without_an_answer_is_neither_lost_nor_repeated(
     client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer is lost, once after the commit and once before it."""
-    writer, _ = claimed(topic, at, 1)
+    writer, _ = acquired(topic, at, 1)
     for seq, committed in enumerate((True, False, True)):
         lose_an_answer(writer._writer, committed)
         writer.append(0, log(seq), [piece(seq, seq)])
     writer.append(0, log(9), [piece(3, 3)])
     assert visible(client, topic, 4) == [0, 1, 2, 3]
     writer.close()
-    second, shown = claimed(topic, at, 2)
+    second, shown = acquired(topic, at, 2)
     assert shown == PublishedOutput(log(0, 1, 2, 9), {n: 1_000 + n for n in range(4)})
     second.close()
 
@@ -147,7 +147,7 @@ def lose_an_answer(used: TransactionalWriter | None, committed: bool) -> None:
 
 
 def test_a_completed_checkpoint_deletes_the_journal_before_it(client: Client, topic: str, at: dict[str, Any]) -> None:
-    writer, _ = claimed(topic, at, 1)
+    writer, _ = acquired(topic, at, 1)
     writer.append(0, log(0), [piece(0, 1)])
     writer.append(1, log(1, epoch=1), [piece(1, 2)])
     assert journal_start(client, topic) == 0
@@ -157,7 +157,7 @@ def test_a_completed_checkpoint_deletes_the_journal_before_it(client: Client, to
     writer.append(1, log(2, epoch=1), [piece(2, 3)])
     writer.append(2, log(3, epoch=2), [piece(3, 4)])
     writer.close()
-    second, shown = claimed(topic, at, 2, checkpoint=1)
+    second, shown = acquired(topic, at, 2, checkpoint=1)
     assert shown == PublishedOutput([*log(1, 2, epoch=1), *log(3, epoch=2)], {1: 1_001, 2: 1_002, 3: 1_003})
     second.commit(b"2")
     assert journal_start(client, topic) == start, "the start of its epoch is unknown"
@@ -169,21 +169,21 @@ def test_a_completed_checkpoint_deletes_the_journal_before_it(client: Client, to
 
 
 def test_large_logs_are_divided_into_several_messages(topic: str, at: dict[str, Any]) -> None:
-    writer, _ = claimed(topic, at, 1)
+    writer, _ = acquired(topic, at, 1)
     large = log(1, size=2_000_000)
     writer.append(0, [*log(0), *large], [piece(0, 1)])
     writer.append(0, log(2), [piece(1, 2)])
     writer.close()
-    second, shown = claimed(topic, at, 2)
+    second, shown = acquired(topic, at, 2)
     assert shown == PublishedOutput([*log(0), *large, *log(2)], {0: 1_000, 1: 1_001})
     second.close()
 
 
 def test_rows_of_another_lineage_do_not_count(client: Client, topic: str, at: dict[str, Any]) -> None:
     """As after ``--fresh``: attempts begin from 1 again."""
-    old, _ = claimed(topic, at, 7)
+    old, _ = acquired(topic, at, 7)
     old.append(0, log(0), [piece(0, 1)])
-    new, shown = claimed(topic, at, 1, lineage="fresh")
+    new, shown = acquired(topic, at, 1, lineage="fresh")
     assert shown == PublishedOutput([], {})
     new.append(0, log(5), [piece(0, 2)])
     with pytest.raises(SinkError, match="or another job writes to Kafka topic"):
@@ -195,12 +195,12 @@ def test_rows_of_another_lineage_do_not_count(client: Client, topic: str, at: di
 
 
 def test_rows_of_another_parallelism_cannot_be_repeated(topic: str, at: dict[str, Any]) -> None:
-    writer, _ = claimed(topic, at, 1)
+    writer, _ = acquired(topic, at, 1)
     writer.append(0, log(0), [piece(0, 1)])
     writer.close()
     with pytest.raises(SinkError, match="which only tasks of the operators and the parallelism that wrote them can"):
-        claimed(topic, at, 2, shape="out=2")
-    other, shown = claimed(topic, at, 3, checkpoint=1, shape="out=2")
+        acquired(topic, at, 2, shape="out=2")
+    other, shown = acquired(topic, at, 3, checkpoint=1, shape="out=2")
     assert shown == PublishedOutput([], {})
     other.close()
 
@@ -208,23 +208,23 @@ def test_rows_of_another_parallelism_cannot_be_repeated(topic: str, at: dict[str
 def test_tasks_have_their_own_partitions_of_one_journal(client: Client, topic: str, at: dict[str, Any]) -> None:
     made = [sink(topic, at, index=index, parallelism=3) for index in range(3)]
     for index, writer in enumerate(made):
-        writer.claim(Attempt(1, 1), 0, SHAPE, "line")
+        writer.acquire(Attempt(1, 1), 0, SHAPE, "line")
         writer.append(0, log(index), [piece(0, index)])
         writer.close()
     more = sink(topic, at, index=4, parallelism=5)
-    assert more.claim(Attempt(1, 2), 0, SHAPE, "line") == PublishedOutput([], {})
+    assert more.acquire(Attempt(1, 2), 0, SHAPE, "line") == PublishedOutput([], {})
     more.close()
     last = sink(topic, at, index=2, parallelism=3)
-    assert last.claim(Attempt(1, 2), 0, SHAPE, "line") == PublishedOutput(log(2), {0: 1_000})
+    assert last.acquire(Attempt(1, 2), 0, SHAPE, "line") == PublishedOutput(log(2), {0: 1_000})
     last.close()
 
 
 def test_a_journal_of_two_sinks_is_refused(topic: str, at: dict[str, Any]) -> None:
     writer = sink(topic, at, journal=f"{topic}.both")
-    writer.claim(Attempt(1, 1), 0, SHAPE, "line")
+    writer.acquire(Attempt(1, 1), 0, SHAPE, "line")
     other = sink(topic, at, journal=f"{topic}.both", operator="other")
     with pytest.raises(SinkError, match=f"the journal '{topic}.both' is that of operator 'out', too: give each sink"):
-        other.claim(Attempt(1, 1), 0, SHAPE, "line")
+        other.acquire(Attempt(1, 1), 0, SHAPE, "line")
     writer.close()
 
 
@@ -234,7 +234,7 @@ def test_a_journal_of_an_earlier_version_is_refused(client: Client, topic: str, 
     write(client, Message(topic, former, struct.pack(">II", 0, 1), partition=0))
     writer = sink(topic, at, journal=topic)
     with pytest.raises(SinkError, match=r"Invalid value 'causal'.* is not a journal entry: .*or another version"):
-        writer.claim(Attempt(1, 1), 0, SHAPE, "line")
+        writer.acquire(Attempt(1, 1), 0, SHAPE, "line")
     writer.close()
 
 
@@ -242,14 +242,14 @@ def test_a_topic_that_is_no_journal_is_named(client: Client, topic: str, at: dic
     write(client, Message(topic, b"junk", partition=0))
     writer = sink(topic, at, journal=topic)
     with pytest.raises(SinkError, match=rf"Kafka message {topic}\[0\] offset 0 is not a journal entry"):
-        writer.claim(Attempt(1, 1), 0, SHAPE, "line")
+        writer.acquire(Attempt(1, 1), 0, SHAPE, "line")
     writer.close()
 
 
 def test_a_missing_topic_is_named(topic: str, at: dict[str, Any]) -> None:
     writer = sink(f"{topic}-missing", at)
     with pytest.raises(SinkError, match=f"Kafka topic '{topic}-missing' does not exist"):
-        writer.claim(Attempt(1, 1), 0, SHAPE, "line")
+        writer.acquire(Attempt(1, 1), 0, SHAPE, "line")
 
 
 def test_a_row_that_is_too_large_is_named(topic: str, at: dict[str, Any]) -> None:
@@ -257,7 +257,7 @@ def test_a_row_that_is_too_large_is_named(topic: str, at: dict[str, Any]) -> Non
         text: str
 
     writer = cast("KafkaCausalWriter", opened(KafkaSink(topic, **at).create(Wide.schema())))
-    writer.claim(Attempt(1, 1), 0, SHAPE, "line")
+    writer.acquire(Attempt(1, 1), 0, SHAPE, "line")
     wide = OutputSegment(0, 1, encode([Wide("x" * (2 << 20))], Wide.schema()))
     with pytest.raises(SinkError, match=rf"topic '{topic}': the broker refuses: "):
         writer.append(0, [], [wide])
@@ -281,11 +281,11 @@ def test_impossible_settings_of_a_causal_sink_are_refused(given: dict[str, Any],
         KafkaSink("t", bootstrap="nowhere:1", **given).create(Line.schema())
 
 
-def test_the_tests_find_a_claim_that_does_not_read_the_journal(
+def test_the_tests_find_an_acquisition_that_does_not_read_the_journal(
     client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The assumption of the tests above: without the journal a row is written twice."""
-    writer, _ = claimed(topic, at, 1)
+    writer, _ = acquired(topic, at, 1)
     lose_an_answer(writer._writer, committed=True)
     monkeypatch.setattr(KafkaCausalWriter, "_missing", lambda self, pieces: self._take_over() and list(pieces))
     writer.append(0, log(0), [piece(0, 0)])
@@ -297,7 +297,7 @@ def test_the_tests_find_a_journal_outside_the_transaction(
     client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows are committed, and their entry is lost with its commit: they are written again."""
-    writer, _ = claimed(topic, at, 1)
+    writer, _ = acquired(topic, at, 1)
     transact = JournaledTopic.transact
 
     def apart(self: JournaledTopic, used: TransactionalWriter, messages: Sequence[Message]) -> None:
@@ -317,8 +317,8 @@ def test_the_tests_find_a_journal_outside_the_transaction(
 def test_the_tests_find_an_unknown_commit_that_is_written_again(
     client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sink keeps its writer after a commit without an answer, and claims nothing."""
-    writer, _ = claimed(topic, at, 1)
+    """The sink keeps its writer after a commit without an answer, and acquires nothing."""
+    writer, _ = acquired(topic, at, 1)
     lose_an_answer(writer._writer, committed=True)
     monkeypatch.setattr(KafkaCausalWriter, "_drop", lambda self: restore_commit(self._writer))
     writer.append(0, log(0), [piece(0, 0)])
@@ -333,9 +333,9 @@ def restore_commit(used: TransactionalWriter) -> None:
 def test_the_tests_find_a_zombie_that_is_not_refused(
     client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, _ = claimed(topic, at, 1)
+    first, _ = acquired(topic, at, 1)
     first.append(0, log(0), [piece(0, 1)])
-    second, _ = claimed(topic, at, 2)
+    second, _ = acquired(topic, at, 2)
     second.append(0, log(1), [piece(1, 2)])
     monkeypatch.setattr(KafkaCausalWriter, "_raise_replaced", lambda self: None)
     first.append(0, log(2), [piece(2, 99)])

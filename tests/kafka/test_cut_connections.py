@@ -10,7 +10,7 @@ from clonos_py.bench.kafka.cluster import BrokerCluster, Listener
 from clonos_py.bench.kafka.proxy import CuttingProxy
 from clonos_py.connectors.kafka.port import Client, ClusterConnection
 from tests.kafka.conftest import CLIENTS, above_the_port
-from tests.kafka.test_causal_sink import claimed, log, piece, visible
+from tests.kafka.test_causal_sink import acquired, log, piece, visible
 from tests.kafka.test_transactional_sink import prepared
 from tests.kafka.test_transactional_sink import sink as transactional
 
@@ -35,14 +35,14 @@ def client(request: pytest.FixtureRequest, bootstrap: str) -> Client:
 def test_causal_rows_whose_commit_is_not_answered_are_written_once(
     client: Client, topic: str, at: dict[str, Any], proxy: CuttingProxy
 ) -> None:
-    writer, _ = claimed(topic, at, 1)
+    writer, _ = acquired(topic, at, 1)
     for seq in range(4):
         proxy.cut_answers = seq % 3
         writer.append(0, log(seq), [piece(seq, seq)])
         assert proxy.cut_answers == 0, "the answer was cut off"
     writer.close()
     assert visible(client, topic, 4) == [0, 1, 2, 3]
-    second, shown = claimed(topic, at, 2)
+    second, shown = acquired(topic, at, 2)
     assert shown.checksums == {n: 1_000 + n for n in range(4)}
     second.close()
 
@@ -63,7 +63,7 @@ def test_transactional_rows_whose_commit_is_not_answered_are_written_once(
 def test_connections_that_are_cut_again_and_again_lose_and_double_no_row(
     client: Client, topic: str, at: dict[str, Any], proxy: CuttingProxy
 ) -> None:
-    writer, _ = claimed(topic, at, 1)
+    writer, _ = acquired(topic, at, 1)
     for seq in range(3):
         proxy.cut()
         writer.append(0, log(seq), [piece(seq, seq)])

@@ -108,7 +108,7 @@ def write(client: Client, *messages: Message) -> None:
 
 def transact(client: Client, id: str, *messages: Message) -> None:
     writer = client.transactional_writer(id)
-    writer.claim()
+    writer.acquire()
     complete(writer, *messages)
     writer.close()
 
@@ -158,7 +158,7 @@ def test_reading_begins_at_the_given_offset(client: Client, topic: str) -> None:
 def test_a_transaction_is_visible_after_its_commit(client: Client, topic: str) -> None:
     partition = TopicPartition(topic, 0)
     writer = client.transactional_writer(topic)
-    writer.claim()
+    writer.acquire()
     with reading(client, {partition: 0}) as reader:
         writer.begin()
         writer.write([Message(topic, b"kept", partition=0)])
@@ -179,17 +179,17 @@ def test_a_transaction_is_visible_after_its_commit(client: Client, topic: str) -
     writer.close()
 
 
-def test_an_id_with_an_open_transaction_is_claimed_soon(client: Client, topic: str) -> None:
+def test_an_id_with_an_open_transaction_is_acquired_soon(client: Client, topic: str) -> None:
     """Within less than the half second after which librdkafka asks again."""
 
     def seconds(number: int) -> float:
         before, writer = [client.transactional_writer(f"{topic}.{number}") for _ in range(2)]
-        before.claim()
+        before.acquire()
         before.begin()
         before.write([Message(topic, b"open", partition=0)])
         before.flush()
         started = time.monotonic()
-        writer.claim()
+        writer.acquire()
         took = time.monotonic() - started
         writer.close()
         before.close()
@@ -198,13 +198,13 @@ def test_an_id_with_an_open_transaction_is_claimed_soon(client: Client, topic: s
     assert any(seconds(number) < 0.45 for number in range(10)), "at least once on a busy machine"
 
 
-def test_a_claim_of_an_id_fences_the_earlier_writer(client: Client, topic: str) -> None:
+def test_an_acquisition_of_an_id_fences_the_earlier_writer(client: Client, topic: str) -> None:
     zombie, heir = client.transactional_writer(topic), client.transactional_writer(topic)
-    zombie.claim()
+    zombie.acquire()
     zombie.begin()
     zombie.write([Message(topic, b"zombie", partition=0)])
     zombie.flush()
-    heir.claim()
+    heir.acquire()
     with pytest.raises(KafkaFailure) as raised:
         zombie.commit()
     assert raised.value.kind is Failure.FENCED
@@ -223,7 +223,7 @@ def test_a_claim_of_an_id_fences_the_earlier_writer(client: Client, topic: str) 
 @pytest.mark.parametrize("earlier", list(CLIENTS))
 def test_writers_of_both_libraries_fence_each_other(client: Client, earlier: str, bootstrap: str, topic: str) -> None:
     zombie = CLIENTS[earlier](ClusterConnection(bootstrap)).transactional_writer(topic)
-    zombie.claim()
+    zombie.acquire()
     transact(client, topic, Message(topic, b"heir", partition=0))
     with pytest.raises(KafkaFailure) as raised:
         complete(zombie, Message(topic, b"zombie", partition=0))
@@ -277,7 +277,7 @@ def test_the_latest_offset_is_that_of_committed_messages(client: Client, topic: 
     partition = TopicPartition(topic, 0)
     write(client, Message(topic, b"v", partition=0))
     writer, admin = client.transactional_writer(topic), client.admin()
-    writer.claim()
+    writer.acquire()
     writer.begin()
     writer.write([Message(topic, b"open", partition=0)])
     writer.flush()

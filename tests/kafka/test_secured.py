@@ -101,7 +101,7 @@ def written(topic: str, at: dict[str, Any]) -> None:
     """Writes a row through a causal sink, and completes a checkpoint."""
     sink: Any = opened(KafkaSink(topic, away="3s", **at).create(Line.schema()))
     try:
-        sink.claim(Attempt(1, 1), 0, SHAPE, "line")
+        sink.acquire(Attempt(1, 1), 0, SHAPE, "line")
         sink.append(0, [], [piece(0, 7)])
         sink.append(1, [], [piece(1, 8)])
         sink.commit(b"1")

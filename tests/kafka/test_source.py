@@ -164,7 +164,7 @@ def test_messages_are_read_again_although_aborted_ones_lie_between_them(
     client: Client, topic: str, at: dict[str, Any]
 ) -> None:
     writer = client.transactional_writer(topic)
-    writer.claim()
+    writer.acquire()
     for number in range(0, 12, 3):
         complete(writer, *lines(topic, [number, number + 1]))
         writer.begin()

@@ -43,7 +43,7 @@ def prepared(writer: KafkaTransactionalWriter, checkpoint: int, *numbers: int) -
 
 
 def id_of(writer: KafkaTransactionalWriter, index: int = 0) -> TransactionalWriter:
-    return writer._claimed[index].writer
+    return writer._acquired[index].writer
 
 
 def test_rows_are_visible_after_their_commit(client: Client, topic: str, at: dict[str, Any]) -> None:
@@ -232,12 +232,14 @@ def test_a_committable_that_the_checkpoint_lacks_is_named(
     writer.close()
 
 
-def test_the_tests_find_a_claim_that_does_not_read_the_journal(
+def test_the_tests_find_an_acquisition_that_does_not_read_the_journal(
     client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The assumption of the tests above: without the journal a row is written twice."""
-    claim = KafkaTransactionalWriter._claim
-    monkeypatch.setattr(KafkaTransactionalWriter, "_claim", lambda self, index: claim(self, index)._replace(parts={}))
+    acquire = KafkaTransactionalWriter._acquire
+    monkeypatch.setattr(
+        KafkaTransactionalWriter, "_acquire", lambda self, index: acquire(self, index)._replace(parts={})
+    )
     writer = sink(topic, at)
     named = prepared(writer, 1, 1)
     writer.commit(named)

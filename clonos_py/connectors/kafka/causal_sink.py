@@ -1,10 +1,10 @@
 """The causal sink: rows in Kafka are visible at once. Each short transaction has rows and, in a journal, the
 determinants that they depend on (Clonos, section 5.5; D16).
 
-An attempt that claims the output takes over the transactional id. This fences off earlier attempts and ends their open
-transactions. It then commits a claim to the journal and reads the journal up to that claim. An attempt that is fenced
-off, or gets no answer to its last commit, claims again: pieces in the journal are visible, and are not written twice.
-If it finds the claim of a newer attempt, it writes nothing more.
+An attempt that acquires the output takes over the transactional id. This fences off earlier attempts and ends their
+open transactions. It then commits a fence to the journal and reads the journal up to that fence. An attempt that is
+fenced off, or gets no answer to its last commit, acquires the output again: pieces in the journal are visible, and are
+not written twice. If it finds the fence of a newer attempt, it writes nothing more.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class KafkaCausalWriter(CausalSink):
     def __init__(self, medium: JournaledTopic, maker: MessageMaker) -> None:
         self._medium, self._maker = medium, maker
         self._writer: TransactionalWriter | None = None
-        self._claim: Entry | None = None
+        self._own: Entry | None = None
+        """What all entries of this attempt have in common."""
         self._epoch_starts: dict[int, int] = {}
         """The offset in the journal where each epoch begins, by epoch: while that checkpoint is the last complete one,
         the journal is needed from there."""
@@ -45,16 +46,16 @@ class KafkaCausalWriter(CausalSink):
 
     # ---- taking over
 
-    def claim(self, attempt: Attempt, checkpoint: int, shape: str, lineage: str) -> PublishedOutput:
-        self._claim = Entry("", 0, self.ctx.operator, lineage, shape, attempt, checkpoint, [], [])
-        return self._medium.retried(lambda: self._claimed(checkpoint), self._drop)
+    def acquire(self, attempt: Attempt, checkpoint: int, shape: str, lineage: str) -> PublishedOutput:
+        self._own = Entry("", 0, self.ctx.operator, lineage, shape, attempt, checkpoint, [], [])
+        return self._medium.retried(lambda: self._acquired(checkpoint), self._drop)
 
-    def _claimed(self, checkpoint: int) -> PublishedOutput:
-        """Claims the output and returns what is already visible. Raises KafkaFailure."""
-        assert self._claim is not None
+    def _acquired(self, checkpoint: int) -> PublishedOutput:
+        """Acquires the output and returns what is already visible. Raises KafkaFailure."""
+        assert self._own is not None
         found = self._take_over()
-        since = self._since_claim(found)
-        foreign = next((f for f in since if f.entry.shape != self._claim.shape), None)
+        since = self._since_checkpoint(found)
+        foreign = next((f for f in since if f.entry.shape != self._own.shape), None)
         if foreign is not None:
             raise SinkError(
                 f"Kafka topic {self._medium.topic!r} has rows since checkpoint {checkpoint}, which only tasks of the "
@@ -65,35 +66,35 @@ class KafkaCausalWriter(CausalSink):
         log = list(dict.fromkeys(segment for f in since for segment in f.entry.log))
         return PublishedOutput(log, dict(piece for f in since for piece in f.entry.pieces))
 
-    def _since_claim(self, found: Sequence[Found[Entry]]) -> list[Found[Entry]]:
+    def _since_checkpoint(self, found: Sequence[Found[Entry]]) -> list[Found[Entry]]:
         """The entries written since the checkpoint from which this attempt restarted."""
-        assert self._claim is not None
-        return [f for f in found if f.entry.epoch >= self._claim.epoch and not f.entry.claim]
+        assert self._own is not None
+        return [f for f in found if f.entry.epoch >= self._own.epoch and not f.entry.fence]
 
     def _take_over(self) -> list[Found[Entry]]:
-        """Takes over the output. Returns this lineage's journal entries, this claim last. Raises KafkaFailure."""
-        assert self._claim is not None
+        """Takes over the output. Returns this lineage's journal entries, this fence last. Raises KafkaFailure."""
+        assert self._own is not None
         self._writer = self._medium.writer(self._index)
         with self._medium.entries(self._index) as journal:
-            era = self._claim.era
+            era = self._own.era
             if not era:
                 journal.read_to(self._medium.end(self._index))
                 era = self._era(journal.entries)
-            claim = msgspec.structs.replace(self._claim, era=era, claim=secrets.token_hex(8))
-            # no other attempt has claimed since the era was read
-            self._medium.transact(self._writer, messages_of(claim, self._medium.partition(self._index)))
-            journal.read_until(claim.claim)
-        self._claim = msgspec.structs.replace(self._claim, era=era)
+            fence = msgspec.structs.replace(self._own, era=era, fence=secrets.token_hex(8))
+            # no other attempt has acquired the output since the era was read
+            self._medium.transact(self._writer, messages_of(fence, self._medium.partition(self._index)))
+            journal.read_until(fence.fence)
+        self._own = msgspec.structs.replace(self._own, era=era)
         found = journal.entries
-        if any((f.entry.era, f.entry.attempt) > (era, claim.attempt) for f in found):
+        if any((f.entry.era, f.entry.attempt) > (era, fence.attempt) for f in found):
             self._raise_replaced()
-        return [f for f in found if f.entry.lineage == claim.lineage]
+        return [f for f in found if f.entry.lineage == fence.lineage]
 
     def _era(self, found: Sequence[Found[Entry]]) -> int:
         """The era of the lineage if the journal has it, else one higher than all others."""
-        assert self._claim is not None
+        assert self._own is not None
         eras = {f.entry.lineage: f.entry.era for f in found}
-        return eras.get(self._claim.lineage, max(eras.values(), default=0) + 1)
+        return eras.get(self._own.lineage, max(eras.values(), default=0) + 1)
 
     # ---- writing
 
@@ -110,22 +111,22 @@ class KafkaCausalWriter(CausalSink):
         self._medium.retried(write, self._drop)
 
     def _missing(self, pieces: Sequence[OutputSegment]) -> list[OutputSegment]:
-        """Claims again, and returns the pieces that are not yet visible."""
-        out = {seq for found in self._since_claim(self._take_over()) for seq, _ in found.entry.pieces}
+        """Acquires the output again, and returns the pieces that are not yet visible."""
+        out = {seq for found in self._since_checkpoint(self._take_over()) for seq, _ in found.entry.pieces}
         return [piece for piece in pieces if piece.seq not in out]
 
     def _write(self, epoch: int, log: Sequence[LogSegment], pieces: Sequence[OutputSegment]) -> None:
-        assert self._claim is not None
+        assert self._own is not None
         assert self._writer is not None
         if epoch not in self._epoch_starts:
             self._epoch_starts[epoch] = self._medium.end(self._index)
         marks = [(piece.seq, piece.checksum) for piece in pieces]
-        entry = msgspec.structs.replace(self._claim, epoch=epoch, log=list(log), pieces=marks)
+        entry = msgspec.structs.replace(self._own, epoch=epoch, log=list(log), pieces=marks)
         rows = [message for piece in pieces for message in self._maker.messages(piece.rows)]
         self._medium.transact(self._writer, [*rows, *messages_of(entry, self._medium.partition(self._index))])
 
     def _drop(self) -> None:
-        """Closes the writer; the next one has to claim the id again."""
+        """Closes the writer; the next one has to acquire the id again."""
         self._medium.drop()
         self._writer = None
 
@@ -142,8 +143,8 @@ class KafkaCausalWriter(CausalSink):
         return self.ctx.task.index
 
     def _raise_replaced(self) -> NoReturn:
-        assert self._claim is not None
+        assert self._own is not None
         raise SinkError(
-            f"attempt {self._claim.attempt} of {self.ctx.task} has been replaced, or another job writes to Kafka topic "
+            f"attempt {self._own.attempt} of {self.ctx.task} has been replaced, or another job writes to Kafka topic "
             f"{self._medium.topic!r} with the journal {self._medium.journal!r}: it can no longer write"
         )

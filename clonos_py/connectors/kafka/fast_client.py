@@ -65,8 +65,8 @@ _LEADER_CHANGES = {
 }
 """What a broker answers about a partition that has just been created or moved, until the cluster's metadata agree. The
 library retries then when it reads and writes, but not when it lists offsets."""
-_CLAIMS, _CLAIM_S = 4, 0.1
-"""How often to claim a transactional id with a new client, and how long to wait for an answer. The broker refuses until
+_TRIES, _TRY_S = 4, 0.1
+"""How often to acquire a transactional id with a new client, and how long to wait for an answer. The broker refuses until
 it has ended the transaction that an earlier attempt has left open, which takes some milliseconds. The library retries
 after half a second, or gives up; a new client tries at once. After these, the last client goes on."""
 _RETRIABLE = {
@@ -347,19 +347,19 @@ class _FastTransactionalWriter(_FastWriter):
         timeout_ms = round(timeout_s * 1_000)
         super().__init__(settings, failures, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
 
-    def claim(self) -> None:
+    def acquire(self) -> None:
         refused, until = self._failures.refusals + REFUSALS_MAX, time.monotonic() + ANSWER_S
         attempts = itertools.count(1)
         with self._failures.raised():
-            while not self._claimed(lambda: self._failures.refusals >= refused or time.monotonic() > until):
-                if next(attempts) <= _CLAIMS:
+            while not self._acquired(lambda: self._failures.refusals >= refused or time.monotonic() > until):
+                if next(attempts) <= _TRIES:
                     time.sleep(_POLL_S)
                     self._producer = Producer(self._options)
 
-    def _claimed(self, is_last: Callable[[], bool]) -> bool:
-        """Tries to claim the id. Raises KafkaException if it is the last attempt, or others would fail, too."""
+    def _acquired(self, is_last: Callable[[], bool]) -> bool:
+        """Tries to acquire the id. Raises KafkaException if it is the last attempt, or others would fail, too."""
         try:
-            self._producer.init_transactions(_CLAIM_S)
+            self._producer.init_transactions(_TRY_S)
         except KafkaException as problem:
             if is_last() or failure(problem.args[0]).kind is not Failure.AWAY:
                 raise
@@ -413,10 +413,10 @@ class _FastAdmin:
         return {name: str(entry.value) for name, entry in found.items()}
 
     def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
-        wanted = NewTopic(topic, num_partitions=partitions, config=dict(settings))
+        requested = NewTopic(topic, num_partitions=partitions, config=dict(settings))
         about = f"topic {topic!r} cannot be created"
         with self._raised(about), _ignored(KafkaError.TOPIC_ALREADY_EXISTS):
-            self._only(self._client.create_topics([wanted], request_timeout=ANSWER_S))
+            self._only(self._client.create_topics([requested], request_timeout=ANSWER_S))
         until = time.monotonic() + ANSWER_S
         while topic not in self.topics([topic]):  # a new topic is not listed at once
             if time.monotonic() > until:
@@ -424,10 +424,10 @@ class _FastAdmin:
             time.sleep(_POLL_S)
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        wanted = NewPartitions(topic, partitions)
+        requested = NewPartitions(topic, partitions)
         about = f"topic {topic!r} cannot get more partitions"
         with self._raised(about), _ignored(KafkaError.INVALID_PARTITIONS):
-            self._only(self._client.create_partitions([wanted], request_timeout=ANSWER_S))
+            self._only(self._client.create_partitions([requested], request_timeout=ANSWER_S))
 
     def offsets(self, partitions: Sequence[TopicPartition], place: Place | int) -> Mapping[TopicPartition, int]:
         with self._raised():
@@ -453,17 +453,17 @@ class _FastAdmin:
         return {TopicPartition(at.topic, at.partition): at.offset for at in found.topic_partitions if at.offset >= 0}
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        wanted = ConsumerGroupTopicPartitions(group, [Assigned(*each, offset) for each, offset in offsets.items()])
+        requested = ConsumerGroupTopicPartitions(group, [Assigned(*each, offset) for each, offset in offsets.items()])
         with self._raised():
-            found = self._only(self._client.alter_consumer_group_offsets([wanted], request_timeout=ANSWER_S))
+            found = self._only(self._client.alter_consumer_group_offsets([requested], request_timeout=ANSWER_S))
         for at in found.topic_partitions:
             if at.error:
                 raise failure(at.error, TopicPartition(at.topic, at.partition))
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
-        wanted = [Assigned(*partition, offset) for partition, offset in offsets.items()]
+        requested = [Assigned(*partition, offset) for partition, offset in offsets.items()]
         with self._raised():
-            for answer in self._client.delete_records(wanted, request_timeout=ANSWER_S).values():
+            for answer in self._client.delete_records(requested, request_timeout=ANSWER_S).values():
                 self._result(answer)
 
     def close(self) -> None:

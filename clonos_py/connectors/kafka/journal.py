@@ -33,11 +33,12 @@ _PART = struct.Struct(">II")
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, tag="causal-2"):
     """The record of one transaction of ``attempt`` of ``operator``, in a job of this ``lineage`` and ``shape``.
-    ``pieces``: sequence numbers and checksums of rows; ``log``: the new log segments that they depend on. ``claim``:
-    the random name of a claim, which is written alone; otherwise empty. Of two lineages the one with the higher ``era``
-    is later. The tag has the version of the form: version 1 named logs by the order of tasks."""
+    ``pieces``: sequence numbers and checksums of rows; ``log``: the new log segments that they depend on. ``fence``:
+    the random name of a fence, which an attempt writes alone when it acquires the output; otherwise empty. Of two
+    lineages the one with the higher ``era`` is later. The tag has the version of the form: version 1 named logs by the
+    order of tasks."""
 
-    claim: str
+    fence: str
     era: int
     operator: str
     lineage: str
@@ -57,9 +58,9 @@ class PartKey(NamedTuple):
 
 
 class WrittenPart(msgspec.Struct, frozen=True, array_like=True, tag="transactional"):
-    """A part that is visible, and the checksum of its rows. ``claim``: as in ``Entry``."""
+    """A part that is visible, and the checksum of its rows. ``fence``: as in ``Entry``."""
 
-    claim: str
+    fence: str
     operator: str
     key: PartKey
     checksum: int
@@ -98,7 +99,7 @@ class JournalReader:
         self._reader, self._partition, self._operator = reader, partition, operator
         self._pending: list[bytes] = []
         self._start = 0
-        self._last_claim = ""
+        self._last_fence = ""
         self.entries: list[Found[Entry]] = []
         self.parts: list[Found[WrittenPart]] = []
         reader.assign({partition: start})
@@ -107,13 +108,13 @@ class JournalReader:
         """Reads all entries before an offset. Raises KafkaFailure, SinkError."""
         self._read_while(lambda: self._reader.position(self._partition) < offset)
 
-    def read_until(self, claim: str) -> None:
-        """Reads all entries up to a claim. Raises KafkaFailure, SinkError."""
-        self._read_while(lambda: self._last_claim != claim)
+    def read_until(self, fence: str) -> None:
+        """Reads all entries up to a fence. Raises KafkaFailure, SinkError."""
+        self._read_while(lambda: self._last_fence != fence)
 
-    def _read_while(self, wanted: Callable[[], bool]) -> None:
+    def _read_while(self, reading: Callable[[], bool]) -> None:
         until = time.monotonic() + ANSWER_S
-        while wanted():
+        while reading():
             if time.monotonic() > until:
                 text = f"{self._partition} was not read within {ANSWER_S:g} s"
                 raise KafkaFailure(Failure.AWAY, text, self._partition)
@@ -153,10 +154,10 @@ class JournalReader:
                 f"the journal {self._partition.topic!r} is that of operator {entry.operator!r}, too: give each sink "
                 "another"
             )
-        self._last_claim = entry.claim or self._last_claim
+        self._last_fence = entry.fence or self._last_fence
         if isinstance(entry, Entry):
             self.entries.append(Found(self._start, entry))
-        elif not entry.claim:
+        elif not entry.fence:
             self.parts.append(Found(self._start, entry))
 
     def close(self) -> None:

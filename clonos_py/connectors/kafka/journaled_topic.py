@@ -65,7 +65,7 @@ class JournaledTopic:
         writer = self._connected(index)[0].transactional_writer(name)
         self._writers.append(writer)
         try:
-            writer.claim()
+            writer.acquire()
         except KafkaFailure as failure:
             raise failure.about(f"transactional id {name!r}") from None
         return writer

@@ -158,7 +158,7 @@ class MessageWriter(Protocol):
 class TransactionalWriter(MessageWriter, Protocol):
     """Writes in transactions under a stable id."""
 
-    def claim(self) -> None:
+    def acquire(self) -> None:
         """Takes over the id. An earlier producer can commit nothing more. Its open transaction is aborted, or committed
         if its commit had begun."""
         ...

@@ -359,7 +359,7 @@ class _PythonTransactionalWriter(_PythonWriter):
         timeout_ms = round(timeout_s * 1_000)
         super().__init__(settings, failures, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
 
-    def claim(self) -> None:
+    def acquire(self) -> None:
         with self._failures.raised():
             self._producer.init_transactions()
 
@@ -408,9 +408,9 @@ class _PythonAdmin:
         return {name: str(entry["value"]) for name, entry in found["topic"][topic].items()}
 
     def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
-        wanted = {topic: {"num_partitions": partitions, "configs": dict(settings)}}
+        requested = {topic: {"num_partitions": partitions, "configs": dict(settings)}}
         with self._failures.raised(f"topic {topic!r} cannot be created"), suppress(errors.TopicAlreadyExistsError):
-            self._client.create_topics(wanted, wait_for_metadata=True)
+            self._client.create_topics(requested, wait_for_metadata=True)
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         about = f"topic {topic!r} cannot get more partitions"
@@ -434,9 +434,9 @@ class _PythonAdmin:
         return {TopicPartition(*partition): at.offset for partition, at in found[group].items() if at.offset >= 0}
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        wanted = {_plain(partition): kafka.OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+        requested = {_plain(partition): kafka.OffsetAndMetadata(offset) for partition, offset in offsets.items()}
         with self._failures.raised():
-            answers = self._client.alter_group_offsets(group, wanted)
+            answers = self._client.alter_group_offsets(group, requested)
         for partition, error in answers.items():
             if error is not errors.NoError:
                 raise failure(error(), TopicPartition(*partition))

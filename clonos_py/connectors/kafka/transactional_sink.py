@@ -39,8 +39,8 @@ class PreparedRows(msgspec.Struct, frozen=True, array_like=True):
     checksums: list[int]
 
 
-class _Claimed(NamedTuple):
-    """A transactional id that this process has claimed, and the content of the journal: for each part the checksum of
+class _Acquired(NamedTuple):
+    """A transactional id that this process has acquired, and the content of the journal: for each part the checksum of
     its rows, and the offset of its entry."""
 
     writer: TransactionalWriter
@@ -53,7 +53,7 @@ class KafkaTransactionalWriter(KeepingSink):
     def __init__(self, medium: JournaledTopic, maker: MessageMaker) -> None:
         super().__init__()
         self._medium, self._maker = medium, maker
-        self._claimed: dict[int, _Claimed] = {}
+        self._acquired: dict[int, _Acquired] = {}
         """Used by the committing thread."""
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
@@ -96,44 +96,44 @@ class KafkaTransactionalWriter(KeepingSink):
 
     def _commit(self, index: int, prepared: Sequence[PreparedRows]) -> None:
         def commit() -> None:
-            claimed = self._claimed.get(index) or self._claim(index)
+            acquired = self._acquired.get(index) or self._acquire(index)
             end = self._medium.end(index)
             for each in prepared:
-                self._write_missing(each, claimed, end)
-            self._delete_old_entries(index, prepared[0], claimed)
+                self._write_missing(each, acquired, end)
+            self._delete_old_entries(index, prepared[0], acquired)
 
         self._medium.retried(commit, self._drop)
         for each in prepared:
             self.committed(TaskEpoch(index, each.checkpoint))
 
-    def _write_missing(self, prepared: PreparedRows, claimed: _Claimed, end: int) -> None:
+    def _write_missing(self, prepared: PreparedRows, acquired: _Acquired, end: int) -> None:
         """Writes the missing parts. ``end``: an offset before the new entries. Raises KafkaFailure, SinkError."""
         for number, checksum in enumerate(prepared.checksums):
             key = PartKey(prepared.lineage, prepared.checkpoint, number)
-            if key not in claimed.parts:
+            if key not in acquired.parts:
                 entry = WrittenPart("", self.ctx.operator, key, checksum)
                 rows = self._maker.messages(self._rows(prepared.index, key))
                 self._medium.transact(
-                    claimed.writer, [*rows, *messages_of(entry, self._medium.partition(prepared.index))]
+                    acquired.writer, [*rows, *messages_of(entry, self._medium.partition(prepared.index))]
                 )
-                claimed.parts[key] = (checksum, end)
-            elif claimed.parts[key][0] != checksum:
+                acquired.parts[key] = (checksum, end)
+            elif acquired.parts[key][0] != checksum:
                 raise SinkError(
                     f"{self._what(key)} are already visible with other content: the job has been resumed from "
                     "a checkpoint before its last one; resume from that, or start over with --fresh and another topic"
                 )
 
-    def _claim(self, index: int) -> _Claimed:
-        """Claims the id of a task, which fences off its earlier owner, and reads the journal."""
+    def _acquire(self, index: int) -> _Acquired:
+        """Acquires the id of a task, which fences off its earlier owner, and reads the journal."""
         writer = self._medium.writer(index)
         name = secrets.token_hex(8)
-        claim = WrittenPart(name, self.ctx.operator, PartKey("", 0, 0), 0)
+        fence = WrittenPart(name, self.ctx.operator, PartKey("", 0, 0), 0)
         with self._medium.entries(index) as journal:
-            self._medium.transact(writer, messages_of(claim, self._medium.partition(index)))
+            self._medium.transact(writer, messages_of(fence, self._medium.partition(index)))
             journal.read_until(name)
         parts = {found.entry.key: (found.entry.checksum, found.offset) for found in journal.parts}
-        self._claimed[index] = claimed = _Claimed(writer, parts)
-        return claimed
+        self._acquired[index] = acquired = _Acquired(writer, parts)
+        return acquired
 
     def _rows(self, index: int, key: PartKey) -> pa.RecordBatch:
         chunks = self.kept(TaskEpoch(index, key.checkpoint))
@@ -144,19 +144,19 @@ class KafkaTransactionalWriter(KeepingSink):
             )
         return chunks[key.number].rows
 
-    def _delete_old_entries(self, index: int, oldest: PreparedRows, claimed: _Claimed) -> None:
+    def _delete_old_entries(self, index: int, oldest: PreparedRows, acquired: _Acquired) -> None:
         """Deletes journal entries of parts that no restart commits again."""
         lineage, checkpoint = oldest.lineage, oldest.checkpoint
-        old = [key for key in claimed.parts if key.lineage != lineage or key.checkpoint < checkpoint]
+        old = [key for key in acquired.parts if key.lineage != lineage or key.checkpoint < checkpoint]
         for key in old:
-            del claimed.parts[key]
+            del acquired.parts[key]
         if old:
-            self._medium.delete_before(index, min(offset for _, offset in claimed.parts.values()))
+            self._medium.delete_before(index, min(offset for _, offset in acquired.parts.values()))
 
     def _drop(self) -> None:
-        """Closes the writers; the next ones have to claim their ids again."""
+        """Closes the writers; the next ones have to acquire their ids again."""
         self._medium.drop()
-        self._claimed = {}
+        self._acquired = {}
 
     def _what(self, key: PartKey) -> str:
         return f"Kafka topic {self._medium.topic!r}: rows of checkpoint {key.checkpoint}, part {key.number + 1},"

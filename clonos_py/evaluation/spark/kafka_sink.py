@@ -44,7 +44,7 @@ class KafkaPartitionsWriter(DataSourceArrowWriter):
         client = ClusterAddress(self._servers).connect()
         try:
             writer = client.transactional_writer(f"{self._topic}.{partition}", _TRANSACTION_S)
-            writer.claim()
+            writer.acquire()
             writer.begin()
             for batch in iterator:
                 values: list[Any] = batch.column(0).to_pylist()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from clonos_py.link.instructions import (
-    ClaimOutput,
+    AcquireOutput,
     Commit,
     Connect,
     Disconnect,
@@ -108,7 +108,7 @@ class LinkExecutor:
                     self._connections.connect(instruction)
                 case Disconnect(connection):
                     self._connections.disconnect(connection)
-                case Load() | Persist() | Commit() | ClaimOutput() | WriteOutput() | SettleOutput():
+                case Load() | Persist() | Commit() | AcquireOutput() | WriteOutput() | SettleOutput():
                     self._ports.store(instruction)
                 case WriteFrames() | ReadFrames() | FreeFrames():
                     self._ports.spill(instruction)

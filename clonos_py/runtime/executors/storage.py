@@ -13,13 +13,13 @@ import msgspec
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.link.instructions import (
-    ClaimOutput,
+    AcquireOutput,
     Commit,
     CommitDone,
     LinkEvent,
     Load,
     Loaded,
-    OutputClaimed,
+    OutputAcquired,
     OutputWritten,
     Persist,
     Persisted,
@@ -61,8 +61,8 @@ class StorageExecutor:
             case Commit(checkpoint, committables):
                 self._commit(committables)
                 return (CommitDone(checkpoint),)
-            case ClaimOutput(number, name, attempt, checkpoint, shape, lineage):
-                return (OutputClaimed(number, self._causal(name).claim(attempt, checkpoint, shape, lineage)),)
+            case AcquireOutput(number, name, attempt, checkpoint, shape, lineage):
+                return (OutputAcquired(number, self._causal(name).acquire(attempt, checkpoint, shape, lineage)),)
             case WriteOutput(number, name, epoch, log, pieces):
                 self._causal(name).append(epoch, log, pieces)
                 return (OutputWritten(number, len(pieces)),)

@@ -21,7 +21,7 @@ class MemoryOutput:
         self._logs: dict[int, list[LogSegment]] = {}
         self._checksums: dict[int, dict[int, int]] = {}
 
-    def claim(self, attempt: Attempt, checkpoint: int) -> PublishedOutput:
+    def acquire(self, attempt: Attempt, checkpoint: int) -> PublishedOutput:
         """Takes over the output for an attempt. Raises SinkError if a newer attempt has it."""
         if attempt <= self.attempt:
             raise SinkError(f"attempt {attempt} comes too late: the output belongs to {self.attempt}")
@@ -45,7 +45,7 @@ class MemoryOutput:
 
 
 class MemoryCausalSink(CausalSink):
-    """Writes to an output until a newer attempt claims it."""
+    """Writes to an output until a newer attempt acquires it."""
 
     _attempt: Attempt | None = None
 
@@ -53,9 +53,9 @@ class MemoryCausalSink(CausalSink):
     def output(self) -> MemoryOutput:
         raise NotImplementedError
 
-    def claim(self, attempt: Attempt, checkpoint: int, shape: str, lineage: str) -> PublishedOutput:
+    def acquire(self, attempt: Attempt, checkpoint: int, shape: str, lineage: str) -> PublishedOutput:
         self._attempt = attempt
-        return self.output.claim(attempt, checkpoint)
+        return self.output.acquire(attempt, checkpoint)
 
     def append(
         self, epoch: int, log: Sequence[LogSegment], pieces: Sequence[OutputSegment], torn_after: int | None = None

@@ -60,12 +60,12 @@ def only_a_sinks_own_log_is_written(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def what_is_visible_is_written_again(patch: pytest.MonkeyPatch) -> None:
-    claimed = CausalOutputs.claimed
+    acquired = CausalOutputs.acquired
 
-    def forgetful(self: CausalOutputs, event: io.OutputClaimed) -> None:
-        claimed(self, io.OutputClaimed(event.number, PublishedOutput(event.published.log, {})))
+    def forgetful(self: CausalOutputs, event: io.OutputAcquired) -> None:
+        acquired(self, io.OutputAcquired(event.number, PublishedOutput(event.published.log, {})))
 
-    patch.setattr(CausalOutputs, "claimed", forgetful)
+    patch.setattr(CausalOutputs, "acquired", forgetful)
 
 
 @BUGS.planted()
@@ -158,11 +158,11 @@ def the_log_of_a_sink_is_not_kept(patch: pytest.MonkeyPatch) -> None:
 @BUGS.planted()
 def what_an_output_holds_is_told_but_not_kept(patch: pytest.MonkeyPatch) -> None:
     """Should the task die again before it has its log, no process holds it any more."""
-    claim = MemoryOutput.claim
+    acquire = MemoryOutput.acquire
 
     def once(self: MemoryOutput, *more: Any) -> PublishedOutput:
-        published = claim(self, *more)
+        published = acquire(self, *more)
         self._logs.clear()
         return published
 
-    patch.setattr(MemoryOutput, "claim", once)
+    patch.setattr(MemoryOutput, "acquire", once)

@@ -1,4 +1,4 @@
-"""The link of a causal sink: what it claims, reports and writes, and when."""
+"""The link of a causal sink: what it acquires, reports and writes, and when."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def running(held: PublishedOutput = PublishedOutput([], {})) -> LinkMachine:  # 
     link.handle(io.Connected(0, FROM_MIDDLE, connect.hello))
     header = FrameHeader(0, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, (), [segment(UPPER, 0), segment(MIDST, 0)])
     link.handle(io.Arrived(FROM_MIDDLE, header, data(0)))
-    link.handle(io.OutputClaimed(0, held))
+    link.handle(io.OutputAcquired(0, held))
     link.handle(control.Replay(1, [], [], []))
     link.handle(task.StateChanged(TaskState.RUNNING))
     return link
@@ -74,14 +74,14 @@ def sever() -> control.Sever:
     return control.Sever(1, [], [(DOWN, SECOND)], control.Complete(0))
 
 
-def test_a_promoted_sink_claims_its_output_and_answers_after_it_has_read_it() -> None:
+def test_a_promoted_sink_acquires_its_output_and_answers_after_it_has_read_it() -> None:
     link, instructions = promoted()
-    assert of(instructions, io.ClaimOutput) == [
-        io.ClaimOutput(0, "down", SECOND, 0, "up=1: middle=1:seen down=1:down", "line")
+    assert of(instructions, io.AcquireOutput) == [
+        io.AcquireOutput(0, "down", SECOND, 0, "up=1: middle=1:seen down=1:down", "line")
     ]
     assert to_coordinator(link.handle(sever())) == []
     (answer,) = to_coordinator(
-        link.handle(io.OutputClaimed(0, PublishedOutput([segment(OWN, 1), segment(OWN, 0), segment(UPPER, 0)], {})))
+        link.handle(io.OutputAcquired(0, PublishedOutput([segment(OWN, 1), segment(OWN, 0), segment(UPPER, 0)], {})))
     )
     assert isinstance(answer, control.HeldLogsReport)
     assert answer.logs == [segment(UPPER, 0), segment(OWN, 0), segment(OWN, 1)]
@@ -95,11 +95,11 @@ def test_an_output_may_lack_segments_that_were_stable_before_the_write() -> None
     restore = Restore(3, marks=[StableMark(ALL_LOGS, 3)])
     link.handle(control.Promote(1, SECOND, restore, [Peer(INPUT, "middle:1", FIRST)], "line-0"))
     log = [LogSegment(UPPER, 2, 0, 0, 1, b"\x91\x0a"), LogSegment(UPPER, 3, 5, 5, 1, b"\x91\x0a")]
-    link.handle(io.OutputClaimed(0, PublishedOutput(log, {})))
+    link.handle(io.OutputAcquired(0, PublishedOutput(log, {})))
     assert link.store.of(UPPER) == log[1:]
 
 
-def test_a_sink_that_has_claimed_its_output_answers_at_once() -> None:
+def test_a_sink_that_has_acquired_its_output_answers_at_once() -> None:
     link = running()
     (answer,) = to_coordinator(link.handle(control.Sever(2, [], [(MIDDLE, SECOND)], control.Complete(0))))
     assert answer.logs == [segment(UPPER, 0), segment(MIDST, 0)]
