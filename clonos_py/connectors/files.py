@@ -21,7 +21,7 @@ from clonos_py.connectors.followed_files import FollowedFiles
 from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines, csv_rows, input_schema
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.local_paths import LocalPath, check_name, local_path
-from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, WantedPorts
+from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, RequestedColumns
 from clonos_py.connectors.partitioned_files import PartitionedFileWriter, check_partitions, files_below, values_in
 from clonos_py.connectors.row_files import check_columns, check_format
 from clonos_py.model.connectors import Delivery, SinkDefinition
@@ -144,7 +144,7 @@ class FileSource(CatchingSource[R]):
         if self._follow and not glob.has_magic(folder) and not os.path.isdir(folder):
             raise SourceError(f"{folder}: no such folder; FileSource follows files in a folder that exists")
 
-    def reader(self, requested: WantedPorts, read_rows: int | None) -> Source:
+    def reader(self, requested: RequestedColumns, read_rows: int | None) -> Source:
         if self._follow:
             return FollowedFiles(
                 FileWatch(self._path), lambda path, size: self._lines(path, size, requested, read_rows), requested.count
@@ -153,14 +153,14 @@ class FileSource(CatchingSource[R]):
             len(self.files), lambda number: self._partition(self.files[number], requested, read_rows), requested.count
         )
 
-    def _partition(self, file: InputFile, requested: WantedPorts, read_rows: int | None) -> FilePartition:
+    def _partition(self, file: InputFile, requested: RequestedColumns, read_rows: int | None) -> FilePartition:
         if self._format == "parquet":
             from clonos_py.connectors.parquet_reader import ParquetPartition
 
             return ParquetPartition(file.path, requested.parsed, read_rows)
         return self._lines(file.path, file.size_bytes, requested, read_rows)
 
-    def _lines(self, path: str, size_bytes: int, requested: WantedPorts, read_rows: int | None) -> LinePartition:
+    def _lines(self, path: str, size_bytes: int, requested: RequestedColumns, read_rows: int | None) -> LinePartition:
         return LinePartition(path, size_bytes, self._line_format(requested.parsed), requested, read_rows, self._follow)
 
     def _line_format(self, schema: pa.Schema) -> LineFormat:

@@ -11,7 +11,7 @@ import xxhash
 
 from clonos_py.connectors.input_errors import ONLY_GROW, UNCHANGED, named_errors
 from clonos_py.connectors.line_formats import LineFormat
-from clonos_py.connectors.malformed import REMEDY, OnError, Refused, WantedPorts, parsed
+from clonos_py.connectors.malformed import REMEDY, OnError, Refused, RequestedColumns, parsed
 from clonos_py.connectors.partitions import PartitionRead
 from clonos_py.connectors.record_ends import Records, without_line_end
 from clonos_py.model.errors import SourceError
@@ -42,7 +42,7 @@ class LinePartition:
         path: str,
         size_bytes: int,
         line_format: LineFormat,
-        requested: WantedPorts,
+        requested: RequestedColumns,
         read_rows: int | None,
         grows: bool = False,
     ) -> None:

@@ -44,7 +44,7 @@ class OnError(StrEnum):
 
 
 @dataclass(frozen=True)
-class WantedPorts:
+class RequestedColumns:
     """What the reader of one task delivers. ``declared``: the columns of rows as the job declares them; ``rows``: the
     names of the columns to deliver; ``letters``: the columns of dead letters to deliver, None without that port."""
 
@@ -106,9 +106,9 @@ class CatchingSource(SourceDefinition[R]):
     def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
         names = [tuple(schema.names) if n is None else n for n, schema in zip(columns, self.schemas, strict=True)]
         letters = pa.schema([self.schemas[1].field(name) for name in names[1]]) if len(names) > 1 else None
-        return self.reader(WantedPorts(self.schemas[0], names[0], self.on_error, letters), read_rows)
+        return self.reader(RequestedColumns(self.schemas[0], names[0], self.on_error, letters), read_rows)
 
-    def reader(self, requested: WantedPorts, read_rows: int | None) -> Source:
+    def reader(self, requested: RequestedColumns, read_rows: int | None) -> Source:
         """The reader of one task; see ``create``."""
         raise NotImplementedError
 

@@ -6,7 +6,7 @@ read by the first task; its offsets count received items.
 
 from __future__ import annotations
 
-from clonos_py.connectors.malformed import WantedPorts
+from clonos_py.connectors.malformed import RequestedColumns
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Source
 
@@ -28,7 +28,7 @@ class PushedRowsReader(Source):
     logs_rows = True
     consumes = True
 
-    def __init__(self, requested: WantedPorts, read_rows: int | None) -> None:
+    def __init__(self, requested: RequestedColumns, read_rows: int | None) -> None:
         self.requested = requested
         self._read_rows = self.rows_max = read_rows
 

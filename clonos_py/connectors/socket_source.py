@@ -11,7 +11,15 @@ from typing_extensions import TypeVar
 
 from clonos_py.connectors.line_feed import LineFeed, LineServer
 from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines, input_schema
-from clonos_py.connectors.malformed import REMEDY, CatchingSource, OnError, OnErrorWord, Parsed, WantedPorts, parsed
+from clonos_py.connectors.malformed import (
+    REMEDY,
+    CatchingSource,
+    OnError,
+    OnErrorWord,
+    Parsed,
+    RequestedColumns,
+    parsed,
+)
 from clonos_py.connectors.pushed_rows import READ_BYTES, WAIT_US, PushedRowsReader, check_port
 from clonos_py.connectors.record_ends import without_line_end
 from clonos_py.model.errors import GraphError, SourceError
@@ -80,7 +88,7 @@ class SocketSource(CatchingSource[R]):
         columns = input_schema("SocketSource", format, schema, others="json or csv")
         self.declare(columns, schema if isinstance(schema, type) else None, on_error)
 
-    def reader(self, requested: WantedPorts, read_rows: int | None) -> Source:
+    def reader(self, requested: RequestedColumns, read_rows: int | None) -> Source:
         return SocketReader(self._server, self._line_format(requested.parsed), requested, read_rows)
 
     def _line_format(self, parsed: pa.Schema) -> LineFormat:
@@ -96,7 +104,9 @@ class SocketSource(CatchingSource[R]):
 class SocketReader(PushedRowsReader):
     """The reader of one task. Offsets count lines."""
 
-    def __init__(self, server: LineServer, format: LineFormat, requested: WantedPorts, read_rows: int | None) -> None:
+    def __init__(
+        self, server: LineServer, format: LineFormat, requested: RequestedColumns, read_rows: int | None
+    ) -> None:
         super().__init__(requested, read_rows)
         self._server, self._format = server, format
         self._wake: Callable[[], None] = lambda: None

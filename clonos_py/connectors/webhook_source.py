@@ -18,7 +18,7 @@ from typing_extensions import TypeVar
 
 from clonos_py.columns.views import concat
 from clonos_py.connectors.line_formats import JsonLines, check_readable
-from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, Refused, WantedPorts, parsed
+from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, Refused, RequestedColumns, parsed
 from clonos_py.connectors.pushed_rows import READ_BYTES, WAIT_US, PushedRowsReader, check_port
 from clonos_py.connectors.record_ends import MARK
 from clonos_py.connectors.secrets import Secret, refuse_plain_secrets
@@ -112,7 +112,7 @@ class WebhookSource(CatchingSource[R]):
         check_readable("WebhookSource", "json", columns)
         self.declare(columns, record, on_error)
 
-    def reader(self, requested: WantedPorts, read_rows: int | None) -> Source:
+    def reader(self, requested: RequestedColumns, read_rows: int | None) -> Source:
         return WebhookReader(self._address, requested, self._answer_within_s, self._keys_us, read_rows)
 
     def _address(self) -> WebAddress:
@@ -127,7 +127,7 @@ class WebhookReader(PushedRowsReader):
     def __init__(
         self,
         address: Callable[[], WebAddress],
-        requested: WantedPorts,
+        requested: RequestedColumns,
         answer_within_s: float,
         keys_us: int,
         read_rows: int | None,
@@ -285,7 +285,7 @@ class RefusedBody(NamedTuple):
 class PostParser:
     """Converts bodies to posts."""
 
-    def __init__(self, requested: WantedPorts) -> None:
+    def __init__(self, requested: RequestedColumns) -> None:
         self._requested = requested
         self._format = JsonLines(requested.declared)
 

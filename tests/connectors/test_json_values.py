@@ -68,11 +68,11 @@ NULLS_BEHIND_MARKS = """
 import pyarrow as pa
 from clonos_py.connectors.json_values import JsonValues
 from clonos_py.connectors.line_formats import JsonLines
-from clonos_py.connectors.malformed import OnError, WantedPorts
+from clonos_py.connectors.malformed import OnError, RequestedColumns
 from clonos_py.connectors.webhook_source import PostParser
 
 schema = pa.schema([pa.field("number", pa.int64())])
-posts = PostParser(WantedPorts(schema, ("number",), OnError.FAIL))
+posts = PostParser(RequestedColumns(schema, ("number",), OnError.FAIL))
 
 def complaint(parse, value):
     try:

@@ -31,7 +31,7 @@ from clonos_py.connectors import (
 )
 from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat
 from clonos_py.connectors.line_reader import LinePartition
-from clonos_py.connectors.malformed import OnError, OnErrorWord, WantedPorts, parsed
+from clonos_py.connectors.malformed import OnError, OnErrorWord, RequestedColumns, parsed
 from clonos_py.connectors.partitions import PartitionRead
 from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import End, Wait
@@ -166,9 +166,9 @@ def without_reasons(found: Outcome) -> Outcome:
     return found._replace(malformed=[place._replace(reason=None) for place in found.malformed])
 
 
-def ports_of(schema: pa.Schema, on_error: OnError) -> WantedPorts:
+def ports_of(schema: pa.Schema, on_error: OnError) -> RequestedColumns:
     letters = FileSource.letter.schema() if on_error is OnError.DEAD_LETTER else None
-    return WantedPorts(schema, tuple(schema.names), on_error, letters)
+    return RequestedColumns(schema, tuple(schema.names), on_error, letters)
 
 
 class Read(NamedTuple):
@@ -186,7 +186,7 @@ ROWS = st.sampled_from([None, 1, 3])
 HOW = st.builds(Read, st.sampled_from([1, 2, 3, 5, 16, 1 << 20]), ROWS, ROWS)
 
 
-def read_all(path: Path, size: int, format: LineFormat, ports: WantedPorts, how: Read) -> list[PartitionRead]:
+def read_all(path: Path, size: int, format: LineFormat, ports: RequestedColumns, how: Read) -> list[PartitionRead]:
     """All reads of the file up to a size. Each gives the same rows when it is repeated."""
     partition = LinePartition(str(path), size, format, ports, how.read_rows)
     reads, at = [], 0
@@ -203,7 +203,7 @@ def read_all(path: Path, size: int, format: LineFormat, ports: WantedPorts, how:
     return reads
 
 
-def followed(path: Path, size: int, format: LineFormat, ports: WantedPorts, how: Read) -> list[PartitionRead]:
+def followed(path: Path, size: int, format: LineFormat, ports: RequestedColumns, how: Read) -> list[PartitionRead]:
     """All reads of a file that grows byte by byte."""
     partition = LinePartition(str(path), 0, format, ports, how.read_rows, grows=True)
     reads, at = [], 0

@@ -76,8 +76,8 @@ class ClusterAddress:
 
     @property
     def _chosen(self) -> str:
-        wanted = [self.library] if self.library is not None else [FAST, PYTHON]
-        found = next((name for name in wanted if find_spec(_MODULES[name]) is not None), None)
+        accepted = [self.library] if self.library is not None else [FAST, PYTHON]
+        found = next((name for name in accepted if find_spec(_MODULES[name]) is not None), None)
         if found is None:
             extra = _EXTRAS[self.library or PYTHON]
             raise SettingError(f"this needs a client of Kafka: pip install '{extra}'")

@@ -51,10 +51,12 @@ class RowLayout:
                 raise GraphError(f"KafkaSource: messages have no {attribute!r}: choose one of {known}")
             if column not in self.schema.names:
                 raise GraphError(f"KafkaSource: there is no column {column!r} for the {attribute} of messages")
-            found, wanted = self.schema.field(column).type, ATTRIBUTES[attribute]
+            found, expected = self.schema.field(column).type, ATTRIBUTES[attribute]
             other = {"key": pa.string(), "timestamp": MOMENT}.get(attribute)
-            if found not in (wanted, other):
-                raise GraphError(f"KafkaSource: column {column!r} is {found}, but the {attribute} of messages {wanted}")
+            if found not in (expected, other):
+                raise GraphError(
+                    f"KafkaSource: column {column!r} is {found}, but the {attribute} of messages {expected}"
+                )
         format_of(self.format, self.values)
         if self.has_tombstones and not all(field.nullable for field in self.values):
             raise GraphError("KafkaSource: a tombstone has no value: declare the columns of values '| None'")
@@ -78,8 +80,8 @@ class RowLayout:
     @property
     def fields(self) -> Fields:
         """The message fields that a reader must provide."""
-        wanted = set(self.attributes.values())
-        return Fields("key" in wanted, "timestamp" in wanted, "headers" in wanted)
+        mapped = set(self.attributes.values())
+        return Fields("key" in mapped, "timestamp" in mapped, "headers" in mapped)
 
 
 class KafkaDeadLetter(Record):

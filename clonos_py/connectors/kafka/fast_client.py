@@ -66,9 +66,9 @@ _LEADER_CHANGES = {
 """What a broker answers about a partition that has just been created or moved, until the cluster's metadata agree. The
 library retries then when it reads and writes, but not when it lists offsets."""
 _TRIES, _TRY_S = 4, 0.1
-"""How often to acquire a transactional id with a new client, and how long to wait for an answer. The broker refuses until
-it has ended the transaction that an earlier attempt has left open, which takes some milliseconds. The library retries
-after half a second, or gives up; a new client tries at once. After these, the last client goes on."""
+"""How often to acquire a transactional id with a new client, and how long to wait for an answer. The broker refuses
+until it has ended the transaction that an earlier attempt has left open, which takes some milliseconds. The library
+retries after half a second, or gives up; a new client tries at once. After these, the last client goes on."""
 _RETRIABLE = {
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,

@@ -10,10 +10,10 @@ from clonos_py.columns.casting import cast
 from clonos_py.connectors.written_times import fitted_times
 
 
-def fitted(columns: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """Converts columns to the wanted types: timestamps to microseconds, numbers to the wanted number types. Missing
+def fitted(columns: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Converts columns to the types of a schema: timestamps to microseconds, numbers to its number types. Missing
     columns are null. Raises ValueError for values that do not fit."""
-    return pa.RecordBatch.from_arrays([_fitted(columns, field) for field in wanted], schema=wanted)
+    return pa.RecordBatch.from_arrays([_fitted(columns, field) for field in schema], schema=schema)
 
 
 def _fitted(columns: pa.RecordBatch, field: pa.Field[Any]) -> pa.Array[Any]:
@@ -48,12 +48,12 @@ def _cast(found: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
         raise ValueError(f"field {field.name!r}: {problem}") from None
 
 
-def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _alike(found: pa.DataType, target: pa.DataType) -> bool:
     """Whether types are similar enough to convert. Arrow alone would also convert numbers to text."""
-    if pa.types.is_null(found) or found.id == wanted.id:
+    if pa.types.is_null(found) or found.id == target.id:
         return True
     return any(
-        kind(found) and kind(wanted) for kind in (_is_number, _is_text, pa.types.is_temporal, _is_bytes, _is_list)
+        kind(found) and kind(target) for kind in (_is_number, _is_text, pa.types.is_temporal, _is_bytes, _is_list)
     )
 
 

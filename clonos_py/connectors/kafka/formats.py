@@ -166,8 +166,8 @@ class _Plain(ByRow):
     """Each value is a row of one column: UTF-8 text or bytes."""
 
     def __init__(self, name: str, schema: pa.Schema) -> None:
-        wanted = pa.types.is_string if name == "text" else pa.types.is_binary
-        if len(schema) != 1 or not wanted(schema.field(0).type):
+        fits = pa.types.is_string if name == "text" else pa.types.is_binary
+        if len(schema) != 1 or not fits(schema.field(0).type):
             raise GraphError(f"the format {name} needs one column of {'text' if name == 'text' else 'bytes'}")
         self._schema = schema
 

@@ -136,9 +136,9 @@ class _ProtobufFormat(ByRow):
         return bodies
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
-        wanted = pa.schema([self._columns.field(name) for name in rows.schema.names])
+        declared = pa.schema([self._columns.field(name) for name in rows.schema.names])
         try:
-            values: list[bytes] = self._handler.record_batch_to_array(fitted(rows, wanted)).to_pylist()
+            values: list[bytes] = self._handler.record_batch_to_array(fitted(rows, declared)).to_pylist()
         except pa.ArrowException as problem:
             raise ValueError(one_line(problem)) from None
         if self._registered is None:

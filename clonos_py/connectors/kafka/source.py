@@ -18,7 +18,7 @@ from clonos_py.connectors.kafka.layout import SourceLayout, Where, resolve
 from clonos_py.connectors.kafka.port import KafkaFailure, Place
 from clonos_py.connectors.kafka.protobuf import Protobuf
 from clonos_py.connectors.kafka.topic_reader import ReaderTimes, TopicReader
-from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, WantedPorts
+from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, RequestedColumns
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Source
 from clonos_py.model.record import ArrowSchema, Record, schema_of
@@ -118,7 +118,7 @@ class KafkaSource(CatchingSource[R]):
     def resolve(self) -> None:
         _ = self.layout
 
-    def reader(self, requested: WantedPorts, read_rows: int | None) -> Source:
+    def reader(self, requested: RequestedColumns, read_rows: int | None) -> Source:
         fails = requested.on_error is OnError.FAIL
         letters = {"offset", *requested.letters.names} if requested.letters is not None else {"offset"}
         maker = RowMaker(self._rows.only(requested.parsed.names), None if fails else sorted(letters))

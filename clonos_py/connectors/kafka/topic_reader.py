@@ -17,7 +17,7 @@ from clonos_py.connectors.kafka.part_decoder import PartDecoder
 from clonos_py.connectors.kafka.port import Admin, Failure, KafkaFailure, Place, TopicPartition
 from clonos_py.connectors.kafka.read_ahead import ReadAhead, Taken
 from clonos_py.connectors.kafka.watch import TopicWatch
-from clonos_py.connectors.malformed import WantedPorts
+from clonos_py.connectors.malformed import RequestedColumns
 from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import Discovered, End, Read, Source, Wait
 
@@ -45,14 +45,14 @@ class TopicReader(Source):
         times: ReaderTimes,
         group: str | None,
         read_rows: int | None,
-        wanted: WantedPorts,
+        requested: RequestedColumns,
         logs_rows: bool = False,
     ) -> None:
-        """``maker`` makes the columns that ``wanted`` parses, and dead letters unless malformed messages fail the job.
-        ``group``: the group for which offsets are committed. ``logs_rows``: see ``Source``."""
+        """``maker`` makes the columns that ``requested`` parses, and dead letters unless malformed messages fail the
+        job. ``group``: the group for which offsets are committed. ``logs_rows``: see ``Source``."""
         self.logs_rows = logs_rows
         self._address, self._layout, self._times, self._read_rows = address, layout, times, read_rows
-        self._group, self._wanted = group, wanted
+        self._group, self._requested = group, requested
         self._decoder = PartDecoder(maker)
         self._wake: Callable[[], None] = lambda: None
         self._positions: dict[int, int] = {}
@@ -157,11 +157,13 @@ class TopicReader(Source):
         messages = [taken.messages for taken in pieces]
         events = sum(len(some.offsets) for some in messages)
         rows, *letters = map(_together, zip(*made, strict=True))
-        ports = (None if rows is None else self._wanted.delivered(rows), *map(self._wanted.fitted, letters))
-        counts = self._wanted.counted(sum(some.num_rows for some in letters if some is not None))
+        ports = (None if rows is None else self._requested.delivered(rows), *map(self._requested.fitted, letters))
+        counts = self._requested.counted(sum(some.num_rows for some in letters if some is not None))
         if skipped := sum(map(self._decoder.skipped, pieces)):
             counts["tombstones_skipped"] = skipped
-        return Read(number, start, stop, ports[: self._wanted.count], checksum(messages), events, last, counts=counts)
+        return Read(
+            number, start, stop, ports[: self._requested.count], checksum(messages), events, last, counts=counts
+        )
 
     def _reading(self) -> ReadAhead:
         if self._ahead is None:
