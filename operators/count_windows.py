@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.grouping import Groups, group
+from clonos_py.columns.index import expand
 from clonos_py.columns.ordering import order_by, stable_order
 from clonos_py.columns.views import Bools, Ints, concat, fixed
 from clonos_py.model.aggregates import Aggregate
@@ -138,9 +139,8 @@ class CountWindowOperator(Operator):
 
     def _spread(self, first: Ints, windows: Ints) -> _Windows:
         """By key, so many windows, the first of which starts with the row ``first``."""
-        keys = np.repeat(np.arange(len(first)), windows)
-        nth = np.arange(len(keys)) - np.repeat(np.cumsum(windows) - windows, windows)
-        return _Windows(keys, first[keys] + nth * self._window.every)
+        keys, nth = expand(first // self._window.every, windows)
+        return _Windows(keys, nth * self._window.every)
 
     def _emit_windows(self, parts: _Parts, windows: _Windows) -> None:
         """Emits windows in their order. ``parts`` are all stored rows of their keys."""
@@ -153,9 +153,9 @@ class CountWindowOperator(Operator):
         at_once = max(_GATHERED_ROWS // (self._window.size // self._unit), 1)
         for start in range(0, len(froms), at_once):
             some = slice(start, start + at_once)
-            ids = np.repeat(np.arange(len(froms[some])), lengths[some])
+            ids, places = expand(froms[some], lengths[some])
             firsts = np.cumsum(lengths[some]) - lengths[some]
-            rows = parts.rows.take(order[np.arange(len(ids)) - firsts[ids] + froms[some][ids]])
+            rows = parts.rows.take(order[places])
             for results in self._results(rows, Groups(ids, len(firsts), firsts)):
                 self.out.emit(results)
 
