@@ -19,6 +19,10 @@ _BEFORE = "write it before key_by"
 _CHANGES = "a table is not a stream: filter and select before the aggregate, or write .changes() or .at_end() first"
 _COUNTED = "write .window(counted(10)), or .window(counted(10, every=2))"
 _RUN = "write job.run() or job.start()"
+_AGGREGATES = {
+    "sum": "write .aggregate(total=col(...).sum())", "count": "write .aggregate(n=count())",
+    "reduce": "write .aggregate(...) with a UserAggregate", "agg": "write .aggregate(...)",
+}  # fmt: skip
 INSTEAD: dict[str, dict[str, str]] = {
     "Stream": {
         "process": _BY_KEY,
@@ -41,21 +45,16 @@ INSTEAD: dict[str, dict[str, str]] = {
         **dict.fromkeys(("map", "flat_map", "filter", "select", "with_columns", "map_batches"), _BEFORE),
         **dict.fromkeys(("union", "distinct", "enrich"), _BEFORE),
         "join": "a join takes its keys itself: write a.join(b, on=..., within=...)",
-        "sum": "write .aggregate(total=col(...).sum())", "count": "write .aggregate(n=count())",
-        "reduce": "write .aggregate(...) with a UserAggregate", "agg": "write .aggregate(...)",
+        **_AGGREGATES,
         "sink": "write it before key_by, or aggregate the rows first", "print": _PRINT,
     },
     "WindowedStream": {
-        "process": "write .key_by(...).process(...) with a timer",
+        **_AGGREGATES, "process": "write .key_by(...).process(...) with a timer",
         "apply": "write .aggregate(...) with a UserAggregate",
-        "reduce": "write .aggregate(...) with a UserAggregate", "count": "write .aggregate(n=count())",
-        "sum": "write .aggregate(total=col(...).sum())", "agg": "write .aggregate(...)",
     },
     "CountedStream": {
-        "process": "write .key_by(...).process(...) with a state that counts",
+        **_AGGREGATES, "process": "write .key_by(...).process(...) with a state that counts",
         "apply": "write .aggregate(...) with a UserAggregate",
-        "reduce": "write .aggregate(...) with a UserAggregate", "count": "write .aggregate(n=count())",
-        "sum": "write .aggregate(total=col(...).sum())", "agg": "write .aggregate(...)",
         "with_late": "rows of count windows are never late",
     },
     "Table": {

@@ -50,37 +50,25 @@ def first_rows(
 def first_of_windows(
     rows: OutputPort,
     keys: tuple[str, ...],
-    window: Tumbling | Hopping,
+    window: Tumbling | Hopping | Counted,
     n: int,
     by: SortOrders,
     into: Shape | None,
     rank: str,
     site: CallSite,
 ) -> OutputPort:
-    """Adds a top-n per window."""
-    schema = ranked(rows.schema, window_bounds(rows, into), n, into, rank)
+    """Adds a top-n per window. Rows of count windows have neither bounds nor event time."""
+    bounds = {} if isinstance(window, Counted) else window_bounds(rows, into)
+    schema = ranked(rows.schema, bounds, n, into, rank)
     order, computed = sort_order(rows.schema, by)
-    rows, time = timed(rows.extended(computed, site), site)
-    work = TopWindows(keys, window, n, order, time, rank if rank in schema.names else None)
+    rows, shown = rows.extended(computed, site), rank if rank in schema.names else None
+    if isinstance(window, Counted):
+        work = TopCounted(keys, window, n, order, shown)
+        return rows.followed("top", work, (schema,), site, (_record(into),))
+    rows, time = timed(rows, site)
     closed = EventTimeColumn("window_end", -1) if "window_end" in schema.names else None
-    return rows.followed("top", work, (schema,), site, (_record(into),), (closed,))
-
-
-def first_of_count_windows(
-    rows: OutputPort,
-    keys: tuple[str, ...],
-    window: Counted,
-    n: int,
-    by: SortOrders,
-    into: Shape | None,
-    rank: str,
-    site: CallSite,
-) -> OutputPort:
-    """Adds a top-n per count window."""
-    schema = ranked(rows.schema, {}, n, into, rank)
-    order, computed = sort_order(rows.schema, by)
-    work = TopCounted(keys, window, n, order, rank if rank in schema.names else None)
-    return rows.extended(computed, site).followed("top", work, (schema,), site, (_record(into),))
+    timed_work = TopWindows(keys, window, n, order, time, shown)
+    return rows.followed("top", timed_work, (schema,), site, (_record(into),), (closed,))
 
 
 def ranked(schema: pa.Schema, further: Mapping[str, pa.Field[Any]], n: int, into: Shape | None, rank: str) -> pa.Schema:

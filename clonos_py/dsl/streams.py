@@ -34,7 +34,7 @@ from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.processes import KeyedRowsOf, connected, processed
 from clonos_py.dsl.projection import exactly, node_with, projected
-from clonos_py.dsl.ranking import RANK, first_of_count_windows, first_of_windows, first_rows, ranked, sort_order
+from clonos_py.dsl.ranking import RANK, first_of_windows, first_rows, ranked, sort_order
 from clonos_py.dsl.shapes import listed, same_columns
 from clonos_py.dsl.timing import window_bounds
 from clonos_py.dsl.waiting import WaitingOptions
@@ -553,7 +553,7 @@ class CountedStream(Helpful, Generic[R]):
         """The first ``n`` rows of each key in each window, emitted with the window's last row, with their place in the
         column ``rank``; see ``KeyedStream.top``. The rows have no event time."""
         with located("top") as site:
-            return Stream(first_of_count_windows(self._rows, self._keys, self._window, n, by, into, rank, site))
+            return Stream(first_of_windows(self._rows, self._keys, self._window, n, by, into, rank, site))
 
 
 class Windowed(Stream[R]):
