@@ -69,7 +69,6 @@ class Reader:
         self._source.recall(self._last_read)
         self._index, self._parallelism = index, parallelism
         self._own = [p for p in range(self._source.partitions()) if self._is_own(p)]
-        self._positions: dict[int, int] = {}
         self._assigners = assigned or {}
         self._restore_times({}, {})
         self._behind = {port: RowsBehind(self._event_time.out_of_order_us) for port in plan.marked}
@@ -80,7 +79,7 @@ class Reader:
         self.ended, self.wake_us = False, 0
         self._reported_no_partitions = False
         self._source_is_behind = False
-        """Whether reads came from the log, so that the source's own position is behind ``_positions``."""
+        """Whether reads came from the log, so that the source's own position is behind ``positions``."""
 
     def restore(self, parts: Sequence[OperatorState], partitions: Mapping[int, tuple[int, bool, bool]] | None) -> None:
         """Continues at the positions of ``parts``. ``partitions`` restores watermarks, if they are known.
@@ -90,7 +89,6 @@ class Reader:
         count, index, parallelism = self._source.partitions(), self._index, self._parallelism
         self._own = [p for p in (range(count) if count else sorted(saved)) if p % parallelism == index]
         own = set(self._own)
-        self._positions = {p: stored.position for p, stored in saved.items() if p in own}
         known = {p: times for p, times in (partitions or {}).items() if p in own}
         self._restore_times({p: highest for p, (highest, _, _) in known.items()}, self._assigned_times(parts))
         self._idle = {p for p, (_, idle, _) in known.items() if idle}
@@ -100,13 +98,13 @@ class Reader:
         for kept in (part.values.get("source") for part in parts):
             if kept is not None:
                 self._source.restore(kept)
-        self._seek()
         if count and (missing := [p for p in sorted(saved) if p >= count]):
             raise SourceError(
                 f"source {self.name!r}: the list of inputs has changed since the checkpoint, "
                 f"partition {missing[0]} no longer exists: "
                 "resume with the inputs of the first run, or start over with --fresh"
             )
+        self._seek()
 
     def skip(self, log: Sequence[Determinant]) -> None:
         """Continues after the last of these logged reads without repeating them."""
@@ -116,7 +114,7 @@ class Reader:
         self._seek()
 
     def _seek(self) -> None:
-        self._source.seek(self._positions)
+        self._source.seek(self.positions)
         self._source_is_behind = False
 
     def snapshot(self) -> OperatorState:
@@ -138,7 +136,6 @@ class Reader:
     def _take(self, partition: int, start: int, stop: int, checksum: int, identity: int) -> None:
         """Advances a partition by a read. After one without content, such as one that says that the partition has
         ended, the last read is still the one before."""
-        self._positions[partition] = stop
         finished, before = partition in self._finished, self._stored.get(partition)
         if before is not None and start == stop == before.position:
             self._stored.put(partition, before._replace(finished=finished))
@@ -180,7 +177,7 @@ class Reader:
 
     def prepared(self) -> bytes:
         """The committable that ``commit_all`` receives when the checkpoint is complete."""
-        return msgspec.msgpack.encode(self._positions)
+        return msgspec.msgpack.encode(self.positions)
 
     def commit_all(self, committables: Sequence[bytes]) -> None:
         """Commits positions. After a change of parallelism, these include those of former instances. Raises
@@ -205,7 +202,7 @@ class Reader:
     @property
     def positions(self) -> dict[int, int]:
         """The next position by partition that was read."""
-        return dict(self._positions)
+        return self._stored.positions
 
     @property
     def partitions(self) -> dict[int, tuple[int, bool, bool]]:
@@ -332,7 +329,6 @@ class Reader:
         self._source.discovered(starts)
         self._own = sorted({*self._own, *starts})
         for partition, start in starts.items():
-            self._positions[partition] = start
             self._stored.put(partition, StoredPartition(start, partition in self._finished))
 
     def fall_idle(self, partition: int) -> None:

@@ -53,6 +53,11 @@ class StoredPartitions:
         return self._partitions.get(partition)
 
     @property
+    def positions(self) -> dict[int, int]:
+        """By partition: the next position."""
+        return {number: partition.position for number, partition in self._partitions.items()}
+
+    @property
     def all(self) -> dict[int, StoredPartition]:
         return dict(self._partitions)
 
