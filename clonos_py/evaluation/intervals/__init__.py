@@ -1,0 +1,1 @@
+"""Checkpoint intervals: the model checked by simulation."""
