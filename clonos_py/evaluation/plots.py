@@ -158,10 +158,27 @@ class Plot:
     # ---- the element
 
     def svg(self) -> str:
-        above = _LABEL_ROW * max(len(self._labels_end) - 1, 0)
+        """The element for a page that has the style sheet."""
+        return "\n".join([f"<svg {self._frame()}>", *self._content(), "</svg>"])
+
+    def file(self) -> str:
+        """A file of its own, which holds the style sheet and shows the title. It needs a ``top`` with room for that."""
+        sheet = f"<style>{style()}svg {{ background: var(--card); }}</style>"
+        heading = f'<text class="label" x="8" y="{16 - self._above_top}">{escape(self.title)}</text>'
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" {self._frame()}>'
+        return "\n".join([head, sheet, heading, *self._content(), "</svg>\n"])
+
+    def _frame(self) -> str:
+        above = self._above_top
         frame = f"0 {-above} {self.width} {self.height + above}"
-        head = f'<svg viewBox="{frame}" role="img" aria-label="{escape(self.title)}">'
-        return "\n".join([head, *self._grid(), *self._drawn, *self._above, "</svg>"])
+        return f'viewBox="{frame}" role="img" aria-label="{escape(self.title)}"'
+
+    @property
+    def _above_top(self) -> int:
+        return _LABEL_ROW * max(len(self._labels_end) - 1, 0)
+
+    def _content(self) -> list[str]:
+        return [*self._grid(), *self._drawn, *self._above]
 
     def _grid(self) -> Iterator[str]:
         right, bottom = self.width - _RIGHT, self.top + self.y.length

@@ -1,1 +1,1 @@
-"""Checkpoint intervals: the model checked by simulation."""
+"""Checkpoint intervals: what a run says about them, tables and plots of the model, and its simulation."""

@@ -27,6 +27,9 @@ from clonos_py.observe.events import Event, Measured, Progress
 from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.observe.status import Recovery, RunStatus, restart_text, unready_text
 
+FORMAT = 1
+"""The format of a report, which rises when a field changes its meaning."""
+
 
 class Recorder:
     """A listener that collects the data for a report."""
@@ -69,6 +72,7 @@ def report(
     status = recorder.status
     read = recorder.samples(vertex.name for vertex in plan.vertices if vertex.source is not None)
     return {
+        "format": FORMAT,
         "job": plan.job,
         "settings": dict(settings),
         "seconds": round(status.at_us / 1e6, 3),
