@@ -20,6 +20,7 @@ COMMANDS = {
     "plan": ("clonos_py.cli.plan", "Shows what will run, as text, Mermaid or SVG."),
     "check": ("clonos_py.cli.check", "Finds code that a replay cannot repeat, before a failure does."),
     "config": ("clonos_py.cli.config", "Shows every setting and where its value came from."),
+    "interval": ("clonos_py.cli.interval", "Finds the checkpoint interval with the highest utilization."),
     "sim": ("clonos_py.cli.sim", "Looks for wrong results with generated jobs, failures and schedules."),
     "analyze": ("clonos_py.cli.analyze", "Makes a report of a run's trace: what happened, in plots and figures."),
     "nexmark": ("clonos_py.cli.nexmark", "Runs the Nexmark queries, optionally with kills, and reports."),
@@ -44,6 +45,7 @@ Start here:
     clonos plan hello.py                    what will run
     clonos check hello.py                   is it replayable? names the line that is not
     clonos config hello.py                  every setting and where it came from
+    clonos interval --failure-rate 1/19d --cost 1s --restart 20s    how often to checkpoint
     clonos nexmark run q8 --kill 'join[0]@3s'
     clonos analyze trace/ --out report/     what happened in a run with --trace trace/, in plots
     clonos sim --seeds 1000                 looks for wrong results in generated jobs

@@ -7,23 +7,13 @@ import time
 import click
 
 from clonos_py.cli.options import resolved, setting_options
+from clonos_py.cli.quantities import DurationParam
 from clonos_py.dsl.runs import STOP_TIMEOUT_S
 from clonos_py.model.errors import ClusterError, SettingError
 from clonos_py.runtime.run_control import Ended, local_runs
-from clonos_py.settings.kinds import DURATION
 
 _STOPPING = "stopping {!r}: it takes a last checkpoint and commits it"
 _TIMEOUT = f"{STOP_TIMEOUT_S:g}s"
-
-
-class _Duration(click.ParamType[int]):
-    name = DURATION.metavar
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return DURATION.parse(value)
-        except SettingError as error:
-            self.fail(str(error), param, ctx)
 
 
 def stop(job: str, address: str | None, timeout: int) -> None:
@@ -73,7 +63,7 @@ command = click.Command(
         click.Argument(["job"]),
         *setting_options("address"),
         click.Option(
-            ["--timeout"], type=_Duration(), default=_TIMEOUT, help=f"How long to wait.  [default: {_TIMEOUT}]"
+            ["--timeout"], type=DurationParam(), default=_TIMEOUT, help=f"How long to wait.  [default: {_TIMEOUT}]"
         ),
     ],
     help="""Stops a running job, with a last checkpoint that is committed.

@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.ray
 
 QUICK = ("README.md", "docs/guide.md")
-LONG = ("docs/tasks/failures.md", "docs/tasks/nexmark.md")
+LONG = ("docs/tasks/failures.md", "docs/tasks/nexmark.md", "docs/tasks/checkpoint-interval.md")
 HOURS = "clonos nexmark prove"
 SHOWN_BROKER = "localhost:9092"
 
