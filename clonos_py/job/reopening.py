@@ -36,11 +36,15 @@ def ended_vertices(manifest: Manifest) -> set[str]:
 def reopened(manifest: Manifest, plan: PhysicalPlan, ended: Collection[str]) -> dict[TaskId, TaskHandle] | None:
     """By task: its snapshot, with which it reads on. ``manifest``: of the same tasks; ``ended``: see above. None:
     nothing can be opened again. That is so if frames in flight or logs are stored with the snapshots, since they may
-    hold the end of a channel, or if some tasks of a vertex had ended behind such a source, and others had not."""
+    hold the end of a channel, or if some tasks of a vertex had ended behind such a source, and others had not. It is
+    so as well if a causal output holds what an ended vertex has done since the checkpoint: that repeats only from the
+    state as it was."""
     handles = {handle.task: handle for handle in manifest.tasks}
     if not ended:
         return handles
     if not manifest.coordinated or plan.loops or any(map(_holds_more, manifest.tasks)):
+        return None
+    if any(_is_held(plan, vertex) for vertex in ended):
         return None
     progress = _progress(manifest)
     opened = {task: [plan.sender(channel).vertex in ended for channel in plan.inputs[task]] for task in progress}
@@ -50,6 +54,12 @@ def reopened(manifest: Manifest, plan: PhysicalPlan, ended: Collection[str]) -> 
         task: _with_progress(handles[task], _reopened(found, task.vertex in ended, opened[task]))
         for task, found in progress.items()
     }
+
+
+def _is_held(plan: PhysicalPlan, vertex: str) -> bool:
+    """Whether logs of this vertex may be in the output of a causal sink."""
+    reached = {vertex, *(task.vertex for origin in plan.tasks if origin.vertex == vertex for task in plan.hops[origin])}
+    return any(plan.by_name[name].causal_sinks for name in reached)
 
 
 def _progress(manifest: Manifest) -> Mapping[TaskId, TaskProgress]:
