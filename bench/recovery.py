@@ -65,7 +65,14 @@ command = click.Command(
         click.Option(["--kills"], type=click.IntRange(1), default=10, show_default=True, help="Runs per operator."),
         click.Option(["--rate"], type=int, help="Events per second; half of the measured maximum without."),
         *setting_options(
-            "parallelism", "runtime", "protocol", "guarantee", "sharing_depth", "checkpoint_interval", "spill"
+            "parallelism",
+            "runtime",
+            "protocol",
+            "guarantee",
+            "sharing_depth",
+            "checkpoint_interval",
+            "spill",
+            "standby_feed",
         ),
     ],
     help="Milliseconds from the kill to each step of the recovery.",

@@ -142,6 +142,11 @@ class PartitionsDiscovered(msgspec.Struct, frozen=True, array_like=True, tag=18,
     starts: dict[int, int]
 
 
+class Fed(msgspec.Struct, frozen=True, array_like=True, tag=19, gc=False):
+    """A feed point: pending output was cut here, and the next query of the time or of a random number gets a new
+    answer, so that a standby with the state of this point can continue from here (E17)."""
+
+
 Determinant = (
     InputOrder
     | Time
@@ -162,6 +167,7 @@ Determinant = (
     | Landmark
     | LoopEnd
     | PartitionsDiscovered
+    | Fed
 )
 
 

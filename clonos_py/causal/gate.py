@@ -16,7 +16,7 @@ its own, and the log holds its name.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -99,6 +99,19 @@ class Gate:
         landmark = self._replay[0]
         assert isinstance(landmark, Landmark)
         return landmark
+
+    def load_at(self, segments: Sequence[LogSegment], epoch: int, epoch_start: int, offset: int) -> None:
+        """Replays these segments from ``offset`` on, which is in this epoch. Raises ProtocolError if they end before
+        it."""
+        if segments:
+            first = segments[0]
+            self.writer.resume(first.epoch, first.epoch_start, first.start)
+            self.load(segments)
+        while self._replay and self.writer.offset < offset:
+            self.writer.offset += length(self._replay.popleft())
+        if segments and self.writer.offset != offset:
+            raise ProtocolError(f"the log to replay has no event that ends at {offset}, where the task is to start")
+        self.writer.resume(epoch, epoch_start, offset)
 
     def pass_over(self, segments: Iterable[LogSegment]) -> list[Determinant]:
         """Skips these segments without a replay and continues live (gap recovery). Returns the skipped determinants."""

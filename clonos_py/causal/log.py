@@ -177,6 +177,11 @@ class CausalStore:
         """By log of a task that has restarted without it: the number of the newest incarnation seen."""
         return dict(self._incarnations)
 
+    def clear(self) -> None:
+        """Drops all segments: they are of a run that is over."""
+        self._keep([])
+        self._segments, self._ends, self._incarnations = {}, {}, {}
+
     # ---- stable parts
 
     def stable(self, log: LogId) -> int:

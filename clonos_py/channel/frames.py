@@ -21,6 +21,8 @@ class FrameKind(IntEnum):
     frame, and that it may not have a next frame for long.
 
     LAST_BARRIER is a BARRIER with which the job ends, unless its checkpoint is aborted.
+
+    The last three are no frames of a channel: they carry the parts of a standby's feed (E17).
     """
 
     DATA = 0
@@ -29,10 +31,17 @@ class FrameKind(IntEnum):
     LOG_ONLY = 3
     LOGS_ARRIVED = 4
     LAST_BARRIER = 5
+    FEED_CHUNK = 6
+    FEED_FRAME = 7
+    FEED_POINT = 8
 
     @property
     def numbered(self) -> bool:
-        return self not in (FrameKind.LOG_ONLY, FrameKind.LOGS_ARRIVED)
+        return self not in (FrameKind.LOG_ONLY, FrameKind.LOGS_ARRIVED) and not self.of_feed
+
+    @property
+    def of_feed(self) -> bool:
+        return self >= FrameKind.FEED_CHUNK
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +105,10 @@ class FrameCodec(Protocol):
 
     def encode(self, rows: pa.RecordBatch) -> Any: ...
 
+    def pack(self, rows: pa.RecordBatch) -> Any:
+        """As ``encode``, for a receiver that does not know the schema."""
+        ...
+
     def message(self, body: Any) -> pa.Buffer:
         """The body as checkpoint storage holds it: one Arrow message."""
         ...
@@ -116,6 +129,9 @@ class PassThrough:
     """The codec of drivers that keep all tasks in one process: batches are passed on unchanged."""
 
     def encode(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows
+
+    def pack(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         return rows
 
     def message(self, body: pa.RecordBatch) -> pa.Buffer:

@@ -289,7 +289,7 @@ class JobMachine:
         self._starts.process_started()
         out = self._report_deployment() + self._advance(self._rounds.advance)
         if process.role is Role.STANDBY:
-            out += self._protocol.prepare(process)
+            out += self._protocol.prepare(process) + self._rounds.follow(process)
         return out + self._rounds.dismiss_co_located()
 
     def _report_deployment(self) -> Instructions:

@@ -96,10 +96,16 @@ def newest_epoch_named(plan: PhysicalPlan, answers: Sequence[HeldLogsReport], ep
         for segment in answer.logs:
             by_log.setdefault(segment.log, []).append(segment)
     for log, segments in by_log.items():
-        codec = LogCodec()
-        for segment in merge([segments], epoch(plan.logs[log]), plan.logs):
-            named = (d.checkpoint for d in codec.load(segment) if isinstance(d, Trigger | Abort))
-            found = max(found, segment.epoch, *named)
+        found = max(found, newest_epoch_in(merge([segments], epoch(plan.logs[log]), plan.logs)))
+    return found
+
+
+def newest_epoch_in(log: Sequence[LogSegment]) -> int:
+    """The newest epoch that a log names; 0 if there is none."""
+    codec, found = LogCodec(), 0
+    for segment in log:
+        named = (d.checkpoint for d in codec.load(segment) if isinstance(d, Trigger | Abort))
+        found = max(found, segment.epoch, *named)
     return found
 
 

@@ -20,7 +20,7 @@ from clonos_py.job.checkpointing import JobCheckpointing
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import Instructions, KillProcess, ReportEvent, Send
 from clonos_py.job.fleet import Role, TaskProcess
-from clonos_py.job.recovery import Round, newest_epoch_named, peers, replay_of
+from clonos_py.job.recovery import Round, newest_epoch_in, newest_epoch_named, peers, replay_of
 from clonos_py.job.restarts_without_log import RestartsWithoutLog
 from clonos_py.model import messages
 from clonos_py.model.coordinator_events import (
@@ -40,9 +40,9 @@ from clonos_py.model.segments import Incarnation
 
 
 def reports_logs(plan: PhysicalPlan, task: TaskId) -> bool:
-    """Whether a process that starts with the state of ``task`` has logs of others: from the output of a causal sink, or
-    from its snapshot."""
-    return plan.stores_logs or bool(plan.by_name[task.vertex].causal_sinks)
+    """Whether a process that starts with the state of ``task`` has logs of others: from the output of a causal sink,
+    from its snapshot, or from the feed of its predecessor."""
+    return plan.stores_logs or bool(plan.by_name[task.vertex].causal_sinks) or plan.feeds(task)
 
 
 class Rounds:
@@ -116,6 +116,7 @@ class Rounds:
         out: Instructions = [ReportEvent(TaskLost(t, "it failed while there was no coordinator")) for t in lost]
         self._round = Round(number + 1, set(failed))
         out += self.dismiss_co_located()
+        out += [i for standby in fleet.with_role(Role.STANDBY) for i in self.follow(standby)]
         return out + self._refill_standbys(set(context.plan.tasks).difference(failed))
 
     def fail(self, process: TaskProcess, reason: str, planned: bool = False) -> Instructions:
@@ -269,6 +270,7 @@ class Rounds:
     def _activate(self, round_: Round) -> Instructions:
         epoch, void, out = self._protocol.epoch, self._protocol.void, Instructions()
         replays = {task: replay_of(self._context.plan, task, round_, epoch, void) for task in sorted(round_.failed)}
+        self._skip_epochs(round_, replays.values())
         for task, replay in replays.items():
             owner = self._context.fleet.owner_of(task)
             owner.role = Role.ACTIVE
@@ -276,7 +278,25 @@ class Rounds:
             (self._replaying.add if replay.log else self._replaying.discard)(task)
             assert owner.attempt is not None
             out += self._reported(StandbyActivated(task, owner.attempt))
+            out += [i for standby in self._context.fleet.standbys(task) for i in self.follow(standby)]
         return out
+
+    def _skip_epochs(self, round_: Round, replays: Collection[messages.Replay]) -> None:
+        """Does not use the epochs again in which replacements start, or which they reach in their logs. Tasks that
+        take snapshots alone number some of them themselves."""
+        reached = max((answer.starts_in for answer in round_.answers), default=0)
+        if not self._context.plan.protocol.coordinated:
+            reached = max((reached, *(newest_epoch_in(replay.log) for replay in replays)))
+        self._protocol.skip_to(reached)
+
+    def follow(self, standby: TaskProcess) -> Instructions:
+        """Has a standby subscribe to the feed of the process that is its task, if there are both."""
+        owner = self._context.fleet.owner(standby.task)
+        if not self._context.plan.feeds(standby.task) or standby.address is None:
+            return []
+        if owner is None or owner.role is not Role.ACTIVE or owner.address is None or owner.attempt is None:
+            return []
+        return [Send(standby.number, messages.Follow(owner.address, owner.attempt))]
 
     def _send_back_condemned(self) -> Instructions:
         """Restarts condemned tasks together with the failed ones, in the host processes in which they run (E9), and

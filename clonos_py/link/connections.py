@@ -24,6 +24,7 @@ class Connections:
         self._job, self._process = job, process
         self._inputs, self._outputs = inputs, outputs
         self._attempt: Attempt | None = None
+        self._serving = False
         self._parked: list[io.Subscribed] = []
         self._subscriptions: dict[int, io.Hello] = {}
         """By input: the last subscription sent; answers to earlier ones are void."""
@@ -33,8 +34,9 @@ class Connections:
         self._attempt = attempt
         return [connect for channel in self._inputs for connect in self._connect(channel)]
 
-    def unpark(self) -> list[io.Subscribed]:
-        """The subscriptions that waited for the inputs to be opened, to be passed to ``admit`` again."""
+    def serve(self) -> list[io.Subscribed]:
+        """From now on receivers are served. Returns the subscriptions that waited, to be passed to ``admit`` again."""
+        self._serving = True
         parked, self._parked = self._parked, []
         return parked
 
@@ -85,13 +87,14 @@ class Connections:
 
     def admit(self, event: io.Subscribed) -> tuple[OutputChannel | None, list[io.Instruction]]:
         """The output to serve on this connection from now on; an older connection of it is closed. None if the
-        subscription must wait until this process is the attempt that it names. None as well if it is refused: it names
+        subscription must wait until this process is the attempt that it names, and serves receivers. None as well if it
+        is refused: it names
         another attempt, or its subscriber has been replaced."""
         hello = event.hello
         output = next((o for o in self._outputs if o.channel == hello.channel), None)
         if output is None or hello.job != self._job:
             return None, [io.Disconnect(event.connection)]
-        if self._attempt is None or hello.sender > self._attempt:
+        if self._attempt is None or not self._serving or hello.sender > self._attempt:
             self._parked.append(event)
             return None, []
         if hello.sender != self._attempt or hello.receiver < output.attempt:

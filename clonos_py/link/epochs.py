@@ -37,6 +37,15 @@ class Epochs:
         if prepared:
             self._prepared[checkpoint] = {name: list(c) for name, c in prepared.items()}
 
+    def prepared(self, checkpoint: int, committables: Committables) -> None:
+        """A predecessor has prepared these results for a checkpoint that was not completed."""
+        self._prepared[checkpoint] = {name: list(c) for name, c in committables.items()}
+
+    @property
+    def all_prepared(self) -> dict[int, Committables]:
+        """By checkpoint that is not complete: the prepared results."""
+        return self._prepared
+
     def uncommitted(self, checkpoint: int) -> Committables:
         """Prepared and uncommitted results up to ``checkpoint``, those of aborted checkpoints included."""
         merged: Committables = {}

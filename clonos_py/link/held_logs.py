@@ -68,6 +68,12 @@ class HeldLogs:
         for index, channel in enumerate(self._inputs):
             self._received[index] |= held & shared_logs(self._plan, channel.sender, self._task)
 
+    def fed(self) -> None:
+        """The restored state is that of a feed, with which the determinants came that it depends on."""
+        for index, channel in enumerate(self._inputs):
+            shared = shared_logs(self._plan, channel.sender, self._task)
+            self._received[index] |= {log for log in shared if self.store.end(log) is not None}
+
     def to_store(self) -> list[LogSegment] | None:
         """The logs that a snapshot has to store; None if some of them may be incomplete."""
         if self.store.incomplete:

@@ -96,6 +96,15 @@ class Arrived(msgspec.Struct, frozen=True):
     frame: Frame
 
 
+class FeedReceived(msgspec.Struct, frozen=True):
+    """A part of the feed has arrived at a standby. ``body``: the decoded rows of a chunk, or the body of a retained
+    frame."""
+
+    connection: int
+    header: FrameHeader
+    body: Any
+
+
 class Acknowledged(msgspec.Struct, frozen=True):
     """The receiver at the other end has sent an acknowledgement."""
 
@@ -197,6 +206,7 @@ LinkEvent = (
     Subscribed
     | Connected
     | Arrived
+    | FeedReceived
     | Acknowledged
     | Lost
     | Loaded
@@ -271,6 +281,13 @@ class Persist(msgspec.Struct, frozen=True):
     attempt: Attempt
 
 
+class AdoptState(msgspec.Struct, frozen=True):
+    """Pass the sinks the state that the task starts from, since it was not loaded from storage. ``operators``: by
+    name."""
+
+    operators: Mapping[str, OperatorState]
+
+
 class Commit(msgspec.Struct, frozen=True):
     """Have each sink commit the results that ``committables`` names, oldest first."""
 
@@ -337,7 +354,7 @@ class Shutdown(msgspec.Struct, frozen=True):
 
 Spilling = WriteFrames | ReadFrames | FreeFrames
 """Carried out one by one, in this order. Each of the first two is answered by one or two events."""
-SinkWork = Commit | AcquireOutput | WriteOutput | SettleOutput
+SinkWork = AdoptState | Commit | AcquireOutput | WriteOutput | SettleOutput
 """Carried out one by one, in this order, together with ``Load`` and ``Persist``. So a durable snapshot covers only
 output that was visible and durable before it."""
 Instruction = (

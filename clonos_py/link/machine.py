@@ -22,7 +22,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -34,6 +34,7 @@ from clonos_py.link.causal_outputs import CausalOutputs
 from clonos_py.link.checkpointing import LinkSide
 from clonos_py.link.connections import Connections
 from clonos_py.link.epochs import Epochs
+from clonos_py.link.following import FeedState, Following
 from clonos_py.link.held_logs import HeldLogs, shared_logs
 from clonos_py.link.outflow import FRAMES_MOVED, FramesMoved, Outflow
 from clonos_py.link.pressure import Pressure
@@ -41,6 +42,7 @@ from clonos_py.link.receiving import InputChannel
 from clonos_py.link.restored_frames import RestoredFrames
 from clonos_py.link.restoring import Restoring
 from clonos_py.link.sending import OutputChannel, windows_for
+from clonos_py.link.standby_feed import StandbyFeed
 from clonos_py.link.states import BEFORE_BEGIN, LINK_STATES, LinkCause
 from clonos_py.link.status import TaskStatus
 from clonos_py.model import messages as control
@@ -50,7 +52,7 @@ from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.retention import Spill
 from clonos_py.model.segments import LogSegment, StableMark
-from clonos_py.model.snapshots import lineage_of
+from clonos_py.model.snapshots import TaskSnapshot, lineage_of
 from clonos_py.model.states import EventTable, Ignored, Impossible, LastEvents, Unless
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskProgress, TaskState
@@ -115,10 +117,20 @@ class LinkMachine:
         self._restoring = Restoring()
         self._restored_frames = RestoredFrames(plan, codec, self._logs)
         self._status = TaskStatus(process, self.inputs, self.outputs, self._restoring)
+        self._feed = StandbyFeed(plan, task_id, self.outputs, self.store, codec)
+        self._following = Following(plan, task_id, self.store)
+        self._fed: FeedState | None = None
+        """The feed point at which the task starts."""
+        self._closed: Collection[str] = ()
+        """See ``Restore``: that of the last one received."""
+        self._prepared_by_feed: int | None = None
+        """A checkpoint of which the feed has yet to bring the state."""
         self._replay: control.Replay | None = None
         self._epochs = Epochs()
         self._checkpointing = checkpointing(plan, self.outputs, codec)
         self._coordinated, self._stores_logs = plan.protocol.coordinated, plan.stores_logs
+        self._unstored: tuple[TaskSnapshot, TaskProgress] | None = None
+        """The last snapshot, if it waits for logs."""
         self._loaded_logs: Sequence[LogSegment] = ()
         self._restart_point: TaskProgress | None = None
         """The task's progress at the last checkpoint that is known to be complete."""
@@ -136,6 +148,8 @@ class LinkMachine:
         instructions = handler(self, event)
         if self.store.incomplete is not incomplete:
             instructions = [*instructions, *self._outflow.logs_arrived()]
+            if self._unstored is not None and not self.store.incomplete:
+                instructions += self._store_snapshot(*self._unstored)
         return instructions
 
     def fail(self, problem: BaseException) -> list[io.Instruction]:
@@ -152,20 +166,72 @@ class LinkMachine:
     # ---- the state to start from
 
     def _on_prepare(self, message: control.Prepare) -> list[io.Instruction]:
-        return self._restoring.request(message.restore, ahead=True)
+        """A standby that is fed loads nothing: it has the state of the checkpoint, or will have it soon."""
+        restore = message.restore
+        self._closed = restore.closed
+        if self._following.point is None:
+            return self._restoring.request(restore, ahead=True)
+        self._prepared_by_feed = restore.checkpoint
+        return self._report_prepared()
+
+    def _report_prepared(self) -> list[io.Instruction]:
+        checkpoint, point = self._prepared_by_feed, self._following.point
+        if checkpoint is None or point is None or point.position.epoch < checkpoint:
+            return []
+        self._prepared_by_feed = None
+        return [io.SendToCoordinator(control.Prepared(self.process, checkpoint))]
+
+    def _on_follow(self, message: control.Follow) -> list[io.Instruction]:
+        return self._following.follow(message)
+
+    def _on_feed_received(self, event: io.FeedReceived) -> list[io.Instruction]:
+        point = self._following.received(event)
+        if point is None:
+            return self._following.acknowledge()
+        self._restoring.replaced()
+        return [io.SendToTask(msgspec.structs.replace(point, closed=self._closed))]
+
+    def _is_of_a_closed_feed(self, event: io.FeedReceived) -> bool:
+        return event.connection != self._following.connection
+
+    def _on_feed_point_loaded(self, event: task.FeedPointLoaded) -> list[io.Instruction]:
+        return [*self._following.acknowledge(event.number), *self._report_prepared()]
+
+    def _on_feed_point_taken(self, event: task.FeedPointTaken) -> list[io.Instruction]:
+        return self._feed.taken(event, self._epochs.all_prepared)
 
     def _on_promote(self, message: control.Promote) -> list[io.Instruction]:
+        restore = message.restore
         self._round, self.attempt, self._numbering = message.round, message.attempt, message.numbering
+        left = self._following.leave()
+        self._fed = self._following.usable(message.attempt, restore.checkpoint)
+        if not self._following.precedes(message.attempt):
+            self._following.forget()
         self._held_logs.become(message.attempt)
         self._enter(LinkCause.PROMOTED)
-        self._mark(message.restore.marks)
-        acquisitions = self._causal_outputs.acquire(
-            message.attempt, message.restore.checkpoint, lineage_of(message.numbering)
-        )
+        self._mark(restore.marks)
+        acquisitions = self._causal_outputs.acquire(message.attempt, restore.checkpoint, lineage_of(message.numbering))
         for index, peer in enumerate(message.inputs):
             self.inputs[index].follow(peer)
-        loads = self._restoring.start_from(message.restore)
-        return acquisitions + loads + (self._start() if self._restoring.ready else [])
+        loads = self._restoring.start_from(restore) if self._fed is None else self._start_at(self._fed, restore)
+        return left + acquisitions + loads + (self._start() if self._restoring.ready else [])
+
+    def _start_at(self, fed: FeedState, restore: control.Restore) -> list[io.Instruction]:
+        """The process starts at a feed point. The restart point of its task remains ``restore``."""
+        self._restoring.given(restore)
+        progress = self._restart_point = self._progress_of(restore)
+        for channel in self.inputs:
+            channel.start_from(fed.progress.inputs[channel.index].next_seq)
+            channel.cover(progress.inputs[channel.index].next_seq if progress else 0)
+        for output in self.outputs:
+            output.restore(fed.progress.outputs[output.index], fed.frames[output.index])
+        for checkpoint, committables in fed.committables.items():
+            if checkpoint > restore.checkpoint:
+                self._epochs.prepared(checkpoint, committables)
+        self._checkpointing.restored(restore.frames)
+        self._catching_up.restore([channel.next_seq for channel in self.inputs])
+        self._held_logs.fed()
+        return [io.AdoptState(fed.operators)] if self._commits else []
 
     def _on_loaded(self, event: io.Loaded) -> list[io.Instruction]:
         restore = event.restore
@@ -200,7 +266,7 @@ class LinkMachine:
         return [io.SendToCoordinator(control.NotPrepared(self.process, event.restore.checkpoint, str(event.problem)))]
 
     def _is_superseded(self, event: io.Loaded | io.LoadFailed) -> bool:
-        return not self._restoring.is_requested(event.restore)
+        return not self._restoring.is_awaited(event.restore)
 
     def _restore_channels(self, progress: TaskProgress | None, loaded: io.Loaded) -> None:
         """Raises CheckpointError if the stored frames in flight do not fit the channels."""
@@ -229,18 +295,23 @@ class LinkMachine:
         if self._commits and restore.checkpoint:
             instructions.append(io.Commit(safe.checkpoint, safe.committables))
         if not self._in_loop:
-            instructions += self._connect(self.attempt)
+            instructions += self._subscribe(self.attempt)
+            if self._fed is None:
+                instructions += self._serve()
         return instructions + self._answer() + self._begin()
 
-    def _connect(self, attempt: Attempt) -> list[io.Instruction]:
-        """Subscribes to the senders and serves the receivers that wait. A task of a loop does so only after its own log
-        has arrived. Logs of other tasks come with the first frames, and they depend on its log. If its log were lost
-        after that, neither this process nor those to which it passed the other logs on could use them."""
+    def _subscribe(self, attempt: Attempt) -> list[io.Instruction]:
+        """Subscribes to the senders. A task of a loop does so only after its own log has arrived. Logs of other tasks
+        come with the first frames, and they depend on its log. If its log were lost after that, neither this process
+        nor those to which it passed the other logs on could use them."""
         instructions = self._connections.open(attempt)
-        for subscription in self._connections.unpark():
-            instructions += self._on_subscribed(subscription)
         self._check_opened()
         return instructions
+
+    def _serve(self) -> list[io.Instruction]:
+        """Serves the receivers, also those that wait. A task that starts at a feed point has frames that depend on its
+        log: it serves nobody before it has all of that."""
+        return [i for subscription in self._connections.serve() for i in self._on_subscribed(subscription)]
 
     def _may_fall_back(self, restore: control.Restore, fallback: control.Fallback) -> None:
         assert self._restart_point is not None
@@ -266,13 +337,20 @@ class LinkMachine:
         self._catching_up.begin(self.attempt)
         self._enter(LinkCause.BEGUN)
         at_landmark = not any(output.has_restored_frames for output in self.outputs)
-        begin = task.Begin(self.attempt, self._replay.log, self._replay.aborted, self._numbering, at_landmark)
+        position = self._fed.position if self._fed is not None else None
+        self._fed = self._following.point = None
+        begin = task.Begin(
+            self.attempt, self._replay.log, self._replay.aborted, self._numbering, at_landmark, fed=position
+        )
         held_back = [] if self._outflow.may_produce else [io.SendToTask(task.MayProduce(False))]
-        return [io.SendToTask(begin), *held_back, *(self._connect(self.attempt) if self._in_loop else [])]
+        opened = self._subscribe(self.attempt) if self._in_loop else []
+        return [io.SendToTask(begin), *held_back, *opened, *self._serve()]
 
     # ---- connections
 
     def _on_connected(self, event: io.Connected) -> list[io.Instruction]:
+        if event.input == self._following.input:
+            return self._following.connected(event)
         instructions = self._connections.connected(event)
         channel = self.inputs[event.input]
         if channel.connection == event.connection and (
@@ -282,9 +360,13 @@ class LinkMachine:
         return instructions
 
     def _on_lost(self, event: io.Lost) -> list[io.Instruction]:
-        return self._connections.lost(event) + self._outflow.check_pressure()
+        self._feed.lost(event.connection)
+        return self._following.lost(event) + self._connections.lost(event) + self._outflow.check_pressure()
 
     def _on_subscribed(self, event: io.Subscribed) -> list[io.Instruction]:
+        if self._feed.is_for(event.hello):
+            begun = None if self.state in BEFORE_BEGIN else self.attempt
+            return self._feed.subscribed(event, begun) + self._feed.request()
         output, instructions = self._connections.admit(event)
         return instructions if output is None else instructions + self._outflow.serve(output, event)
 
@@ -309,7 +391,10 @@ class LinkMachine:
         if self._stores_logs and self.state in BEFORE_BEGIN and not self._restoring.ready:
             return []
         message, self._unanswered_sever = self._unanswered_sever, None
-        return [io.SendToCoordinator(self._held_logs.answer(self.process, message))]
+        answer = self._held_logs.answer(self.process, message)
+        if self._fed is not None:
+            answer = msgspec.structs.replace(answer, starts_in=self._fed.position.epoch)
+        return [io.SendToCoordinator(answer)]
 
     # ---- frames
 
@@ -361,7 +446,7 @@ class LinkMachine:
                     instructions += self._checkpointing.reported()
                 self._outflow.cover(output, given.covered)
                 instructions += self._outflow.pump(output)
-        return instructions + self._outflow.check_pressure()
+        return instructions + self._feed.acknowledged(event) + self._outflow.check_pressure()
 
     def _on_frames_taken(self, event: task.FramesTaken) -> list[io.Instruction]:
         channel, instructions = self.inputs[event.input], list[io.Instruction]()
@@ -390,7 +475,7 @@ class LinkMachine:
         if event.log is not None:
             self._held_logs.produced(event.log)
         sent, written = self._outflow.produced(event), self._causal_outputs.published(event.published)
-        return [*sent, *written, *self._outflow.check_pressure()]
+        return [*sent, *self._feed.cut(event.frames), *written, *self._outflow.check_pressure()]
 
     def _on_output_acquired(self, event: io.OutputAcquired) -> list[io.Instruction]:
         self._causal_outputs.acquired(event)
@@ -422,14 +507,22 @@ class LinkMachine:
             return []
         for output in self.outputs:
             output.check_caught_up()
+        return self._store_snapshot(snapshot, event.progress)
+
+    def _store_snapshot(self, snapshot: TaskSnapshot, progress: TaskProgress) -> list[io.Instruction]:
+        """Makes a snapshot durable. If it needs logs that may be incomplete, it waits for these: the coordinator waits
+        for the snapshot, and does not trigger another."""
+        assert self.attempt is not None
+        self._unstored = None
         if self._stores_logs:
             logs = self._held_logs.to_store()
             if logs is None:
+                self._unstored = snapshot, progress
                 return []
             snapshot = replace(snapshot, logs=logs)
         instructions = self._causal_outputs.flush()
-        instructions += self._checkpointing.snapshot_taken(snapshot, event.progress, self.attempt)
-        instructions += self._report_snapshot(snapshot.checkpoint, event.progress)
+        instructions += self._checkpointing.snapshot_taken(snapshot, progress, self.attempt)
+        instructions += self._report_snapshot(snapshot.checkpoint, progress)
         if self._coordinated:
             instructions += self._outflow.passed(snapshot.checkpoint)
         return instructions
@@ -531,6 +624,11 @@ class LinkMachine:
         )
 
     @property
+    def feed_position(self) -> task.FeedPosition | None:
+        """The feed point at which the task will start; None if it starts at its restart point, or has begun."""
+        return self._fed.position if self._fed is not None else None
+
+    @property
     def uncovered(self) -> list[int]:
         """Checkpoints for which it has taken a snapshot and that are not known to be complete."""
         return self._epochs.checkpoints
@@ -573,6 +671,7 @@ _COVERED = _in(BEFORE_BEGIN, Ignored("the restart point of the process covers at
 LINK_EVENTS: EventTable[LinkMachine, TaskState, list[io.Instruction]] = EventTable(TaskState)
 _on = LINK_EVENTS.on
 _on(control.Prepare, LinkMachine._on_prepare, _IS_PROMOTED)
+_on(control.Follow, LinkMachine._on_follow, _IS_PROMOTED)
 _on(control.Promote, LinkMachine._on_promote, _IS_PROMOTED)
 _on(
     control.Replay,
@@ -589,7 +688,12 @@ _on(control.Stop, LinkMachine._on_stop)
 _on(control.Ping, LinkMachine._on_ping)
 _on(control.StatusRequest, LinkMachine._on_status_request)
 _on(io.Subscribed, LinkMachine._on_subscribed)
-_on(io.Connected, LinkMachine._on_connected, _NO_ATTEMPT)
+_on(io.Connected, LinkMachine._on_connected)
+_on(
+    io.FeedReceived,
+    Unless(LinkMachine._is_of_a_closed_feed, "its connection is closed", LinkMachine._on_feed_received),
+    _IS_PROMOTED,
+)
 _on(io.Arrived, LinkMachine._on_arrived, _NO_ATTEMPT)
 _on(io.Acknowledged, LinkMachine._on_acknowledged)
 _on(io.Lost, LinkMachine._on_lost)
@@ -609,5 +713,7 @@ _on(
 )
 _on(task.Produced, LinkMachine._on_produced, _OF_THE_TASK)
 _on(task.SnapshotTaken, LinkMachine._on_snapshot_taken, _OF_THE_TASK)
+_on(task.FeedPointTaken, LinkMachine._on_feed_point_taken, _OF_THE_TASK)
+_on(task.FeedPointLoaded, LinkMachine._on_feed_point_loaded, _IS_PROMOTED)
 _on(task.LoopCounts, LinkMachine._on_loop_counts, _VOID)
 _on(task.StateChanged, LinkMachine._on_state_changed, _VOID)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from clonos_py.link import instructions as io
 from clonos_py.model.messages import Restore
 
+_NONE = -1
+
 
 class Restoring:
     """The state that is requested and the state that is loaded. Without a checkpoint a process starts empty."""
 
     def __init__(self) -> None:
-        self._loaded = 0
+        self._loaded, self._given = 0, False
         self.requested: Restore | None = None
 
     def request(self, restore: Restore, ahead: bool = False) -> list[io.Instruction]:
@@ -27,6 +29,14 @@ class Restoring:
             return []
         return self.request(restore)
 
+    def given(self, restore: Restore) -> None:
+        """The process starts from a newer state than this, which it got from the feed."""
+        self.requested, self._loaded, self._given = restore, restore.checkpoint, True
+
+    def replaced(self) -> None:
+        """The loaded state was replaced by one of the feed, and what is being loaded is not needed."""
+        self.requested, self._loaded = None, _NONE
+
     @property
     def ready(self) -> bool:
         """Whether the requested state is loaded."""
@@ -39,6 +49,10 @@ class Restoring:
     def failed(self) -> None:
         """The requested state cannot be read. It may be requested again."""
         self.requested = None
+
+    def is_awaited(self, restore: Restore) -> bool:
+        """Whether this state is (still) requested from storage."""
+        return self.is_requested(restore) and not self._given
 
     def is_requested(self, restore: Restore) -> bool:
         """Whether this state is (still) requested."""

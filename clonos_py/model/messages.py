@@ -72,6 +72,13 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
     restore: Restore
 
 
+class Follow(msgspec.Struct, frozen=True, tag=True):
+    """To a standby: subscribe to the feed of the process that is this attempt of your task (E17)."""
+
+    address: str
+    attempt: Attempt
+
+
 class Promote(msgspec.Struct, frozen=True, tag=True):
     """To a standby: become this attempt of your task, start from ``restore`` and subscribe to ``inputs``.
     ``numbering``: see OperatorContext."""
@@ -157,6 +164,7 @@ class StatusRequest(msgspec.Struct, frozen=True, tag=True):
 
 ToProcess = (
     Prepare
+    | Follow
     | Promote
     | Replay
     | Sever
@@ -225,6 +233,8 @@ class HeldLogsReport(msgspec.Struct, frozen=True, tag=True):
     own: LogId | None = None
     """The log of its own task if that has not failed, the log is among ``logs``, and a failed task in a loop is to get
     all of it."""
+    starts_in: int = 0
+    """The epoch of the feed point at which it starts; 0: it starts at the restart point of its task."""
 
 
 class Snapshotted(msgspec.Struct, frozen=True, tag=True):

@@ -164,6 +164,8 @@ class PhysicalPlan:
     """The checkpoint protocol."""
     rollback: bool = False
     """Exactly-once without determinants: when a task fails, tasks whose state does not fit go back with it (E2)."""
+    standby_feed_us: int = 0
+    """How far standbys may be behind their tasks (E17); 0: they have the last completed checkpoint."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """Messages to users about the planner's decisions: columns pruned, filters pushed, operators chained."""
@@ -174,6 +176,12 @@ class PhysicalPlan:
         """Whether tasks of a vertex restart at a landmark of their log, and make the frames before it again on
         request."""
         return vertex.regenerates and self.sharing_depth != 0 and not self.gaps
+
+    def feeds(self, task: TaskId) -> bool:
+        """Whether a task feeds its standbys. A source that restarts at a landmark needs no feed."""
+        vertex = self.by_name[task.vertex]
+        possible = self.standby_feed_us > 0 and vertex.standbys > 0 and self.loop_of(task) is None
+        return possible and not self.regenerates(vertex) and not vertex.causal_sinks
 
     @property
     def stores_logs(self) -> bool:

@@ -36,7 +36,7 @@ from clonos_py.plan.regeneration import obstacles
 from clonos_py.plan.rewrite import rewritten
 from clonos_py.plan.state_definitions import state_definition
 from clonos_py.settings.definitions import Guarantee, Preference, Runtime, Settings
-from clonos_py.settings.kinds import FULL_DEPTH
+from clonos_py.settings.kinds import FULL_DEPTH, show_duration
 from clonos_py.settings.resolution import resolve
 
 _OWN = AssignEventTimes | FilterRows | ProjectColumns | Unite | Spread | ReadSource
@@ -87,6 +87,7 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
         gaps=chosen.guarantee is Guarantee.AT_MOST_ONCE,
         protocol=chosen.protocol,
         rollback=chosen.rollback,
+        standby_feed_us=chosen.standby_feed_us,
         settings={found.name: getattr(chosen, found.name) for found in fields(Settings) if found.metadata},
         notes=(
             *graph.notes,
@@ -99,7 +100,22 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
     )
     _check_loops(made, chosen)
     _check_logs(made)
-    return replace(made, notes=(*made.notes, *_loop_notes(made), *_depth_notes(made, chosen)))
+    return replace(made, notes=(*made.notes, *_loop_notes(made), *_depth_notes(made, chosen), *_feed_notes(made)))
+
+
+def _feed_notes(plan: PhysicalPlan) -> list[str]:
+    """How standbys are kept near their tasks, if they are fed."""
+    if not plan.standby_feed_us:
+        return []
+    fed = {task.vertex for task in plan.tasks if plan.feeds(task)}
+    others = [vertex.name for vertex in plan.vertices if vertex.name not in fed and not plan.regenerates(vertex)]
+    resume = [vertex.name for vertex in plan.vertices if plan.regenerates(vertex)]
+    notes = [f"standbys are fed every {show_duration(plan.standby_feed_us)}: {', '.join(sorted(fed)) or 'none'}"]
+    if resume:
+        notes.append(f"restarts at a landmark of its log instead: {', '.join(resume)}")
+    if others:
+        notes.append(f"not fed, since it has a causal sink or is in a loop: {', '.join(others)}")
+    return notes
 
 
 def _check_logs(plan: PhysicalPlan) -> None:

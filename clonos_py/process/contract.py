@@ -117,6 +117,18 @@ class RestoreState(msgspec.Struct, frozen=True):
     progress: TaskProgress | None
     ahead: bool = False
     closed: Collection[str] = ()
+    feed_point: int = 0
+    """The number of the feed point that this is; 0: it is a checkpoint."""
+    aborted: Sequence[int] = ()
+    """Of a feed point: void checkpoints whose barriers may still arrive."""
+
+
+class FeedPosition(msgspec.Struct, frozen=True, array_like=True):
+    """The position of a feed point in the task's log: the epoch, the offset at which it began, the point's offset."""
+
+    epoch: int
+    epoch_start: int
+    offset: int
 
 
 class Begin(msgspec.Struct, frozen=True):
@@ -132,6 +144,8 @@ class Begin(msgspec.Struct, frozen=True):
     then."""
     before: tuple[int, int] | None = None
     """(output, frame): start in the middle of the log, at the point where that frame is still to be cut."""
+    fed: FeedPosition | None = None
+    """The state is that of a feed point: start there, in the middle of the log."""
 
 
 class Deliver(msgspec.Struct, frozen=True):
@@ -212,6 +226,10 @@ class RegenerateBelow(msgspec.Struct, frozen=True):
     below: int
 
 
+class FeedRequested(msgspec.Struct, frozen=True):
+    """Take the next feed point when it is due: the standbys have the last one."""
+
+
 ToTask = (
     RestoreState
     | Begin
@@ -228,6 +246,7 @@ ToTask = (
     | Answered
     | Regenerate
     | RegenerateBelow
+    | FeedRequested
 )
 
 
@@ -317,4 +336,32 @@ class Regenerated(msgspec.Struct, frozen=True):
     frames: Sequence[Frame]
 
 
-FromTask = Produced | FramesTaken | SnapshotTaken | StateChanged | Observed | LoopCounts | Resumed | Regenerated
+class FeedPointTaken(msgspec.Struct, frozen=True):
+    """The task's state at a feed point, for its standbys. Of a sink it is the state at the last barrier, with the rows
+    since then (``task/sink_rows.py``)."""
+
+    operators: Mapping[str, OperatorState]
+    progress: TaskProgress
+    position: FeedPosition
+    aborted: Sequence[int]
+    """Void checkpoints whose barriers may still arrive."""
+
+
+class FeedPointLoaded(msgspec.Struct, frozen=True):
+    """The task of a standby has the state of this feed point."""
+
+    number: int
+
+
+FromTask = (
+    Produced
+    | FramesTaken
+    | SnapshotTaken
+    | StateChanged
+    | Observed
+    | LoopCounts
+    | Resumed
+    | Regenerated
+    | FeedPointTaken
+    | FeedPointLoaded
+)

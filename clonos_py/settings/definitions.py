@@ -16,6 +16,7 @@ from clonos_py.model.retention import Spill
 from clonos_py.settings.kinds import (
     DEPTH,
     DURATION,
+    DURATION_OR_OFF,
     FILE,
     FLAG,
     FOLDER,
@@ -117,6 +118,12 @@ class Settings:
     standbys: int = _setting(count(), 1, "How many standbys wait for each task to fail.")
     standbys_per_process: int = _setting(
         count(1), 8, "How many standbys of different tasks may share a process until one of them is needed."
+    )
+    standby_feed_us: int = _setting(
+        DURATION_OR_OFF,
+        "off",
+        "Feed standbys what changes, so that they are no further behind than this; off: they have the last checkpoint.",
+        "standby_feed",
     )
     runtime: Runtime = _setting(choice(Runtime), "ray", "Where tasks run: Ray actors, this process, or the simulator.")
     address: str | None = _setting(TEXT, None, "The Ray cluster to join; without one a local Ray is started.")

@@ -130,6 +130,19 @@ def show_duration(duration_us: int) -> str:
     return "0s" if duration_us == 0 else f"{duration_us // size_us}{unit}"
 
 
+def _parse_duration_or_off(value: object) -> int:
+    if value == "off" or value is False:
+        return 0
+    try:
+        return _parse_duration(value)
+    except SettingError as problem:
+        raise SettingError(f"{problem}, or turn it off with 'off'") from None
+
+
+def _show_duration_or_off(duration_us: int) -> str:
+    return show_duration(duration_us) if duration_us else "off"
+
+
 def _parse_size(value: object) -> int:
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None or match[2] not in _SIZES:
@@ -216,6 +229,7 @@ def _show_optional(text: Any) -> str:
 
 
 DURATION: SettingKind[int] = SettingKind("DURATION", _parse_duration, show_duration)
+DURATION_OR_OFF: SettingKind[int] = SettingKind("DURATION|off", _parse_duration_or_off, _show_duration_or_off)
 SIZE: SettingKind[int] = SettingKind("SIZE", _parse_size, show_size)
 DEPTH: SettingKind[int] = SettingKind(
     "full|HOPS", _parse_depth, lambda depth: "full" if depth == FULL_DEPTH else str(depth)

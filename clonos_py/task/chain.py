@@ -24,6 +24,7 @@ from clonos_py.process.contract import TaskProgress
 from clonos_py.task.at_work import NOTE, label, runs_operators
 from clonos_py.task.context import OperatorView, TaskContext
 from clonos_py.task.outputs import Outputs
+from clonos_py.task.sink_rows import SinkRows
 
 R = TypeVar("R")
 
@@ -117,6 +118,11 @@ class Chain:
             if isinstance(stage.operator, EventTimeAssigner)
         }
         """The operators that assign event time to the source's rows, by number."""
+        fed = plan.feeds(task)
+        self._given = {
+            n: SinkRows() for n, stage in enumerate(self._stages) if fed and isinstance(stage.operator, Sink)
+        }
+        """By number of a sink."""
         self._watermarks = dict.fromkeys(range(SOURCE, len(self._stages)), MIN_TIME)
         self._received = dict.fromkeys(range(len(self._stages)), MIN_TIME)
 
@@ -150,6 +156,8 @@ class Chain:
                 f"there is more; start over with --fresh, add --drop-state {stage.name} to take the new rows without "
                 "its state, or read them in a job of another name"
             )
+        if number in self._given:
+            self._given[number].add(side, rows)
         self._guard(stage, partial(stage.operator.on_rows, rows, side))
 
     def enter(self, edge: int, rows: pa.RecordBatch) -> None:
@@ -223,12 +231,34 @@ class Chain:
         return {stage.name: stage.operator for stage in self._stages if isinstance(stage.operator, Sink)}
 
     def snapshot(self) -> dict[str, OperatorState]:
+        """The states at a barrier, after ``prepare``."""
         states = {}
-        for stage in self._stages:
+        for number, stage in enumerate(self._stages):
             state = self._guard(stage, stage.operator.snapshot)
+            if number in self._given:
+                self._given[number].barrier(state)
             if state.tables or state.values:
                 states[stage.name] = state
         return states
+
+    def fed(self) -> dict[str, OperatorState]:
+        """The states at a feed point."""
+        states = {}
+        for number, stage in enumerate(self._stages):
+            given = self._given.get(number)
+            state = given.state if given is not None else self._guard(stage, stage.operator.snapshot)
+            if state.tables or state.values:
+                states[stage.name] = state
+        return states
+
+    def give(self) -> None:
+        """The task begins at a feed point: sinks get the rows again that they were given since the last barrier. These
+        are counted already."""
+        counts = dict(self._shared.counts)
+        for number, given in self._given.items():
+            for side, rows in given.rows:
+                self._guard(self._stages[number], partial(self._stages[number].operator.on_rows, rows, side))
+        self._shared.counts = counts
 
     @property
     def watermark(self) -> int:
@@ -268,7 +298,10 @@ class Chain:
         for number, stage in enumerate(self._stages):
             self._received[number] = progress.received[number] if progress else MIN_TIME
             stage.context.watermark = self._received[number]
-            self._guard(stage, partial(self._restore, stage, parts.get(stage.name, ())))
+            stored = parts.get(stage.name, ())
+            if number in self._given:
+                stored = self._given[number].restore(stored)
+            self._guard(stage, partial(self._restore, stage, stored))
 
     def _restore(self, stage: _Stage, parts: Sequence[OperatorState]) -> None:
         stage.operator.restore(conformed(parts, stage.tables))

@@ -45,6 +45,11 @@ class TaskCheckpointing:
         stamps."""
         return None
 
+    @property
+    def aligning(self) -> bool:
+        """Whether input channels are blocked. Then the state of the task is not all in its progress."""
+        return False
+
     # ---- effects of events, live and replayed
 
     def triggered(self, request: TriggerRequest | AbortRequest) -> None:

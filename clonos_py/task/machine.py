@@ -22,10 +22,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+import msgspec
+
 from clonos_py.causal.determinants import (
     Abort,
     Completion,
     Determinant,
+    Fed,
     FrameBatch,
     FrameRows,
     InputOrder,
@@ -57,6 +60,8 @@ from clonos_py.process.contract import (
     Begin,
     ChannelLimits,
     Deliver,
+    FeedPointLoaded,
+    FeedRequested,
     FramesTaken,
     FromTask,
     GoOn,
@@ -78,6 +83,7 @@ from clonos_py.process.contract import (
 from clonos_py.task.chain import NOT_ENDED, Chain
 from clonos_py.task.checkpointing import TaskSide
 from clonos_py.task.context import Ports, TaskContext
+from clonos_py.task.feed_points import FeedPoints
 from clonos_py.task.landmarks import Landmarks
 from clonos_py.task.last_checkpoint import LastCheckpoint
 from clonos_py.task.lingering import Lingering
@@ -144,6 +150,7 @@ class TaskMachine:
         drops_taken = limits.policy is Spill.REGENERATE
         resumes = self._reader and plan.regenerates(vertex) and (drops_taken or not self._reader.logs_rows)
         self._landmarks = Landmarks(self._gate, self._snapshotting) if resumes else None
+        self._feed_points = FeedPoints(plan.standby_feed_us)
         self._regeneration = Regeneration(partial(TaskMachine, plan, task, ports, checkpointing, linger_us, limits))
         sinks = any(operator.sink for operator in vertex.operators)
         self._metrics = TaskMetrics(self._shared, self._outputs, sinks)
@@ -204,8 +211,13 @@ class TaskMachine:
     def _on_regenerate(self, item: Regenerate | RegenerateBelow) -> None:
         self._regeneration.take(item)
 
+    def _on_feed_requested(self, item: FeedRequested) -> None:
+        self._feed_points.request()
+
     def _on_restore_state(self, item: RestoreState) -> None:
         self._restore_state(item)
+        if item.feed_point:
+            self._events.append(FeedPointLoaded(item.feed_point))
 
     def _restore_state(self, item: RestoreState) -> None:
         self._snapshotting.restore(item)
@@ -213,6 +225,7 @@ class TaskMachine:
             self._loop.restore()
         progress = item.progress
         self._ended, self._other_events = (progress.finished, progress.other_events) if progress else (False, 0)
+        self._fits_feed = progress is not None or not item.operators
 
     @property
     def _at_rest(self) -> bool:
@@ -224,6 +237,9 @@ class TaskMachine:
         self._shared.numbering = item.numbering
         if self._gaps and self._reader:
             self._reader.skip(self._gate.pass_over(item.log))
+        elif item.fed is not None:
+            self._gate.load_at(item.log, *msgspec.structs.astuple(item.fed))
+            self._chain.give()
         elif self._landmarks is None or not item.at_landmark:
             self._gate.load(item.log)
         elif resumed := self._landmarks.resume(item.log, item.before, self._restore_state):
@@ -286,6 +302,8 @@ class TaskMachine:
         if self._last_checkpoint.stands_still:
             return MAX_TIME
         times = [self._lingering.until_us, self._shared.timers.wake_us(now_us), self._checkpointing.wake_us]
+        if self._may_feed:
+            times.append(self._feed_points.wake_us(self._writer.offset))
         if self._reader:
             times += (self._reader.next_idle_us, self._reader.wake_us if self._may_read() else None)
         return min((t for t in times if t is not None), default=MAX_TIME)
@@ -327,6 +345,10 @@ class TaskMachine:
             return self._decide(due)
         if self._last_checkpoint.stands_still:
             return False
+        if self._may_feed and self._feed_points.due(now_us, self._writer.offset):
+            self._decide(Fed())
+            self._feed_points.taken(now_us, self._writer.offset)
+            return True
         if self._loop and (end := self._loop.due()) is not None:
             return self._decide(end)
         if (timer := self._shared.timers.due(now_us)) is not None:
@@ -350,6 +372,12 @@ class TaskMachine:
             self._throughput.took(self._take_frames(arrival.channel, arrival.count), now_us)
             return True
         return self._may_read() and self._poll(now_us)
+
+    @property
+    def _may_feed(self) -> bool:
+        """Whether the whole state of the task would be in a feed point. That of several former tasks is not, before the
+        first snapshot."""
+        return self._fits_feed and not self._checkpointing.aligning
 
     @property
     def _rows_at_once(self) -> int | None:
@@ -403,6 +431,8 @@ class TaskMachine:
                 self._snapshot(checkpoint, forced)
             case Abort(checkpoint=checkpoint):
                 self._checkpointing.abort(checkpoint)
+            case Fed():
+                self._feed_point()
             case LoopEnd() if self._loop:
                 self._loop.end()
                 self._finish()
@@ -535,8 +565,15 @@ class TaskMachine:
         replayed = self.state is TaskState.REPLAYING and self._gate.replaying
         last = self._last_checkpoint.taken(checkpoint)
         self._events += self._snapshotting.take(checkpoint, forced, last, self._other_events, self._ended, not replayed)
+        self._fits_feed = True
         if self._landmarks:
             self._landmarks.epoch()
+
+    def _feed_point(self) -> None:
+        """Takes a feed point. A replay repeats its effects; the standbys got it from the predecessor."""
+        replayed = self.state is TaskState.REPLAYING
+        produced, point = self._snapshotting.feed_point(self._other_events, self._ended)
+        self._events += [produced] if replayed else [produced, point]
 
     # ---- for the driver and for observers
 
@@ -607,3 +644,4 @@ _on(RowsRequested, TaskMachine._on_rows_requested)
 _on(Answered, TaskMachine._on_answered)
 _on(Regenerate, TaskMachine._on_regenerate)
 _on(RegenerateBelow, TaskMachine._on_regenerate)
+_on(FeedRequested, TaskMachine._on_feed_requested)

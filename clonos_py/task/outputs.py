@@ -58,7 +58,7 @@ class _EdgeOutput:
         self.edge = edge
         self.channels = list(channels)
         self.watermark = MIN_TIME
-        self.turn = own_index % max(1, len(self.channels))
+        self.first_turn = self.turn = own_index % max(1, len(self.channels))
         self._targets = (np.arange(groups, dtype=np.int64) * parallelism // groups).astype(np.int32)
         self._groups = groups
 
@@ -114,7 +114,7 @@ class Outputs:
             if progress:
                 output.turn, output.watermark = progress.round_robin[number], progress.edge_watermarks[number]
             else:
-                output.watermark = MIN_TIME
+                output.turn, output.watermark = output.first_turn, MIN_TIME
             for channel in output.channels:
                 next_seq = progress.outputs[channel.index] if progress else 0
                 frame_rows = self._frame_rows_at(channel.index, progress)

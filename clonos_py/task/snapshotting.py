@@ -10,7 +10,7 @@ from clonos_py.causal.determinants import Landmark
 from clonos_py.causal.log import LogWriter
 from clonos_py.channel.frames import FrameKind
 from clonos_py.model.snapshots import TaskSnapshot
-from clonos_py.process.contract import Produced, RestoreState, SnapshotTaken, TaskProgress
+from clonos_py.process.contract import FeedPointTaken, FeedPosition, Produced, RestoreState, SnapshotTaken, TaskProgress
 from clonos_py.task.chain import Chain
 from clonos_py.task.checkpointing import TaskCheckpointing
 from clonos_py.task.context import TaskContext
@@ -67,6 +67,7 @@ class Snapshotting:
         self._outputs.restore(item.checkpoint, progress)
         self._inputs.restore(progress.inputs if progress else None)
         self._checkpointing.restore(progress.protocol if progress else b"")
+        self._checkpointing.triggers.aborted = set(item.aborted)
         offset = progress.log_offset if progress else 0
         self._writer.resume(item.checkpoint, offset, offset)
         self._chain.restore(item.operators, progress, item.closed)
@@ -99,6 +100,20 @@ class Snapshotting:
         encoded = msgspec.msgpack.encode(progress)
         snapshot = TaskSnapshot(self._shared.task, checkpoint, operators, encoded, committables, forced=forced)
         return produced, SnapshotTaken(snapshot, progress, persist)
+
+    def feed_point(self, other_events: int, ended: bool) -> tuple[Produced, FeedPointTaken]:
+        """Cuts pending rows and collects the state for standbys. Then the next query of the time or of a random number
+        gets a new answer."""
+        self._outputs.flush()
+        operators = self._chain.fed()
+        if self._reader:
+            operators[self._reader.name] = self._reader.snapshot()
+        produced = self._outputs.take(self._writer.cut())
+        self._shared.open_epoch()
+        offset = self._writer.offset
+        position = FeedPosition(self._writer.epoch, self._writer.epoch_start, offset)
+        aborted = sorted(self._checkpointing.triggers.aborted)
+        return produced, FeedPointTaken(operators, self.progress(other_events, ended, offset), position, aborted)
 
     def landmark(self, other_events: int, ended: bool) -> Landmark:
         """Cuts pending rows and returns a landmark. If operators keep no state, progress is the task's whole state."""

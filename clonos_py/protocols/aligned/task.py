@@ -23,6 +23,10 @@ class AlignedBarriers(TaskCheckpointing):
         self._aligning = 0
         """The checkpoint that is being aligned; 0 if none is."""
 
+    @property
+    def aligning(self) -> bool:
+        return self._aligning != 0
+
     def barrier(self, channel: int, checkpoint: int, epoch: int) -> bool:
         if checkpoint <= epoch or checkpoint < self._aligning or checkpoint in self.triggers.aborted:
             return False

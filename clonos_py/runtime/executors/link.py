@@ -8,6 +8,7 @@ from typing import Protocol
 
 from clonos_py.link.instructions import (
     AcquireOutput,
+    AdoptState,
     Commit,
     Connect,
     Disconnect,
@@ -108,7 +109,7 @@ class LinkExecutor:
                     self._connections.connect(instruction)
                 case Disconnect(connection):
                     self._connections.disconnect(connection)
-                case Load() | Persist() | Commit() | AcquireOutput() | WriteOutput() | SettleOutput():
+                case Load() | Persist() | AdoptState() | Commit() | AcquireOutput() | WriteOutput() | SettleOutput():
                     self._ports.store(instruction)
                 case WriteFrames() | ReadFrames() | FreeFrames():
                     self._ports.spill(instruction)

@@ -14,6 +14,7 @@ import msgspec
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.link.instructions import (
     AcquireOutput,
+    AdoptState,
     Commit,
     CommitDone,
     LinkEvent,
@@ -29,6 +30,7 @@ from clonos_py.link.instructions import (
 )
 from clonos_py.model.messages import Restore
 from clonos_py.model.operators import CausalSink, Committing
+from clonos_py.model.state import OperatorState
 from clonos_py.runtime.disk import Snapshots
 from clonos_py.runtime.executors.low_priority import LowPriority
 
@@ -50,7 +52,7 @@ class StorageExecutor:
         self.snapshots = Snapshots(store)
         self._committing, self._now_us, self._low_priority = committing, now_us, low_priority
 
-    def carry_out(self, work: StorageWork) -> tuple[LinkEvent]:
+    def carry_out(self, work: StorageWork) -> tuple[LinkEvent, ...]:
         """Does one piece of work. Raises SinkError. An error of a snapshot is returned as an event."""
         match work:
             case Load(restore, ahead):
@@ -58,6 +60,9 @@ class StorageExecutor:
                 return (self._low_priority.do(load) if ahead else load(),)
             case Persist():
                 return (self._persist(work),)
+            case AdoptState(operators):
+                self._adopt({name: [state] for name, state in operators.items()})
+                return ()
             case Commit(checkpoint, committables):
                 self._commit(committables)
                 return (CommitDone(checkpoint),)
@@ -73,9 +78,12 @@ class StorageExecutor:
     def _load(self, restore: Restore) -> LinkEvent:
         event = self.snapshots.load(restore)
         if isinstance(event, Loaded):
-            for name, committing in self._committing.items():
-                committing.loaded(event.operators.get(name, ()))
+            self._adopt(event.operators)
         return event
+
+    def _adopt(self, operators: Mapping[str, Sequence[OperatorState]]) -> None:
+        for name, committing in self._committing.items():
+            committing.loaded(operators.get(name, ()))
 
     def _persist(self, request: Persist) -> LinkEvent:
         started_us = self._now_us()

@@ -18,6 +18,7 @@ from clonos_py.link.instructions import (
     Arrived,
     Connect,
     Connected,
+    FeedReceived,
     Hello,
     LinkEvent,
     Lost,
@@ -30,7 +31,7 @@ from clonos_py.link.instructions import (
 from clonos_py.model.errors import CodecError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import Edge, PhysicalPlan
-from clonos_py.runtime.ray.wire_codec import decode_ack, decode_frame, encode_ack, encode_header
+from clonos_py.runtime.ray.wire_codec import decode_ack, decode_feed, decode_frame, encode_ack, encode_header
 from clonos_py.runtime.transport import events as transport
 from clonos_py.runtime.transport.address import Address
 from clonos_py.runtime.transport.endpoint import Endpoint
@@ -46,7 +47,8 @@ class _Inbound:
 
     input: int
     hello: Hello
-    edge: Edge
+    edge: Edge | None
+    """None: it carries the feed of a standby."""
     remote: bool
     sampled: bool
     open: bool = False
@@ -99,13 +101,9 @@ class Channels:
         heapq.heapify(self._retries)
         remote = Address.parse(request.address).node != self._node
         connection = self._endpoint.connect(request.address, encode_hello(request.hello))
-        self._inbound[connection] = _Inbound(
-            request.input,
-            request.hello,
-            self._edges[request.input],
-            remote,
-            self._sampled[request.input],
-        )
+        of_feed = request.input == len(self._edges)
+        edge, sampled = (None, False) if of_feed else (self._edges[request.input], self._sampled[request.input])
+        self._inbound[connection] = _Inbound(request.input, request.hello, edge, remote, sampled)
 
     def _drop_connection(self, connection: int) -> None:
         self._inbound.pop(connection, None)
@@ -133,6 +131,8 @@ class Channels:
             case transport.Received(_, header, body):
                 if inbound := self._inbound.get(connection):
                     edge = inbound.edge
+                    if edge is None:
+                        return FeedReceived(connection, *decode_feed(header, body))
                     frame = decode_frame(header, body, edge.schema, edge.frame_rows, inbound.remote, inbound.sampled)
                     return Arrived(connection, *frame)
                 return Acknowledged(connection, decode_ack(header)) if connection in self._outbound else None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
 import pyarrow as pa
 import xxhash
 
-from clonos_py.channel.frames import Frame, FrameHeader
+from clonos_py.channel.frames import Frame, FrameHeader, FrameKind
 from clonos_py.link.instructions import Acknowledgement
 from clonos_py.model.errors import CodecError
-from clonos_py.runtime.transport.batches import decode_batch, encode_batch
+from clonos_py.runtime.transport.batches import decode_batch, encode_batch, pack_batch, unpack_batch
 
 _header_encoder = msgspec.msgpack.Encoder()
 _header_decoder: msgspec.msgpack.Decoder[FrameHeader] = msgspec.msgpack.Decoder(FrameHeader)
@@ -25,6 +27,9 @@ class WireCodec:
 
     def encode(self, rows: pa.RecordBatch) -> pa.Buffer:
         return encode_batch(rows)
+
+    def pack(self, rows: pa.RecordBatch) -> pa.Buffer:
+        return pack_batch(rows)
 
     def message(self, body: pa.Buffer) -> pa.Buffer:
         return body
@@ -74,14 +79,26 @@ def decode_frame(
     such as nulls, can announce any number of rows. ``verify``: compare the body with the header's checksum, which is
     worth its cost if a network lies between. ``sampled``: whether the sender's checksum is sampled. Raises
     CodecError."""
-    try:
-        header = _header_decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
-        raise CodecError(f"a frame's header cannot be read: {problem}") from problem
+    header = _header(data)
     if verify and body is not None and header.checksum and _checksum(body, sampled) != header.checksum:
         raise CodecError(f"frame {header.seq} was damaged on its way")
     rows = _rows(header, body, schema, rows_max)
     return header, header.frame(rows)
+
+
+def decode_feed(data: bytes, body: pa.Buffer | None) -> tuple[FrameHeader, Any]:
+    """Decodes a part of a feed: its header, and the rows of a chunk or else the body. Raises CodecError."""
+    header = _header(data)
+    if not header.kind.of_feed:
+        raise CodecError(f"a feed brings a frame of kind {header.kind.name}")
+    return header, unpack_batch(body) if body is not None and header.kind is FrameKind.FEED_CHUNK else body
+
+
+def _header(data: bytes) -> FrameHeader:
+    try:
+        return _header_decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
+        raise CodecError(f"a frame's header cannot be read: {problem}") from problem
 
 
 def _rows(header: FrameHeader, body: pa.Buffer | None, schema: pa.Schema, rows_max: int) -> pa.RecordBatch | None:

@@ -22,6 +22,8 @@ RECOVERIES = (CAUSAL, ROLLBACK)
 TASKS_MAX = 30
 _PATHS_MAX = 6
 _LANDMARKS = 0.3
+_FED = 0.25
+_FEED_US = (2_000, 8_000, 30_000)
 """How often sources without steps restart at a landmark although frames are retained."""
 _LOGGED = 0.2
 """The share of sources whose rows are logged."""
@@ -83,7 +85,8 @@ class Range:
     """The range of generated scenarios. ``sharing_depth`` None: any, drawn by the seed, full in half of the runs.
     ``protocol`` None: any, drawn by the seed. ``cycles``: each job has a loop. ``recovery`` CAUSAL: each job replays
     its determinants; ROLLBACK: each rolls back; None: either, or neither (at-least-once), drawn by the seed.
-    ``time_granularity_us``: see ``Gate``; None: drawn by the seed."""
+    ``time_granularity_us``: see ``Gate``; None: drawn by the seed. ``fed``: whether tasks feed their standbys; None:
+    drawn by the seed."""
 
     faults: tuple[str, ...] = tuple(FAULTS)
     sharing_depth: int | None = None
@@ -93,6 +96,7 @@ class Range:
     cycles: bool = False
     recovery: str | None = None
     time_granularity_us: int | None = None
+    fed: bool | None = None
 
     def __post_init__(self) -> None:
         """Raises SettingError if a fault or a recovery does not exist, or does not fit the depth."""
@@ -174,6 +178,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     if topology.sharing_depth < 0 and protocol.coordinated:
         topology = _with_causal_sinks(random.Random(~seed), topology)
     topology = _with_logged_rows(random.Random(f"rows of {seed}"), topology)
+    topology = _with_feed(random.Random(f"feed of {seed}"), range_, topology)
     faults = _losses(random.Random(f"losses of {seed}"), range_) if availability else ()
     faults = faults or _faults(random_, range_)
     if topology.rollback and not protocol.coordinated:
@@ -195,6 +200,14 @@ def _alone_depth(seed: int, range_: Range) -> int:
 
 
 # ---- topologies
+
+
+def _with_feed(random_: random.Random, range_: Range, topology: Topology) -> Topology:
+    """Feeds standbys in a share of the runs that log all determinants."""
+    fed = random_.random() < _FED if range_.fed is None else range_.fed
+    if not fed or topology.sharing_depth >= 0:
+        return topology
+    return replace(topology, standby_feed_us=random_.choice(_FEED_US))
 
 
 def _topology(random_: random.Random, range_: Range) -> Topology:

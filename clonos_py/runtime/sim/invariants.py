@@ -43,7 +43,15 @@ from clonos_py.model.coordinator_events import (
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
-from clonos_py.process.contract import FramesTaken, Produced, RestoreState, SnapshotTaken, TaskProgress, TaskState
+from clonos_py.process.contract import (
+    FeedPointTaken,
+    FramesTaken,
+    Produced,
+    RestoreState,
+    SnapshotTaken,
+    TaskProgress,
+    TaskState,
+)
 from clonos_py.process.progress import progress_of
 from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.commits import Commits
@@ -121,6 +129,13 @@ class InvariantChecker:
         """By task: the number of the snapshot that is its restart point."""
         self._snapshot_extents: dict[tuple[TaskId, int], Extent] = {}
         """By task and snapshot: the dependencies of its state."""
+        self._feed_points: dict[tuple[TaskId, int], tuple[TaskProgress, Extent]] = {}
+        """By task and offset in its log: the feed points."""
+        self._starts_at: dict[int, tuple[TaskProgress, Extent]] = {}
+        """By process: the feed point at which it starts."""
+        self._fed_epochs: dict[int, int] = {}
+        """By process: the epoch of that feed point. What sinks have prepared before it is not undone."""
+        self.starts_at_feed_points = 0
         self._checkpoint = 0
         self._named = 0
         """The newest checkpoint that a log names which tasks have replayed since all began."""
@@ -181,6 +196,8 @@ class InvariantChecker:
                 if persist:
                     self._points.took(process.task, snapshot.checkpoint, progress)
                     self._snapshot_extents[process.task, snapshot.checkpoint] = self._of(process).used
+            case FeedPointTaken(progress=progress, position=position):
+                self._feed_points[process.task, position.offset] = progress, self._of(process).used
             case FramesTaken(index, next_seq):
                 self._moved_us = self._now_us
                 self._frames_taken(self._of(process), index, next_seq)
@@ -192,6 +209,7 @@ class InvariantChecker:
                     f"{process.task} restarts from checkpoint {restore.checkpoint}, the last one is {last}",
                 )
                 self._restore_dependencies(process, restore.checkpoint)
+                self._starts_at_feed_point(process)
                 self._taken.restarts(process.task, restore.checkpoint)
                 self._renumbered(process)
             case messages.Sever():
@@ -224,6 +242,18 @@ class InvariantChecker:
         extent = _without([process.task.log_id], self._snapshot_extents.get((process.task, epoch), {}))
         known = self._of(process)
         known.used, known.received = joined(known.used, extent), joined(known.received, extent)
+
+    def _starts_at_feed_point(self, process: LocalProcess) -> None:
+        """A task that starts at a feed point depends on what its predecessor depended on there, also on its own log."""
+        if (position := process.link.feed_position) is None:
+            self._starts_at.pop(process.number, None)
+            self._fed_epochs.pop(process.number, None)
+            return
+        self._fed_epochs[process.number] = position.epoch
+        self.starts_at_feed_points += 1
+        point = self._starts_at[process.number] = self._feed_points[process.task, position.offset]
+        known = self._of(process)
+        known.used, known.received = joined(known.used, point[1]), joined(known.received, point[1])
 
     def _renumbered(self, process: LocalProcess) -> None:
         """Drops the expected numbers of channels that are numbered again: a sender that restarts without log begins at
@@ -274,6 +304,8 @@ class InvariantChecker:
         stays = self._owner.get(process.task) == process.number and process.number not in self._reused_by
         if expected is None and stays:
             progress = self._progress.get(process.task)
+            if process.number in self._starts_at:
+                progress = self._starts_at[process.number][0]
             expected = progress.inputs[index].next_seq if progress else 0
             expected = expected if expected >= 0 else None
         check(
@@ -346,7 +378,11 @@ class InvariantChecker:
             else:
                 self._check_all_went_back(replays)
         if replays:
-            self.commits.restart(self._points.restart(replays))
+            restarts = self._points.restart(replays)
+            fed = {
+                task: self._fed_epochs[number] for task, number in self._chosen.items() if number in self._fed_epochs
+            }
+            self.commits.restart({task: max(number, fed.get(task, 0)) for task, number in restarts.items()})
         self._failed -= replays.keys()
 
     def _start_requested(self, number: int, task: TaskId, reuse: int | None) -> None:
@@ -406,6 +442,12 @@ class InvariantChecker:
         ends = {t: m.log[-1].stop if m.log else self._stable[t.log_id] for t, m in replays.items()}
         reach = {task.log_id: end for task, end in ends.items()}
         replaying = [self._replayer(task, end) for task, end in ends.items()]
+        for number, process in sorted(processes.items()):
+            if process.task in ends and self._chosen.get(process.task) == number and number in self._starts_at:
+                extent = self._starts_at[number][1]
+                if not self._plan.logged(process.task):
+                    extent = _without([process.task.log_id], extent)
+                replaying.append(Survivor(process.task, extent, {}, ()))
         lost = orphan(self._plan, reach, self._stable, [*self._survivors(processes, ends), *replaying])
         check(lost is None, f"no rollback, but {lost and lost[0]} depends on a log of {lost and lost[1]} that is lost")
         for task, end in ends.items():

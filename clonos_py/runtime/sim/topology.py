@@ -69,6 +69,8 @@ class Topology:
     adaptive: bool = False
     """Whether the size of frames and reads adapts to the cost of rows."""
     protocol: ProtocolProperties = DEFAULT_PROTOCOL
+    standby_feed_us: int = 0
+    """How far standbys may be behind; 0: they are not fed."""
 
     @cached_property
     def fed(self) -> frozenset[int]:
@@ -141,6 +143,7 @@ class Topology:
             self.sharing_depth,
             protocol=self.protocol,
             rollback=self.rollback,
+            standby_feed_us=self.standby_feed_us,
             settings=settings,
         )
 

@@ -37,6 +37,26 @@ def encode_batch(batch: pa.RecordBatch) -> pa.Buffer:
     return compact(batch).serialize()
 
 
+def pack_batch(batch: pa.RecordBatch) -> pa.Buffer:
+    """Encodes a batch with its schema: the length of the schema's message, the message, then that of ``encode_batch``.
+    For receivers that do not know the schema."""
+    schema = batch.schema.serialize()
+    return pa.py_buffer(b"".join((_U32.pack(schema.size), memoryview(schema), memoryview(encode_batch(batch)))))
+
+
+def unpack_batch(body: pa.Buffer) -> pa.RecordBatch:
+    """Decodes what ``pack_batch`` has encoded. Raises CodecError unless it is a valid batch of its schema."""
+    try:
+        (size,) = _U32.unpack_from(memoryview(body))
+        start = _U32.size + size
+        if start > body.size:
+            raise ValueError("its schema is longer than the body")
+        schema = pa.ipc.read_schema(body.slice(_U32.size, size))
+    except (pa.ArrowException, struct.error, OSError, LookupError, ValueError, TypeError, MemoryError) as error:
+        raise CodecError(f"a body of {body.size} bytes has no schema: {error}") from error
+    return decode_batch(pa.py_buffer(bytes(memoryview(body)[start:])), schema)
+
+
 def decode_batch(body: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     """Decodes the batch in ``body``. Raises CodecError unless it is a valid batch of ``schema`` in the format of
     ``encode_batch``."""

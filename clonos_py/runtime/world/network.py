@@ -10,6 +10,7 @@ from clonos_py.link.instructions import (
     Arrived,
     Connect,
     Connected,
+    FeedReceived,
     LinkEvent,
     Lost,
     SendAck,
@@ -99,8 +100,11 @@ class LocalConnections:
         self._network.close(connection, self._process)
 
     def send_frame(self, request: SendFrame) -> None:
-        arrived = Arrived(request.connection, request.header, request.header.frame(request.body))
-        self._network.transmit(self._process, request.connection, arrived)
+        connection, header, body = request.connection, request.header, request.body
+        arrived: LinkEvent = Arrived(connection, header, header.frame(body))
+        if header.kind.of_feed:
+            arrived = FeedReceived(connection, header, body)
+        self._network.transmit(self._process, connection, arrived)
 
     def send_ack(self, request: SendAck) -> None:
         acknowledged = Acknowledged(request.connection, request.acknowledgement)

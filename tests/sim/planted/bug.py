@@ -25,6 +25,7 @@ class Bug:
     protocol: ProtocolProperties = ALIGNED
     cycles: bool = False
     time_granularity_us: int | None = None
+    fed: bool = False
 
     @property
     def range(self) -> Range:
@@ -35,6 +36,7 @@ class Bug:
             protocol=self.protocol,
             cycles=self.cycles,
             time_granularity_us=self.time_granularity_us,
+            fed=self.fed,
         )
 
 
@@ -48,9 +50,10 @@ class Bugs(dict[str, Bug]):
         protocol: ProtocolProperties = ALIGNED,
         cycles: bool = False,
         time_granularity_us: int | None = None,
+        fed: bool = False,
     ) -> Callable[[Patch], Patch]:
         def register(plant: Patch) -> Patch:
-            self[plant.__name__] = Bug(plant, faults or KILLS, depth, protocol, cycles, time_granularity_us)
+            self[plant.__name__] = Bug(plant, faults or KILLS, depth, protocol, cycles, time_granularity_us, fed)
             return plant
 
         return register

@@ -13,6 +13,7 @@ from clonos_py.runtime.sim.scenario import run_seed
 from tests.sim.planted import (
     bounds,
     checkpoints,
+    feed,
     induced,
     logs,
     loops,
@@ -36,6 +37,7 @@ BUGS: dict[str, Bug] = {
     **induced.BUGS,
     **recovery_line.BUGS,
     **outputs.BUGS,
+    **feed.BUGS,
     **loops.BUGS,
     **bounds.BUGS,
 }
@@ -50,6 +52,21 @@ SMALL_OF, SMALLEST = 300, 80
 
 
 FOUND_BY = {
+    "frames_are_left_out_of_the_feed": 0,
+    "the_seed_and_the_time_are_kept_over_a_feed_point": 21,
+    "determinants_are_left_out_of_the_feed": 6,
+    "a_fed_standby_does_not_report_what_it_holds": 6,
+    "a_feed_point_counts_as_the_restart_point": 47,
+    "receivers_are_served_before_the_log_has_arrived": 14,
+    "void_checkpoints_are_forgotten_at_a_feed_point": 863,
+    "a_feed_point_is_taken_while_barriers_are_aligned": 14,
+    "a_checkpoint_that_was_loaded_late_replaces_the_feed_point": 84,
+    "sinks_do_not_get_the_rows_since_the_barrier_again": 6,
+    "prepared_results_of_uncompleted_checkpoints_are_left_out": 14,
+    "a_point_of_any_attempt_is_used": 424,
+    "a_point_behind_the_last_checkpoint_is_used": 293,
+    "the_replay_begins_behind_the_restart_point": 6,
+    "another_attempt_is_followed_with_what_was_known": 65,
     "frames_cut_behind_the_restart_point_are_kept": 4,
     "arrival_order_is_not_logged": 73,
     "timers_are_not_logged": 1,

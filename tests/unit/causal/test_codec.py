@@ -14,6 +14,7 @@ from clonos_py.causal.determinants import (
     Answer,
     Completion,
     Determinant,
+    Fed,
     FrameBatch,
     FrameRows,
     InputOrder,
@@ -61,6 +62,7 @@ KINDS: dict[type, st.SearchStrategy[Determinant]] = {
     PartitionsDiscovered: st.builds(
         PartitionsDiscovered, st.dictionaries(st.integers(0, 2**31), st.integers(0, 2**63 - 1), max_size=5)
     ),
+    Fed: st.just(Fed()),
     Landmark: st.builds(Landmark, st.integers(0, 2**31), st.integers(0, 2**63 - 1), st.binary()),
 }
 determinants: st.SearchStrategy[Determinant] = st.one_of(*KINDS.values())

@@ -12,7 +12,7 @@ from clonos_py.link.instructions import Acknowledgement, SnapshotPosition
 from clonos_py.model.errors import CodecError
 from clonos_py.model.ids import LogId
 from clonos_py.model.segments import Reach
-from clonos_py.runtime.ray.wire_codec import WireCodec, decode_ack, decode_frame, encode_ack, encode_header
+from clonos_py.runtime.ray.wire_codec import WireCodec, decode_ack, decode_feed, decode_frame, encode_ack, encode_header
 
 ROWS = 65_536
 PAGE_ROWS = 4_096 // 8
@@ -85,3 +85,47 @@ def test_bytes_that_are_no_acknowledgement_are_refused(forged: object) -> None:
     data = forged if isinstance(forged, bytes) else msgspec.msgpack.encode(forged)
     with pytest.raises(CodecError, match="an acknowledgement cannot be read"):
         decode_ack(data)
+
+
+# ---- the feed of standbys
+
+
+def feed_header(kind: FrameKind) -> bytes:
+    return encode_header(FrameHeader(0, kind, 0, 0, False, 0, 0, 0, 0, (), [], stamp=b"meta"))
+
+
+def test_a_chunk_arrives_with_its_schema() -> None:
+    rows = pa.record_batch({"k": pa.array(["a", None, "c"]), "n": pa.array([[1], [], None], pa.list_(pa.int32()))})
+    header, found = decode_feed(feed_header(FrameKind.FEED_CHUNK), CODEC.pack(rows.slice(1)))
+    assert (header.kind, header.stamp) == (FrameKind.FEED_CHUNK, b"meta")
+    assert found.equals(rows.slice(1))
+    assert found.schema.equals(rows.schema)
+
+
+def test_a_retained_frame_is_passed_on_as_it_is() -> None:
+    body = CODEC.encode(batch(np.arange(ROWS)))
+    assert decode_feed(feed_header(FrameKind.FEED_FRAME), body)[1] is body
+    assert decode_feed(feed_header(FrameKind.FEED_POINT), None)[1] is None
+
+
+def test_a_frame_of_a_channel_is_no_part_of_a_feed() -> None:
+    with pytest.raises(CodecError, match="a feed brings a frame of kind DATA"):
+        decode_feed(feed_header(FrameKind.DATA), None)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 3, 4, 9, 100, 200, 300, -1])
+def test_a_chunk_that_is_cut_short_is_refused(cut: int) -> None:
+    body = CODEC.pack(batch(np.arange(ROWS), 10))
+    with pytest.raises(CodecError):
+        decode_feed(feed_header(FrameKind.FEED_CHUNK), pa.py_buffer(body.to_pybytes()[:cut]))
+
+
+def test_a_chunk_with_changed_bytes_is_refused_or_a_batch() -> None:
+    body = CODEC.pack(batch(np.arange(ROWS), 10)).to_pybytes()
+    for place in range(len(body)):
+        changed_body = body[:place] + bytes([body[place] ^ 0x55]) + body[place + 1 :]
+        try:
+            _, rows = decode_feed(feed_header(FrameKind.FEED_CHUNK), pa.py_buffer(changed_body))
+        except CodecError:
+            continue
+        rows.validate(full=True)

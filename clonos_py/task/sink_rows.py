@@ -1,0 +1,67 @@
+"""The rows that a sink has been given since the last barrier, for the feed of standbys (E17).
+
+What a sink does with rows between barriers is its own affair: it may write them to a file that dies with the process.
+So the state of a sink at a feed point is its state at the last barrier and the rows since then. A process that starts
+there gives the sink these rows again, as a replay from the checkpoint would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from clonos_py.columns.views import concat
+from clonos_py.model.hidden import hidden
+from clonos_py.model.state import Chunk, OperatorState
+
+_TABLE = hidden("given")
+
+
+class SinkRows:
+    """The state of one sink at the last barrier, and the rows that it was given since then."""
+
+    def __init__(self) -> None:
+        self._at_barrier = OperatorState()
+        self._chunks: list[tuple[int, Chunk]] = []
+        self._new: dict[int, list[pa.RecordBatch]] = {}
+        """By side: the rows since the last feed point."""
+
+    def add(self, side: int, rows: pa.RecordBatch) -> None:
+        if side not in self._new:
+            self._seal()
+        self._new.setdefault(side, []).append(rows)
+
+    def barrier(self, state: OperatorState) -> None:
+        """The sink has prepared what it was given so far; ``state`` is its snapshot."""
+        self._at_barrier, self._chunks, self._new = state, [], {}
+
+    def _seal(self) -> None:
+        """Makes the rows of the side that was given rows last a chunk: the order between sides is kept."""
+        for side, batches in self._new.items():
+            self._chunks.append((side, Chunk(concat(batches))))
+        self._new = {}
+
+    @property
+    def state(self) -> OperatorState:
+        """Of a feed point."""
+        self._seal()
+        given = {f"{_TABLE}.{number}.{side}": [chunk] for number, (side, chunk) in enumerate(self._chunks)}
+        return OperatorState({**self._at_barrier.tables, **given}, self._at_barrier.values)
+
+    def restore(self, parts: Sequence[OperatorState]) -> list[OperatorState]:
+        """Takes what ``state`` has returned, or a snapshot. Returns the state at the barrier."""
+        found: list[OperatorState] = []
+        self._chunks, self._new = [], {}
+        for part in parts:
+            given = [name for name in part.tables if name.startswith(_TABLE)]
+            self._chunks += [(int(name.rpartition(".")[2]), part.tables[name][0]) for name in given]
+            found.append(OperatorState({n: t for n, t in part.tables.items() if n not in given}, part.values))
+        self._at_barrier = found[0] if len(found) == 1 else OperatorState()
+        return found
+
+    @property
+    def rows(self) -> list[tuple[int, pa.RecordBatch]]:
+        """(side, rows) in the order in which the sink was given them."""
+        self._seal()
+        return [(side, chunk.rows) for side, chunk in self._chunks]
