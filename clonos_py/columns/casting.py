@@ -1,4 +1,5 @@
-"""Arrow's cast, extended to inner types: null structs and lists, and nullability of inner fields.
+"""Arrow's cast, extended to inner types: null structs and lists, and nullability of inner fields. A decimal becomes the
+nearest float.
 
 Arrow's own cast refuses a null struct whose fields are not nullable, although they are null only because it is. It also
 accepts null items in a list whose items are not nullable.
@@ -11,6 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from clonos_py.columns.decimals import as_floats
+
 
 def cast(column: Any, target: pa.DataType) -> Any:
     """Casts an array to another type. Raises pa.ArrowInvalid for values that do not fit, including nulls."""
@@ -18,6 +21,8 @@ def cast(column: Any, target: pa.DataType) -> Any:
         return column
     if isinstance(target, pa.Decimal128Type):
         return _decimals(column, target)
+    if pa.types.is_decimal(column.type) and pa.types.is_floating(target):
+        return as_floats(column, target)
     if not pa.types.is_nested(target):
         return column.cast(target)
     return _without_nulls(column.cast(with_nulls(target)), target, "")

@@ -66,7 +66,10 @@ class Expr:
         return self._call("abs")
 
     def round(self, digits: int = 0) -> Expr:
-        """Rounded half to even, to this many decimal places."""
+        """Rounded half to even, to this many decimal places; before the point if negative. Floats as by Python's
+        ``round``."""
+        if not isinstance(digits, int):
+            raise refused(f"round({digits!r}): it takes a whole number of decimal places")
         return self._call("round", digits)
 
     def lower(self) -> Expr:
@@ -84,34 +87,44 @@ class Expr:
         return self._call("length")
 
     def contains(self, text: str) -> Expr:
-        return self._call("contains", text)
+        return self._call("contains", _text("contains", text))
 
     def starts_with(self, text: str) -> Expr:
-        return self._call("starts_with", text)
+        return self._call("starts_with", _text("starts_with", text))
 
     def ends_with(self, text: str) -> Expr:
-        return self._call("ends_with", text)
+        return self._call("ends_with", _text("ends_with", text))
 
     def matches(self, pattern: str) -> Expr:
-        """Whether the regular expression (RE2) matches anywhere in the text."""
-        return self._call("matches", pattern)
+        """Whether the regular expression matches anywhere in the text. It is one of RE2, in which ``\\d`` and ``\\w``
+        match ASCII only."""
+        return self._call("matches", _text("matches", pattern))
 
     def replace(self, old: str, new: str) -> Expr:
-        return self._call("replace", old, new)
+        """The text with ``new`` in place of each ``old``, which is not empty."""
+        if not _text("replace", old):
+            raise refused("replace('', ...): it takes the text to replace, which is not empty")
+        return self._call("replace", old, _text("replace", new))
 
     def slice(self, start: int, stop: int | None = None) -> Expr:
-        """Characters ``start`` up to ``stop``, counted from 0."""
+        """Characters ``start`` up to ``stop``, counted from 0, or from the end if negative."""
+        if not isinstance(start, int) or not isinstance(stop, int | None):
+            raise refused(f"slice({start!r}, {stop!r}): it takes whole numbers")
         return self._call("slice", start, stop)
 
     def split_part(self, separator: str, index: int) -> Expr:
         """Part ``index``, from 0, of the text split at ``separator``; null if it has fewer parts."""
-        if index < 0 or not separator:
+        if not isinstance(index, int) or index < 0 or not _text("split_part", separator):
             raise refused(f"split_part({separator!r}, {index}): it takes a separator and an index from 0")
         return self._call("split", separator)._call("part", index)
 
     def extract(self, pattern: str, group: int = 1) -> Expr:
-        """The text of a group at the first match of a regular expression; null without a match."""
-        return self._call("extract", pattern, group)
+        """The text of a group at the first match of a regular expression; group 0 is the whole match. Null without a
+        match, and where the group is no part of it. The expression is one of Rust, in which ``\\d`` and ``\\w`` match
+        digits and letters of all scripts."""
+        if not isinstance(group, int) or group < 0:
+            raise refused(f"extract(..., {group!r}): it takes the number of a group, from 0")
+        return self._call("extract", _text("extract", pattern), group)
 
     def strptime(self, pattern: str, *, strict: bool = True) -> Expr:
         """Parses text as a datetime: ``strptime("%d/%m/%Y %H:%M")``. Directives are those of Python: ``.%f`` is a
@@ -306,6 +319,13 @@ def node_of(value: object) -> ExpressionNode:
     if isinstance(value, AggregateExpr):
         raise refused(f"{value} is an aggregate: it stands in aggregate(...), not inside another expression")
     return value.node if isinstance(value, Expr) else Literal(value)
+
+
+def _text(method: str, value: object) -> str:
+    """The plain text that a method takes. Raises GraphError for anything else."""
+    if not isinstance(value, str):
+        raise refused(f"{method}({value}): it takes plain text; apply() calls your own function of several columns")
+    return value
 
 
 def _binary(kernel: str, left: object, right: object) -> Expr:

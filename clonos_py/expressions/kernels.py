@@ -9,6 +9,7 @@ zero raise; floats follow IEEE 754; ``//`` and ``%`` round down, as in Python, a
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 from collections.abc import Callable, Sequence
@@ -20,8 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clonos_py.columns.decimals import integers_times
+from clonos_py.columns.decimals import as_floats, integers_times
 from clonos_py.columns.grouping import group_integers
+from clonos_py.columns.rounding import rounded
 from clonos_py.columns.times import DURATION, MOMENT, from_iso, instants, moments, to_iso
 from clonos_py.columns.views import fixed, valid
 from clonos_py.expressions.time_patterns import around_microseconds, time_pattern
@@ -180,6 +182,8 @@ def as_type(values: Values, target: pa.DataType) -> Values:
         return values.cast(pa.decimal128(38, target.scale)).cast(target)
     if isinstance(target, pa.Decimal128Type) and pa.types.is_decimal(values.type) and values.type.scale > target.scale:
         return _round(values, target.scale).cast(target)
+    if pa.types.is_decimal(values.type) and pa.types.is_floating(target):
+        return as_floats(values, target)
     return values.cast(target)
 
 
@@ -232,8 +236,11 @@ def _call(function: str, *values: Values) -> Values:
 
 def compared(comparison: str, left: Values, right: Values) -> Values:
     """Compares two columns. Numbers are compared exactly, as in Python, also integers beyond 2**53 with floats and
-    beyond 2**63 with signed integers, which Arrow refuses to compare."""
+    beyond 2**63 with signed integers, which Arrow refuses to compare. A decimal beside a float counts as the nearest
+    float."""
     compare, function = _COMPARISONS[comparison]
+    if pa.types.is_decimal(left.type) or pa.types.is_decimal(right.type):
+        left, right = _alike(left, right)
     try:
         return pc.call_function(function, [left, right])
     except pa.ArrowInvalid:
@@ -255,14 +262,38 @@ _COMPARISONS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
 }
 
 
+def _alike(left: Values, right: Values) -> tuple[Values, Values]:
+    """The two sides. A number beside a float becomes the nearest float, as in Python: Arrow refuses integers beyond
+    2**53, and gives neighbours for decimals."""
+    kind = _common_float(left.type, right.type)
+    return (left, right) if kind is None else (_nearest(left, kind), _nearest(right, kind))
+
+
+@functools.cache
+def _common_float(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type of the results for two numbers of which one only is a float; None for other types."""
+    if pa.types.is_floating(left) == pa.types.is_floating(right) or not (_is_number(left) and _is_number(right)):
+        return None
+    found: pa.DataType = pc.add(pa.array([], left), pa.array([], right)).type
+    return found
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def _nearest(values: Values, kind: pa.DataType) -> Values:
+    return as_floats(values, kind) if pa.types.is_decimal(values.type) else values.cast(kind, safe=False)
+
+
 def _sum(left: Values, right: Values) -> Values:
-    total = pc.add_checked(left, right)
+    total = pc.add_checked(*_alike(left, right))
     return _day_of(total) if pa.types.is_date(left.type) or pa.types.is_date(right.type) else total
 
 
 def _difference(left: Values, right: Values) -> Values:
     """The difference of dates is a duration in microseconds, as of datetimes; a date minus a duration is a date."""
-    found = pc.subtract_checked(left, right)
+    found = pc.subtract_checked(*_alike(left, right))
     if not pa.types.is_date(left.type):
         return found
     return found.cast(DURATION) if pa.types.is_duration(found.type) else _day_of(found)
@@ -278,7 +309,7 @@ def _product(left: Values, right: Values) -> Values:
         found = integers_times(integers, factor)
         if found is not None:
             return found
-    return pc.multiply_checked(left, right)
+    return pc.multiply_checked(*_alike(left, right))
 
 
 def _whole(values: Values) -> bool:
@@ -289,7 +320,7 @@ def _ratio(left: Values, right: Values) -> Values:
     if pa.types.is_integer(left.type) and pa.types.is_integer(right.type):
         return pc.divide(left.cast(pa.float64(), safe=False), _no_zero(right).cast(pa.float64(), safe=False))
     if pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
-        return pc.divide(left, right)
+        return pc.divide(*_alike(left, right))
     return pc.divide_checked(left, right)
 
 
@@ -314,7 +345,7 @@ def _modulo(left: Values, right: Values) -> Values:
     try:
         quotient = pc.divide_checked(left, right)
     except pa.ArrowInvalid:  # by zero, which raises again, or -2**63 by -1, whose rest is that by 1
-        right = pc.if_else(pc.equal(right, _MINUS_ONE), _ONE, right)
+        right = pc.if_else(pc.equal(right, _MINUS_ONE), _ONE.cast(right.type), right)
         quotient = pc.divide_checked(left, right)
     rest = pc.subtract(left, pc.multiply(_integer(quotient), right))
     other_sign = pc.and_(pc.not_equal(rest, _ZERO), pc.xor(pc.less(rest, _ZERO), pc.less(right, _ZERO)))
@@ -324,7 +355,7 @@ def _modulo(left: Values, right: Values) -> Values:
 def _of_floats(function: np.ufunc, left: Values, right: Values) -> Values:
     """``//`` and ``%`` of floats as in Python: the rest is exact, although the quotient may not be."""
     kind = pc.add(pa.array([], left.type), pa.array([], right.type)).type
-    sides = [values.cast(kind, safe=False) for values in (left, right)]
+    sides = [_nearest(values, kind) for values in (left, right)]
     scalar = all(isinstance(values, pa.Scalar) for values in sides)
     sides = [pa.array([side.as_py()], kind) if isinstance(side, pa.Scalar) else side for side in sides]
     known = [mask for side in sides if (mask := valid(side)) is not None]
@@ -376,8 +407,10 @@ def _extract(text: Values, pattern: str, number: int) -> Values:
 
     if isinstance(text, pa.Scalar):
         return _extract(pa.array([text.as_py()], text.type), pattern, number)[0]
-    try:
-        pl.Series([""]).str.extract(pattern, number)  # polars does not check the pattern on an empty column
+    try:  # polars does not check the pattern on an empty column, and gives null for a group that there is not
+        groups = len(pl.Series([""]).str.extract_groups(pattern).struct.fields)
+        if number > groups:
+            raise pa.ArrowInvalid(f"the pattern has no group {number}, only {groups}")
         if _repeats(text):
             encoded: Values = text.dictionary_encode()
             return _extract(encoded.dictionary, pattern, number).take(encoded.indices)
@@ -484,6 +517,10 @@ def _slice(text: Values, start: int, stop: int | None) -> Values:
 
 
 def _round(values: Values, digits: int) -> Values:
+    if pa.types.is_floating(values.type):
+        if isinstance(values, pa.Scalar):
+            return _round(pa.array([values.as_py()], values.type), digits)[0]
+        return rounded(values, digits)
     return pc.round(values, digits, round_mode="half_to_even")
 
 
@@ -496,7 +533,7 @@ KERNELS: dict[str, Kernel] = {
     "%": Kernel(_modulo, fallible=True),
     "negate": Kernel(_arrow("negate_checked"), fallible=True),
     "abs": Kernel(_arrow("abs_checked"), fallible=True),
-    "round": Kernel(_round),
+    "round": Kernel(_round, fallible=True),
     **{comparison: Kernel(partial(compared, comparison)) for comparison in _COMPARISONS},
     "&": Kernel(_arrow("and_kleene")),
     "|": Kernel(_arrow("or_kleene")),

@@ -76,3 +76,14 @@ def test_items_of_large_lists_are_checked_too() -> None:
     assert cast(pa.array([[1], None, [2, 3]], pa.list_(pa.int32())), kind).to_pylist() == [[1], None, [2, 3]]
     with pytest.raises(pa.ArrowInvalid, match=r"\[\] is null, but may not be"):
         cast(pa.array([[1, None]]), kind)
+
+
+def test_decimals_become_the_nearest_floats() -> None:
+    """Also those that are read from Parquet as floats, and that a function returns where floats are declared."""
+    numbers = [Decimal("2.55"), None, Decimal("-4611686018427387.93"), Decimal("12345678901234567890.12")]
+    for values in (numbers, numbers[:3], numbers[:2]):
+        column = pa.array(values, pa.decimal128(38, 2))
+        for target in (pa.float64(), pa.float32()):
+            expected = pa.array([None if value is None else float(value) for value in values]).cast(target)
+            assert cast(column, target).equals(expected)
+            assert cast(column.slice(1), target).equals(expected.slice(1))

@@ -178,6 +178,58 @@ def test_rests_of_integers_are_those_of_python(a: int, b: int) -> None:
     assert values_of(col("a") % col("b"), a=[a], b=[b]) == values_of(col("a") % b, a=[a]) == [a % b]
 
 
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64()])
+def test_rests_have_the_type_of_their_integers(kind: Any) -> None:
+    least = -(1 << kind.bit_width - 1)
+    rows = pa.record_batch({"a": pa.array([least, 7], kind), "b": pa.array([-1, -2], kind)})
+    for rest, expected in ((col("a") % col("b"), [0, -1]), (col("a") % -1, [0, 0])):
+        compiled = rest.node.compile(rows.schema, "test")
+        found = compiled(rows)
+        assert (found.type, found.to_pylist()) == (compiled.type, expected)
+
+
+@given(st.lists(FLOATS | st.integers(-(10**6), 10**6).map(lambda i: i / 1000), min_size=1), st.integers(-4, 24))
+@example([82.35, 11.705, 1e308, 0.5, 1.5, -0.04, 4503599627370497.5, 2.0**50 + 0.25], 1)
+@example([1e300, 5e-324], 400)
+def test_floats_are_rounded_as_in_python(values: list[float], places: int) -> None:
+    expected = [round(value, places) if math.isfinite(value) else value for value in values]
+    found = values_of(col("a").round(places), a=[*values, None])
+    assert found.pop() is None
+    assert all(map(same, found, expected)), (found, expected)
+    assert same(values_of(lit(values[0]).round(places), a=[1])[0], expected[0])
+
+
+def test_a_branch_of_a_conditional_is_rounded_for_its_own_rows_only() -> None:
+    small = col("a") < 1e300
+    assert values_of(when(small).then(col("a").round(-308)).otherwise(None), a=[1.0, 1.79e308]) == [0.0, None]
+    with pytest.raises(UserCodeError, match="overflow, at row"):
+        values_of(col("a").round(-308), a=[1.0, 1.79e308])
+
+
+MONEYS = st.integers(-(10**17), 10**17).filter(bool).map(lambda cents: Decimal(cents).scaleb(-2))
+
+
+@given(st.lists(st.tuples(MONEYS, st.floats(-1e6, 1e6).filter(bool) | st.just(2.55)), min_size=1))
+@example([(Decimal("2.55"), 2.55), (Decimal("90071992547409.93"), 0.1)])
+def test_decimals_beside_floats_are_the_nearest_floats(pairs: list[tuple[Decimal, float]]) -> None:
+    money, floats = pa.array([m for m, _ in pairs], pa.decimal128(19, 2)), [f for _, f in pairs]
+    nearest = [float(m) for m, _ in pairs]
+    assert values_of(col("m").cast(float), m=money) == nearest
+    for kernel in (operator.add, operator.sub, operator.mul, operator.truediv, operator.mod, operator.eq, operator.lt):
+        expected = [kernel(m, f) for m, f in zip(nearest, floats, strict=True)]
+        assert values_of(kernel(col("m"), col("f")), m=money, f=floats) == expected, kernel
+        swapped = [kernel(f, m) for m, f in zip(nearest, floats, strict=True)]
+        assert values_of(kernel(col("f"), col("m")), m=money, f=floats) == swapped, kernel
+
+
+@given(INTEGERS, FLOATS)
+@example(2**53 + 1, 0.5)
+def test_integers_beside_floats_are_the_nearest_floats(a: int, b: float) -> None:
+    for kernel in (operator.add, operator.sub, operator.mul):
+        (found,) = values_of(kernel(col("a"), col("b")), a=[a], b=[b])
+        assert same(found, kernel(a, b)), kernel
+
+
 def test_a_branch_that_is_null_has_the_type_of_the_other() -> None:
     large = col("a") > 1
     assert values_of(when(large).then("large").otherwise(None), a=[1, 2]) == [None, "large"]
@@ -195,8 +247,28 @@ def test_errors_of_arguments_say_what_is_wrong_with_them() -> None:
     wrong: tuple[tuple[Expr, str], ...] = (
         (lit(2**64), r"18446744073709551616 cannot be a value of a column: it does not fit into 64 bits"),
         (col("a").extract("("), r"a is string: unclosed group$"),
+        (col("a").extract("(x)", 2), r"a is string: the pattern has no group 2, only 1"),
         (col("a").matches("("), r"a is string: Invalid regular expression: missing \): \($"),
     )
     for expression, message in wrong:
         with pytest.raises(GraphError, match=message):
             values_of(expression, a=["x"])
+
+
+def test_methods_of_text_take_plain_text_and_refuse_what_has_no_end() -> None:
+    wrong: Any
+    for wrong in (col("b"), None, 5, b"x"):
+        for method in ("contains", "starts_with", "ends_with", "matches", "extract"):
+            with pytest.raises(GraphError, match=rf"test_values.py:\d+: {method}\(.*it takes plain text"):
+                getattr(col("a"), method)(wrong)
+        with pytest.raises(GraphError, match=r"replace\(.*it takes plain text"):
+            col("a").replace("x", wrong)
+    with pytest.raises(GraphError, match=r"test_values.py:\d+: replace\(''.*is not empty"):
+        col("a").replace("", "x")
+    with pytest.raises(GraphError, match="it takes the number of a group"):
+        col("a").extract("x", -1)
+    wrong = 1.5
+    with pytest.raises(GraphError, match="it takes a whole number of decimal places"):
+        col("a").round(wrong)
+    with pytest.raises(GraphError, match="it takes whole numbers"):
+        col("a").slice(0, wrong)
