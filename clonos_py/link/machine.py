@@ -620,6 +620,8 @@ class LinkMachine:
             self._outflow.counters,
             active=self.state not in BEFORE_BEGIN,
             log_bytes=self.store.size_bytes,
+            feed_bytes=self._feed.sent_bytes,
+            fed_bytes=self._following.size_bytes,
             frames_at_stake=self.frames_at_stake,
         )
 

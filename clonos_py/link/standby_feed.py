@@ -168,6 +168,8 @@ class StandbyFeed:
         self._outputs, self._store, self._codec = outputs, store, codec
         self._subscriptions: dict[int, _Subscription] = {}
         """By connection."""
+        self.sent_bytes = 0
+        """Bytes sent to standbys, determinants not counted."""
         self._requested = False
         """Whether the task was asked for a point that it has not taken."""
 
@@ -243,4 +245,7 @@ class StandbyFeed:
         if subscription.queued_bytes > _BYTES_QUEUED_MAX:
             del self._subscriptions[subscription.connection]
             return [io.Disconnect(subscription.connection)]
-        return list(subscription.sendable(self._store))
+        queued_bytes = subscription.queued_bytes
+        parts: list[io.Instruction] = list(subscription.sendable(self._store))
+        self.sent_bytes += queued_bytes - subscription.queued_bytes
+        return parts

@@ -47,6 +47,12 @@ class ProcessCounters(msgspec.Struct, frozen=True):
     """Retained frames on disk."""
     log_bytes: int = 0
     """Determinants held."""
+    feed_bytes: int = 0
+    """Bytes sent to standbys, determinants not counted."""
+    fed_bytes: int = 0
+    """Of a standby: the state and the retained frames that it has of its task's feed."""
+    standby_lag_us: int | None = None
+    """How far its standbys were behind when they loaded the last feed point; None if they are not fed."""
     cpu_us: int = 0
     """Processor time; 0 where tasks have no processes of their own."""
     counts: dict[str, int] = {}

@@ -132,6 +132,8 @@ def _headline(job: str, status: RunStatus, waited_us: int) -> Text:
         parts.append(f"checkpoint {last.checkpoint}: {last.duration_ms:,.0f} ms, {bytes_text(last.bytes)}")
     if status.progress and status.tasks:
         parts.append(f"{bytes_text(status.progress.in_flight_bytes)} retained")
+        if status.progress.standby_lag_us is not None:
+            parts.append(f"standbys {status.progress.standby_lag_us / 1e3:,.0f} ms behind")
     return Text.assemble((job, "bold"), "   ", " · ".join(parts if status.tasks else [*parts, status.deployment]))
 
 

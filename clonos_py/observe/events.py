@@ -52,6 +52,10 @@ class Progress:
     """Stamps of the checkpoint protocol sent since the run began."""
     data_bytes: int = 0
     """Rows sent between tasks since the run began."""
+    feed_bytes: int = 0
+    """What was sent to standbys since the run began, determinants not counted."""
+    standby_lag_us: int | None = None
+    """The furthest that a task's standbys were behind when they loaded their last feed point; None if none is fed."""
     cpu_us: int = 0
     """Processor time of all task processes so far, if each task has its own process."""
     counts: Mapping[str, int] = field(default_factory=dict)

@@ -43,7 +43,8 @@ READINGS = _schema(
     ("rows_in", pa.int64()), ("rows_replayed", pa.int64()), ("rows_out", pa.int64()), ("lag_us", pa.int64()),
     ("rows_waiting", pa.int64()), ("frames_queued", pa.int64()), ("held_back", pa.bool_()), ("frames_sent", pa.int64()),
     ("data_bytes", pa.int64()), ("determinant_bytes", pa.int64()), ("in_flight_bytes", pa.int64()),
-    ("spilled_bytes", pa.int64()), ("log_bytes", pa.int64()), ("cpu_us", pa.int64()),
+    ("spilled_bytes", pa.int64()), ("log_bytes", pa.int64()), ("feed_bytes", pa.int64()),
+    ("fed_bytes", pa.int64()), ("standby_lag_us", pa.int64()), ("cpu_us", pa.int64()),
 )  # fmt: skip
 """Counters are totals since the start of the process. A task's next attempt is another process."""
 

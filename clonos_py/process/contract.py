@@ -307,6 +307,8 @@ class Observed(msgspec.Struct, frozen=True):
     """Of a source: see ``Source.rows_waiting``."""
     event_times: Sequence[EventTimesRead] = ()
     """Of a source: the event times that it has read, or that operators behind it have assigned."""
+    standby_lag_us: int | None = None
+    """How far the standbys were behind when they loaded the last feed point."""
 
 
 class LoopCounts(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ class Counters:
         self._counts: dict[str, int] = {}
         self._lag_us: int | None = None
         self._rows_waiting: int | None = None
+        self._standby_lag_us: int | None = None
         self._event_times: dict[tuple[str, str], EventTimesRead] = {}
         self._latency = LatencyHistogram()
 
@@ -34,6 +35,8 @@ class Counters:
             self._lag_us = now_us - event.watermark
         if event.rows_waiting is not None:
             self._rows_waiting = event.rows_waiting
+        if event.standby_lag_us is not None:
+            self._standby_lag_us = event.standby_lag_us
         for read in event.event_times:
             self._event_times[read.source, read.column] = read
         if event.counts:
@@ -50,6 +53,7 @@ class Counters:
             rows_out=self._rows_out,
             lag_us=self._lag_us,
             rows_waiting=self._rows_waiting,
+            standby_lag_us=self._standby_lag_us,
             counts=dict(self._counts),
             event_times=list(self._event_times.values()),
             latency=self._latency.counts,

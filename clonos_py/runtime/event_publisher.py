@@ -181,6 +181,15 @@ class EventPublisher:
             ),
             determinant_bytes=sum(counters.determinant_bytes for _, counters in self._counters.values()),
             stamp_bytes=sum(counters.stamp_bytes for _, counters in self._counters.values()),
+            feed_bytes=sum(counters.feed_bytes for _, counters in self._counters.values()),
+            standby_lag_us=max(
+                (
+                    counters.standby_lag_us
+                    for number, (_, counters) in self._counters.items()
+                    if counters.standby_lag_us is not None and counters.active and self._is_recent(number, at_us)
+                ),
+                default=None,
+            ),
             data_bytes=sum(counters.data_bytes for _, counters in self._counters.values()),
             cpu_us=sum(counters.cpu_us for _, counters in self._counters.values()),
             counts=counts,

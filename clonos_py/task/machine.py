@@ -67,6 +67,7 @@ from clonos_py.process.contract import (
     GoOn,
     LoopEndRequest,
     MayProduce,
+    Observed,
     ProbeRequest,
     Regenerate,
     RegenerateBelow,
@@ -266,6 +267,8 @@ class TaskMachine:
         raised; the task has then failed."""
         if self.state not in (TaskState.REPLAYING, TaskState.RUNNING, TaskState.FINISHED):
             return self._outcome(MAX_TIME)
+        if (lag_us := self._feed_points.lag_us(now_us)) is not None:
+            self._events.append(Observed(standby_lag_us=lag_us))
         worked = self._replay_event(now_us) if self._gate.replaying else self._live_event(now_us)
         self._events += self._metrics.counters()  # the last ones, too, precede the change to FINISHED
         self._settle()

@@ -85,6 +85,7 @@ def report(
         "back_pressure": {vertex: round(statistics.mean(seen), 3) for vertex, seen in recorder.held_back.items()},
         "checkpoints": _checkpoints(status),
         "bytes": _bytes(status),
+        "standby_lag_ms": _standby_lag_ms(status),
         "counts": dict(status.progress.counts) if status.progress else {},
         "plan": _plan(plan),
         "failures": [_failure(recovery) for recovery in status.recoveries],
@@ -123,12 +124,19 @@ def _checkpoints(status: RunStatus) -> dict[str, Any]:
     }
 
 
+def _standby_lag_ms(status: RunStatus) -> float | None:
+    """How far standbys were behind at last; None if they were not fed."""
+    lag_us = status.progress.standby_lag_us if status.progress else None
+    return None if lag_us is None else lag_us / 1e3
+
+
 def _bytes(status: RunStatus) -> dict[str, int]:
     last = status.progress
     return {
         "data": last.data_bytes if last else 0,
         "determinants": last.determinant_bytes if last else 0,
         "retained": last.in_flight_bytes if last else 0,
+        "feed": last.feed_bytes if last else 0,
     }
 
 

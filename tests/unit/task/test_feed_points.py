@@ -32,6 +32,19 @@ def test_a_point_is_due_when_it_is_requested_the_interval_has_passed_and_the_tas
     assert points.wake_us(6) is None
 
 
+def test_standbys_are_behind_by_the_age_of_the_point_that_they_had() -> None:
+    points = FeedPoints(100)
+    points.request()
+    points.taken(1_000, 1)
+    assert points.lag_us(1_010) is None, "they have not loaded it"
+    points.request()
+    assert points.lag_us(1_020) is None, "before the first point they had a checkpoint"
+    points.taken(1_100, 2)
+    points.request()
+    assert points.lag_us(1_130) == 130
+    assert points.lag_us(1_140) is None, "it is reported once"
+
+
 def test_a_sink_is_given_the_rows_since_the_last_barrier_in_their_order() -> None:
     given = SinkRows()
     given.add(0, rows(1))

@@ -47,7 +47,8 @@ def test_a_report_is_plain_data_of_all_events() -> None:
     assert json.loads(json.dumps(made)) == made
     assert made["attempts_changed"] == ["join[1]"]
     assert (made["checkpoints"]["median_ms"], made["checkpoints"]["skipped"]) == (12.5, 1)
-    assert made["bytes"] == {"data": 9_000, "determinants": 90, "retained": 100}
+    assert made["bytes"] == {"data": 9_000, "determinants": 90, "retained": 100, "feed": 0}
+    assert made["standby_lag_ms"] is None
     assert made["counts"] == {"join.late_rows": 3}
     assert made["restarts_without_log"] == [
         "exactly-once lost, rows sent since checkpoint 1 may count twice: an orphan"
