@@ -12,7 +12,7 @@ from clonos_py.runtime.sim.invariants import InvariantChecker
 from clonos_py.runtime.sim.scenario import run_seed
 from clonos_py.settings.protocols import ALIGNED, INDUCED, UNALIGNED, UNCOORDINATED
 
-SEEDS = int(os.environ.get("SIMULATED_SEEDS", "160")) // 4
+SEEDS = int(os.environ.get("SIMULATED_SEEDS", "160")) // 8
 
 
 @pytest.mark.parametrize("protocol", [ALIGNED, UNALIGNED, UNCOORDINATED, INDUCED], ids=lambda p: p.name)
