@@ -6,6 +6,7 @@ import glob
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -25,7 +26,7 @@ from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord,
 from clonos_py.connectors.partitioned_files import PartitionedFileWriter, check_partitions, files_below, values_in
 from clonos_py.connectors.row_files import check_columns, check_format
 from clonos_py.model.connectors import Delivery, SinkDefinition
-from clonos_py.model.errors import GraphError, SinkError, SourceError
+from clonos_py.model.errors import GraphError, SinkError, SourceError, one_line
 from clonos_py.model.operators import Sink, Source
 from clonos_py.model.record import ArrowSchema, Record
 
@@ -223,9 +224,15 @@ class FileSink(SinkDefinition):
 def read_results(folder: LocalPath) -> list[dict[str, Any]]:
     """All visible rows in a folder of file sinks, ordered by file name, with numbers in names compared by value. So the
     rows of a task are in the order in which it wrote them. Values from CSV are text. The values in folder names
-    (``partition_by``) become the last columns."""
-    folder = os.fspath(folder)
-    paths = sorted(files_below(folder), key=_by_number)
+    (``partition_by``) become the last columns.
+
+    Raises GraphError for what is no local path, SinkError if there is no such folder or a file cannot be read."""
+    folder = local_path("read_results", folder)
+    if not os.path.isdir(folder):
+        found = "is no folder" if os.path.exists(folder) else "does not exist"
+        raise SinkError(f"{folder} {found}: give the folder that a file sink has written to")
+    with _read_errors(folder):
+        paths = sorted(files_below(folder), key=_by_number)
     return [row | values_in(path, folder) for path in paths for row in _rows_of(path)]
 
 
@@ -233,7 +240,27 @@ def _by_number(path: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", path)]
 
 
-def _rows_of(path: str) -> Iterator[dict[str, Any]]:
+def _rows_of(path: str) -> list[dict[str, Any]]:
+    """The rows of a file. Raises SinkError if no file sink has written it, or it is damaged."""
+    with _read_errors(path):
+        return list(_read_rows(path))
+
+
+@contextmanager
+def _read_errors(path: str) -> Iterator[None]:
+    """Turns errors of reading into SinkErrors."""
+    try:
+        yield
+    except OSError as error:
+        raise SinkError(f"{path}: cannot be read ({error.strerror}): allow it, or copy the folder") from error
+    except (pa.ArrowException, msgspec.DecodeError, SourceError) as error:
+        reason = one_line(error).removeprefix(f"{path}: ")
+        raise SinkError(
+            f"{path} is damaged or not of a file sink ({reason}): restore it from a copy, or move it away"
+        ) from error
+
+
+def _read_rows(path: str) -> Iterator[dict[str, Any]]:
     match os.path.splitext(path)[1]:
         case ".jsonl":
             with open(path, "rb") as lines:

@@ -117,7 +117,8 @@ class PartitionedFileWriter(FileWriter):
         self._remove_tree(piece.staged)
 
     def _visible(self) -> Iterator[str]:
-        return files_below(self._folder)
+        with named_errors(self._folder):
+            yield from files_below(self._folder)
 
     def _discard_open(self) -> None:
         for file in self._files.values():
@@ -152,14 +153,13 @@ def check_partitions(owner: str, by: Sequence[str], schema: pa.Schema) -> None:
 
 
 def files_below(folder: str) -> Iterator[str]:
-    """The visible files of a folder and of the folders named NAME=VALUE in it, ordered by name."""
-    with named_errors(folder):
-        for name in sorted(os.listdir(folder)):
-            path = os.path.join(folder, name)
-            if os.path.isdir(path) and "=" in name:
-                yield from files_below(path)
-            elif os.path.isfile(path):
-                yield path
+    """The visible files of a folder and of the folders named NAME=VALUE in it, ordered by name. Raises OSError."""
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if os.path.isdir(path) and "=" in name:
+            yield from files_below(path)
+        elif os.path.isfile(path):
+            yield path
 
 
 def values_in(path: str, folder: str) -> dict[str, str | None]:

@@ -11,7 +11,7 @@ import pytest
 
 from clonos_py import Job, Record
 from clonos_py.connectors import FileSink, FileSource, UpsertFileSink, read_results
-from clonos_py.model.errors import GraphError, SourceError
+from clonos_py.model.errors import GraphError, SinkError, SourceError
 
 
 class Line(Record):
@@ -54,6 +54,27 @@ def test_a_name_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     followed.seek({})
     with pytest.raises(SourceError, match="the name of the file is not UTF-8; rename it"):
         followed.poll(0)
+
+
+def test_results_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SinkError, match=r"none does not exist: give the folder that a file sink has written to"):
+        read_results(tmp_path / "none")
+    with pytest.raises(GraphError, match="read_results: 's3://bucket/out' is a URI"):
+        read_results("s3://bucket/out")
+    wrong: Any = None
+    with pytest.raises(GraphError, match="read_results: None is not a path"):
+        read_results(wrong)
+    files = {"rows.jsonl": b'{"id":\n', "rows.parquet": b"PAR1", "rows.csv": b"a,b\n1\n"}
+    for name, content in files.items():
+        folder = tmp_path / f"of {name}"
+        folder.mkdir()
+        (folder / name).write_bytes(content)
+        with pytest.raises(SinkError, match=rf"{name} is damaged or not of a file sink \(.*\): restore it"):
+            read_results(folder)
+        with pytest.raises(SinkError, match=rf"{name} is no folder: give the folder"):
+            read_results(folder / name)
+    (tmp_path / "empty").mkdir()
+    assert read_results(tmp_path / "empty") == []
 
 
 def test_a_path_is_text_or_a_pathlib_path(tmp_path: Path) -> None:
