@@ -147,7 +147,7 @@ class LinkMachine:
         incomplete = self.store.incomplete
         instructions = handler(self, event)
         if self.store.incomplete is not incomplete:
-            instructions = [*instructions, *self._outflow.logs_arrived()]
+            instructions = [*instructions, *self._outflow.logs_arrived(), *self._feed.logs_arrived()]
             if self._unstored is not None and not self.store.incomplete:
                 instructions += self._store_snapshot(*self._unstored)
         return instructions

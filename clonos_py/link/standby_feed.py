@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -94,22 +95,19 @@ class _Subscription:
         first: list[int],
         codec: FrameCodec,
     ) -> None:
+        """``committables`` and ``first``: see ``PointPart``."""
         numbers: dict[int, tuple[Chunk, int]] = {}
         tables: dict[tuple[str, str], Sequence[Chunk]] = {}
         operators: dict[str, OperatorPart] = {}
         for name, state in event.operators.items():
             parts: dict[str, TableRows] = {}
             for table, chunks in state.tables.items():
-                last = self._tables.get((name, table), ())
-                kept = 0
-                while kept < min(len(last), len(chunks)) and last[kept] is chunks[kept]:
-                    kept += 1
+                kept = _unchanged(self._tables.get((name, table), ()), chunks)
                 for chunk in chunks:
-                    numbers[id(chunk)] = (
-                        numbers.get(id(chunk)) or self._numbers.get(id(chunk)) or self._new(chunk, codec)
-                    )
-                tables[name, table] = list(chunks)
+                    known = numbers.get(id(chunk)) or self._numbers.get(id(chunk))
+                    numbers[id(chunk)] = known or self._new(chunk, codec)
                 parts[table] = TableRows(kept, [numbers[id(chunk)][1] for chunk in chunks[kept:]])
+                tables[name, table] = list(chunks)
             operators[name] = OperatorPart(parts, msgspec.msgpack.encode(state.values))
         self._tables, self._numbers = tables, numbers
         meta = encode_part(
@@ -151,6 +149,12 @@ class _Subscription:
             seq, self._sent = self._sent, self._sent + 1
             header = FrameHeader(seq, part.kind, 0, 0, False, 0, 0, 0, 0, marks, delta, stamp=part.meta)
             yield io.SendFrame(self.connection, header, part.pack())
+
+
+def _unchanged(last: Sequence[Chunk], chunks: Sequence[Chunk]) -> int:
+    """The number of leading chunks that are the same objects in both."""
+    same = (before is after for before, after in zip(last, chunks, strict=False))
+    return sum(takewhile(bool, same))
 
 
 class StandbyFeed:
@@ -222,6 +226,12 @@ class StandbyFeed:
             return self.request()
         subscription.acknowledge(event.acknowledgement.next_seq)
         return self._pump(subscription) + self.request()
+
+    def logs_arrived(self) -> list[io.Instruction]:
+        """Logs have arrived that the process lacked. Standbys get nothing while some are missing: they would report
+        logs as whole that are not."""
+        pumped = [i for subscription in list(self._subscriptions.values()) for i in self._pump(subscription)]
+        return pumped + self.request()
 
     def request(self) -> list[io.Instruction]:
         """Asks the task for a point if all standbys have the last one."""
