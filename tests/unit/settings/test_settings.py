@@ -151,6 +151,9 @@ def test_chaining_is_on_or_off_in_any_place() -> None:
         ({"address": "host:6379", "runtime": "local"}, "only the ray runtime joins a cluster"),
         ({"fresh": True}, "without a checkpoint folder every run is fresh"),
         ({"standbys": 0, "standbys_per_process": 3}, "there are no standbys that could share a process"),
+        ({"standby_feed": "100ms", "standbys": 0}, "standby_feed .* contradicts standbys = 0"),
+        ({"standby_feed": "100ms", "guarantee": "at-least-once"}, "standby_feed .* contradicts guarantee"),
+        ({"standby_feed": "100ms", "sharing_depth": 1}, "standby_feed .* contradicts sharing_depth"),
         ({"take_over": True}, "without a checkpoint folder there is nothing to continue from"),
         (
             {"take_over": True, "fresh": True, "checkpoints": "here"},
@@ -194,3 +197,17 @@ def test_a_broken_settings_file_is_refused_by_name(tmp_path: Path) -> None:
     path.write_text("runtime = local\n")
     with pytest.raises(SettingError, match=r"clonos\.toml cannot be read"):
         read_file(path)
+
+
+@pytest.mark.parametrize("value", ["0s", "-1s", "inf", "nan", 100, "100", "", True, None])
+def test_a_feed_interval_is_a_duration_or_off(value: object) -> None:
+    with pytest.raises(SettingError, match="standby_feed .*, or turn it off with 'off'"):
+        resolve({}, command_line={"standby_feed": value})
+
+
+def test_a_feed_is_off_or_has_an_interval() -> None:
+    assert resolve({}).standby_feed_us == 0
+    assert resolve({}, command_line={"standby_feed": "off"}).standby_feed_us == 0
+    fed = resolve({}, command_line={"standby_feed": "50ms"})
+    assert fed.standby_feed_us == 50_000
+    assert ("standby_feed", "50ms") in [(key, value) for key, value, _ in fed.shown()]
