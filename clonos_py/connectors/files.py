@@ -248,12 +248,12 @@ def _rows_of(path: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def _read_errors(path: str) -> Iterator[None]:
-    """Turns errors of reading into SinkErrors."""
+    """Turns errors of reading into SinkErrors. A SourceError names the file and the remedy itself."""
     try:
         yield
     except OSError as error:
         raise SinkError(f"{path}: cannot be read ({error.strerror}): allow it, or copy the folder") from error
-    except (pa.ArrowException, msgspec.DecodeError, SourceError) as error:
+    except (pa.ArrowException, msgspec.DecodeError) as error:
         reason = one_line(error).removeprefix(f"{path}: ")
         raise SinkError(
             f"{path} is damaged or not of a file sink ({reason}): restore it from a copy, or move it away"

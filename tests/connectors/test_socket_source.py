@@ -158,17 +158,16 @@ def test_an_unreachable_server_is_waited_for_and_then_named() -> None:
 
 
 def test_a_server_faster_than_the_task_is_slowed_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It sends 20 MB: the buffers of the operating system may take several."""
-    total = 20_000
-    monkeypatch.setattr(line_feed, "BUFFERED_BYTES", 1 << 14)
+    """It sends 60 MB: the buffers of the operating system may take 32 and more."""
+    total = 6_000
+    monkeypatch.setattr(line_feed, "BUFFERED_BYTES", 1 << 18)
     sent = 0
 
     def talk(connection: socket.socket, number: int) -> None:
         nonlocal sent
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
-        for at in range(0, total, 100):
-            connection.sendall(b"".join(line(id_)[:-1].ljust(1_000) + b"\n" for id_ in range(at, at + 100)))
-            sent = at + 100
+        for at in range(0, total, 10):
+            connection.sendall(b"".join(line(id_)[:-1].ljust(10_000) + b"\n" for id_ in range(at, at + 10)))
+            sent = at + 10
         time.sleep(WAIT_S_MAX)
 
     with serving(talk) as server:

@@ -201,7 +201,7 @@ def test_a_broken_settings_file_is_refused_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["0s", "-1s", "inf", "nan", 100, "100", "", True, None])
 def test_a_feed_interval_is_a_duration_or_off(value: object) -> None:
-    with pytest.raises(SettingError, match="standby_feed .*, or turn it off with 'off'"):
+    with pytest.raises(SettingError, match=r"standby_feed .*, or turn it off with 'off'"):
         resolve({}, command_line={"standby_feed": value})
 
 
