@@ -133,8 +133,9 @@ class JobExecutor:
                 case StartProcess():
                     self._start(self._standby_starts.on_start(instruction, self._ports.now_us()))
                 case Send(number, message):
-                    if isinstance(message, Promote):
-                        self._standby_starts.on_promoted(self.machine.processes[number].task)
+                    promoted = self.machine.processes.get(number)  # None: it was given up again since
+                    if isinstance(message, Promote) and promoted is not None:
+                        self._standby_starts.on_promoted(promoted.task)
                     self._ports.send(number, message)
                 case DismissProcess(number):
                     self._ports.dismiss(number)
