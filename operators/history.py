@@ -15,8 +15,8 @@ import pyarrow as pa
 from clonos_py.columns.index import SortedIndex
 from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.views import Ints, Words, concat, fixed
-from clonos_py.model.state import Chunk
-from clonos_py.operators.keyed_chunks import mergeable, rows_at, starts_of, unchanged
+from clonos_py.model.state import Chunk, unchanged
+from clonos_py.operators.keyed_chunks import mergeable, rows_at, starts_of
 
 _SMALL_ROWS = 1_024
 """New rows are added to a last segment of fewer rows: copying it costs less than probing one more segment."""

@@ -24,8 +24,8 @@ from clonos_py.model.errors import ClonosError, GraphError, UserCodeError, shown
 from clonos_py.model.moments import python_values
 from clonos_py.model.numpy_values import plain_value
 from clonos_py.model.record import Record, field_types
-from clonos_py.model.state import GROUP_COLUMN, Chunk
-from clonos_py.operators.keyed_chunks import mergeable, unchanged
+from clonos_py.model.state import GROUP_COLUMN, Chunk, unchanged
+from clonos_py.operators.keyed_chunks import mergeable
 from clonos_py.operators.process_functions import KeyedFunction
 from clonos_py.operators.process_state import Cell, CollectionState
 from clonos_py.operators.timed_collections import TimedList, TimedMap

@@ -80,12 +80,6 @@ def owned(chunks: Iterable[Chunk], groups: range) -> Iterator[Chunk]:
             yield part
 
 
-def unchanged(old: Sequence[Chunk], new: Sequence[Chunk]) -> int:
-    """The number of leading chunks that are the same objects in both."""
-    same = (before is after for before, after in zip(old, new, strict=False))
-    return sum(itertools.takewhile(bool, same))
-
-
 def starts_of(chunks: Sequence[Chunk]) -> Ints:
     """The number of each chunk's first row, followed by the total number of rows."""
     sizes = [chunk.rows.num_rows for chunk in chunks]

@@ -20,8 +20,8 @@ from clonos_py.columns.matching import equal_rows
 from clonos_py.columns.ordering import places
 from clonos_py.columns.views import Bools, Ints, concat
 from clonos_py.model.hidden import hidden
-from clonos_py.model.state import Chunk, OperatorState
-from clonos_py.operators.keyed_chunks import is_large, owned_part, rows_at, starts_of, unchanged
+from clonos_py.model.state import Chunk, OperatorState, unchanged
+from clonos_py.operators.keyed_chunks import is_large, owned_part, rows_at, starts_of
 
 ROWS_TABLE = "rows"
 _DEAD = hidden("dead")

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.model.errors import ProtocolError
+from clonos_py.model.snapshots import FrameRecord
 
 
 class Retention(Enum):
@@ -267,3 +268,17 @@ class RetainedFrames:
             entry.body = body
         for subscriber in self._subscribers:
             subscriber.on_read(entry)
+
+
+# ---- the stored form of a frame, apart from its body: in checkpoints, and in the feed of standbys
+
+
+def record_of(entry: RetainedFrame, size_bytes: int) -> FrameRecord:
+    """``size_bytes``: that of the body in its stored form."""
+    f = entry.frame
+    return FrameRecord(f.seq, f.kind, f.epoch, f.watermark, f.idle, f.checkpoint, f.stamp, entry.row_count, size_bytes)
+
+
+def frame_of(r: FrameRecord) -> Frame:
+    """The frame of a record, without rows. Raises ValueError if there are no frames of its kind."""
+    return Frame(r.seq, FrameKind(r.kind), r.epoch, r.watermark, r.idle, r.checkpoint, None, 0, r.stamp)

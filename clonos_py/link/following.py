@@ -17,8 +17,8 @@ import msgspec
 import pyarrow as pa
 
 from clonos_py.causal.log import CausalStore
-from clonos_py.channel.frames import Frame, FrameHeader, FrameKind
-from clonos_py.channel.retained import RetainedFrame
+from clonos_py.channel.frames import FrameHeader, FrameKind
+from clonos_py.channel.retained import RetainedFrame, frame_of
 from clonos_py.link import instructions as io
 from clonos_py.link.feed_parts import ChunkPart, FramePart, PointPart, decode_part, feed_channel
 from clonos_py.model.errors import CodecError, ProtocolError
@@ -35,7 +35,6 @@ _ACKNOWLEDGED_AT_ONCE = 8
 class FeedState(NamedTuple):
     """The state of a feed point. ``frames``: by output, those that receivers may still request."""
 
-    attempt: Attempt
     position: FeedPosition
     progress: TaskProgress
     operators: Mapping[str, OperatorState]
@@ -53,7 +52,7 @@ class Following:
         self._outputs = len(plan.outputs[task])
         self._followed: Follow | None = None
         self._attempt: Attempt | None = None
-        """The attempt of which ``state`` and the determinants in the store are."""
+        """The attempt of which ``point`` and the determinants in the store are."""
         self.connection: int | None = None
         self.point: FeedState | None = None
         """The last point that was passed to the task."""
@@ -171,9 +170,8 @@ class Following:
         frames = [
             self._retained(output, first, part.progress.outputs[output]) for output, first in enumerate(part.first)
         ]
-        assert self._attempt is not None
         self._loading = self._received
-        self.point = FeedState(self._attempt, part.position, part.progress, operators, frames, part.committables)
+        self.point = FeedState(part.position, part.progress, operators, frames, part.committables)
         parts = {name: [state] for name, state in operators.items()}
         return RestoreState(
             part.position.epoch, parts, part.progress, ahead=True, feed_point=self._received, aborted=part.aborted
@@ -217,10 +215,7 @@ class Following:
 
 def _entry(record: FrameRecord, checksum: int, body: Any) -> RetainedFrame:
     try:
-        kind = FrameKind(record.kind)
+        frame = frame_of(record)
     except ValueError as problem:
         raise CodecError(f"a feed names frames of kind {record.kind}") from problem
-    frame = Frame(
-        record.seq, kind, record.epoch, record.watermark, record.idle, record.checkpoint, None, 0, record.stamp
-    )
     return RetainedFrame(frame, record.rows, body, record.size_bytes, checksum)

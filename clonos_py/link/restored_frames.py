@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from clonos_py.channel.frames import Frame, FrameCodec, FrameKind
-from clonos_py.channel.retained import RetainedFrame
+from clonos_py.channel.frames import FrameCodec
+from clonos_py.channel.retained import RetainedFrame, frame_of
 from clonos_py.link.instructions import Loaded
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError
@@ -64,7 +64,7 @@ class RestoredFrames:
     ) -> RetainedFrame:
         try:
             body = self._codec.body(message, schema) if message is not None else None
-            frame = _frame(record)
+            frame = frame_of(record)
         except (pa.ArrowException, OSError, ValueError) as problem:
             raise UnreadableCheckpointError(
                 f"checkpoint {checkpoint}: frame {record.seq} of {output.channel} cannot be read: {problem}; resume "
@@ -76,7 +76,3 @@ class RestoredFrames:
 def _copy(e: RetainedFrame) -> RetainedFrame:
     """A fresh copy, since an in-flight log changes the entries that it retains."""
     return RetainedFrame(e.frame, e.row_count, e.body, e.size_bytes, e.checksum)
-
-
-def _frame(r: FrameRecord) -> Frame:
-    return Frame(r.seq, FrameKind(r.kind), r.epoch, r.watermark, r.idle, r.checkpoint, None, 0, r.stamp)

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import takewhile
 from typing import Any
 
 import msgspec
 
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame, FrameCodec, FrameHeader, FrameKind
-from clonos_py.channel.retained import RetainedFrame
+from clonos_py.channel.retained import RetainedFrame, record_of
 from clonos_py.link import instructions as io
 from clonos_py.link.feed_parts import (
     ChunkPart,
@@ -33,8 +32,7 @@ from clonos_py.link.feed_parts import (
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.snapshots import FrameRecord
-from clonos_py.model.state import Chunk
+from clonos_py.model.state import Chunk, unchanged
 from clonos_py.process.contract import FeedPointTaken, FeedRequested
 
 _PARTS_IN_FLIGHT = 32
@@ -73,18 +71,7 @@ class _Subscription:
         self._position = self._marks_carried = 0
 
     def add_frame(self, output: int, entry: RetainedFrame) -> None:
-        frame, body = entry.frame, entry.body
-        record = FrameRecord(
-            frame.seq,
-            frame.kind,
-            frame.epoch,
-            frame.watermark,
-            frame.idle,
-            frame.checkpoint,
-            frame.stamp,
-            entry.row_count,
-            entry.size_bytes,
-        )
+        body, record = entry.body, record_of(entry, entry.size_bytes)
         meta = encode_part(FramePart(output, record, entry.checksum))
         self._add(FrameKind.FEED_FRAME, meta, entry.size_bytes, lambda: body)
 
@@ -102,7 +89,7 @@ class _Subscription:
         for name, state in event.operators.items():
             parts: dict[str, TableRows] = {}
             for table, chunks in state.tables.items():
-                kept = _unchanged(self._tables.get((name, table), ()), chunks)
+                kept = unchanged(self._tables.get((name, table), ()), chunks)
                 for chunk in chunks:
                     known = numbers.get(id(chunk)) or self._numbers.get(id(chunk))
                     numbers[id(chunk)] = known or self._new(chunk, codec)
@@ -149,12 +136,6 @@ class _Subscription:
             seq, self._sent = self._sent, self._sent + 1
             header = FrameHeader(seq, part.kind, 0, 0, False, 0, 0, 0, 0, marks, delta, stamp=part.meta)
             yield io.SendFrame(self.connection, header, part.pack())
-
-
-def _unchanged(last: Sequence[Chunk], chunks: Sequence[Chunk]) -> int:
-    """The number of leading chunks that are the same objects in both."""
-    same = (before is after for before, after in zip(last, chunks, strict=False))
-    return sum(takewhile(bool, same))
 
 
 class StandbyFeed:
@@ -235,8 +216,10 @@ class StandbyFeed:
 
     def request(self) -> list[io.Instruction]:
         """Asks the task for a point if all standbys have the last one."""
+        if not self._subscriptions:
+            return []
         ready = self._ready()
-        if self._requested or not ready or len(ready) < len(self._subscriptions) or self._store.incomplete:
+        if self._requested or len(ready) < len(self._subscriptions) or self._store.incomplete:
             return []
         self._requested = True
         return [io.SendToTask(FeedRequested())]

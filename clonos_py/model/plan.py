@@ -165,7 +165,7 @@ class PhysicalPlan:
     rollback: bool = False
     """Exactly-once without determinants: when a task fails, tasks whose state does not fit go back with it (E2)."""
     standby_feed_us: int = 0
-    """How far standbys may be behind their tasks (E17); 0: they have the last completed checkpoint."""
+    """How often standbys are fed (E17); 0: they have the last completed checkpoint."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """Messages to users about the planner's decisions: columns pruned, filters pushed, operators chained."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import pyarrow as pa
@@ -40,3 +41,9 @@ class OperatorState:
 
     tables: Mapping[str, Sequence[Chunk]] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def unchanged(old: Sequence[Chunk], new: Sequence[Chunk]) -> int:
+    """The number of leading chunks that are the same objects in both."""
+    same = (before is after for before, after in zip(old, new, strict=False))
+    return sum(takewhile(bool, same))

@@ -122,7 +122,7 @@ class Settings:
     standby_feed_us: int = _setting(
         DURATION_OR_OFF,
         "off",
-        "Feed standbys what changes, so that they are no further behind than this; off: they have the last checkpoint.",
+        "Feed standbys what has changed, this often; off: they have the last checkpoint.",
         "standby_feed",
     )
     runtime: Runtime = _setting(choice(Runtime), "ray", "Where tasks run: Ray actors, this process, or the simulator.")

@@ -130,12 +130,12 @@ def _consistent(settings: Settings) -> Settings:
         _refuse(settings, "take_over", "fresh", "one continues from the last checkpoint, the other starts over")
     if "standbys_per_process" in given and settings.standbys_per_process > 1 and settings.standbys == 0:
         _refuse(settings, "standbys_per_process", "standbys", "there are no standbys that could share a process")
-    if settings.standby_feed_us:
-        if settings.guarantee is not Guarantee.EXACTLY_ONCE or settings.sharing_depth != FULL_DEPTH:
-            other = "guarantee" if settings.guarantee is not Guarantee.EXACTLY_ONCE else "sharing_depth"
-            _refuse(settings, "standby_feed", other, "a standby that is fed needs all determinants of its task")
-        if settings.standbys == 0:
-            _refuse(settings, "standby_feed", "standbys", "there are no standbys that could be fed")
+    if settings.standby_feed_us and settings.guarantee is not Guarantee.EXACTLY_ONCE:
+        _refuse(settings, "standby_feed", "guarantee", "a standby that is fed needs all determinants of its task")
+    if settings.standby_feed_us and settings.sharing_depth != FULL_DEPTH:
+        _refuse(settings, "standby_feed", "sharing_depth", "a standby that is fed needs all determinants of its task")
+    if settings.standby_feed_us and settings.standbys == 0:
+        _refuse(settings, "standby_feed", "standbys", "there are no standbys that could be fed")
     for absent, present in itertools.permutations(("tls_certificate", "tls_key", "tls_ca"), 2):
         if getattr(settings, present) is not None and getattr(settings, absent) is None:
             _refuse(settings, present, absent, "TLS needs certificate, key and authority")

@@ -348,7 +348,7 @@ class TaskMachine:
             return self._decide(due)
         if self._last_checkpoint.stands_still:
             return False
-        if self._may_feed and self._feed_points.due(now_us, self._writer.offset):
+        if self._feed_points.due(now_us, self._writer.offset) and self._may_feed:
             self._decide(Fed())
             self._feed_points.taken(now_us, self._writer.offset)
             return True

@@ -21,13 +21,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clonos_py.channel.frames import FrameCodec
-from clonos_py.channel.retained import RetainedFrame
+from clonos_py.channel.retained import RetainedFrame, record_of
 from clonos_py.link import instructions as io
 from clonos_py.link.checkpointing import LinkCheckpointing
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.ids import Attempt, ChannelId
 from clonos_py.model.plan import Edge, PhysicalPlan
-from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames, TaskHandle, TaskSnapshot
+from clonos_py.model.snapshots import FrameRun, StoredFrames, TaskHandle, TaskSnapshot
 from clonos_py.process.contract import TaskProgress
 
 RUN_BYTES = 4 << 20
@@ -153,7 +153,7 @@ class ChannelState(LinkCheckpointing):
     def _run(self, index: int, entries: _Fresh, pending: _Pending) -> FrameRun:
         kept = [pending.bodies[index, entry.frame.seq] for entry in entries]
         bodies = [self._codec.message(body) if body is not None else None for body in kept]
-        records = [_record(entry, body.size if body else 0) for entry, body in zip(entries, bodies, strict=True)]
+        records = [record_of(entry, body.size if body else 0) for entry, body in zip(entries, bodies, strict=True)]
         return FrameRun(self._schemas[index], records, bodies)
 
     def persisted(self, handle: TaskHandle) -> list[io.Instruction]:
@@ -177,8 +177,3 @@ def _together(entries: Iterable[RetainedFrame]) -> Iterator[_Fresh]:
             part, size_bytes = [], 0
     if part:
         yield part
-
-
-def _record(entry: RetainedFrame, size_bytes: int) -> FrameRecord:
-    f = entry.frame
-    return FrameRecord(f.seq, f.kind, f.epoch, f.watermark, f.idle, f.checkpoint, f.stamp, entry.row_count, size_bytes)

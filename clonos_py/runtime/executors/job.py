@@ -133,9 +133,8 @@ class JobExecutor:
                 case StartProcess():
                     self._start(self._standby_starts.on_start(instruction, self._ports.now_us()))
                 case Send(number, message):
-                    promoted = self.machine.processes.get(number)  # None: it was given up again since
-                    if isinstance(message, Promote) and promoted is not None:
-                        self._standby_starts.on_promoted(promoted.task)
+                    if isinstance(message, Promote) and number in self.machine.processes:  # else given up again since
+                        self._standby_starts.on_promoted(self.machine.processes[number].task)
                     self._ports.send(number, message)
                 case DismissProcess(number):
                     self._ports.dismiss(number)

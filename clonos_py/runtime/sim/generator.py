@@ -22,9 +22,10 @@ RECOVERIES = (CAUSAL, ROLLBACK)
 TASKS_MAX = 30
 _PATHS_MAX = 6
 _LANDMARKS = 0.3
-_FED = 0.25
-_FEED_US = (2_000, 8_000, 30_000)
 """How often sources without steps restart at a landmark although frames are retained."""
+_FED = 0.25
+"""How often tasks feed their standbys, of the runs with full sharing depth."""
+_FEED_US = (2_000, 8_000, 30_000)
 _LOGGED = 0.2
 """The share of sources whose rows are logged."""
 _STAGGERED = 0.4

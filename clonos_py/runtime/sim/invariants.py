@@ -27,6 +27,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from clonos_py.channel.frames import FrameKind
 from clonos_py.job.events import JobInstruction, ReportEvent, Send, StartProcess
@@ -64,6 +65,15 @@ from clonos_py.runtime.world.processes import LocalProcess
 _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)
 STUCK_US = 10_000_000
 """Longer than any wait in a generated run."""
+
+
+class _FeedPoint(NamedTuple):
+    """A feed point of a task: its epoch, before which what sinks have prepared is not undone, the task's progress
+    there, and the dependencies of its state."""
+
+    epoch: int
+    progress: TaskProgress
+    extent: Extent
 
 
 class Dependencies:
@@ -129,12 +139,10 @@ class InvariantChecker:
         """By task: the number of the snapshot that is its restart point."""
         self._snapshot_extents: dict[tuple[TaskId, int], Extent] = {}
         """By task and snapshot: the dependencies of its state."""
-        self._feed_points: dict[tuple[TaskId, int], tuple[TaskProgress, Extent]] = {}
-        """By task and offset in its log: the feed points."""
-        self._starts_at: dict[int, tuple[TaskProgress, Extent]] = {}
+        self._feed_points: dict[tuple[TaskId, int], _FeedPoint] = {}
+        """By task and offset in its log."""
+        self._starts_at: dict[int, _FeedPoint] = {}
         """By process: the feed point at which it starts."""
-        self._fed_epochs: dict[int, int] = {}
-        """By process: the epoch of that feed point. What sinks have prepared before it is not undone."""
         self.starts_at_feed_points = 0
         self._checkpoint = 0
         self._named = 0
@@ -197,7 +205,8 @@ class InvariantChecker:
                     self._points.took(process.task, snapshot.checkpoint, progress)
                     self._snapshot_extents[process.task, snapshot.checkpoint] = self._of(process).used
             case FeedPointTaken(progress=progress, position=position):
-                self._feed_points[process.task, position.offset] = progress, self._of(process).used
+                point = _FeedPoint(position.epoch, progress, self._of(process).used)
+                self._feed_points[process.task, position.offset] = point
             case FramesTaken(index, next_seq):
                 self._moved_us = self._now_us
                 self._frames_taken(self._of(process), index, next_seq)
@@ -247,13 +256,11 @@ class InvariantChecker:
         """A task that starts at a feed point depends on what its predecessor depended on there, also on its own log."""
         if (position := process.link.feed_position) is None:
             self._starts_at.pop(process.number, None)
-            self._fed_epochs.pop(process.number, None)
             return
-        self._fed_epochs[process.number] = position.epoch
         self.starts_at_feed_points += 1
         point = self._starts_at[process.number] = self._feed_points[process.task, position.offset]
         known = self._of(process)
-        known.used, known.received = joined(known.used, point[1]), joined(known.received, point[1])
+        known.used, known.received = joined(known.used, point.extent), joined(known.received, point.extent)
 
     def _renumbered(self, process: LocalProcess) -> None:
         """Drops the expected numbers of channels that are numbered again: a sender that restarts without log begins at
@@ -305,7 +312,7 @@ class InvariantChecker:
         if expected is None and stays:
             progress = self._progress.get(process.task)
             if process.number in self._starts_at:
-                progress = self._starts_at[process.number][0]
+                progress = self._starts_at[process.number].progress
             expected = progress.inputs[index].next_seq if progress else 0
             expected = expected if expected >= 0 else None
         check(
@@ -379,9 +386,8 @@ class InvariantChecker:
                 self._check_all_went_back(replays)
         if replays:
             restarts = self._points.restart(replays)
-            fed = {
-                task: self._fed_epochs[number] for task, number in self._chosen.items() if number in self._fed_epochs
-            }
+            starts = self._starts_at
+            fed = {task: starts[number].epoch for task, number in self._chosen.items() if number in starts}
             self.commits.restart({task: max(number, fed.get(task, 0)) for task, number in restarts.items()})
         self._failed -= replays.keys()
 
@@ -444,7 +450,7 @@ class InvariantChecker:
         replaying = [self._replayer(task, end) for task, end in ends.items()]
         for number, process in sorted(processes.items()):
             if process.task in ends and self._chosen.get(process.task) == number and number in self._starts_at:
-                extent = self._starts_at[number][1]
+                extent = self._starts_at[number].extent
                 if not self._plan.logged(process.task):
                     extent = _without([process.task.log_id], extent)
                 replaying.append(Survivor(process.task, extent, {}, ()))

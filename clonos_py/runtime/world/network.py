@@ -101,9 +101,8 @@ class LocalConnections:
 
     def send_frame(self, request: SendFrame) -> None:
         connection, header, body = request.connection, request.header, request.body
-        arrived: LinkEvent = Arrived(connection, header, header.frame(body))
-        if header.kind.of_feed:
-            arrived = FeedReceived(connection, header, body)
+        of_feed = header.kind.of_feed
+        arrived = FeedReceived(connection, header, body) if of_feed else Arrived(connection, header, header.frame(body))
         self._network.transmit(self._process, connection, arrived)
 
     def send_ack(self, request: SendAck) -> None:
