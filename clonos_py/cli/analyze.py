@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from clonos_py.cli.result_files import write_result
 from clonos_py.model.errors import SettingError
 
 REPORT, FIGURES = "report.html", "figures.json"
@@ -35,7 +36,7 @@ def _evaluation(path: Path, out: Path | None) -> None:
     folder = _create(out or path.parent)
     report = folder / f"{path.stem}.html"
     searches, runs = [*finished.good(SEARCH)], [*finished.good(RUN)]
-    report.write_text(page(searches, runs, finished.terms), encoding="utf-8")
+    write_result(report, page(searches, runs, finished.terms))
     click.echo(markdown(tables(searches, runs)))
     click.echo(f"the report is {report}")
 
@@ -55,8 +56,8 @@ def _run(trace: Path, out: Path | None, master: str | None) -> None:
     from clonos_py.evaluation.spark.analysis_report import page
     from clonos_py.evaluation.spark.analysis_words import story
 
-    (folder / FIGURES).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    (folder / REPORT).write_text(page(figures), encoding="utf-8")
+    write_result(folder / FIGURES, json.dumps(figures, indent=2) + "\n")
+    write_result(folder / REPORT, page(figures))
     for sentence in story(figures):
         click.echo(sentence)
     click.echo(f"the report is {folder / REPORT}, its figures are {folder / FIGURES}")

@@ -11,6 +11,7 @@ import click
 
 from clonos_py.cli.options import file_in_a_folder, resolved, setting_options
 from clonos_py.cli.quantities import BytesPerSecond, DurationParam, Factor, FailureRate
+from clonos_py.cli.result_files import write_result
 from clonos_py.model.errors import SettingError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def interval(svg: Path | None, as_json: bool, **given: Any) -> None:
     model = _model(given, run)
     rows = interval_rows(model, _own_s(model, given["interval"], run))
     if svg is not None:
-        svg.write_text(plot(model, rows), encoding="utf-8")
+        write_result(svg, plot(model, rows))
     if as_json:
         click.echo(json.dumps(plain(model, rows), indent=2))
         return

@@ -15,6 +15,7 @@ from clonos_py.cli.counts import Count
 from clonos_py.cli.nexmark_options import events_options, model_of
 from clonos_py.cli.nexmark_spark import generate_command, prove_command, verify_command
 from clonos_py.cli.options import file_in_a_folder, resolved, setting_options
+from clonos_py.cli.result_files import write_result
 
 _DEMO = (
     "Nexmark query 8, new sellers, over {events:,} events in {seconds:.0f} s.\n"
@@ -55,7 +56,7 @@ def _run(query: str, **given: Any) -> None:
     for line in lines(report):
         click.echo(line)
     if given["report"] is not None:
-        given["report"].write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        write_result(given["report"], json.dumps(report, indent=2) + "\n")
 
 
 def _demo(**given: Any) -> int:

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from clonos_py.cli.counts import Count, Words, words
 from clonos_py.cli.options import file_in_a_folder, resolved, setting_options
+from clonos_py.cli.result_files import write_result
 from clonos_py.model.errors import SettingError
 from clonos_py.settings.definitions import Settings
 
@@ -50,7 +51,7 @@ def _mst(query: str, **given: Any) -> int:
     if given["report"] is not None:
         trials = [asdict(trial) for trial in found.trials]
         content = {"query": query, "events_per_s": found.low, "trials": trials, "report": best}
-        given["report"].write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_result(given["report"], json.dumps(content, indent=2) + "\n")
     if not found.low:
         click.echo(
             f"{query} sustained none of {len(found.trials)} rates, the last {found.trials[-1].rate:,.0f} events/s"

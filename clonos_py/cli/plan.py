@@ -30,7 +30,15 @@ command = JobCommand(
         click.Argument(["file"]),
         click.Option(["--format"], type=click.Choice(FORMATS), default="text", show_default=True, help="How to draw."),
         *setting_options(
-            "parallelism", "guarantee", "sharing_depth", "protocol", "chaining", "standbys", "key_groups", "frame_rows"
+            "parallelism",
+            "guarantee",
+            "sharing_depth",
+            "protocol",
+            "chaining",
+            "standbys",
+            "standby_feed",
+            "key_groups",
+            "frame_rows",
         ),
     ],
     help=f"""Shows what will run: tasks, the operators chained in each, how rows travel between them.

@@ -1,0 +1,23 @@
+"""Files in which commands leave their results."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from clonos_py.model.errors import SettingError
+
+
+def write_result(path: Path, text: str) -> None:
+    """Writes a file, whole or not at all: what was there remains if it cannot be written. Raises SettingError."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise SettingError(
+            f"{path} cannot be written ({error.strerror}): make room there, or name a file in another folder"
+        ) from error
