@@ -22,7 +22,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import msgspec
@@ -47,11 +47,10 @@ from clonos_py.link.states import BEFORE_BEGIN, LINK_STATES, LinkCause
 from clonos_py.link.status import TaskStatus
 from clonos_py.model import messages as control
 from clonos_py.model.counters import ProcessCounters
-from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.retention import Spill
-from clonos_py.model.segments import LogSegment, StableMark
+from clonos_py.model.segments import StableMark
 from clonos_py.model.snapshots import TaskSnapshot, lineage_of
 from clonos_py.model.states import EventTable, Ignored, Impossible, LastEvents, Unless
 from clonos_py.process import contract as task
@@ -114,26 +113,18 @@ class LinkMachine:
         self._round = 0
         self._numbering = ""
         self._unanswered_sever: control.Sever | None = None
-        self._restoring = Restoring()
-        self._restored_frames = RestoredFrames(plan, codec, self._logs)
+        self._following = Following(plan, task_id, self.store)
+        self._restoring = Restoring(
+            process, task_id, self.inputs, self.outputs, RestoredFrames(plan, codec, self._logs), self._following
+        )
         self._status = TaskStatus(process, self.inputs, self.outputs, self._restoring)
         self._feed = StandbyFeed(plan, task_id, self.outputs, self.store, codec)
-        self._following = Following(plan, task_id, self.store)
-        self._fed: FeedState | None = None
-        """The feed point at which the task starts."""
-        self._closed: Collection[str] = ()
-        """See ``Restore``: that of the last one received."""
-        self._prepared_by_feed: int | None = None
-        """A checkpoint of which the feed has yet to bring the state."""
         self._replay: control.Replay | None = None
         self._epochs = Epochs()
         self._checkpointing = checkpointing(plan, self.outputs, codec)
         self._coordinated, self._stores_logs = plan.protocol.coordinated, plan.stores_logs
         self._unstored: tuple[TaskSnapshot, TaskProgress] | None = None
         """The last snapshot, if it waits for logs."""
-        self._loaded_logs: Sequence[LogSegment] = ()
-        self._restart_point: TaskProgress | None = None
-        """The task's progress at the last checkpoint that is known to be complete."""
 
     # ---- dispatch
 
@@ -166,36 +157,19 @@ class LinkMachine:
     # ---- the state to start from
 
     def _on_prepare(self, message: control.Prepare) -> list[io.Instruction]:
-        """A standby that is fed loads nothing: it has the state of the checkpoint, or will have it soon."""
-        restore = message.restore
-        self._closed = restore.closed
-        if self._following.point is None:
-            return self._restoring.request(restore, ahead=True)
-        self._prepared_by_feed = restore.checkpoint
-        return self._report_prepared()
-
-    def _report_prepared(self) -> list[io.Instruction]:
-        checkpoint, point = self._prepared_by_feed, self._following.point
-        if checkpoint is None or point is None or point.position.epoch < checkpoint:
-            return []
-        self._prepared_by_feed = None
-        return [io.SendToCoordinator(control.Prepared(self.process, checkpoint))]
+        return self._restoring.prepare(message.restore)
 
     def _on_follow(self, message: control.Follow) -> list[io.Instruction]:
         return self._following.follow(message)
 
     def _on_feed_received(self, event: io.FeedReceived) -> list[io.Instruction]:
-        point = self._following.received(event)
-        if point is None:
-            return self._following.acknowledge()
-        self._restoring.replaced()
-        return [io.SendToTask(msgspec.structs.replace(point, closed=self._closed))]
+        return self._restoring.feed_received(event)
 
     def _is_of_a_closed_feed(self, event: io.FeedReceived) -> bool:
         return event.connection != self._following.connection
 
     def _on_feed_point_loaded(self, event: task.FeedPointLoaded) -> list[io.Instruction]:
-        return [*self._following.acknowledge(event.number), *self._report_prepared()]
+        return self._restoring.feed_point_loaded(event)
 
     def _on_feed_point_taken(self, event: task.FeedPointTaken) -> list[io.Instruction]:
         return self._feed.taken(event, self._epochs.all_prepared)
@@ -203,102 +177,59 @@ class LinkMachine:
     def _on_promote(self, message: control.Promote) -> list[io.Instruction]:
         restore = message.restore
         self._round, self.attempt, self._numbering = message.round, message.attempt, message.numbering
-        left = self._following.leave()
-        self._fed = self._following.usable(message.attempt, restore.checkpoint)
-        if not self._following.precedes(message.attempt):
-            self._following.forget()
         self._held_logs.become(message.attempt)
         self._enter(LinkCause.PROMOTED)
         self._mark(restore.marks)
         acquisitions = self._causal_outputs.acquire(message.attempt, restore.checkpoint, lineage_of(message.numbering))
         for index, peer in enumerate(message.inputs):
             self.inputs[index].follow(peer)
-        loads = self._restoring.start_from(restore) if self._fed is None else self._start_at(self._fed, restore)
-        return left + acquisitions + loads + (self._start() if self._restoring.ready else [])
+        loads = self._restoring.promote(message.attempt, restore)
+        return acquisitions + loads + (self._start() if self._restoring.ready else [])
 
-    def _start_at(self, fed: FeedState, restore: control.Restore) -> list[io.Instruction]:
-        """The process starts at a feed point. The restart point of its task remains ``restore``."""
-        self._restoring.given(restore)
-        progress = self._restart_point = self._progress_of(restore)
-        for channel in self.inputs:
-            channel.start_from(fed.progress.inputs[channel.index].next_seq)
-            channel.cover(progress.inputs[channel.index].next_seq if progress else 0)
-        for output in self.outputs:
-            output.restore(fed.progress.outputs[output.index], fed.frames[output.index])
-        for checkpoint, committables in fed.committables.items():
-            if checkpoint > restore.checkpoint:
-                self._epochs.prepared(checkpoint, committables)
-        self._checkpointing.restored(restore.frames)
-        self._catching_up.restore([channel.next_seq for channel in self.inputs])
-        self._held_logs.fed()
-        return [io.AdoptState(fed.operators)] if self._commits else []
+    def _on_loaded_ahead(self, event: io.Loaded) -> list[io.Instruction]:
+        return self._restoring.loaded_ahead(event)
 
     def _on_loaded(self, event: io.Loaded) -> list[io.Instruction]:
-        restore = event.restore
-        self._restoring.loaded(restore)
-        progress = self._progress_of(restore)
-        self._restore_channels(progress, event)
-        self._loaded_logs = event.logs
-        ahead = self.state is TaskState.STANDBY
-        state = task.RestoreState(restore.checkpoint, event.operators, progress, ahead, restore.closed)
-        taken = io.SendToTask(state)
-        if ahead:
-            return [taken, io.SendToCoordinator(control.Prepared(self.process, restore.checkpoint))]
-        return [taken, *self._start()]
+        return [*self._restoring.loaded(event), *self._start()]
 
-    def _progress_of(self, restore: control.Restore) -> TaskProgress | None:
-        """The task's progress in the restart point; None at another parallelism. Raises CheckpointError."""
-        if restore.progress is None:
-            return None
-        try:
-            return msgspec.msgpack.decode(restore.progress, type=TaskProgress)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
-            raise CheckpointError(
-                f"checkpoint {restore.checkpoint}: the progress of {self.task_id} cannot be read: {problem}; resume "
-                "from an earlier checkpoint, or start over with --fresh"
-            ) from problem
+    def _on_not_loaded_ahead(self, event: io.LoadFailed) -> list[io.Instruction]:
+        return self._restoring.not_loaded_ahead(event)
 
-    def _on_load_failed(self, event: io.LoadFailed) -> list[io.Instruction]:
-        """A slow standby may find its checkpoint deleted. It reports this, and waits for the next or for promotion."""
-        self._restoring.failed()
-        if self.state is not TaskState.STANDBY:
-            raise event.problem
-        return [io.SendToCoordinator(control.NotPrepared(self.process, event.restore.checkpoint, str(event.problem)))]
+    def _on_not_loaded(self, event: io.LoadFailed) -> list[io.Instruction]:
+        raise event.problem
 
     def _is_superseded(self, event: io.Loaded | io.LoadFailed) -> bool:
         return not self._restoring.is_awaited(event.restore)
 
-    def _restore_channels(self, progress: TaskProgress | None, loaded: io.Loaded) -> None:
-        """Raises CheckpointError if the stored frames in flight do not fit the channels."""
-        self._restart_point = progress
-        for channel in self.inputs:
-            channel.start_from(progress.inputs[channel.index].next_seq if progress else 0)
-        for output in self.outputs:
-            next_seq = progress.outputs[output.index] if progress else 0
-            output.restore(next_seq, self._restored_frames.of(output, next_seq, loaded))
-        self._checkpointing.restored(loaded.restore.frames)
-        self._catching_up.restore([channel.next_seq for channel in self.inputs])
-
     def _start(self) -> list[io.Instruction]:
-        """The state is loaded: commits the results that it names, connects, serves waiting receivers, and begins if the
-        log has arrived, too."""
-        restore = self._restoring.requested
+        """The task has its state: commits the results that it names, connects, serves waiting receivers, and begins if
+        the log has arrived, too."""
+        restore, fed = self._restoring.requested, self._restoring.fed
         assert restore is not None
         assert self.attempt is not None
-        self._held_logs.restore(self._loaded_logs)
+        self._checkpointing.restored(restore.frames)
+        self._catching_up.restore([channel.next_seq for channel in self.inputs])
+        self._held_logs.restore(self._restoring.logs)
         self._outflow.started = True
         if restore.fallback is not None:
             self._may_fall_back(restore, restore.fallback)
         safe = restore.fallback or restore
-        self._restored_frames.begun()
-        instructions: list[io.Instruction] = []
+        instructions = self._adopt(fed, restore.checkpoint) if fed is not None else []
         if self._commits and restore.checkpoint:
             instructions.append(io.Commit(safe.checkpoint, safe.committables))
         if not self._in_loop:
             instructions += self._subscribe(self.attempt)
-            if self._fed is None:
+            if fed is None:
                 instructions += self._serve()
         return instructions + self._answer() + self._begin()
+
+    def _adopt(self, fed: FeedState, completed: int) -> list[io.Instruction]:
+        """The task starts at a feed point, with what was prepared and logged before it."""
+        for checkpoint, committables in fed.committables.items():
+            if checkpoint > completed:
+                self._epochs.prepared(checkpoint, committables)
+        self._held_logs.fed()
+        return [io.AdoptState(fed.operators)] if self._commits else []
 
     def _subscribe(self, attempt: Attempt) -> list[io.Instruction]:
         """Subscribes to the senders. A task of a loop does so only after its own log has arrived. Logs of other tasks
@@ -314,8 +245,8 @@ class LinkMachine:
         return [i for subscription in self._connections.serve() for i in self._on_subscribed(subscription)]
 
     def _may_fall_back(self, restore: control.Restore, fallback: control.Fallback) -> None:
-        assert self._restart_point is not None
-        self._epochs.restored(restore.checkpoint, self._restart_point, restore.committables)
+        assert self._restoring.restart_point is not None
+        self._epochs.restored(restore.checkpoint, self._restoring.restart_point, restore.committables)
         for channel, covered in zip(self.inputs, fallback.covered, strict=True):
             channel.cover(covered)
 
@@ -337,11 +268,8 @@ class LinkMachine:
         self._catching_up.begin(self.attempt)
         self._enter(LinkCause.BEGUN)
         at_landmark = not any(output.has_restored_frames for output in self.outputs)
-        position = self._fed.position if self._fed is not None else None
-        self._fed = self._following.point = None
-        begin = task.Begin(
-            self.attempt, self._replay.log, self._replay.aborted, self._numbering, at_landmark, fed=position
-        )
+        fed = self._restoring.begin()
+        begin = task.Begin(self.attempt, self._replay.log, self._replay.aborted, self._numbering, at_landmark, fed=fed)
         held_back = [] if self._outflow.may_produce else [io.SendToTask(task.MayProduce(False))]
         opened = self._subscribe(self.attempt) if self._in_loop else []
         return [io.SendToTask(begin), *held_back, *opened, *self._serve()]
@@ -392,8 +320,8 @@ class LinkMachine:
             return []
         message, self._unanswered_sever = self._unanswered_sever, None
         answer = self._held_logs.answer(self.process, message)
-        if self._fed is not None:
-            answer = msgspec.structs.replace(answer, starts_in=self._fed.position.epoch)
+        if (fed := self._restoring.fed) is not None:
+            answer = msgspec.structs.replace(answer, starts_in=fed.position.epoch)
         return [io.SendToCoordinator(answer)]
 
     # ---- frames
@@ -427,7 +355,8 @@ class LinkMachine:
         return [*again, *([self._renumber(channel)] if renumbered else [])]
 
     def _renumber(self, channel: InputChannel) -> io.SendToTask:
-        ended = self._restart_point is not None and self._restart_point.inputs[channel.index].ended
+        restart_point = self._restoring.restart_point
+        ended = restart_point is not None and restart_point.inputs[channel.index].ended
         return io.SendToTask(task.Renumber(channel.index, channel.next_seq, ended))
 
     def _check_opened(self) -> None:
@@ -564,7 +493,7 @@ class LinkMachine:
         self._mark(completed.marks)
         if (progress := self._epochs.complete(completed.checkpoint)) is None:
             return []
-        self._restart_point = progress
+        self._restoring.restart_point = progress
         self._held_logs.complete()
         self._outflow.complete(completed.checkpoint)
         instructions: list[io.Instruction] = []
@@ -628,7 +557,8 @@ class LinkMachine:
     @property
     def feed_position(self) -> task.FeedPosition | None:
         """The feed point at which the task will start; None if it starts at its restart point, or has begun."""
-        return self._fed.position if self._fed is not None else None
+        fed = self._restoring.fed
+        return fed.position if fed is not None else None
 
     @property
     def uncovered(self) -> list[int]:
@@ -699,8 +629,19 @@ _on(
 _on(io.Arrived, LinkMachine._on_arrived, _NO_ATTEMPT)
 _on(io.Acknowledged, LinkMachine._on_acknowledged)
 _on(io.Lost, LinkMachine._on_lost)
-_on(io.Loaded, Unless(LinkMachine._is_superseded, _SUPERSEDED, LinkMachine._on_loaded), _HAS_BEGUN)
-_on(io.LoadFailed, Unless(LinkMachine._is_superseded, _SUPERSEDED, LinkMachine._on_load_failed), _HAS_BEGUN)
+_on(
+    io.Loaded,
+    Unless(LinkMachine._is_superseded, _SUPERSEDED, LinkMachine._on_loaded),
+    {**_HAS_BEGUN, TaskState.STANDBY: Unless(LinkMachine._is_superseded, _SUPERSEDED, LinkMachine._on_loaded_ahead)},
+)
+_on(
+    io.LoadFailed,
+    Unless(LinkMachine._is_superseded, _SUPERSEDED, LinkMachine._on_not_loaded),
+    {
+        **_HAS_BEGUN,
+        TaskState.STANDBY: Unless(LinkMachine._is_superseded, _SUPERSEDED, LinkMachine._on_not_loaded_ahead),
+    },
+)
 _on(io.Persisted, LinkMachine._on_persisted, _NO_ATTEMPT)
 _on(io.PersistFailed, LinkMachine._on_persist_failed, _NO_ATTEMPT)
 _on(io.CommitDone, LinkMachine._on_commit_done, _NO_ATTEMPT)

@@ -1,59 +1,179 @@
-"""The state that a process is to start from: requested, loaded, or deleted in the meantime (D7)."""
+"""The state that a process starts from: that of a checkpoint, from storage, or that of a later feed point (D7, E17).
+
+    nothing --a checkpoint is named--> requested --Loaded--> loaded
+    requested --LoadFailed--> nothing
+    any --a feed point was passed to the task--> fed --promoted, and the point is of use--> given
+
+The channels get the positions of this state, and outputs the frames that receivers may still request. Everything else
+that a start means is up to the link, which reads ``fed``, ``logs`` and ``requested``.
+"""
 
 from __future__ import annotations
 
-from clonos_py.link import instructions as io
-from clonos_py.model.messages import Restore
+from collections.abc import Collection, Sequence
 
-_NONE = -1
+import msgspec
+
+from clonos_py.link import instructions as io
+from clonos_py.link.following import FeedState, Following
+from clonos_py.link.receiving import InputChannel
+from clonos_py.link.restored_frames import RestoredFrames
+from clonos_py.link.sending import OutputChannel
+from clonos_py.model.errors import CheckpointError
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.messages import NotPrepared, Prepared, Restore
+from clonos_py.model.segments import LogSegment
+from clonos_py.process.contract import FeedPointLoaded, FeedPosition, RestoreState, TaskProgress
 
 
 class Restoring:
-    """The state that is requested and the state that is loaded. Without a checkpoint a process starts empty."""
+    """The state that is requested and the state that the task has. Without a checkpoint a process starts empty."""
 
-    def __init__(self) -> None:
-        self._loaded, self._given = 0, False
+    def __init__(
+        self,
+        process: int,
+        task: TaskId,
+        inputs: Sequence[InputChannel],
+        outputs: Sequence[OutputChannel],
+        frames: RestoredFrames,
+        following: Following,
+    ) -> None:
+        self._process, self._task, self._inputs, self._outputs = process, task, inputs, outputs
+        self._frames, self._following = frames, following
+        self._loaded: int | None = 0
+        """The checkpoint whose state the task has; None if it has that of a feed point."""
+        self._prepared_by_feed: int | None = None
+        """A checkpoint of which the feed has yet to bring the state."""
+        self._closed: Collection[str] = ()
+        """See ``Restore``: that of the last one received."""
         self.requested: Restore | None = None
+        self.fed: FeedState | None = None
+        """The feed point at which the task starts. Its restart point is ``requested`` nevertheless."""
+        self.logs: Sequence[LogSegment] = ()
+        """The determinants that the loaded state depends on."""
+        self.restart_point: TaskProgress | None = None
+        """The task's progress at the last checkpoint that is known to be complete."""
 
-    def request(self, restore: Restore, ahead: bool = False) -> list[io.Instruction]:
+    @property
+    def ready(self) -> bool:
+        """Whether the task has the requested state, or a newer one from the feed."""
+        return self.requested is not None and (self.fed is not None or self._loaded == self.requested.checkpoint)
+
+    def is_requested(self, restore: Restore) -> bool:
+        """Whether this state is (still) requested."""
+        return self.requested is not None and self.requested.checkpoint == restore.checkpoint
+
+    def is_awaited(self, restore: Restore) -> bool:
+        """Whether this state is (still) requested from storage."""
+        return self.is_requested(restore) and self.fed is None
+
+    def _request(self, restore: Restore, ahead: bool) -> list[io.Instruction]:
         """Requests state, unless the same state is already being loaded: loading it twice would undo later changes.
         ``ahead``: no failed task waits for it."""
         on_its_way = self.is_requested(restore)
         self.requested = restore
         return [] if on_its_way else [io.Load(restore, ahead)]
 
-    def start_from(self, restore: Restore) -> list[io.Instruction]:
-        """The process is promoted: requests the state if it is not loaded."""
-        if self._loaded == restore.checkpoint:
-            self.requested = restore
+    # ---- a standby
+
+    def prepare(self, restore: Restore) -> list[io.Instruction]:
+        """A standby that is fed loads nothing: it has the state of the checkpoint, or will have it soon."""
+        self._closed = restore.closed
+        if self._following.point is None:
+            return self._request(restore, ahead=True)
+        self._prepared_by_feed = restore.checkpoint
+        return self._report_prepared()
+
+    def feed_received(self, event: io.FeedReceived) -> list[io.Instruction]:
+        """A feed point replaces the state that was loaded, and what is being loaded is not needed."""
+        point = self._following.received(event)
+        if point is None:
+            return self._following.acknowledge()
+        self.requested, self._loaded, self.logs = None, None, ()
+        return [io.SendToTask(msgspec.structs.replace(point, closed=self._closed))]
+
+    def feed_point_loaded(self, event: FeedPointLoaded) -> list[io.Instruction]:
+        return [*self._following.acknowledge(event.number), *self._report_prepared()]
+
+    def _report_prepared(self) -> list[io.Instruction]:
+        checkpoint, point = self._prepared_by_feed, self._following.point
+        if checkpoint is None or point is None or point.position.epoch < checkpoint:
             return []
-        return self.request(restore)
+        self._prepared_by_feed = None
+        return [io.SendToCoordinator(Prepared(self._process, checkpoint))]
 
-    def given(self, restore: Restore) -> None:
-        """The process starts from a newer state than this, which it got from the feed."""
-        self.requested, self._loaded, self._given = restore, restore.checkpoint, True
+    def loaded_ahead(self, event: io.Loaded) -> list[io.Instruction]:
+        """A standby has the state of a checkpoint."""
+        prepared = Prepared(self._process, event.restore.checkpoint)
+        return [self._restored(event, ahead=True), io.SendToCoordinator(prepared)]
 
-    def replaced(self) -> None:
-        """The loaded state was replaced by one of the feed, and what is being loaded is not needed."""
-        self.requested, self._loaded = None, _NONE
-
-    @property
-    def ready(self) -> bool:
-        """Whether the requested state is loaded."""
-        return self.requested is not None and self._loaded == self.requested.checkpoint
-
-    def loaded(self, restore: Restore) -> None:
-        """The requested state was loaded."""
-        self._loaded = restore.checkpoint
-
-    def failed(self) -> None:
-        """The requested state cannot be read. It may be requested again."""
+    def not_loaded_ahead(self, event: io.LoadFailed) -> list[io.Instruction]:
+        """A slow standby may find its checkpoint deleted. It reports this, and waits for the next or for promotion."""
         self.requested = None
+        problem = str(event.problem)
+        return [io.SendToCoordinator(NotPrepared(self._process, event.restore.checkpoint, problem))]
 
-    def is_awaited(self, restore: Restore) -> bool:
-        """Whether this state is (still) requested from storage."""
-        return self.is_requested(restore) and not self._given
+    # ---- a process that is promoted
 
-    def is_requested(self, restore: Restore) -> bool:
-        """Whether this state is (still) requested."""
-        return self.requested is not None and self.requested.checkpoint == restore.checkpoint
+    def promote(self, attempt: Attempt, restore: Restore) -> list[io.Instruction]:
+        """The process starts as ``attempt``: from the last feed point if that is of use, else from ``restore``, which
+        is requested if it is not loaded."""
+        left = self._following.leave()
+        fed = self._following.usable(attempt, restore.checkpoint)
+        if not self._following.precedes(attempt):
+            self._following.forget()
+        if fed is not None:
+            self._start_at(fed, restore)
+        elif self._loaded != restore.checkpoint:
+            return left + self._request(restore, ahead=False)
+        self.requested = restore
+        return left
+
+    def loaded(self, event: io.Loaded) -> list[io.Instruction]:
+        """The state that the process waits for has arrived."""
+        return [self._restored(event, ahead=False)]
+
+    def begin(self) -> FeedPosition | None:
+        """The task begins, and no other state will be loaded. Returns the feed point at which it starts, if any."""
+        position = self.fed.position if self.fed is not None else None
+        self.fed = self._following.point = None
+        self._frames.begun()
+        return position
+
+    # ---- channels
+
+    def _start_at(self, fed: FeedState, restore: Restore) -> None:
+        """The channels begin at a feed point. The restart point of the task remains ``restore``."""
+        self.fed = fed
+        progress = self.restart_point = self._progress_of(restore)
+        for channel in self._inputs:
+            channel.start_from(fed.progress.inputs[channel.index].next_seq)
+            channel.cover(progress.inputs[channel.index].next_seq if progress else 0)
+        for output in self._outputs:
+            output.restore(fed.progress.outputs[output.index], fed.frames[output.index])
+
+    def _restored(self, event: io.Loaded, ahead: bool) -> io.Instruction:
+        """The channels begin at the restart point. Raises CheckpointError if the stored frames in flight do not fit
+        them."""
+        restore = event.restore
+        progress = self._progress_of(restore)
+        self._loaded, self.logs, self.restart_point = restore.checkpoint, event.logs, progress
+        for channel in self._inputs:
+            channel.start_from(progress.inputs[channel.index].next_seq if progress else 0)
+        for output in self._outputs:
+            next_seq = progress.outputs[output.index] if progress else 0
+            output.restore(next_seq, self._frames.of(output, next_seq, event))
+        state = RestoreState(restore.checkpoint, event.operators, progress, ahead, restore.closed)
+        return io.SendToTask(state)
+
+    def _progress_of(self, restore: Restore) -> TaskProgress | None:
+        """The task's progress in the restart point; None at another parallelism. Raises CheckpointError."""
+        if restore.progress is None:
+            return None
+        try:
+            return msgspec.msgpack.decode(restore.progress, type=TaskProgress)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
+            raise CheckpointError(
+                f"checkpoint {restore.checkpoint}: the progress of {self._task} cannot be read: {problem}; resume "
+                "from an earlier checkpoint, or start over with --fresh"
+            ) from problem

@@ -16,7 +16,6 @@ from clonos_py.link import instructions as io
 from clonos_py.link.connections import Connections
 from clonos_py.link.following import FeedState, Following
 from clonos_py.link.held_logs import HeldLogs
-from clonos_py.link.machine import LinkMachine
 from clonos_py.link.receiving import InputChannel
 from clonos_py.link.restoring import Restoring
 from clonos_py.link.standby_feed import StandbyFeed
@@ -80,14 +79,14 @@ def a_fed_standby_does_not_report_what_it_holds(patch: pytest.MonkeyPatch) -> No
 @fed("kill")
 def a_feed_point_counts_as_the_restart_point(patch: pytest.MonkeyPatch) -> None:
     """Senders drop what the task needs if it fails again."""
-    start = LinkMachine._start_at
+    promote = Restoring.promote
 
-    def covering(self: LinkMachine, point: FeedState, restore: Restore) -> list[io.Instruction]:
+    def covering(self: Restoring, attempt: Attempt, restore: Restore) -> list[io.Instruction]:
         with pytest.MonkeyPatch.context() as kept:
             kept.setattr(InputChannel, "cover", lambda self, next_seq: None)
-            return start(self, point, restore)
+            return promote(self, attempt, restore)
 
-    patch.setattr(LinkMachine, "_start_at", covering)
+    patch.setattr(Restoring, "promote", covering)
 
 
 @fed("kill")
@@ -128,12 +127,13 @@ def sinks_do_not_get_the_rows_since_the_barrier_again(patch: pytest.MonkeyPatch)
 
 @fed("kill")
 def prepared_results_of_uncompleted_checkpoints_are_left_out(patch: pytest.MonkeyPatch) -> None:
-    start = LinkMachine._start_at
+    usable = Following.usable
 
-    def without(self: LinkMachine, point: FeedState, restore: Restore) -> list[io.Instruction]:
-        return start(self, point._replace(committables={}), restore)
+    def without(self: Following, attempt: Attempt, checkpoint: int) -> FeedState | None:
+        point = usable(self, attempt, checkpoint)
+        return None if point is None else point._replace(committables={})
 
-    patch.setattr(LinkMachine, "_start_at", without)
+    patch.setattr(Following, "usable", without)
 
 
 @fed("kill", "coordinator")

@@ -21,6 +21,7 @@ from clonos_py.link.machine import LINK_EVENTS, LinkMachine
 from clonos_py.link.receiving import InputChannel
 from clonos_py.link.restoring import Restoring
 from clonos_py.link.sending import Outgoing, OutputChannel
+from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import Restore, Sever
 from clonos_py.model.states import Ignored
 from clonos_py.model.times import MIN_TIME
@@ -276,11 +277,13 @@ def a_replacement_starts_from_the_newest_snapshot(patch: pytest.MonkeyPatch) -> 
 
 @BUGS.planted()
 def a_standby_starts_from_what_it_happens_to_have(patch: pytest.MonkeyPatch) -> None:
-    def content(self: Restoring, restore: Restore) -> list[io.Instruction]:
-        self.requested, self._loaded = restore, restore.checkpoint
-        return []
+    promote = Restoring.promote
 
-    patch.setattr(Restoring, "start_from", content)
+    def content(self: Restoring, attempt: Attempt, restore: Restore) -> list[io.Instruction]:
+        return [i for i in promote(self, attempt, restore) if not isinstance(i, io.Load)]
+
+    patch.setattr(Restoring, "promote", content)
+    patch.setattr(Restoring, "ready", property(lambda self: self.requested is not None))
 
 
 @BUGS.planted()

@@ -14,6 +14,7 @@ from clonos_py.job.events import Instructions, StartProcess
 from clonos_py.job.fleet import Role
 from clonos_py.job.machine import JobMachine
 from clonos_py.job.rounds import Rounds
+from clonos_py.link.instructions import Instruction, Loaded
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, Replay
 from clonos_py.protocols.aligned.task import AlignedBarriers
@@ -159,14 +160,16 @@ def frames_cut_behind_the_restart_point_are_kept(patch: pytest.MonkeyPatch) -> N
                     append(new.frames, entry)
 
     def keep_at_once_and_then(before: LocalProcess, after: LocalProcess) -> None:
-        restore = after.link._restore_channels
+        restoring = after.link._restoring
+        restore = restoring.loaded
 
-        def restored(*given: Any) -> None:
-            restore(*given)
+        def restored(event: Loaded) -> list[Instruction]:
+            instructions = restore(event)
             keep(before, after)
+            return instructions
 
         keep(before, after)
-        patch.setattr(after.link, "_restore_channels", restored)
+        patch.setattr(restoring, "loaded", restored)
 
     patch.setattr(RetainedFrames, "append", unless_there)
     kept(patch, keep_at_once_and_then)
