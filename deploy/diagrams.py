@@ -6,12 +6,19 @@ import re
 from pathlib import Path
 from typing import Any
 
-from clonos_py.job.states import JOB_STATES
+from clonos_py.job.states import JOB_STATES, ROUND_STATES
 from clonos_py.link.states import LINK_STATES
 from clonos_py.model.states import StateTable
 from clonos_py.task.states import TASK_STATES
 
-TABLES: dict[str, StateTable[Any, Any]] = {"link": LINK_STATES, "task": TASK_STATES, "job": JOB_STATES}
+TABLES: dict[str, StateTable[Any, Any]] = {
+    "link": LINK_STATES,
+    "task": TASK_STATES,
+    "job": JOB_STATES,
+    "round": ROUND_STATES,
+}
+MODULES = {"link": "link/machine.py", "task": "task/machine.py", "job": "job/machine.py", "round": "job/rounds.py"}
+"""By table: the module of the machine."""
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "design" / "processes.md"
 
@@ -21,9 +28,9 @@ def shown() -> dict[Path, str]:
     page = PAGE.read_text(encoding="utf-8")
     files = {}
     for name, table in TABLES.items():
-        place = rf"(?<=`{name.upper()}_STATES` in `{name}/states.py`\):\n\n```mermaid\n).*?(?=\n```)"
+        path = ROOT / "clonos_py" / MODULES[name]
+        place = rf"(?<=`{name.upper()}_STATES` in `{path.parent.name}/states.py`\):\n\n```mermaid\n).*?(?=\n```)"
         page = _with(table.diagram(), place, page)
-        path = ROOT / "clonos_py" / name / "machine.py"
         files[path] = _with(table.text(), r"(?<=\n)    \[\*\] --> .*?(?=\n\n)", path.read_text(encoding="utf-8"))
     return {**files, PAGE: page}
 

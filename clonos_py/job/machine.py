@@ -111,7 +111,7 @@ class JobMachine:
         self._context = CoordinatorContext(plan, policy, self._completed, generation)
         self._protocol = checkpointing(self._context)
         self._fleet = self._context.fleet
-        self._rounds = Rounds(self._context, self._protocol)
+        self._rounds = Rounds(self._context, self._protocol, self._last)
         self._heartbeat = Heartbeat(self._context)
         self._starts = Starts(self._context)
         self._unreachable = Unreachable(self._context)

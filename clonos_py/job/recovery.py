@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import Abort, Trigger
 from clonos_py.causal.log import merge
+from clonos_py.job.states import RoundKind
 from clonos_py.model.ids import Attempt, LogId, TaskId
 from clonos_py.model.messages import HeldLogsReport, Peer, Replay
 from clonos_py.model.plan import PhysicalPlan
@@ -19,9 +20,8 @@ class Round:
     """One round: the failed tasks, the survivors that have not answered yet, and the answers."""
 
     number: int
+    kind: RoundKind
     failed: set[TaskId]
-    started: bool = False
-    """Whether Promote and Sever were sent."""
     awaited: set[int] = field(default_factory=set)
     answers: list[HeldLogsReport] = field(default_factory=list)
     without_log: set[TaskId] = field(default_factory=set)

@@ -1,9 +1,12 @@
 """The course of recovery rounds: failed tasks get processes, survivors answer, replacements replay (D9).
 
-    new round --checkpoints settled, a process for every failed task--> Promote and Sever sent
-              --all survivors have answered--> Replay sent, the round has ended;  any --another failure--> new round
+    [*] --> OVER
+    OVER, GATHERING, ANSWERING --tasks failed, or are deployed--> GATHERING
+    GATHERING --checkpoints settled, a process for every failed task--> ANSWERING
+    ANSWERING --all survivors have answered--> OVER
 
-The first deployment is a round, too: all tasks count as failed and there are no survivors.
+Promote and Sever are sent when every failed task has a process, the logs to replay when all survivors have answered. A
+deployment is a round, too: all tasks count as failed and there are no survivors.
 
 Standbys may share a host process. When one of them is promoted, the others are replaced by standbys elsewhere. They
 leave once their replacements have loaded as new a checkpoint; until then they may be needed. A standby that is needed
@@ -22,6 +25,7 @@ from clonos_py.job.events import Instructions, KillProcess, ReportEvent, Send
 from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.job.recovery import Round, newest_epoch_in, newest_epoch_named, peers, replay_of
 from clonos_py.job.restarts_without_log import RestartsWithoutLog
+from clonos_py.job.states import ROUND_STATES, RoundCause, RoundKind, RoundState
 from clonos_py.model import messages
 from clonos_py.model.coordinator_events import (
     Deployed,
@@ -37,6 +41,7 @@ from clonos_py.model.errors import OrphanError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import Incarnation
+from clonos_py.model.states import LastEvents
 
 
 def reports_logs(plan: PhysicalPlan, task: TaskId) -> bool:
@@ -49,13 +54,11 @@ class Rounds:
     """Runs one round at a time. ``advance`` and ``answer`` raise ProtocolError when no replay can recover from the
     failure; then only a rollback can (``deploy`` in the next generation)."""
 
-    def __init__(self, context: CoordinatorContext, protocol: JobCheckpointing) -> None:
-        self._context, self._protocol = context, protocol
-        self._round = Round(0, set())
-        self.deploying = True
-        """Whether no task has run yet in this generation."""
-        self._first_deployment = True
-        """Whether no task has run yet at all."""
+    def __init__(self, context: CoordinatorContext, protocol: JobCheckpointing, last: LastEvents) -> None:
+        """``last``: the last events of the job."""
+        self._context, self._protocol, self._last = context, protocol, last
+        self.state = ROUND_STATES.initial
+        self._round = Round(0, RoundKind.FIRST_DEPLOYMENT, set())
         self._counters: dict[TaskId, int] = {}
         self._ever_failed: set[TaskId] = set()
         """Tasks that have failed since this generation was deployed."""
@@ -67,16 +70,29 @@ class Rounds:
         self._effective: dict[TaskId, bool] = {}
         """Tasks that restarted after a failure, and whether they have had a new effect since; cleared once all have."""
 
+    def _enter(self, cause: RoundCause) -> None:
+        self.state = ROUND_STATES.after(self.state, cause, "the round", self._last)
+
+    @property
+    def over(self) -> bool:
+        """Whether every failed task has a replacement that was sent its log, or no task has failed."""
+        return self.state is RoundState.OVER
+
+    @property
+    def deploying(self) -> bool:
+        """Whether no task has run yet in this generation."""
+        return not self.over and self._round.kind is not RoundKind.RECOVERY
+
     def deploy(self, reuse: Mapping[TaskId, int] | None = None) -> Instructions:
         """Starts processes and standbys of all tasks, with the first attempts of the generation. After a rollback tasks
         start in the host processes of their former processes (``reuse``: by task, the process's number), and standbys
         stay."""
         context = self._context
-        self.deploying, self._first_deployment = True, reuse is None
+        kind = RoundKind.FIRST_DEPLOYMENT if reuse is None else RoundKind.DEPLOYMENT
         self._counters, self._ever_failed = dict.fromkeys(context.plan.tasks, 0), set()
         self._failed_before = set() if reuse is None else set(context.plan.tasks).difference(reuse)
         self._effective = {} if reuse is None else dict.fromkeys(context.plan.tasks, False)
-        self._round = Round(self._round.number + 1, set(context.plan.tasks))
+        self._begin(Round(self._round.number + 1, kind, set(context.plan.tasks)))
         self._restarts_without_log.reset()
         self._replaying = set()
         out: Instructions = []
@@ -106,15 +122,15 @@ class Rounds:
         self._replaying = set(replaying)
         context, fleet = self._context, self._context.fleet
         replaced = any(attempt.counter > 1 for attempt in attempts.values())
-        self.deploying = not fleet.with_role(Role.ACTIVE) and not replaced
-        self._first_deployment = self.deploying
+        deploying = not fleet.with_role(Role.ACTIVE) and not replaced
         self._counters = {task: attempts[task].counter if task in attempts else 1 for task in context.plan.tasks}
         if not attempts:
             self._counters = dict.fromkeys(context.plan.tasks, 0)
-        self._ever_failed = set() if self.deploying else set(failed)
-        lost = [task for task in sorted(failed) if not self.deploying and fleet.owner(task) is None]
+        self._ever_failed = set() if deploying else set(failed)
+        lost = [task for task in sorted(failed) if not deploying and fleet.owner(task) is None]
         out: Instructions = [ReportEvent(TaskLost(t, "it failed while there was no coordinator")) for t in lost]
-        self._round = Round(number + 1, set(failed))
+        kind = RoundKind.FIRST_DEPLOYMENT if deploying else RoundKind.RECOVERY
+        self._begin(Round(number + 1, kind, set(failed)))
         out += self.dismiss_co_located()
         out += [i for standby in fleet.with_role(Role.STANDBY) for i in self.follow(standby)]
         return out + self._refill_standbys(set(context.plan.tasks).difference(failed))
@@ -131,12 +147,19 @@ class Rounds:
         return [ReportEvent(TaskLost(task, reason, process.attempt, planned))]
 
     def _restart(self, failed: set[TaskId]) -> None:
-        self._round = Round(self._round.number + 1, failed, without_log=self._round.without_log)
+        last = self._round
+        kind = RoundKind.RECOVERY if self.over else last.kind
+        self._begin(Round(last.number + 1, kind, failed, without_log=last.without_log))
+
+    def _begin(self, round_: Round) -> None:
+        self._round = round_
+        if round_.failed:
+            self._enter(RoundCause.TASKS_FAILED)
 
     def advance(self) -> Instructions:
         """Starts the round once checkpoints are settled and every failed task has a process that has started."""
         context, round_ = self._context, self._round
-        if not round_.failed or round_.started or self._protocol.pending:
+        if self.state is not RoundState.GATHERING or self._protocol.pending:
             return []
         if self._protocol.all_go_back and not self.deploying:
             raise OrphanError(f"{', '.join(map(str, sorted(round_.failed)))} failed, and nothing is logged")
@@ -153,7 +176,7 @@ class Rounds:
             out += self._restarts_without_log.begin(round_)
             if abandoned := self._abandon_replays(round_):
                 return out + abandoned + self.advance()
-        round_.started = True
+        self._enter(RoundCause.PROCESSES_READY)
         promoted = [process for process in chosen.values() if process.role is Role.STANDBY]
         for process in promoted:
             self._counters[process.task] += 1
@@ -175,24 +198,19 @@ class Rounds:
         return out
 
     @property
-    def over(self) -> bool:
-        """Whether every failed task has a replacement that was sent its log, or no task has failed."""
-        return not self._round.failed
-
-    @property
     def missing(self) -> list[TaskId]:
         """The failed tasks for which no process has started yet."""
         up = {process.task for process in self._context.fleet.processes.values() if process.address is not None}
-        return [] if self._round.started else sorted(self._round.failed - up)
+        return sorted(self._round.failed - up) if self.state is RoundState.GATHERING else []
 
     def _candidates(self, round_: Round) -> dict[TaskId, TaskProcess]:
         """By failed task: the process for it, one already promoted, else the best standby. Those without any are
         missing. Two in one host process are avoided, since they would compete for it."""
         chosen: dict[TaskId, TaskProcess] = {}
-        fleet = self._context.fleet
+        fleet, first = self._context.fleet, round_.kind is RoundKind.FIRST_DEPLOYMENT
         host_processes = {p.host_process for p in fleet.with_role(Role.PROMOTED, Role.ACTIVE)}
         for task in sorted(round_.failed):
-            if found := fleet.owner(task) or fleet.best(task, self._first_deployment, host_processes):
+            if found := fleet.owner(task) or fleet.best(task, first, host_processes):
                 chosen[task] = found
                 host_processes.add(found.host_process)
         return chosen
@@ -246,10 +264,10 @@ class Rounds:
 
     def _finish(self) -> Instructions:
         """Once all survivors have answered: sends each replacement its log to replay."""
-        context, round_ = self._context, self._round
-        if not round_.started or round_.awaited:
+        context, round_, deploying = self._context, self._round, self.deploying
+        if self.state is not RoundState.ANSWERING or round_.awaited:
             return []
-        if self.deploying:
+        if deploying:
             self._protocol.skip_to(newest_epoch_named(context.plan, round_.answers, self._protocol.epoch))
         else:
             survivors = {context.fleet.processes[answer.process].task: answer for answer in round_.answers}
@@ -259,11 +277,11 @@ class Rounds:
             self._restarts_without_log.settle(round_)
         out = self._activate(round_) + self._refill_standbys(round_.failed)
         round_.failed, round_.without_log = set(), set()
+        self._enter(RoundCause.ALL_ANSWERED)
         out += self.dismiss_co_located()
-        if self.deploying:
+        if deploying:
             standbys = sum(vertex.parallelism * vertex.standbys for vertex in context.plan.vertices)
             out.append(ReportEvent(Deployed(len(context.plan.tasks), standbys)))
-        self.deploying = self._first_deployment = False
         self._failed_before = set()
         return out
 

@@ -79,6 +79,43 @@ ALL_RUN = (*BEFORE_LAST, JobState.COMMITTING)
 """All tasks replay or run."""
 
 
+class RoundState(Enum):
+    OVER = "over"
+    """No task has failed, or every replacement was sent its log."""
+    GATHERING = "gathering"
+    """The round waits until checkpoints are settled and every failed task has a process."""
+    ANSWERING = "answering"
+    """Promote and Sever are sent, and survivors answer."""
+
+
+class RoundCause(Enum):
+    """What changes the state of a round."""
+
+    TASKS_FAILED = "tasks failed, or are deployed"
+    PROCESSES_READY = "checkpoints settled, a process for every failed task"
+    ALL_ANSWERED = "all survivors have answered"
+
+
+_NEW_ROUND = {RoundCause.TASKS_FAILED: RoundState.GATHERING}
+ROUND_STATES = StateTable(
+    RoundState.OVER,
+    {
+        RoundState.OVER: _NEW_ROUND,
+        RoundState.GATHERING: {**_NEW_ROUND, RoundCause.PROCESSES_READY: RoundState.ANSWERING},
+        RoundState.ANSWERING: {**_NEW_ROUND, RoundCause.ALL_ANSWERED: RoundState.OVER},
+    },
+    anywhere={},
+)
+
+
+class RoundKind(Enum):
+    """Why the tasks of a round have no process that runs them."""
+
+    FIRST_DEPLOYMENT = "no task has run yet"
+    DEPLOYMENT = "no task has run yet in this generation"
+    RECOVERY = "tasks have failed"
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How the job is to end. It outlasts recoveries, in which the state does not say it."""

@@ -29,7 +29,7 @@ from clonos_py.process.contract import FromTask, Observed, TaskState, ToTask
 from clonos_py.runtime.sim.generator import Range
 from clonos_py.runtime.sim.scenario import run_seed
 from clonos_py.task.machine import TASK_EVENTS
-from deploy.diagrams import TABLES, shown
+from deploy.diagrams import MODULES, TABLES, shown
 from tests.machines import link_machine
 from tests.unit.task.plans import MIDDLE, three
 
@@ -132,7 +132,7 @@ def _assigned(path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", ["link/machine.py", "task/machine.py", "job/machine.py"])
+@pytest.mark.parametrize("path", sorted(MODULES.values()))
 def test_a_machine_changes_its_state_only_by_its_table(path: str) -> None:
     assert sorted(value.split("(")[0].split("_STATES.")[1] for value in _assigned(PACKAGE / path)) == [
         "after",
@@ -142,7 +142,7 @@ def test_a_machine_changes_its_state_only_by_its_table(path: str) -> None:
 
 def test_only_the_machines_set_a_state() -> None:
     setting = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if _assigned(path)}
-    assert setting == {"link/machine.py", "task/machine.py", "job/machine.py", "runtime/transport/handshake.py"}
+    assert setting == {*MODULES.values(), "runtime/transport/handshake.py"}
 
 
 def test_the_simulator_takes_every_transition(monkeypatch: pytest.MonkeyPatch) -> None:
