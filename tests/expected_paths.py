@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py import Job, col
+from clonos_py.bench.reachability.query import found_paths
+from clonos_py.bench.reachability.rows import paths_batch
+from clonos_py.bench.reachability.source import CommandSource
 from clonos_py.columns.index import expand
 from clonos_py.columns.views import Ints, concat, fixed
-from clonos_py.evaluation.reachability.query import found_paths
-from clonos_py.evaluation.reachability.rows import paths_batch
-from clonos_py.evaluation.reachability.source import CommandSource
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import SettingError
 

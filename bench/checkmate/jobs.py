@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from clonos_py import Job, Record, Stream, apply, col, count
 from clonos_py.bench.checkmate.skew import sent_by_remainder
+from clonos_py.bench.reachability.query import reachability
+from clonos_py.bench.reachability.source import CommandSource
 from clonos_py.connectors import BlackholeSink
 from clonos_py.evaluation.checkmate.dimensions import BY_HASH, CYCLE
 from clonos_py.evaluation.nexmark.jobs import EventSource, build, unchanged
@@ -18,8 +20,6 @@ from clonos_py.evaluation.nexmark.running import QueryRun
 from clonos_py.evaluation.nexmark.source import EVENT_TIME
 from clonos_py.evaluation.nexmark.streams import Streams
 from clonos_py.evaluation.reachability.generator import Reachability
-from clonos_py.evaluation.reachability.query import reachability
-from clonos_py.evaluation.reachability.source import CommandSource
 from clonos_py.settings.definitions import Settings
 
 VICTIMS = {"q1": "select[0]", "q3": "join[0]", "q8": "join[0]", "q12": "counts[0]", CYCLE: "join[0]"}

@@ -84,10 +84,6 @@ class IntervalModel:
             )
         return (interval_s - self.cost_s) / self.effective_s(interval_s)
 
-    def gain(self, interval_s: float, other_s: float) -> float:
-        """How much higher utilization is than at another interval, as a share of that: 0.02 is 2% more work."""
-        return self.utilization(interval_s) / self.utilization(other_s) - 1
-
     def effective_s(self, interval_s: float) -> float:
         """The mean time from one checkpoint to the next with all failures between them, infinite if no float holds it.
 
@@ -209,11 +205,6 @@ def daly_interval_s(cost_s: float, failures_per_s: float, restart_s: float) -> f
 def zhuang_interval_s(cost_s: float, failures_per_s: float, restart_s: float) -> float:
     """The interval of Zhuang et al. for a job at its highest rate, as the paper compares it."""
     return math.sqrt(2 * cost_s * (1 / failures_per_s + restart_s) + cost_s**2)
-
-
-def serial_utilization(interval_s: float, cost_s: float, lag_s: float) -> float:
-    """Utilization without failures if an interval began only when the checkpoint before it is complete (equation 5)."""
-    return (interval_s - cost_s) / (interval_s + lag_s)
 
 
 def lag_of(depth: int, delay_s: float) -> float:

@@ -7,10 +7,10 @@ from functools import cache
 
 import pytest
 
+from clonos_py.bench.reachability.query import reachability
+from clonos_py.bench.reachability.source import CommandSource
 from clonos_py.connectors import MemorySink
 from clonos_py.evaluation.reachability.generator import Reachability
-from clonos_py.evaluation.reachability.query import reachability
-from clonos_py.evaluation.reachability.source import CommandSource
 from clonos_py.model.errors import SettingError
 from clonos_py.settings.protocols import ALIGNED, PROTOCOL_NAMES, UNCOORDINATED
 from clonos_py.testing import run

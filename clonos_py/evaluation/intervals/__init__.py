@@ -1,1 +1,1 @@
-"""Checkpoint intervals: what a run says about them, tables and plots of the model, and its simulation."""
+"""Checkpoint intervals: what a run says about them, tables and plots of the model."""

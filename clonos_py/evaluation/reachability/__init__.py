@@ -1,1 +1,1 @@
-"""The cyclic query of CheckMate's experiments: which nodes can be reached from source nodes, and along which paths."""
+"""The commands of the cyclic query of CheckMate's experiments: links between nodes that come and go."""

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clonos_py.bench.reachability.rows import LINKS, PATHS, changes, nodes_of
 from clonos_py.columns.views import fixed
 from clonos_py.evaluation.reachability.generator import BASE_TIME_US, BLOCK_ROWS, Command, Reachability
-from clonos_py.evaluation.reachability.rows import LINKS, PATHS, changes, nodes_of
 from clonos_py.model.errors import SettingError
 from tests.expected_paths import expected_paths
 

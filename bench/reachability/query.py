@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py import Job, Stream
+from clonos_py.bench.reachability.rows import LinkChange, PathChange, changes, nodes_of, paths_batch
+from clonos_py.bench.reachability.source import CommandSource
 from clonos_py.columns.views import Bools, fixed
 from clonos_py.dsl.deltas import join_deltas
-from clonos_py.evaluation.reachability.rows import LinkChange, PathChange, changes, nodes_of, paths_batch
-from clonos_py.evaluation.reachability.source import CommandSource
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.record import Record
 

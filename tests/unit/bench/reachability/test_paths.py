@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from clonos_py.bench.reachability.query import Extension, projected, without_cycles
+from clonos_py.bench.reachability.rows import PATHS, changes, links_batch, paths_batch
 from clonos_py.columns.keys import key_groups
 from clonos_py.evaluation.reachability.generator import Command, Reachability
-from clonos_py.evaluation.reachability.query import Extension, projected, without_cycles
-from clonos_py.evaluation.reachability.rows import PATHS, changes, links_batch, paths_batch
 from clonos_py.model.errors import SettingError
 from clonos_py.model.state import OperatorState
 from clonos_py.operators.delta_join import DeltaJoin
