@@ -22,7 +22,7 @@ from clonos_py.connectors.file_writer import FileWriter
 from clonos_py.connectors.local_paths import LocalPath, local_path
 from clonos_py.connectors.memory import MemoryCollector, MemorySink
 from clonos_py.connectors.row_files import check_columns, check_format
-from clonos_py.connectors.staging import StagedPiece
+from clonos_py.connectors.staging import StagedPiece, StagedSink
 from clonos_py.model.connectors import Delivery, SinkDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Sink
@@ -126,19 +126,17 @@ class LatestRows:
         self._newer, self._newer_rows, self._chunk = [], 0, None
 
 
-class UpsertFileWriter(FileWriter):
-    """The sink of one task: stages its whole table after a change."""
+class _Upserts(StagedSink):
+    """What upserting sinks of all media have in common: the last rows as state, and the tables of former tasks."""
 
-    def __init__(self, folder: str, file_format: str, latest: LatestRows, schema: pa.Schema) -> None:
-        super().__init__(folder, file_format, schema)
-        self._latest = latest
-        self._changed = False
-        self._rescaled = False
+    _latest: LatestRows
+    _own: set[str]
+    """Pieces that this sink has staged and not yet made visible."""
+    _rescaled = False
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         if rows.num_rows:
             self._latest.add(rows)
-            self._changed = True
             self.ctx.count("rows_out", rows.num_rows)
 
     def snapshot(self) -> OperatorState:
@@ -146,11 +144,41 @@ class UpsertFileWriter(FileWriter):
         return OperatorState(self._latest.snapshot(self.ctx.key_groups).tables, values)
 
     def loaded(self, parts: Sequence[OperatorState]) -> None:
-        self._rescaled = _is_rescaled(parts, self.ctx.parallelism)
+        """The visible tables are of former tasks if the snapshots were taken at another parallelism."""
+        self._rescaled = any(
+            part.values.get(_PARALLELISM, self.ctx.parallelism) != self.ctx.parallelism for part in parts
+        )
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         super().restore(parts)
         self._latest.restore(parts, self.ctx.groups)
+
+    def _publish(self, piece: StagedPiece) -> None:
+        """Also removes the tables of tasks that no longer exist, once their keys have moved."""
+        moved = not self._rescaled or piece.staged in self._own
+        super()._publish(piece)
+        self._own.discard(piece.staged)
+        if moved:
+            self._remove_former_tables()
+
+    def _remove_former_tables(self) -> None:
+        raise NotImplementedError
+
+
+class UpsertFileWriter(_Upserts, FileWriter):
+    """The sink of one task: stages its whole table after a change."""
+
+    def __init__(self, folder: str, file_format: str, latest: LatestRows, schema: pa.Schema) -> None:
+        super().__init__(folder, file_format, schema)
+        self._latest = latest
+        self._changed = False
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        super().on_rows(rows, side)
+        self._changed = self._changed or rows.num_rows > 0
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        super().restore(parts)
         self._changed = True
 
     def _close_staged(self) -> str | None:
@@ -165,47 +193,25 @@ class UpsertFileWriter(FileWriter):
     def _check_new(self, final: str) -> None:
         """The file may exist: it is replaced."""
 
-    def _publish(self, piece: StagedPiece) -> None:
-        """Also removes the tables of tasks that no longer exist, once their keys have moved."""
-        moved = not self._rescaled or piece.staged in self._own
-        super()._publish(piece)
-        for path in list(self._visible()) if moved and self.ctx.task.index == 0 else ():
+    def _remove_former_tables(self) -> None:
+        for path in list(self._visible()) if self.ctx.task.index == 0 else ():
             name = os.path.basename(path)
-            if self._is_of_removed_task(name):
+            if self._is_of_former_task(name):
                 self._remove(name)
 
-    def _is_of_removed_task(self, name: str) -> bool:
-        """Whether this is the table of a task that no longer exists."""
+    def _is_of_former_task(self, name: str) -> bool:
         owner, _, kind = name.rpartition(".latest.")
         operator, _, index = owner.rpartition("-")
         is_table = operator == self._operator and kind == self._format and index.isascii() and index.isdigit()
         return is_table and int(index) >= self.ctx.parallelism
 
 
-class UpsertCollector(MemoryCollector):
+class UpsertCollector(_Upserts, MemoryCollector):
     """The in-memory counterpart of ``UpsertFileWriter``."""
 
     def __init__(self, name: str, latest: LatestRows) -> None:
         super().__init__(name)
-        self._latest = latest
-        self._rescaled = False
-        self._own: set[str] = set()
-        """Pieces that this sink has staged and not yet made visible."""
-
-    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        self._latest.add(rows)
-        self.ctx.count("rows_out", rows.num_rows)
-
-    def snapshot(self) -> OperatorState:
-        values = {**super().snapshot().values, _PARALLELISM: self.ctx.parallelism}
-        return OperatorState(self._latest.snapshot(self.ctx.key_groups).tables, values)
-
-    def loaded(self, parts: Sequence[OperatorState]) -> None:
-        self._rescaled = _is_rescaled(parts, self.ctx.parallelism)
-
-    def restore(self, parts: Sequence[OperatorState]) -> None:
-        super().restore(parts)
-        self._latest.restore(parts, self.ctx.groups)
+        self._latest, self._own = latest, set()
 
     def _close_staged(self) -> str | None:
         self._written = [self._latest.rows()]
@@ -216,14 +222,11 @@ class UpsertCollector(MemoryCollector):
     def _final_name(self, checkpoint: int) -> str:
         return super()._final_name(0)
 
-    def _publish(self, piece: StagedPiece) -> None:
-        super()._publish(piece)
-        moved = not self._rescaled or piece.staged in self._own
-        self._own.discard(piece.staged)
-        for removed in [final for final in list(self._collection.visible) if moved and self._is_of_removed_task(final)]:
+    def _remove_former_tables(self) -> None:
+        for removed in [final for final in list(self._collection.visible) if self._is_of_former_task(final)]:
             self._collection.visible.pop(removed, None)
 
-    def _is_of_removed_task(self, final: str) -> bool:
+    def _is_of_former_task(self, final: str) -> bool:
         operator, index, _ = final.rsplit("-", 2)
         return operator == self.ctx.operator and int(index) >= self.ctx.parallelism
 
@@ -231,11 +234,6 @@ class UpsertCollector(MemoryCollector):
 _POSITION = "__position"
 _PARALLELISM = "parallelism"
 """The parallelism of the tasks that took a snapshot."""
-
-
-def _is_rescaled(parts: Sequence[OperatorState], parallelism: int) -> bool:
-    """Whether the snapshots were taken at another parallelism; the visible tables are then of former tasks."""
-    return any(part.values.get(_PARALLELISM, parallelism) != parallelism for part in parts)
 
 
 def _not_deleted(rows: pa.RecordBatch) -> Bools:
