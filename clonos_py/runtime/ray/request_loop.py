@@ -15,8 +15,28 @@ def _nothing() -> None:
     pass
 
 
-class RequestLoop(Generic[R]):
-    """``run`` is the body of the thread; the other methods may be called by any thread."""
+class InboxLoop(Generic[R]):
+    """A thread with an inbox. Subclasses add ``run``, the body of the thread; any thread may call the other methods."""
+
+    def __init__(self) -> None:
+        self._inbox: SimpleQueue[R | None] = SimpleQueue()
+        self._abandoned = False
+
+    def put(self, item: R) -> None:
+        self._inbox.put(item)
+
+    def stop(self) -> None:
+        """Stops the thread in order: after the items before this."""
+        self._inbox.put(None)
+
+    def abandon(self) -> None:
+        """Stops the thread after the current item; drops the others."""
+        self._abandoned = True
+        self._inbox.put(None)
+
+
+class RequestLoop(InboxLoop[R]):
+    """Serves the requests in its inbox."""
 
     def __init__(
         self,
@@ -27,20 +47,8 @@ class RequestLoop(Generic[R]):
     ) -> None:
         """``carry_out`` serves a request, and ``answer`` takes the resulting events. ``fail`` takes an error that ended
         the thread. The thread calls ``close`` after the last request."""
+        super().__init__()
         self._carry_out, self._answer, self._fail, self._close = carry_out, answer, fail, close
-        self._inbox: SimpleQueue[R | None] = SimpleQueue()
-        self._abandoned = False
-
-    def put(self, request: R) -> None:
-        self._inbox.put(request)
-
-    def stop(self) -> None:
-        self._inbox.put(None)
-
-    def abandon(self) -> None:
-        """Stops after the current request; drops the others."""
-        self._abandoned = True
-        self._inbox.put(None)
 
     def run(self) -> None:
         """Serves requests until stopped, or until one raises an error, which ends the process."""

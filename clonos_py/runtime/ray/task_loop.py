@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import Empty
 
 from clonos_py.process.contract import ToTask
 from clonos_py.runtime.executors.task import TaskExecutor
+from clonos_py.runtime.ray.request_loop import InboxLoop
 
 _WAIT_S_MAX = 1.0
 
 
-class TaskLoop:
-    """Runs a TaskExecutor. ``run`` is the body of the thread; the other methods may be called by any thread."""
+class TaskLoop(InboxLoop[ToTask]):
+    """Runs a TaskExecutor. ``stop`` closes operators and services, ``abandon`` does not."""
 
     def __init__(
         self,
@@ -23,21 +24,8 @@ class TaskLoop:
     ) -> None:
         """``fail`` takes an error that ended the task. ``now_us`` is the executor's clock. ``close_services`` is called
         in this thread, which has opened the services: some clients must stay in one thread."""
+        super().__init__()
         self._executor, self._fail, self._close_services, self._now_us = executor, fail, close_services, now_us
-        self._inbox: SimpleQueue[ToTask | None] = SimpleQueue()
-        self._abandoned = False
-
-    def put(self, item: ToTask) -> None:
-        self._inbox.put(item)
-
-    def stop(self) -> None:
-        """Stops the thread in order: it closes operators and services."""
-        self._inbox.put(None)
-
-    def abandon(self) -> None:
-        """Stops the thread without closing operators and services."""
-        self._abandoned = True
-        self._inbox.put(None)
 
     def run(self) -> None:
         """Steps the task until stopped, or until the machine raises an error."""
