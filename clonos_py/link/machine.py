@@ -49,7 +49,6 @@ from clonos_py.model import messages as control
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.retention import Spill
 from clonos_py.model.segments import StableMark
 from clonos_py.model.snapshots import TaskSnapshot, lineage_of
 from clonos_py.model.states import EventTable, Ignored, Impossible, LastEvents, Unless
@@ -84,7 +83,7 @@ class LinkMachine:
         self.store = self._held_logs.store
         vertex = plan.by_name[task_id.vertex]
         regenerates = plan.regenerates(vertex)
-        drops_taken = regenerates and limits.policy is Spill.REGENERATE
+        drops_taken = regenerates and limits.regenerates
         self.outputs = [
             OutputChannel(
                 index,

@@ -49,7 +49,7 @@ class Pressure:
     ) -> None:
         """``drops_taken``: the outputs retain no frames that could be written."""
         self._outputs, self._limits, self._source, self._causal_outputs = outputs, limits, source, causal_outputs
-        policy = Spill.THRESHOLD if limits.policy is Spill.REGENERATE else limits.policy
+        policy = Spill.THRESHOLD if limits.regenerates else limits.policy
         self._policy = Spill.IN_MEMORY if drops_taken else policy
         spilled = limits.spill_bytes if self._policy is Spill.THRESHOLD else 0
         self._checkpoint_bytes = (limits.budget_bytes + min(spilled, limits.budget_bytes)) // 2

@@ -58,6 +58,11 @@ class ChannelLimits:
         """The most frames that a task takes together. A replay waits until all of them have arrived."""
         return self.window // 2
 
+    @property
+    def regenerates(self) -> bool:
+        """Whether tasks that can make frames again retain none that was taken. All others spill by threshold."""
+        return self.policy is Spill.REGENERATE
+
 
 class InputProgress(msgspec.Struct, array_like=True):
     """How far an input channel has been read."""

@@ -52,7 +52,6 @@ from clonos_py.model.errors import DivergenceError, EndedError, ProtocolError, U
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Committing, Discovered, Read
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.retention import Spill
 from clonos_py.model.states import EventTable, Ignored, Impossible, LastEvents
 from clonos_py.model.times import MAX_TIME
 from clonos_py.process.contract import (
@@ -148,8 +147,7 @@ class TaskMachine:
             self._outputs.stamp = self._checkpointing.stamp
         parts = (self._inputs, self._chain, self._outputs, self._reader, self._checkpointing)
         self._snapshotting = Snapshotting(self._shared, self._writer, *parts, plan.protocol.barriers)
-        drops_taken = limits.policy is Spill.REGENERATE
-        resumes = self._reader and plan.regenerates(vertex) and (drops_taken or not self._reader.logs_rows)
+        resumes = self._reader and plan.regenerates(vertex) and (limits.regenerates or not self._reader.logs_rows)
         self._landmarks = Landmarks(self._gate, self._snapshotting) if resumes else None
         self._feed_points = FeedPoints(plan.standby_feed_us)
         self._regeneration = Regeneration(partial(TaskMachine, plan, task, ports, checkpointing, linger_us, limits))
