@@ -30,7 +30,7 @@ from clonos_py.model.segments import LogSegment
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.executors.link import DataConnections
 from clonos_py.runtime.local.clock import RealTime
-from clonos_py.runtime.local.run import local_ports
+from clonos_py.runtime.local.run import local_environment
 from clonos_py.runtime.ray.wire_codec import encode_header
 from clonos_py.runtime.run_settings import limits, policy, raise_for
 from clonos_py.runtime.world.layers import Layers
@@ -112,7 +112,7 @@ def measure(query: str, events: int, settings: Settings) -> DeterminantTally:
         planned,
         store,
         clock,
-        local_ports(store),
+        local_environment(store),
         WorldSettings(policy(settings), limits(settings), settings.linger_us),
         layers=Layers(connections=lambda process, inner: CountedConnections(inner, count)),
     )

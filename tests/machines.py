@@ -13,7 +13,7 @@ from clonos_py.model.snapshots import Manifest
 from clonos_py.process.contract import ChannelLimits
 from clonos_py.protocols.known import protocol_of
 from clonos_py.task.checkpointing import TaskSide
-from clonos_py.task.context import Ports
+from clonos_py.task.context import OperatorEnvironment
 from clonos_py.task.machine import TaskMachine
 
 NO_LIMITS = ChannelLimits()
@@ -30,9 +30,13 @@ def job_machine(
 
 
 def task_machine(
-    plan: PhysicalPlan, task: TaskId, ports: Ports, linger_us: int = 10_000, limits: ChannelLimits = NO_LIMITS
+    plan: PhysicalPlan,
+    task: TaskId,
+    environment: OperatorEnvironment,
+    linger_us: int = 10_000,
+    limits: ChannelLimits = NO_LIMITS,
 ) -> TaskMachine:
-    return TaskMachine(plan, task, ports, protocol_of(plan).task, linger_us, limits)
+    return TaskMachine(plan, task, environment, protocol_of(plan).task, linger_us, limits)
 
 
 def link_machine(

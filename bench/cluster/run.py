@@ -22,7 +22,7 @@ from clonos_py.runtime.event_publisher import EventPublisher
 from clonos_py.runtime.interrupts import interrupts
 from clonos_py.runtime.monitor import Monitor
 from clonos_py.runtime.run_settings import RunResult, kills, limits, policy, raise_for
-from clonos_py.runtime.sim.run import SimulatedPorts
+from clonos_py.runtime.sim.run import SimulatedEnvironment
 from clonos_py.runtime.world.actions import Actions
 from clonos_py.runtime.world.dispatcher import Dispatcher
 from clonos_py.runtime.world.layers import Layers
@@ -72,8 +72,8 @@ def run_on(
     def starting(process: LocalProcess, alone: bool, started: Callable[[], None]) -> None:
         machines.start(process, Amount("start" if alone else "host"), cluster.costs, actions(), started)
 
-    def ports(task: TaskId) -> SimulatedPorts:
-        return SimulatedPorts(time.now_us, random_, store, task)
+    def environment(task: TaskId) -> SimulatedEnvironment:
+        return SimulatedEnvironment(time.now_us, random_, store, task)
 
     with watched(), interrupts() as interrupted:
         monitor = Monitor(publisher, orders, time.now_us, interrupted, _PUBLISH_US)
@@ -81,7 +81,7 @@ def run_on(
             plan,
             store,
             time,
-            ports,
+            environment,
             WorldSettings(
                 policy(settings, f"seed-{settings.seed}"),
                 limits(settings),

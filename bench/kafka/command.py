@@ -36,8 +36,8 @@ from clonos_py.bench.ports import free_ports
 from clonos_py.bench.resident import resident_bytes
 from clonos_py.cli.tables import show
 from clonos_py.connectors import KafkaSink, KafkaSource
+from clonos_py.connectors.kafka.client import Fields, Message, TopicPartition
 from clonos_py.connectors.kafka.clients import ClusterAddress
-from clonos_py.connectors.kafka.port import Fields, Message, TopicPartition
 from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.errors import ClonosError
 from clonos_py.observe.events import Event, Measured, TaskFailed

@@ -14,8 +14,8 @@ from clonos_py.bench.kafka.topics import PARTITIONS
 from clonos_py.bench.kafka.traffic import JobOverTopics, Library, traffic
 from clonos_py.bench.oracle import expected
 from clonos_py.connectors import KafkaSink, KafkaSource
+from clonos_py.connectors.kafka.client import Message
 from clonos_py.connectors.kafka.outgoing import MessageLayout, MessageMaker
-from clonos_py.connectors.kafka.port import Message
 from clonos_py.evaluation.nexmark.events import Auction, Person
 from clonos_py.evaluation.nexmark.new_users import difference
 from clonos_py.evaluation.nexmark.queries.q8 import q8

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py import Record
+from clonos_py.connectors.kafka.client import Fields, Message, Place, TopicPartition
 from clonos_py.connectors.kafka.clients import ClusterAddress
 from clonos_py.connectors.kafka.formats import format_of
-from clonos_py.connectors.kafka.port import Fields, Message, Place, TopicPartition
 
 PARTITIONS = 2
 MESSAGE_BYTES = 100

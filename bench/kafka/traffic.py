@@ -15,8 +15,8 @@ from typing import Any, Literal
 from clonos_py import Job
 from clonos_py.bench.kafka.cluster import BrokerCluster, Listener, cluster
 from clonos_py.bench.kafka.topics import PARTITIONS, create_topics
+from clonos_py.connectors.kafka.client import Client, Fields, KafkaFailure, Message, TopicPartition
 from clonos_py.connectors.kafka.clients import ClusterAddress
-from clonos_py.connectors.kafka.port import Client, Fields, KafkaFailure, Message, TopicPartition
 
 Library = Literal["confluent-kafka", "kafka-python"]
 LIBRARIES: tuple[Library, ...] = ("confluent-kafka", "kafka-python")

@@ -11,7 +11,7 @@ from clonos_py import Job
 from clonos_py.bench.kafka.traffic import JobOverTopics, Library, traffic
 from clonos_py.bench.witnesses import KEYS, PARTITIONS, Number, disagreement, witnesses_between
 from clonos_py.connectors import KafkaSink, KafkaSource
-from clonos_py.connectors.kafka.port import Message
+from clonos_py.connectors.kafka.client import Message
 
 Replay = Literal["read", "logged"]
 

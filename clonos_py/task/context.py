@@ -1,4 +1,4 @@
-"""The context that a task gives its operators (``OperatorContext``), and the ports that its driver must provide."""
+"""The context that a task gives its operators (``OperatorContext``), and what the driver must provide for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clonos_py.task.calls import Calls
 from clonos_py.task.timers import Timers
 
 
-class Ports(Protocol):
+class OperatorEnvironment(Protocol):
     """Synchronous calls out of the task, made through the gate. The driver implements them."""
 
     def now_us(self) -> int:
@@ -42,11 +42,17 @@ class TaskContext:
     """The state that all operator contexts of a task share."""
 
     def __init__(
-        self, task: TaskId, parallelism: int, groups: range, key_groups: int, gate: Gate, ports: Ports
+        self,
+        task: TaskId,
+        parallelism: int,
+        groups: range,
+        key_groups: int,
+        gate: Gate,
+        environment: OperatorEnvironment,
     ) -> None:
         self.task, self.parallelism, self.groups, self.key_groups = task, parallelism, groups, key_groups
-        self.gate, self.ports = gate, ports
-        self.timers = Timers(ports.now_us)
+        self.gate, self.environment = gate, environment
+        self.timers = Timers(environment.now_us)
         self.calls = Calls()
         self.working: set[int] = set()
         """The operators that hold unfinished rows."""
@@ -67,7 +73,7 @@ class TaskContext:
     @property
     def random(self) -> random.Random:
         if self._random is None:
-            self._random = random.Random(self.gate.seed(self.ports.seed))
+            self._random = random.Random(self.gate.seed(self.environment.seed))
         return self._random
 
     def count(self, metric: str, amount: int) -> None:
@@ -88,7 +94,7 @@ class OperatorView:
 
     def __init__(self, shared: TaskContext, number: int, operator: str) -> None:
         self._shared, self._number, self._operator = shared, number, operator
-        self._clock = _Clock(shared.gate, shared.ports.now_us)
+        self._clock = _Clock(shared.gate, shared.environment.now_us)
         self.watermark = MIN_TIME
 
     @property
@@ -132,7 +138,7 @@ class OperatorView:
         return self._shared.gate
 
     def service(self, name: str) -> Any:
-        return self._shared.ports.service(name)
+        return self._shared.environment.service(name)
 
     def set_timer(self, at: int) -> None:
         self._shared.timers.set(self._number, at, self._shared.gate.last_answered_us)

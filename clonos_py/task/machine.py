@@ -82,7 +82,7 @@ from clonos_py.process.contract import (
 )
 from clonos_py.task.chain import NOT_ENDED, Chain
 from clonos_py.task.checkpointing import TaskSide
-from clonos_py.task.context import Ports, TaskContext
+from clonos_py.task.context import OperatorEnvironment, TaskContext
 from clonos_py.task.feed_points import FeedPoints
 from clonos_py.task.landmarks import Landmarks
 from clonos_py.task.last_checkpoint import LastCheckpoint
@@ -109,7 +109,7 @@ class TaskMachine:
         self,
         plan: PhysicalPlan,
         task: TaskId,
-        ports: Ports,
+        environment: OperatorEnvironment,
         checkpointing: TaskSide,
         linger_us: int = 10_000,
         limits: ChannelLimits = ChannelLimits(),  # noqa: B008 - frozen
@@ -121,9 +121,11 @@ class TaskMachine:
         vertex = plan.by_name[task.vertex]
         self._gaps = plan.gaps
         self._writer = LogWriter(task.log_id, keeps=plan.logged(task))
-        keeper = ports if plan.sharing_depth != 0 else None
+        keeper = environment if plan.sharing_depth != 0 else None
         self._gate = Gate(self._writer, plan.settings.get(_GRANULARITY, 0), keeper)
-        self._shared = TaskContext(task, vertex.parallelism, plan.groups(task), plan.key_groups, self._gate, ports)
+        self._shared = TaskContext(
+            task, vertex.parallelism, plan.groups(task), plan.key_groups, self._gate, environment
+        )
         self._outputs = Outputs(plan, task)
         self._chain = Chain(plan, task, self._shared, self._outputs)
         self._input_edges = [plan.edges[channel.edge] for channel in plan.inputs[task]]
@@ -150,7 +152,9 @@ class TaskMachine:
         resumes = self._reader and plan.regenerates(vertex) and (limits.regenerates or not self._reader.logs_rows)
         self._landmarks = Landmarks(self._gate, self._snapshotting) if resumes else None
         self._feed_points = FeedPoints(plan.standby_feed_us)
-        self._regeneration = Regeneration(partial(TaskMachine, plan, task, ports, checkpointing, linger_us, limits))
+        self._regeneration = Regeneration(
+            partial(TaskMachine, plan, task, environment, checkpointing, linger_us, limits)
+        )
         sinks = any(operator.sink for operator in vertex.operators)
         self._metrics = TaskMetrics(self._shared, self._outputs, sinks)
         self._lingering = Lingering(self._outputs, linger_us)

@@ -13,8 +13,8 @@ import pytest
 
 from clonos_py.bench.kafka.cluster import ADMIN, BrokerCluster, Listener, cluster
 from clonos_py.connectors.kafka import fast_client, library, python_client
+from clonos_py.connectors.kafka.client import Client, ClusterConnection
 from clonos_py.connectors.kafka.fast_client import FastClient
-from clonos_py.connectors.kafka.port import Client, ClusterConnection
 from clonos_py.connectors.kafka.python_client import PythonClient
 from tests.kafka.certificates import Parties, issued
 from tests.waiting import WAIT_S_MAX, wait_until
@@ -25,9 +25,9 @@ CLIENTS: Mapping[str, type[FastClient] | type[PythonClient]] = {
 }
 OFTEN, SELDOM = CLIENTS
 ONE_CLIENT = [OFTEN, pytest.param(SELDOM, marks=pytest.mark.thorough)]
-"""For tests of what is above the port. Both libraries have the tests of the port (``test_port.py``) in every run, and
-those of cut connections, of passwords and of certificates."""
-above_the_port = pytest.mark.parametrize("client", ONE_CLIENT, indirect=True)
+"""For tests of what is above the client. Both libraries have the tests of clients (``test_client.py``) in every run,
+and those of cut connections, of passwords and of certificates."""
+above_the_client = pytest.mark.parametrize("client", ONE_CLIENT, indirect=True)
 THREADS = ("kafka read ahead", "kafka topics")
 _numbers = itertools.count(1)
 

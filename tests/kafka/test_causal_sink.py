@@ -13,8 +13,7 @@ import pytest
 from clonos_py import Record
 from clonos_py.connectors import KafkaSink
 from clonos_py.connectors.kafka.causal_sink import KafkaCausalWriter
-from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
-from clonos_py.connectors.kafka.port import (
+from clonos_py.connectors.kafka.client import (
     Client,
     Failure,
     Fields,
@@ -24,13 +23,14 @@ from clonos_py.connectors.kafka.port import (
     TopicPartition,
     TransactionalWriter,
 )
+from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.ids import Attempt, LogId
 from clonos_py.model.operators import OutputSegment, PublishedOutput
 from clonos_py.model.record_codec import encode
 from clonos_py.model.segments import LogSegment
 from tests.connectors.contexts import opened
-from tests.kafka.test_port import reading, taken, write
+from tests.kafka.test_client import reading, taken, write
 
 SHAPE = "out=1"
 

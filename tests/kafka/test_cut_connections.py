@@ -8,8 +8,8 @@ import pytest
 
 from clonos_py.bench.kafka.cluster import BrokerCluster, Listener
 from clonos_py.bench.kafka.proxy import CuttingProxy
-from clonos_py.connectors.kafka.port import Client, ClusterConnection
-from tests.kafka.conftest import CLIENTS, above_the_port
+from clonos_py.connectors.kafka.client import Client, ClusterConnection
+from tests.kafka.conftest import CLIENTS, above_the_client
 from tests.kafka.test_causal_sink import acquired, log, piece, visible
 from tests.kafka.test_transactional_sink import prepared
 from tests.kafka.test_transactional_sink import sink as transactional
@@ -59,7 +59,7 @@ def test_transactional_rows_whose_commit_is_not_answered_are_written_once(
     assert visible(client, topic, 3) == [1, 2, 3]
 
 
-@above_the_port
+@above_the_client
 def test_connections_that_are_cut_again_and_again_lose_and_double_no_row(
     client: Client, topic: str, at: dict[str, Any], proxy: CuttingProxy
 ) -> None:

@@ -1,4 +1,4 @@
-"""How the port classifies errors of the libraries."""
+"""How clients classify errors of their libraries."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from clonos_py.connectors.kafka import python_client
+from clonos_py.connectors.kafka.client import ClusterConnection, Failure, KafkaFailure
 from clonos_py.connectors.kafka.fast_client import FastClient
 from clonos_py.connectors.kafka.library import Cause, Failures
-from clonos_py.connectors.kafka.port import ClusterConnection, Failure, KafkaFailure
 from tests.waiting import attempts
 
 errors: Any = import_module("kafka.errors")

@@ -12,12 +12,12 @@ import pytest
 
 from clonos_py import Job, Record, count
 from clonos_py.connectors import KafkaSink, KafkaSource
-from clonos_py.connectors.kafka.port import Client, Fields, Message, TopicPartition
+from clonos_py.connectors.kafka.client import Client, Fields, Message, TopicPartition
 from clonos_py.model.coordinator_events import CheckpointCompleted
 from clonos_py.observe.events import Event, Progress, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
-from tests.kafka.test_port import reading, taken, write
+from tests.kafka.test_client import reading, taken, write
 from tests.kafka.words import Counted, Total, Word
 
 ROWS = 2_000

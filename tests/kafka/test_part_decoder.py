@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from clonos_py import Record
+from clonos_py.connectors.kafka.client import Messages, TopicPartition
 from clonos_py.connectors.kafka.columns import KafkaDeadLetter, RowLayout, RowMaker
 from clonos_py.connectors.kafka.part_decoder import PartDecoder
-from clonos_py.connectors.kafka.port import Messages, TopicPartition
 from clonos_py.connectors.kafka.read_ahead import Taken
 from clonos_py.model.errors import SourceError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from clonos_py.connectors.kafka.port import Messages, TopicPartition
+from clonos_py.connectors.kafka.client import Messages, TopicPartition
 from clonos_py.connectors.kafka.read_ahead import _BUFFERED_MESSAGES, _SMALL_MESSAGES, Taken, _Buffer
 
 PARTITION = TopicPartition("t", 0)

@@ -25,15 +25,15 @@ from clonos_py.connectors import (
     SchemaRegistry,
     Secret,
 )
+from clonos_py.connectors.kafka.client import Client, Failure, Fields, KafkaFailure, Message, TopicPartition
 from clonos_py.connectors.kafka.formats import Malformed, format_of
-from clonos_py.connectors.kafka.port import Client, Failure, Fields, KafkaFailure, Message, TopicPartition
 from clonos_py.connectors.kafka.registry import PREFIX
 from clonos_py.model.errors import GraphError, SettingError, SinkError
 from clonos_py.model.record_codec import encode
 from tests.kafka.apicurio import registry
 from tests.kafka.protobuf_messages import Line, Order, Other, Size
+from tests.kafka.test_client import reading, taken, values, write
 from tests.kafka.test_jobs import run
-from tests.kafka.test_port import reading, taken, values, write
 from tests.kafka.test_protobuf import Sold, messages, rows
 
 # Their type hints are incomplete.

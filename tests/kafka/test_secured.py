@@ -21,13 +21,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from clonos_py.bench.kafka.cluster import ADMIN, BrokerCluster, Listener
 from clonos_py.connectors import KafkaSecurity, KafkaSink, KafkaSource, Secret
-from clonos_py.connectors.kafka.port import Client, ClusterConnection, Message, Security
+from clonos_py.connectors.kafka.client import Client, ClusterConnection, Message, Security
 from clonos_py.model.errors import ClonosError, SinkError, SourceError
 from clonos_py.model.ids import Attempt
 from tests.connectors.contexts import opened
-from tests.kafka.conftest import CLIENTS, USERS, above_the_port
+from tests.kafka.conftest import CLIENTS, USERS, above_the_client
 from tests.kafka.test_causal_sink import SHAPE, Line, piece, visible
-from tests.kafka.test_port import write
+from tests.kafka.test_client import write
 from tests.kafka.test_source import closing_readers, numbers, polled
 from tests.kafka.test_source import opened as opened_reader
 from tests.waiting import SOON_S, wait_until
@@ -122,7 +122,7 @@ def test_rows_are_read_and_written_with_all_permissions(
     assert sorted(read(topic, hot)) == [7, 8]
 
 
-@above_the_port
+@above_the_client
 @pytest.mark.parametrize(
     ("without", "said"),
     [

@@ -15,7 +15,7 @@ import pytest
 from clonos_py import Job, Record
 from clonos_py.causal.determinants import SourceRead
 from clonos_py.connectors import KafkaSource, PrintSink
-from clonos_py.connectors.kafka.port import Client, Message, TopicPartition
+from clonos_py.connectors.kafka.client import Client, Message, TopicPartition
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Discovered, End, EventTime, Read, Source, Wait
 from clonos_py.model.plan import SourcePlan
@@ -24,7 +24,7 @@ from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
 from clonos_py.task.reader import Reader, determinants_of
 from tests.kafka.conftest import CLIENTS
-from tests.kafka.test_port import complete, write
+from tests.kafka.test_client import complete, write
 from tests.waiting import attempts, wait_until
 
 kafka: Any = import_module("kafka")  # its published types are of an older version

@@ -12,12 +12,12 @@ import pytest
 from clonos_py import Job
 from clonos_py.bench.kafka.cluster import BrokerCluster, Listener
 from clonos_py.connectors import KafkaSink, KafkaSource
-from clonos_py.connectors.kafka.port import Client, ClusterConnection, Message, Security
+from clonos_py.connectors.kafka.client import Client, ClusterConnection, Message, Security
 from clonos_py.model.errors import ClonosError
 from tests.kafka.certificates import Files, Parties
 from tests.kafka.conftest import CLIENTS
+from tests.kafka.test_client import write
 from tests.kafka.test_jobs import results, run
-from tests.kafka.test_port import write
 from tests.kafka.words import Word
 from tests.waiting import SOON_S
 

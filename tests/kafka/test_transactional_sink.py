@@ -9,7 +9,7 @@ import pytest
 
 from clonos_py.connectors import KafkaSink
 from clonos_py.connectors.kafka import transactional_sink
-from clonos_py.connectors.kafka.port import Client, TransactionalWriter
+from clonos_py.connectors.kafka.client import Client, TransactionalWriter
 from clonos_py.connectors.kafka.transactional_sink import KafkaTransactionalWriter
 from clonos_py.model.errors import SinkError, UnreadableCheckpointError
 from clonos_py.model.record_codec import encode

@@ -23,8 +23,8 @@ from clonos_py.bench.kafka.traffic import LIBRARIES, JobOverTopics, Library, Wat
 from clonos_py.bench.kafka.witnesses import kafka_witnesses
 from clonos_py.bench.soak import KAFKA_JOBS, soak
 from clonos_py.bench.witnesses import FIRST_TASKS, PARTITIONS, TASKS, answer_server
+from clonos_py.connectors.kafka.client import TopicPartition
 from clonos_py.connectors.kafka.clients import ClusterAddress
-from clonos_py.connectors.kafka.port import TopicPartition
 from clonos_py.model.coordinator_events import Deployed, RolledBack, StandbyActivated
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job

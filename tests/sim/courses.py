@@ -12,7 +12,7 @@ from clonos_py.link.instructions import LinkEvent, WriteOutput
 from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.process.contract import ChannelLimits, TaskState
 from clonos_py.runtime.executors.storage import StorageWork
-from clonos_py.runtime.sim.run import SimulatedPorts
+from clonos_py.runtime.sim.run import SimulatedEnvironment
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.world.layers import Layers
 from clonos_py.runtime.world.processes import LocalProcess, Storage
@@ -73,7 +73,7 @@ class Course:
             self._plan,
             self._store,
             self._time,
-            lambda task: SimulatedPorts(self._time.now_us, self.random, self._store, task),
+            lambda task: SimulatedEnvironment(self._time.now_us, self.random, self._store, task),
             WorldSettings(policy, ChannelLimits(window=self._window), 2_000, events_max=200_000),
             lambda time_us, event: self.events.append(event),
             hook=self._befall,

@@ -11,7 +11,7 @@ from clonos_py.job.events import JobPolicy
 from clonos_py.model.coordinator_events import CoordinatorEvent, RolledBack
 from clonos_py.process.contract import ChannelLimits, TaskState
 from clonos_py.protocols.aligned.task import AlignedBarriers
-from clonos_py.runtime.sim.run import SimulatedPorts, SimulatedRun
+from clonos_py.runtime.sim.run import SimulatedEnvironment, SimulatedRun
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.story import words
 from clonos_py.runtime.world.processes import LocalProcess
@@ -172,7 +172,7 @@ def run_with(
         found.happened.append(type(event))
 
     store = MemoryStore("witness")
-    ports = lambda task: SimulatedPorts(time.now_us, random_, store, task)  # noqa: E731
+    environment = lambda task: SimulatedEnvironment(time.now_us, random_, store, task)  # noqa: E731
     policy = JobPolicy(checkpoint_interval_us=random_.choice([10_000, 25_000]), checkpoint_timeout_us=2_000_000)
     settings = WorldSettings(
         policy,
@@ -181,7 +181,7 @@ def run_with(
         events_max=250 * job.total,
         standbys_per_process=standbys_per_process,
     )
-    world = World(job.plan(ledger), store, time, ports, settings, listen, hook=hook)
+    world = World(job.plan(ledger), store, time, environment, settings, listen, hook=hook)
     found.problems.extend(_problems(world))
     found.problems.extend(disagreements(ledger, job.total))
     if RolledBack in found.happened and not job.rollback:

@@ -18,7 +18,7 @@ from clonos_py.model.coordinator_events import CheckpointCompleted, CoordinatorE
 from clonos_py.model.retention import Spill
 from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.sim.faults import Faults
-from clonos_py.runtime.sim.run import SimulatedPorts
+from clonos_py.runtime.sim.run import SimulatedEnvironment
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.spill import FileShelf, SpilledAt
 from clonos_py.runtime.world.world import World, WorldSettings
@@ -91,7 +91,7 @@ class FullDisk:
             plan,
             self._store,
             time,
-            lambda task: SimulatedPorts(time.now_us, self._random, self._store, task),
+            lambda task: SimulatedEnvironment(time.now_us, self._random, self._store, task),
             WorldSettings(self._policy, self._limits, 2_000, events_max=400_000, shelf=self._shelf),
             lambda time_us, event: self.happened.append(event),
             hook=before,

@@ -10,7 +10,7 @@ import pytest
 from clonos_py.causal import gate
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import JobPolicy
-from clonos_py.runtime.sim.run import SimulatedPorts, SimulatedRun, simulate_plan
+from clonos_py.runtime.sim.run import SimulatedEnvironment, SimulatedRun, simulate_plan
 from tests.sim.points import described
 from tests.witness import WitnessJob, WitnessLedger, disagreements
 
@@ -21,10 +21,10 @@ JOB = WitnessJob(total=100)
 @pytest.fixture(autouse=True)
 def every_answer_is_kept_aside(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The epochs of the answers that were read again."""
-    ask, service, kept = gate.Gate.ask, SimulatedPorts.service, MemoryStore.kept_answer
+    ask, service, kept = gate.Gate.ask, SimulatedEnvironment.service, MemoryStore.kept_answer
     fetched: list[int] = []
 
-    def spelled(self: SimulatedPorts, name: str) -> Callable[[], str]:
+    def spelled(self: SimulatedEnvironment, name: str) -> Callable[[], str]:
         draw = service(self, name)
         return lambda: str(draw())
 
@@ -37,7 +37,7 @@ def every_answer_is_kept_aside(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(gate, "ASIDE_BYTES", 1)
     monkeypatch.setattr(gate.Gate, "ask", asked)
-    monkeypatch.setattr(SimulatedPorts, "service", spelled)
+    monkeypatch.setattr(SimulatedEnvironment, "service", spelled)
     monkeypatch.setattr(MemoryStore, "kept_answer", noted)
     return fetched
 
@@ -64,9 +64,9 @@ def test_an_answer_kept_aside_is_readable_after_every_checkpoint_while_a_log_ref
 def test_the_simulator_finds_answers_that_are_filed_under_too_low_an_epoch(
     monkeypatch: pytest.MonkeyPatch, epochs: int
 ) -> None:
-    keep = SimulatedPorts.keep
+    keep = SimulatedEnvironment.keep
     monkeypatch.setattr(
-        SimulatedPorts, "keep", lambda self, epoch, content: keep(self, max(0, epoch - epochs), content)
+        SimulatedEnvironment, "keep", lambda self, epoch, content: keep(self, max(0, epoch - epochs), content)
     )
     for seed in range(SEEDS_MAX):
         if any("it was reclaimed while a log still referred to it" in p for p in simulated(seed).problems):

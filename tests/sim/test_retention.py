@@ -18,7 +18,7 @@ from clonos_py.model.coordinator_events import CheckpointCompleted, CoordinatorE
 from clonos_py.model.retention import Spill
 from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.sim.faults import Faults
-from clonos_py.runtime.sim.run import SimulatedPorts, simulate_plan
+from clonos_py.runtime.sim.run import SimulatedEnvironment, simulate_plan
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.spill import MemoryShelf
 from clonos_py.runtime.world.world import World, WorldSettings
@@ -83,13 +83,13 @@ class SmallDisk:
             self.happened.append(type(event))
 
         time = VirtualTime(self.random)
-        ports = lambda task: SimulatedPorts(time.now_us, self.random, self.store, task)  # noqa: E731
+        environment = lambda task: SimulatedEnvironment(time.now_us, self.random, self.store, task)  # noqa: E731
         policy = JobPolicy(checkpoint_interval_us=60_000_000)
         shelf = lambda number: MemoryShelf(frames_max)  # noqa: E731
         settings = WorldSettings(policy, self.limits, 2_000, events_max=200_000, shelf=shelf)
         faults = Faults(self.random, kills, [])
         plan = self.job.plan(self.ledger)
-        return World(plan, self.store, time, ports, settings, listen, hook=faults).run()
+        return World(plan, self.store, time, environment, settings, listen, hook=faults).run()
 
 
 def test_full_disks_slow_a_job_down_to_the_pace_of_its_checkpoints() -> None:

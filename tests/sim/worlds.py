@@ -12,7 +12,7 @@ from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.ids import TaskId
 from clonos_py.process.contract import ChannelLimits, TaskState
-from clonos_py.runtime.sim.run import SimulatedPorts
+from clonos_py.runtime.sim.run import SimulatedEnvironment
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World, WorldSettings
@@ -55,7 +55,7 @@ def run(seed: int, job: WitnessJob, faults: Callable[[World, Run], None], policy
         plan,
         store,
         time,
-        lambda task: SimulatedPorts(time.now_us, random_, store, task),
+        lambda task: SimulatedEnvironment(time.now_us, random_, store, task),
         settings,
         lambda time_us, event: made.events.append(event),
         hook=lambda world: faults(world, made),

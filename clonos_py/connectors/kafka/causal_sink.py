@@ -15,10 +15,10 @@ from typing import NoReturn
 
 import msgspec
 
+from clonos_py.connectors.kafka.client import TransactionalWriter
 from clonos_py.connectors.kafka.journal import Entry, Found, messages_of
 from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
 from clonos_py.connectors.kafka.outgoing import MessageMaker
-from clonos_py.connectors.kafka.port import TransactionalWriter
 from clonos_py.model.errors import SinkError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.operators import CausalSink, OperatorContext, Output, OutputSegment, PublishedOutput

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from clonos_py.connectors.kafka.port import Client, ClusterConnection, Security
+from clonos_py.connectors.kafka.client import Client, ClusterConnection, Security
 from clonos_py.connectors.secrets import Secret, refuse_plain_secrets, secret_value
 from clonos_py.model.errors import GraphError, SettingError
 

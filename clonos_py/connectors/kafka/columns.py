@@ -11,8 +11,8 @@ import pyarrow as pa
 import xxhash
 
 from clonos_py.columns.times import MOMENT
+from clonos_py.connectors.kafka.client import Fields, Messages
 from clonos_py.connectors.kafka.formats import Decoded, FormatDefinition, Malformed, by_row, format_of
-from clonos_py.connectors.kafka.port import Fields, Messages
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.record import Record
 

@@ -27,15 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from clonos_py.connectors.kafka.library import (
-    FETCHED,
-    REFUSALS_MAX,
-    Cause,
-    Failures,
-    LibraryWriter,
-    security_settings,
-)
-from clonos_py.connectors.kafka.port import (
+from clonos_py.connectors.kafka.client import (
     Admin,
     ClusterConnection,
     Failure,
@@ -49,6 +41,14 @@ from clonos_py.connectors.kafka.port import (
     Topic,
     TopicPartition,
     TransactionalWriter,
+)
+from clonos_py.connectors.kafka.library import (
+    FETCHED,
+    REFUSALS_MAX,
+    Cause,
+    Failures,
+    LibraryWriter,
+    security_settings,
 )
 from clonos_py.connectors.kafka.timing import ANSWER_S, HOLD_MS, LINGER_MS, RETRY_MS, TRANSACTION_S
 from clonos_py.model.errors import one_line
@@ -118,7 +118,7 @@ _SECURITY = {
 
 
 def failure(error: KafkaError, partition: TopicPartition | None = None) -> KafkaFailure:
-    """Maps an error of the library to a failure of the port."""
+    """Maps an error of the library to a ``KafkaFailure``."""
     code = error.code()
     if code in _FENCED:
         kind = Failure.FENCED
@@ -144,7 +144,7 @@ def _with_a_leader(request: Callable[[], T]) -> T:
 
 
 class FastClient:
-    """Implements ``port.Client``."""
+    """Implements ``client.Client``."""
 
     def __init__(self, connection: ClusterConnection) -> None:
         self._failures = Failures(KafkaException, lambda problem: failure(problem.args[0]))

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from clonos_py.connectors.kafka.client import Message, MessageWriter
 from clonos_py.connectors.kafka.clients import ClusterAddress
 from clonos_py.connectors.kafka.outgoing import MessageLayout, MessageMaker
 from clonos_py.connectors.kafka.patience import Retries
-from clonos_py.connectors.kafka.port import Message, MessageWriter
 from clonos_py.model.operators import Sink
 
 _UNACKNOWLEDGED = 50_000

@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from clonos_py.connectors.kafka.port import (
+from clonos_py.connectors.kafka.client import (
     Failure,
     KafkaFailure,
     Message,

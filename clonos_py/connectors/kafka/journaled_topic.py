@@ -7,10 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
 from typing import TypeVar
 
-from clonos_py.connectors.kafka.clients import ClusterAddress
-from clonos_py.connectors.kafka.journal import JournalReader
-from clonos_py.connectors.kafka.patience import Retries
-from clonos_py.connectors.kafka.port import (
+from clonos_py.connectors.kafka.client import (
     Admin,
     Client,
     Failure,
@@ -21,6 +18,9 @@ from clonos_py.connectors.kafka.port import (
     TopicPartition,
     TransactionalWriter,
 )
+from clonos_py.connectors.kafka.clients import ClusterAddress
+from clonos_py.connectors.kafka.journal import JournalReader
+from clonos_py.connectors.kafka.patience import Retries
 from clonos_py.model.errors import SinkError
 from clonos_py.model.operators import OperatorContext
 

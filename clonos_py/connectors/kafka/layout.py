@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from clonos_py.connectors.kafka.port import Admin, Failure, KafkaFailure, Place, TopicPartition
+from clonos_py.connectors.kafka.client import Admin, Failure, KafkaFailure, Place, TopicPartition
 from clonos_py.model.errors import SourceError
 
 Where = Place | int | str | Mapping[tuple[str, int], int]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
-from clonos_py.connectors.kafka.port import ClusterConnection, Failure, KafkaFailure
+from clonos_py.connectors.kafka.client import ClusterConnection, Failure, KafkaFailure
 from clonos_py.connectors.kafka.timing import ANSWER_S
 from clonos_py.model.errors import one_line
 
@@ -30,7 +30,7 @@ class Cause(IntEnum):
 
 
 class Failures:
-    """Turns the errors of a library into failures of the port.
+    """Turns the errors of a library into instances of ``KafkaFailure``.
 
     A library reports only in the background why a connection fails; a request that waits for it times out. So the
     client notes the last failure of each cause here, and the most specific one is added to the failure of a request.

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clonos_py.columns.times import MOMENT, instants
+from clonos_py.connectors.kafka.client import Message
 from clonos_py.connectors.kafka.formats import FormatDefinition, format_of
-from clonos_py.connectors.kafka.port import Message
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.tables import CHANGE_COLUMN, DELETE, without
 

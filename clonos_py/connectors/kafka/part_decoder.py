@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from clonos_py.connectors.kafka.client import Fields, Messages, TopicPartition
 from clonos_py.connectors.kafka.columns import RowMaker
-from clonos_py.connectors.kafka.port import Fields, Messages, TopicPartition
 from clonos_py.connectors.kafka.read_ahead import Taken
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from clonos_py.connectors.kafka.port import Failure, KafkaFailure
+from clonos_py.connectors.kafka.client import Failure, KafkaFailure
 from clonos_py.model.errors import SinkError
 
 T = TypeVar("T")

@@ -14,15 +14,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from clonos_py.connectors.kafka.library import (
-    FETCHED,
-    REFUSALS_MAX,
-    Cause,
-    Failures,
-    LibraryWriter,
-    security_settings,
-)
-from clonos_py.connectors.kafka.port import (
+from clonos_py.connectors.kafka.client import (
     Admin,
     ClusterConnection,
     Failure,
@@ -36,6 +28,14 @@ from clonos_py.connectors.kafka.port import (
     Topic,
     TopicPartition,
     TransactionalWriter,
+)
+from clonos_py.connectors.kafka.library import (
+    FETCHED,
+    REFUSALS_MAX,
+    Cause,
+    Failures,
+    LibraryWriter,
+    security_settings,
 )
 from clonos_py.connectors.kafka.timing import ANSWER_S, HOLD_MS, LINGER_MS, RETRY_MS, TRANSACTION_S
 from clonos_py.model.errors import one_line
@@ -80,7 +80,7 @@ _logger.propagate = False  # errors are raised
 
 
 def failure(error: Exception, partition: TopicPartition | None = None) -> KafkaFailure:
-    """Maps an error of the library to a failure of the port."""
+    """Maps an error of the library to a ``KafkaFailure``."""
     named = set(_NAMES.findall(str(error)))
     if isinstance(error, _FENCED) or named & _FENCED_NAMES:
         kind = Failure.FENCED
@@ -107,7 +107,7 @@ def _topic_in(error: Exception) -> str | None:
 
 
 class PythonClient:
-    """Implements ``port.Client``."""
+    """Implements ``client.Client``."""
 
     def __init__(self, connection: ClusterConnection) -> None:
         self._failures = Failures(errors.KafkaError, failure)

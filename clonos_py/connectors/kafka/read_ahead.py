@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from clonos_py.connectors.kafka.port import (
+from clonos_py.connectors.kafka.client import (
     Client,
     Failure,
     Fields,

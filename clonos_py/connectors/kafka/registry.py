@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from clonos_py.connectors.kafka.port import Failure, KafkaFailure
+from clonos_py.connectors.kafka.client import Failure, KafkaFailure
 from clonos_py.connectors.secrets import Secret, refuse_plain_secrets, secret_value
 from clonos_py.model.errors import one_line
 

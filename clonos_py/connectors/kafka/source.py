@@ -11,11 +11,11 @@ import pyarrow as pa
 from typing_extensions import TypeVar
 
 from clonos_py.connectors.kafka.avro import Avro
+from clonos_py.connectors.kafka.client import KafkaFailure, Place
 from clonos_py.connectors.kafka.clients import ClusterAddress, KafkaSecurity
 from clonos_py.connectors.kafka.columns import KafkaDeadLetter, RowLayout, RowMaker
 from clonos_py.connectors.kafka.formats import FormatDefinition
 from clonos_py.connectors.kafka.layout import SourceLayout, Where, resolve
-from clonos_py.connectors.kafka.port import KafkaFailure, Place
 from clonos_py.connectors.kafka.protobuf import Protobuf
 from clonos_py.connectors.kafka.topic_reader import ReaderTimes, TopicReader
 from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, RequestedColumns

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from clonos_py.connectors.kafka.client import Admin, Failure, KafkaFailure, Place, TopicPartition
 from clonos_py.connectors.kafka.clients import ClusterAddress
 from clonos_py.connectors.kafka.columns import RowMaker, checksum
 from clonos_py.connectors.kafka.layout import SourceLayout
 from clonos_py.connectors.kafka.part_decoder import PartDecoder
-from clonos_py.connectors.kafka.port import Admin, Failure, KafkaFailure, Place, TopicPartition
 from clonos_py.connectors.kafka.read_ahead import ReadAhead, Taken
 from clonos_py.connectors.kafka.watch import TopicWatch
 from clonos_py.connectors.malformed import RequestedColumns

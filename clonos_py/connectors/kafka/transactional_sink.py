@@ -16,10 +16,10 @@ import msgspec
 import pyarrow as pa
 
 from clonos_py.columns import compact
+from clonos_py.connectors.kafka.client import TransactionalWriter
 from clonos_py.connectors.kafka.journal import PartKey, WrittenPart, messages_of
 from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
 from clonos_py.connectors.kafka.outgoing import MessageMaker
-from clonos_py.connectors.kafka.port import TransactionalWriter
 from clonos_py.connectors.kept_rows import KeepingSink, TaskEpoch
 from clonos_py.model.errors import SinkError, UnreadableCheckpointError
 from clonos_py.model.operators import OperatorContext, Output

@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from clonos_py.connectors.kafka.client import Admin, Client, Failure, KafkaFailure
 from clonos_py.connectors.kafka.layout import TopicLayout
-from clonos_py.connectors.kafka.port import Admin, Client, Failure, KafkaFailure
 from clonos_py.model.errors import one_line
 
 Changed = Callable[[Admin, int, int], None]

@@ -11,8 +11,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from clonos_py.connectors.kafka.client import KafkaFailure, Message
 from clonos_py.connectors.kafka.clients import ClusterAddress
-from clonos_py.connectors.kafka.port import KafkaFailure, Message
 from clonos_py.model.errors import SparkError
 
 _TRANSACTION_S = 900.0

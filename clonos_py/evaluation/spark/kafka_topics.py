@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from clonos_py.connectors.kafka.client import KafkaFailure
 from clonos_py.connectors.kafka.clients import ClusterAddress
-from clonos_py.connectors.kafka.port import KafkaFailure
 from clonos_py.evaluation.nexmark.generator import KINDS
 from clonos_py.model.errors import SettingError, SparkError
 

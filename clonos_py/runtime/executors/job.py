@@ -1,4 +1,4 @@
-"""Executes the coordinator: events go to the job's machine, and each instruction becomes a call of a port.
+"""Executes the coordinator: events go to the job's machine, and each instruction becomes a call of its environment.
 
 A standby is started when neither the deployment nor a recovery needs the processors (``standby_starts.py``).
 """
@@ -51,8 +51,8 @@ class Coordinator(Protocol):
     def tick(self, now_us: int) -> list[JobInstruction]: ...
 
 
-class JobPorts(Protocol):
-    """The ports of a coordinator: processes, checkpoint storage, and the job's listeners."""
+class JobEnvironment(Protocol):
+    """The environment of a coordinator: processes, checkpoint storage, and the job's listeners."""
 
     def now_us(self) -> int:
         """The run's clock, which is never set."""
@@ -96,9 +96,11 @@ class JobPorts(Protocol):
 class JobExecutor:
     """Owns a JobMachine. Only one thread at a time may call it."""
 
-    def __init__(self, machine: Coordinator, ports: JobPorts, standby_patience_us: int = PATIENCE_US) -> None:
+    def __init__(
+        self, machine: Coordinator, environment: JobEnvironment, standby_patience_us: int = PATIENCE_US
+    ) -> None:
         """``standby_patience_us``: see ``StandbyStarts``."""
-        self.machine, self._ports, self._patience_us = machine, ports, standby_patience_us
+        self.machine, self._environment, self._patience_us = machine, environment, standby_patience_us
         self._standby_starts = StandbyStarts(standby_patience_us)
 
     @property
@@ -109,21 +111,21 @@ class JobExecutor:
     def start(self) -> None:
         """Begins the deployment."""
         self._standby_starts = StandbyStarts(self._patience_us, deploys=True)
-        self.carry_out(self.machine.start(self._ports.now_us()))
+        self.carry_out(self.machine.start(self._environment.now_us()))
 
     def take_over(self, roster: Mapping[int, TaskId]) -> None:
         """Takes over from a lost coordinator. ``roster``: every process that may be running, by number."""
-        self.carry_out(self.machine.take_over(roster, self._ports.now_us()))
+        self.carry_out(self.machine.take_over(roster, self._environment.now_us()))
 
     def handle(self, event: ToCoordinator | JobEvent) -> None:
         if isinstance(event, ProcessDied):
             self._start(self._standby_starts.on_gone(event.process))
-        self.carry_out(self.machine.handle(event, self._ports.now_us()))
+        self.carry_out(self.machine.handle(event, self._environment.now_us()))
 
     def tick(self) -> None:
         """Called at ``wake_us``: lets the machine handle what is due, and starts processes that have waited long
         enough."""
-        now_us = self._ports.now_us()
+        now_us = self._environment.now_us()
         self._start(self._standby_starts.on_time(now_us))
         self.carry_out(self.machine.tick(now_us))
 
@@ -131,37 +133,37 @@ class JobExecutor:
         for instruction in instructions:
             match instruction:
                 case StartProcess():
-                    self._start(self._standby_starts.on_start(instruction, self._ports.now_us()))
+                    self._start(self._standby_starts.on_start(instruction, self._environment.now_us()))
                 case Send(number, message):
                     if isinstance(message, Promote) and number in self.machine.processes:  # else given up again since
                         self._standby_starts.on_promoted(self.machine.processes[number].task)
-                    self._ports.send(number, message)
+                    self._environment.send(number, message)
                 case DismissProcess(number):
-                    self._ports.dismiss(number)
+                    self._environment.dismiss(number)
                 case KillProcess(number):
-                    self._ports.kill(number)
+                    self._environment.kill(number)
                     self._start(self._standby_starts.on_gone(number))
                 case WriteManifest(manifest):
-                    self._ports.write_manifest(manifest)
+                    self._environment.write_manifest(manifest)
                 case OpenGeneration(generation):
                     self._open_generation(generation)
                 case ReportEvent(event):
-                    self._ports.report(event)
+                    self._environment.report(event)
                     self._start(self._standby_starts.on_event(event))
                 case EndJob():
-                    self._ports.end(instruction)
+                    self._environment.end(instruction)
 
     def _start(self, requests: Sequence[StartProcess]) -> None:
         for request in requests:
             if request.process in self.machine.processes:
-                self._ports.start(request)
+                self._environment.start(request)
 
     def _open_generation(self, generation: int) -> None:
         """Ends the job's run if the generation cannot be opened, as for a coordinator that has been replaced."""
         try:
-            self._ports.open_generation(generation)
+            self._environment.open_generation(generation)
         except CheckpointError as problem:
-            self._ports.end(EndJob(type(problem).__name__, str(problem)))
+            self._environment.end(EndJob(type(problem).__name__, str(problem)))
 
 
 def complete(manifest: Manifest, store: SnapshotStore, kept: int = 2) -> Iterator[JobEvent]:

@@ -1,4 +1,4 @@
-"""Executes the link: events go to its machine, and each instruction becomes a call of a port."""
+"""Executes the link: events go to its machine, and each instruction becomes a call of its environment."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class DataConnections(Protocol):
 
 
 @dataclass(frozen=True)
-class LinkPorts:
-    """The ports of a link. No port waits until its work is done."""
+class LinkEnvironment:
+    """The environment of a link. No call waits until its work is done."""
 
     connections: DataConnections
     hand: Callable[[ToTask], None]
@@ -71,12 +71,14 @@ class LinkPorts:
 class LinkExecutor:
     """Owns a LinkMachine. Only one thread at a time may call it."""
 
-    def __init__(self, machine: LinkMachine, ports: LinkPorts, failures: type[Exception] = Exception) -> None:
-        """``failures``: errors of the machine or of a port that end the process and are reported to the coordinator.
-        Others are raised."""
+    def __init__(
+        self, machine: LinkMachine, environment: LinkEnvironment, failures: type[Exception] = Exception
+    ) -> None:
+        """``failures``: errors of the machine or of the environment that end the process and are reported to the
+        coordinator. Others are raised."""
         self.machine = machine
-        self._ports, self._failures = ports, failures
-        self._connections, self._hand, self._observe = ports.connections, ports.hand, ports.observe
+        self._environment, self._failures = environment, failures
+        self._connections, self._hand, self._observe = environment.connections, environment.hand, environment.observe
 
     def handle(self, event: LinkInput) -> None:
         """Passes one event to the machine and carries out its instructions. A link that has failed handles only pings,
@@ -91,7 +93,7 @@ class LinkExecutor:
                 self.fail(problem)
 
     def fail(self, problem: BaseException) -> None:
-        """Reports a ``problem`` that the link, its task or a port raised: the coordinator decides what follows."""
+        """Reports a ``problem`` that link, task or environment raised: the coordinator decides what follows."""
         self._carry_out(self.machine.fail(problem))
 
     def _carry_out(self, instructions: Sequence[Instruction]) -> None:
@@ -104,14 +106,14 @@ class LinkExecutor:
                 case SendAck():
                     self._connections.send_ack(instruction)
                 case SendToCoordinator(message):
-                    self._ports.send_to_coordinator(message)
+                    self._environment.send_to_coordinator(message)
                 case Connect():
                     self._connections.connect(instruction)
                 case Disconnect(connection):
                     self._connections.disconnect(connection)
                 case Load() | Persist() | AdoptState() | Commit() | AcquireOutput() | WriteOutput() | SettleOutput():
-                    self._ports.store(instruction)
+                    self._environment.store(instruction)
                 case WriteFrames() | ReadFrames() | FreeFrames():
-                    self._ports.spill(instruction)
+                    self._environment.spill(instruction)
                 case Shutdown(reason):
-                    self._ports.shut_down(reason)
+                    self._environment.shut_down(reason)

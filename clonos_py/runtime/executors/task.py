@@ -1,4 +1,5 @@
-"""Executes the task: passes items to its machine, steps it, and turns the results of each step into calls of ports."""
+"""Executes the task: passes items to its machine, steps it, and turns the results of each step into calls of its
+environment."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from clonos_py.task.machine import TaskMachine
 
 
 @dataclass(frozen=True)
-class TaskPorts:
-    """The ports of a task. Those of its operators are separate (``task/context.py``)."""
+class TaskEnvironment:
+    """The environment of a task. That of its operators is separate (``task/context.py``)."""
 
     produce: Callable[[Sequence[FromTask]], None]
     """Passes the events of one step to the link of this process, in order. May wait while the link is behind."""
@@ -30,10 +31,10 @@ class TaskExecutor:
     """Owns a TaskMachine. Only one thread at a time may call it; ``low_priority`` may use another one meanwhile. Every
     error that it raises ends the task: the driver passes the error to the link's executor."""
 
-    def __init__(self, machine: TaskMachine, ports: TaskPorts) -> None:
+    def __init__(self, machine: TaskMachine, environment: TaskEnvironment) -> None:
         self.machine = machine
-        self._low_priority, self._now_us = ports.low_priority, ports.now_us
-        self._produce, self._call = ports.produce, ports.call
+        self._low_priority, self._now_us = environment.low_priority, environment.now_us
+        self._produce, self._call = environment.produce, environment.call
 
     def offer(self, item: ToTask) -> None:
         """Adds an item for the task. A later step takes it."""

@@ -31,11 +31,11 @@ from clonos_py.runtime.leftovers import SPILLED, clear
 from clonos_py.runtime.local.clock import RealTime
 from clonos_py.runtime.local.storage_thread import StorageThread
 from clonos_py.runtime.monitor import Monitor
+from clonos_py.runtime.operator_environment import LiveEnvironment
 from clonos_py.runtime.run_settings import RunResult, drawn_lineage, kills, limits, policy, raise_for
 from clonos_py.runtime.spill import FileShelf
 from clonos_py.runtime.standby_starts import PATIENCE_US
 from clonos_py.runtime.stop_switch import StopSwitch
-from clonos_py.runtime.task_ports import LivePorts
 from clonos_py.runtime.user_code import code_digest
 from clonos_py.runtime.world.world import OutsideStorage, World, WorldSettings
 from clonos_py.services.registry import ServiceRegistry
@@ -64,7 +64,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
             plan,
             store,
             clock,
-            local_ports(store),
+            local_environment(store),
             WorldSettings(
                 replace(policy(settings, drawn_lineage()), heartbeat_us=0),
                 limits(settings),
@@ -121,9 +121,9 @@ def _storage(clock: RealTime, stack: ExitStack) -> Callable[[Callable[[], Callab
     return storage.do
 
 
-def local_ports(store: SnapshotStore) -> Callable[[TaskId], LivePorts]:
-    """The ports of tasks in this process."""
-    return lambda task: LivePorts(ServiceRegistry({}, http_client), lambda: store, task)
+def local_environment(store: SnapshotStore) -> Callable[[TaskId], LiveEnvironment]:
+    """The environment of tasks in this process."""
+    return lambda task: LiveEnvironment(ServiceRegistry({}, http_client), lambda: store, task)
 
 
 def _open_store(plan: PhysicalPlan, settings: Settings, place: str) -> SnapshotStore:

@@ -23,7 +23,7 @@ from clonos_py.runtime.clock import SteadyClock
 from clonos_py.runtime.executors.job import JobExecutor
 from clonos_py.runtime.planned_kills import PlannedKills
 from clonos_py.runtime.ray.busy import Busy
-from clonos_py.runtime.ray.job_ports import Platform, PlatformPorts
+from clonos_py.runtime.ray.job_environment import Platform, PlatformEnvironment
 
 _WAIT_S_MAX = 1.0
 _STOP_S_MAX = 2.0
@@ -83,14 +83,16 @@ class JobLoop:
     def run(self, platform: Platform) -> EndJob | None:
         """Runs until the job has ended or is interrupted, and returns how it ended, or the ``end`` of the interrupt. On
         return all its processes are gone."""
-        ports = PlatformPorts(platform, self._store, self._checkpoints_kept, self._clock, self.put, self._report)
-        executor = JobExecutor(self._machine, ports)
+        environment = PlatformEnvironment(
+            platform, self._store, self._checkpoints_kept, self._clock, self.put, self._report
+        )
+        executor = JobExecutor(self._machine, environment)
         if self._roster is None:
             executor.start()
         else:
             executor.take_over(self._roster)
         interrupt: Interrupt | None = None
-        while ports.ended is None and interrupt is None:
+        while environment.ended is None and interrupt is None:
             event = self._next(executor)
             if isinstance(event, Interrupt):
                 interrupt = event
@@ -98,9 +100,9 @@ class JobLoop:
                 self._pass_time(executor, platform)
             else:
                 self._react(event, executor)
-        ports.stop(_STOP_S_MAX)
+        environment.stop(_STOP_S_MAX)
         platform.close(_STOP_S_MAX if interrupt is None else 0.0)
-        return ports.ended if interrupt is None else interrupt.end
+        return environment.ended if interrupt is None else interrupt.end
 
     def _next(self, executor: JobExecutor) -> ToCoordinator | JobEvent | Interrupt | None:
         """The next event, or None when something else is due. Waiting events come first."""

@@ -29,12 +29,13 @@ from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.process.contract import ChannelLimits, SourceArrival, ToTask
 from clonos_py.runtime.callers import Callers, http_client
 from clonos_py.runtime.clock import SteadyClock
-from clonos_py.runtime.executors.link import LinkExecutor, LinkPorts
+from clonos_py.runtime.executors.link import LinkEnvironment, LinkExecutor
 from clonos_py.runtime.executors.spill import SpillExecutor
 from clonos_py.runtime.executors.storage import StorageExecutor, StorageWork
-from clonos_py.runtime.executors.task import TaskExecutor, TaskPorts
+from clonos_py.runtime.executors.task import TaskEnvironment, TaskExecutor
 from clonos_py.runtime.hangs import HangWatch
 from clonos_py.runtime.held_folders import hold
+from clonos_py.runtime.operator_environment import LiveEnvironment
 from clonos_py.runtime.ray.background import Background
 from clonos_py.runtime.ray.channels import Channels
 from clonos_py.runtime.ray.link_loop import LinkLoop, Raised
@@ -43,7 +44,6 @@ from clonos_py.runtime.ray.request_loop import RequestLoop
 from clonos_py.runtime.ray.task_loop import TaskLoop
 from clonos_py.runtime.ray.wire_codec import WireCodec
 from clonos_py.runtime.spill import FileShelf
-from clonos_py.runtime.task_ports import LivePorts
 from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.services.registry import ServiceRegistry
@@ -116,8 +116,10 @@ class ProcessRuntime:
         plan, clock = deployment.plan, deployment.clock.here()
         self._done = threading.Event()
         self._services = ServiceRegistry({}, http_client)
-        ports = LivePorts(self._services, deployment.open_store, task, number)
-        self._machine = TaskMachine(plan, task, ports, deployment.task_side, deployment.linger_us, deployment.limits)
+        environment = LiveEnvironment(self._services, deployment.open_store, task, number)
+        self._machine = TaskMachine(
+            plan, task, environment, deployment.task_side, deployment.linger_us, deployment.limits
+        )
         self._scratch = hold(deployment.scratch)
         tls = deployment.tls.load() if deployment.tls else None
         channels = Channels(Endpoint(deployment.secret, node, host, deployment.scratch, tls=tls), plan, task)
@@ -127,7 +129,7 @@ class ProcessRuntime:
         self._link = LinkLoop(
             LinkExecutor(
                 link,
-                LinkPorts(
+                LinkEnvironment(
                     channels,
                     hand=self._hand,
                     send_to_coordinator=reporting.send_to_coordinator,
@@ -141,8 +143,10 @@ class ProcessRuntime:
         )
         self._callers = Callers(http_client)
         self._background = Background(f"background of {task}")
-        task_ports = TaskPorts(self._link.put_step, self._start_call, self._background, clock.now_us)
-        self._task = TaskLoop(TaskExecutor(self._machine, task_ports), self._raised, self._close_services, clock.now_us)
+        task_environment = TaskEnvironment(self._link.put_step, self._start_call, self._background, clock.now_us)
+        self._task = TaskLoop(
+            TaskExecutor(self._machine, task_environment), self._raised, self._close_services, clock.now_us
+        )
         self._machine.notify(partial(self._task.put, SourceArrival()))
         storage = StorageExecutor(deployment.open_store(), self._machine.committing, clock.now_us, self._background)
         self._storage = RequestLoop(storage.carry_out, self._link.put, self._raised)

@@ -14,8 +14,8 @@ from clonos_py.runtime.counters import Counters
 
 
 class Reporting:
-    """Counts what the task does and adds the counters to messages. Its methods are ports of the link's executor, called
-    by the link thread."""
+    """Counts what the task does and adds the counters to messages. Its methods belong to the environment of the
+    link, and are called by the link thread."""
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from clonos_py.model.errors import ServiceError
 from clonos_py.model.operators import Operator
 from clonos_py.model.record import Record
 from clonos_py.operators.async_rows import MapAsyncRows
-from clonos_py.runtime.sim.harsh_ports import LARGE, ORACLE
+from clonos_py.runtime.sim.harsh_environment import LARGE, ORACLE
 from clonos_py.runtime.sim.histories import HISTORY_ROWS, STEP
 from clonos_py.services.async_context import AsyncContext, Awaited
 

@@ -13,7 +13,7 @@ from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.link.states import BEFORE_BEGIN
 from clonos_py.model.ids import TaskId
 from clonos_py.process.contract import TaskState
-from clonos_py.runtime.sim.harsh_ports import HarshPorts
+from clonos_py.runtime.sim.harsh_environment import HarshEnvironment
 from clonos_py.runtime.sim.harsh_world import HarshWorld
 from clonos_py.runtime.sim.schedule import TYPICAL_US, VirtualTime
 from clonos_py.runtime.sim.spill import Disk
@@ -242,9 +242,9 @@ class Chaos:
         if not victims:
             return False
         victim, step_us = random_.choice(victims), random_.choice([-1, 1]) * random_.choice(_STEPS_US)
-        assert isinstance(victim.ports, HarshPorts)
+        assert isinstance(victim.environment, HarshEnvironment)
         self._note(f"the clock of process {victim.number}, {victim.task}, is set by {step_us} us")
-        victim.ports.ahead_us += step_us
+        victim.environment.ahead_us += step_us
         return True
 
     def _inject_stand_still(self, world: HarshWorld, random_: random.Random) -> bool:

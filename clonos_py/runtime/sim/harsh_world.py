@@ -30,7 +30,7 @@ from clonos_py.runtime.world.dispatcher import Dispatcher
 from clonos_py.runtime.world.layers import Layers
 from clonos_py.runtime.world.processes import LocalProcess, WorldConnection
 from clonos_py.runtime.world.world import World, WorldSettings
-from clonos_py.task.context import Ports
+from clonos_py.task.context import OperatorEnvironment
 
 CRASHED = "crashed"
 """The error with which a job ends in a crash: no process was left to report a reason."""
@@ -51,7 +51,7 @@ class HarshWorld:
         plan: PhysicalPlan,
         store: SnapshotStore,
         scheduler: VirtualTime,
-        ports: Callable[[TaskId], Ports],
+        environment: Callable[[TaskId], OperatorEnvironment],
         settings: WorldSettings,
         listener: Callable[[int, CoordinatorEvent], None],
         hook: Callable[[HarshWorld], None],
@@ -69,7 +69,7 @@ class HarshWorld:
             fence=self._fence,
             ending=self._ending,
         )
-        self.world = World(plan, store, scheduler, ports, settings, listener, hook=self._before, layers=layers)
+        self.world = World(plan, store, scheduler, environment, settings, listener, hook=self._before, layers=layers)
         self.plan = plan
         self.processes, self.kill, self.at = self.world.processes, self.world.kill, self.world.actions.at
 

@@ -16,15 +16,15 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.process.contract import ChannelLimits, Observed
 from clonos_py.runtime.crash_notes import exits_reported
 from clonos_py.runtime.interrupts import interrupts
+from clonos_py.runtime.operator_environment import StoredAnswers
 from clonos_py.runtime.sim.faults import Faults
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.story import words
-from clonos_py.runtime.task_ports import StoredAnswers
 from clonos_py.runtime.world.world import World, WorldSettings
 
 
-class SimulatedPorts(StoredAnswers):
-    """The ports of one task: the time of the world, and random seeds and answers that differ in each attempt."""
+class SimulatedEnvironment(StoredAnswers):
+    """The environment of one task: the time of the world, and random seeds and answers that differ in each attempt."""
 
     def __init__(
         self,
@@ -99,8 +99,8 @@ def simulate_plan(
     limits = replace(limits or ChannelLimits(), window=window)
     settings = WorldSettings(chosen, limits, linger_us=linger_us, events_max=actions_max)
     store = MemoryStore(plan.job)
-    ports = lambda task: SimulatedPorts(time.now_us, random_, store, task, client)  # noqa: E731
-    world = World(plan, store, time, ports, settings, listen, observer, faults)
+    environment = lambda task: SimulatedEnvironment(time.now_us, random_, store, task, client)  # noqa: E731
+    world = World(plan, store, time, environment, settings, listen, observer, faults)
     try:
         with interrupts(), exits_reported():
             outcome.ended = world.run()

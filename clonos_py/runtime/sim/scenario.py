@@ -16,7 +16,7 @@ from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.chaos import Chaos, FaultKind
 from clonos_py.runtime.sim.generator import Range, Scenario, generate
-from clonos_py.runtime.sim.harsh_ports import HarshPorts
+from clonos_py.runtime.sim.harsh_environment import HarshEnvironment
 from clonos_py.runtime.sim.harsh_world import CRASHED, HarshWorld
 from clonos_py.runtime.sim.histories import HistoryLedger, disagreements, missing_or_doubled
 from clonos_py.runtime.sim.invariants import InvariantChecker
@@ -117,7 +117,7 @@ class _Run:
                 self._plan,
                 self._store,
                 self._time,
-                lambda task: HarshPorts(self._time.now_us, self._answers, self._store, task),
+                lambda task: HarshEnvironment(self._time.now_us, self._answers, self._store, task),
                 settings,
                 self._listen,
                 self._chaos,

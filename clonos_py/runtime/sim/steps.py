@@ -12,7 +12,7 @@ from clonos_py.model.errors import ServiceError, UserCodeError
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.runtime.sim.async_step import ask_later
-from clonos_py.runtime.sim.harsh_ports import LARGE, ORACLE
+from clonos_py.runtime.sim.harsh_environment import LARGE, ORACLE
 from clonos_py.runtime.sim.histories import HISTORY_ROWS, INSTANCE, STEP
 
 _RANKS = pa.schema([("key", pa.int64()), ("rank", pa.int64())])

@@ -1,4 +1,4 @@
-"""The coordinator of a world: the ports of its executor, and its processes. It can be lost and replaced.
+"""The coordinator of a world: the environment of its executor, and its processes. It can be lost and replaced.
 
 Messages from a lost coordinator arrive as long as it has no successor. Messages to it are lost. Processes that it has
 requested start in any case. A manifest that it was writing may still be written; if a successor has opened a generation
@@ -30,7 +30,7 @@ _NODE = ""
 
 
 class Coordination:
-    """The coordinators of a job, one after the other, and their processes. Implements ``JobPorts`` for executors."""
+    """The coordinators of a job, one after the other, and their processes. Implements ``JobEnvironment``."""
 
     def __init__(
         self,

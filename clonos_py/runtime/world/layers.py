@@ -1,4 +1,4 @@
-"""Layers that the simulator puts between the executors of a world and their ports: one for each kind of port."""
+"""Layers that the simulator puts between the executors of a world and parts of their environments."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from clonos_py.runtime.executors.link import LinkExecutor
 from clonos_py.runtime.executors.spill import SpillExecutor
 from clonos_py.runtime.executors.storage import StorageWork
 from clonos_py.runtime.executors.task import TaskExecutor
-from clonos_py.task.context import Ports
+from clonos_py.task.context import OperatorEnvironment
 from clonos_py.task.machine import TaskMachine
 
 
@@ -26,18 +26,24 @@ class Storage(Protocol):
 
 
 class LocalProcess:
-    """A process of the world: its machines, their executors, the ports of its operators, and its connections."""
+    """A process of the world: its machines, their executors, the environment of its operators, and its connections."""
 
     link_executor: LinkExecutor
     task_executor: TaskExecutor
     storage: Storage
 
     def __init__(
-        self, number: int, link: LinkMachine, machine: TaskMachine, ports: Ports, spill: SpillExecutor
+        self,
+        number: int,
+        link: LinkMachine,
+        machine: TaskMachine,
+        environment: OperatorEnvironment,
+        spill: SpillExecutor,
     ) -> None:
-        """``ports``: the ports of the task's operators. The world adds the executors, whose ports lead back to it."""
+        """``environment``: that of the task's operators. The world adds the executors, whose environments lead back to
+        it."""
         self.number, self.task = number, link.task_id
-        self.link, self.machine, self.ports, self.spill = link, machine, ports, spill
+        self.link, self.machine, self.environment, self.spill = link, machine, environment, spill
         self.alive = True
         self.step_token = 0
         self.connections: set[int] = set()

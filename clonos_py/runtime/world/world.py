@@ -32,9 +32,9 @@ from clonos_py.runtime.world.coordination import Coordination
 from clonos_py.runtime.world.dispatcher import DirectDispatcher
 from clonos_py.runtime.world.layers import Layers
 from clonos_py.runtime.world.network import LocalConnections, Network
-from clonos_py.runtime.world.process_ports import ProcessPorts
+from clonos_py.runtime.world.process_environments import ProcessEnvironments
 from clonos_py.runtime.world.processes import LocalProcess
-from clonos_py.task.context import Ports
+from clonos_py.task.context import OperatorEnvironment
 from clonos_py.task.machine import TaskMachine
 
 Observer = Callable[[int, TaskId, Observed], None]
@@ -57,8 +57,8 @@ class WorldSettings:
     standby_patience_us: int = 0
     """How long a standby that is to be started waits for a deployment or a recovery (``standby_starts.py``)."""
     call: Callable[[ServiceCall, Callable[[Answered], None]], None] | None = None
-    """Makes a service call outside the world; the answer arrives through the scheduler. None: the ports answer after a
-    delay."""
+    """Makes a service call outside the world; the answer arrives through the scheduler. None: the environment answers
+    after a delay."""
     outside: OutsideStorage | None = None
     """Does all storage work while the world goes on. None: the world does it, after a delay."""
     post: Callable[[Callable[[], None]], None] | None = None
@@ -82,7 +82,7 @@ class World:
         plan: PhysicalPlan,
         store: SnapshotStore,
         scheduler: Scheduler,
-        ports: Callable[[TaskId], Ports],
+        environment: Callable[[TaskId], OperatorEnvironment],
         settings: WorldSettings,
         listener: Callable[[int, CoordinatorEvent], None] = lambda time_us, event: None,
         observer: Observer = lambda time_us, task, observed: None,
@@ -90,7 +90,7 @@ class World:
         layers: Layers = Layers(),  # noqa: B008 - frozen
     ) -> None:
         self.plan, self.store, self.scheduler = plan, store, scheduler
-        self._ports, self._settings, self._observer, self._layers = ports, settings, observer, layers
+        self._environment, self._settings, self._observer, self._layers = environment, settings, observer, layers
         self._codec = PassThrough()
         self.processes: dict[int, LocalProcess] = {}
         self.actions = Actions(scheduler, partial(hook, self), settings.events_max)
@@ -175,11 +175,11 @@ class World:
         """Assembles a process. Raises ClonosError if an operator cannot be opened."""
         settings, layers, protocol = self._settings, self._layers, protocol_of(self.plan)
         link = LinkMachine(self.plan, task, number, self._codec, protocol.link, settings.limits, settings.policy.replay)
-        world_ports = self._ports(task)
-        machine = TaskMachine(self.plan, task, world_ports, protocol.task, settings.linger_us, settings.limits)
-        process = LocalProcess(number, link, machine, world_ports, SpillExecutor(settings.shelf(number)))
+        of_operators = self._environment(task)
+        machine = TaskMachine(self.plan, task, of_operators, protocol.task, settings.linger_us, settings.limits)
+        process = LocalProcess(number, link, machine, of_operators, SpillExecutor(settings.shelf(number)))
         outside = settings.outside
-        ports = ProcessPorts(
+        environments = ProcessEnvironments(
             process,
             self.actions,
             self.dispatcher,
@@ -196,8 +196,10 @@ class World:
         store = self.store if outside is None else outside.open_store()
         storage = StorageExecutor(store, machine.committing, self.scheduler.now_us, AtOnce())
         process.storage = layers.storage(process, storage)
-        process.link_executor = LinkExecutor(link, ports.of_link(layers.connections(process, connections)), ClonosError)
-        process.task_executor = TaskExecutor(machine, ports.of_task())
+        process.link_executor = LinkExecutor(
+            link, environments.of_link(layers.connections(process, connections)), ClonosError
+        )
+        process.task_executor = TaskExecutor(machine, environments.of_task())
         return process
 
     def _observe(self, task: TaskId, observed: Observed) -> None:

@@ -95,18 +95,18 @@ def rows_linger_by_the_time_of_day(patch: pytest.MonkeyPatch) -> None:
     """The end of the wait is a time of day, which may be set back meanwhile."""
     create = TaskMachine.__init__
 
-    def with_ports(self: TaskMachine, plan: Any, task: Any, ports: Any, *more: Any) -> None:
-        create(self, plan, task, ports, *more)
-        vars(self._lingering)["ports"] = ports
+    def with_environment(self: TaskMachine, plan: Any, task: Any, environment: Any, *more: Any) -> None:
+        create(self, plan, task, environment, *more)
+        vars(self._lingering)["environment"] = environment
 
     def until_us(self: Lingering) -> int | None:
         at_us = vars(self).get("at_us")
-        return None if at_us is None else at_us - vars(self)["ports"].ahead_us
+        return None if at_us is None else at_us - vars(self)["environment"].ahead_us
 
     def wait(self: Lingering, until_us: int | None) -> None:
-        vars(self)["at_us"] = None if until_us is None else until_us + vars(self)["ports"].ahead_us
+        vars(self)["at_us"] = None if until_us is None else until_us + vars(self)["environment"].ahead_us
 
-    patch.setattr(TaskMachine, "__init__", with_ports)
+    patch.setattr(TaskMachine, "__init__", with_environment)
     patch.setattr(Lingering, "until_us", property(until_us, wait), raising=False)
 
 

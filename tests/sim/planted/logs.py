@@ -27,7 +27,7 @@ from clonos_py.link import machine as link
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.operators import Read
 from clonos_py.model.segments import LogSegment, StableMark
-from clonos_py.runtime.sim.harsh_ports import HarshPorts
+from clonos_py.runtime.sim.harsh_environment import HarshEnvironment
 from clonos_py.task.context import TaskContext
 from clonos_py.task.reader import Ask, Reader
 from tests.sim.planted.bug import Bug, Bugs, Patch
@@ -217,8 +217,8 @@ def timers_are_coded_against_those_of_the_epoch_before(patch: pytest.MonkeyPatch
 
 @BUGS.planted()
 def large_answers_are_kept_under_an_epoch_that_is_too_low(patch: pytest.MonkeyPatch) -> None:
-    keep = HarshPorts.keep
-    patch.setattr(HarshPorts, "keep", lambda self, epoch, content: keep(self, max(0, epoch - 3), content))
+    keep = HarshEnvironment.keep
+    patch.setattr(HarshEnvironment, "keep", lambda self, epoch, content: keep(self, max(0, epoch - 3), content))
 
 
 @BUGS.planted()

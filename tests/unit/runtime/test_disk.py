@@ -16,10 +16,10 @@ from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.connectors.http import HttpxClient
 from clonos_py.job.events import CheckpointsRetired, JobEvent, ManifestFailed, ManifestWritten
 from clonos_py.runtime.disk import retire, write_manifest
-from clonos_py.runtime.local.run import local_ports
-from clonos_py.runtime.sim.harsh_ports import HarshPorts
-from clonos_py.runtime.sim.run import SimulatedPorts
-from clonos_py.runtime.task_ports import LivePorts
+from clonos_py.runtime.local.run import local_environment
+from clonos_py.runtime.operator_environment import LiveEnvironment
+from clonos_py.runtime.sim.harsh_environment import HarshEnvironment
+from clonos_py.runtime.sim.run import SimulatedEnvironment
 from clonos_py.services.registry import ServiceRegistry
 from tests.unit.checkpoint.stores import FIRST, JOB, JOIN, chunk, manifest, snapshot
 
@@ -45,17 +45,17 @@ def test_a_manifest_that_cannot_be_written_completes_no_checkpoint() -> None:
     assert write_manifest(manifest(1), store) == ManifestFailed(1, PLANNED.format("write_manifest"))
 
 
-PORTS: dict[str, Callable[[SnapshotStore], Keeper]] = {
-    "local": lambda store: local_ports(store)(JOIN),
-    "ray": lambda store: LivePorts(ServiceRegistry({}, HttpxClient), lambda: store, JOIN, 3),
-    "sim": lambda store: SimulatedPorts(lambda: 0, random.Random(0), store, JOIN),
-    "generated runs": lambda store: HarshPorts(lambda: 0, random.Random(0), store, JOIN),
+ENVIRONMENTS: dict[str, Callable[[SnapshotStore], Keeper]] = {
+    "local": lambda store: local_environment(store)(JOIN),
+    "ray": lambda store: LiveEnvironment(ServiceRegistry({}, HttpxClient), lambda: store, JOIN, 3),
+    "sim": lambda store: SimulatedEnvironment(lambda: 0, random.Random(0), store, JOIN),
+    "generated runs": lambda store: HarshEnvironment(lambda: 0, random.Random(0), store, JOIN),
 }
 
 
-@pytest.mark.parametrize("driver", PORTS)
+@pytest.mark.parametrize("driver", ENVIRONMENTS)
 def test_every_driver_files_an_answer_under_the_given_epoch(driver: str, tmp_path: Path) -> None:
-    ports = PORTS[driver](CheckpointStore(str(tmp_path), JOB))
-    names = {epoch: ports.keep(epoch, b"answer") for epoch in (0, 3, 7)}
+    environment = ENVIRONMENTS[driver](CheckpointStore(str(tmp_path), JOB))
+    names = {epoch: environment.keep(epoch, b"answer") for epoch in (0, 3, 7)}
     assert [origin(name) for name in names.values()] == [FileOrigin(epoch, "join-0") for epoch in names]
-    assert [ports.kept(name) for name in names.values()] == [b"answer"] * 3
+    assert [environment.kept(name) for name in names.values()] == [b"answer"] * 3

@@ -11,7 +11,7 @@ from clonos_py.runtime.executors.job import JobExecutor
 
 
 class Recorded:
-    """Ports, and a coordinator whose process 7 has failed in the step in which it was promoted."""
+    """An environment, and a coordinator whose process 7 has failed in the step in which it was promoted."""
 
     processes: dict[int, Any] = {}  # noqa: RUF012
 

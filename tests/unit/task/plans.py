@@ -127,7 +127,7 @@ def _same(source: Source) -> Source:
 
 @dataclass
 class Outside:
-    """The ports of a task: the test sets the time of day."""
+    """The environment of the operators of a task: the test sets the time of day."""
 
     time_us: int = 0
     services: dict[str, Any] = field(default_factory=dict)

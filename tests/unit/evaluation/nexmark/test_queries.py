@@ -22,7 +22,7 @@ from clonos_py.job.events import JobPolicy
 from clonos_py.model.errors import SettingError
 from clonos_py.plan.physical import plan
 from clonos_py.process.contract import TaskState
-from clonos_py.runtime.sim.run import SimulatedPorts
+from clonos_py.runtime.sim.run import SimulatedEnvironment
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.world.world import World, WorldSettings
 
@@ -97,7 +97,7 @@ def _answers(query: str, parallelism: int, seed: int = 0, kills: Kills | None = 
         plan(build(query, SOURCE, sink), parallelism=parallelism),
         store,
         time,
-        lambda task: SimulatedPorts(time.now_us, random_, store, task),
+        lambda task: SimulatedEnvironment(time.now_us, random_, store, task),
         WorldSettings(JobPolicy(checkpoint_interval_us=20_000), linger_us=2_000, events_max=100_000),
         hook=kills or (lambda world: None),
     ).run()

@@ -9,7 +9,7 @@ from typing import Any
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.errors import ServiceError
 from clonos_py.model.ids import TaskId
-from clonos_py.runtime.task_ports import StoredAnswers
+from clonos_py.runtime.operator_environment import StoredAnswers
 
 ORACLE = "oracle"
 LARGE = "large"
@@ -18,8 +18,8 @@ _LARGE_BYTES = 66_000
 _REFUSALS = 0.1
 
 
-class HarshPorts(StoredAnswers):
-    """The ports of one process. No answer is repeated, and some calls are refused."""
+class HarshEnvironment(StoredAnswers):
+    """The environment of one process. No answer is repeated, and some calls are refused."""
 
     def __init__(self, now_us: Callable[[], int], random_: random.Random, store: SnapshotStore, task: TaskId) -> None:
         super().__init__(lambda: store, task)

@@ -14,7 +14,7 @@ from clonos_py.services.registry import ServiceRegistry
 
 
 class StoredAnswers:
-    """The ports of one task for large answers: they are kept in checkpoint storage."""
+    """The environment of one task for large answers: they are kept in checkpoint storage."""
 
     def __init__(self, open_store: Callable[[], SnapshotStore], task: TaskId, number: int = 0) -> None:
         """``open_store`` is called once, for the first answer. ``number``: that of the process."""
@@ -27,8 +27,8 @@ class StoredAnswers:
         return self._open_store().kept_answer(name)
 
 
-class LivePorts(StoredAnswers):
-    """The ports of one task in a real run."""
+class LiveEnvironment(StoredAnswers):
+    """The environment of one task in a real run."""
 
     def __init__(
         self, services: ServiceRegistry, open_store: Callable[[], SnapshotStore], task: TaskId, number: int = 0

@@ -1,4 +1,4 @@
-"""Ports of the coordinator's executor: processes on a platform, and a separate thread for checkpoint storage."""
+"""The environment of the coordinator's executor: processes on a platform, and a thread for checkpoint storage."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Platform(Protocol):
         ...
 
 
-class PlatformPorts:
-    """The coordinator's ports over a platform."""
+class PlatformEnvironment:
+    """The coordinator's environment over a platform."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from clonos_py.connectors.kafka.port import (
+from clonos_py.connectors.kafka.client import (
     Client,
     ClusterConnection,
     Failure,

@@ -1,4 +1,4 @@
-"""The ports of the executors of one process of a world: each call of a port becomes an action after a delay."""
+"""The environments of link and task of one process of a world: each call becomes an action after a delay."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from clonos_py.model.calls import Answered, ServiceCall
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.messages import ToCoordinator
 from clonos_py.process.contract import FromTask, Observed, ToTask
-from clonos_py.runtime.executors.link import DataConnections, LinkPorts
+from clonos_py.runtime.executors.link import DataConnections, LinkEnvironment
 from clonos_py.runtime.executors.low_priority import AtOnce
 from clonos_py.runtime.executors.storage import StorageWork
-from clonos_py.runtime.executors.task import TaskPorts
+from clonos_py.runtime.executors.task import TaskEnvironment
 from clonos_py.runtime.world.actions import Actions
 from clonos_py.runtime.world.dispatcher import Dispatcher
 from clonos_py.runtime.world.processes import LocalProcess
@@ -24,8 +24,8 @@ def _nothing() -> None:
     pass
 
 
-class ProcessPorts:
-    """The ports of one process: ``of_link`` and ``of_task`` return them."""
+class ProcessEnvironments:
+    """The environments of one process: ``of_link`` and ``of_task`` return them."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class ProcessPorts:
 
     # ---- the link's
 
-    def of_link(self, connections: DataConnections) -> LinkPorts:
-        return LinkPorts(
+    def of_link(self, connections: DataConnections) -> LinkEnvironment:
+        return LinkEnvironment(
             connections,
             hand=self._hand,
             send_to_coordinator=partial(self._send_to_coordinator, self._process.number),
@@ -102,8 +102,8 @@ class ProcessPorts:
 
     # ---- the task's
 
-    def of_task(self) -> TaskPorts:
-        return TaskPorts(self._produce, self._call, AtOnce(), self._now_us)
+    def of_task(self) -> TaskEnvironment:
+        return TaskEnvironment(self._produce, self._call, AtOnce(), self._now_us)
 
     def _now_us(self) -> int:
         return self._actions.now_us
@@ -125,4 +125,4 @@ class ProcessPorts:
             self._actions.after_delay("call", partial(self._answer, call))
 
     def _answer(self, call: ServiceCall) -> None:
-        self._dispatcher.offer(self._process, answered(self._process.ports.service, call))
+        self._dispatcher.offer(self._process, answered(self._process.environment.service, call))
