@@ -90,7 +90,7 @@ class MapAsyncRows(Operator):
         self._queue: deque[_Row] = deque()
         self._done: list[_Row] = []
         self._alarms: dict[int, set[int]] = {}
-        self._at_work = 0
+        self._calls_running = 0
         self._watermark = MIN_TIME
         self._marks: deque[tuple[int, int]] = deque()
         self._next = 0
@@ -151,7 +151,7 @@ class MapAsyncRows(Operator):
 
     def _progress(self) -> None:
         """Starts queued rows while there is room, and emits finished ones. Called after each event."""
-        while self._queue and self._at_work < self._waiting.concurrency:
+        while self._queue and self._calls_running < self._waiting.concurrency:
             self._begin(self._queue.popleft())
         self._emit()
         letters = self._failures.take()
@@ -160,7 +160,7 @@ class MapAsyncRows(Operator):
         self.ctx.hold(bool(self._rows), len(self._rows) >= self._waiting.concurrency)
 
     def _begin(self, row: _Row) -> None:
-        self._at_work += 1
+        self._calls_running += 1
         note = row.note
         if not note.began:
             note.began = True
@@ -224,7 +224,7 @@ class MapAsyncRows(Operator):
         del self._rows[row.note.number]
 
     def _end(self, row: _Row) -> None:
-        self._at_work -= 1
+        self._calls_running -= 1
         self.ctx.cancel_call(row.note.number)
         for at in (row.note.deadline_us, row.note.wake_us):
             if at is not None:
@@ -319,7 +319,7 @@ class MapAsyncRows(Operator):
         self._queue = deque(sorted(self._queue, key=lambda row: not row.note.began))
         while self._queue and self._queue[0].note.began:
             self._restart(self._queue.popleft())
-        if self._queue and self._at_work < self._waiting.concurrency:
+        if self._queue and self._calls_running < self._waiting.concurrency:
             self.ctx.set_timer(0)  # at a new parallelism there may be room but no running row that triggers _progress
         self.ctx.hold(bool(self._rows), len(self._rows) >= self._waiting.concurrency)
 

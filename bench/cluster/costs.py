@@ -179,7 +179,7 @@ def of_link_input(event: LinkInput) -> Iterator[Amount]:
             rows = frame.rows
             yield Amount("arrive", 1, header.rows, 0 if rows is None else rows.nbytes)
             yield from _of_log(header.delta)
-            yield from _of_stamp(header.stamp)
+            yield from _of_stamp(header.meta)
         case Produced(_, frames):
             for _, frame in frames:
                 rows = frame.rows
@@ -222,7 +222,7 @@ def size_bytes(what: object) -> int:
     """The size of a message or a write; 0 if it does not matter."""
     match what:
         case Arrived(_, header, frame):
-            return (0 if frame.rows is None else frame.rows.nbytes) + len(header.stamp) + _log_bytes(header.delta)
+            return (0 if frame.rows is None else frame.rows.nbytes) + len(header.meta) + _log_bytes(header.delta)
         case Persist():
             return _snapshot_bytes(what.snapshot)
         case WriteFrames():

@@ -83,7 +83,8 @@ class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of LOG_ONLY: frames below this number were sent before, to the receiver or its predecessor."""
     incomplete: tuple[LogId, ...] = ()
     """Logs of which the sender may not yet hold all that its predecessor held."""
-    stamp: bytes = b""
+    meta: bytes = b""
+    """Of a frame: its stamp, as the connection carries it. Of a part of a feed: what the part is."""
 
     def frame(self, rows: pa.RecordBatch | None) -> Frame:
         """The frame with this header and with ``rows``."""
@@ -96,7 +97,7 @@ class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
             self.checkpoint,
             rows,
             self.marker_us,
-            self.stamp,
+            self.meta,
         )
 
 

@@ -58,7 +58,7 @@ class ProcessDied(msgspec.Struct, frozen=True):
     reason: str
 
 
-class AtWork(msgspec.Struct, frozen=True):
+class ProcessBusy(msgspec.Struct, frozen=True):
     """The platform reports that a process that does not answer uses its processor, for example in native code that lets
     no other thread run. It has not failed."""
 
@@ -92,7 +92,7 @@ class StopRequested(msgspec.Struct, frozen=True):
 
 
 JobEvent = (
-    EndedByFunction | ProcessDied | AtWork | ManifestWritten | ManifestFailed | CheckpointsRetired | StopRequested
+    EndedByFunction | ProcessDied | ProcessBusy | ManifestWritten | ManifestFailed | CheckpointsRetired | StopRequested
 )
 
 

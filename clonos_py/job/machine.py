@@ -35,7 +35,6 @@ from clonos_py.job.checkpointing import Adopted, JobSide
 from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import (
-    AtWork,
     CheckpointsRetired,
     EndedByFunction,
     EndJob,
@@ -46,6 +45,7 @@ from clonos_py.job.events import (
     ManifestFailed,
     ManifestWritten,
     OpenGeneration,
+    ProcessBusy,
     ProcessDied,
     ReportEvent,
     Send,
@@ -616,7 +616,7 @@ def _on(
 _on(messages.Started, JobMachine._on_started, JobMachine._started_meanwhile)
 _on(messages.StatusReport, _IS_A_SIGN_OF_LIFE, JobMachine._status_reported)
 _on(ProcessDied, JobMachine._on_died, JobMachine._died_meanwhile)
-_on(AtWork, _IS_A_SIGN_OF_LIFE, _IS_A_SIGN_OF_LIFE)
+_on(ProcessBusy, _IS_A_SIGN_OF_LIFE, _IS_A_SIGN_OF_LIFE)
 _on(messages.Prepared, JobMachine._on_prepared)
 _on(
     messages.NotPrepared,

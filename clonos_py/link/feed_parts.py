@@ -1,4 +1,4 @@
-"""The parts of a standby's feed (E17), as they travel in the stamp of a frame header.
+"""The parts of a standby's feed (E17), as they travel in the ``meta`` of a frame header.
 
     FEED_CHUNK: new rows of a state table     FEED_FRAME: a retained frame     FEED_POINT: everything else
 

@@ -130,12 +130,12 @@ class Following:
             case FrameKind.FEED_CHUNK:
                 if not isinstance(event.body, pa.RecordBatch):
                     raise CodecError("a chunk of a feed has no rows")
-                self._chunks[decode_part(header.stamp, ChunkPart).number] = Chunk(event.body)
+                self._chunks[decode_part(header.meta, ChunkPart).number] = Chunk(event.body)
             case FrameKind.FEED_FRAME:
-                part = decode_part(header.stamp, FramePart)
+                part = decode_part(header.meta, FramePart)
                 self._frames_of(part.output).append(_entry(part.record, part.checksum, event.body))
             case _:
-                return self._point(header, decode_part(header.stamp, PointPart))
+                return self._point(header, decode_part(header.meta, PointPart))
         return None
 
     def acknowledge(self, loaded: int = 0) -> list[io.Instruction]:

@@ -117,7 +117,7 @@ class Outflow:
     def _send(self, connection: int, header: FrameHeader, body: object, size_bytes: int) -> io.SendFrame:
         self._frames_sent += 1
         self._delta_bytes += sum(len(segment.payload) + 16 for segment in header.delta)
-        self._stamp_bytes += len(header.stamp)
+        self._stamp_bytes += len(header.meta)
         self._data_bytes += size_bytes
         return io.SendFrame(connection, header, body)
 

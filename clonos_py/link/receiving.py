@@ -89,7 +89,7 @@ class InputChannel:
             raise ProtocolError(f"{self.sender} sent frame {header.seq} on {self.channel}, {self.next_seq} is next")
         self.next_seq += 1
         self._checksums.append((header.seq, header.checksum, header.epoch))
-        return frame if self._stamps is None else replace(frame, stamp=self._stamps.read(header.stamp))
+        return frame if self._stamps is None else replace(frame, stamp=self._stamps.read(header.meta))
 
     def acknowledge(self, taken: int) -> int | None:
         """The task has taken all frames below ``taken``. Returns what to acknowledge now; None to wait for more."""

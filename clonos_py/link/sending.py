@@ -233,7 +233,7 @@ class OutputChannel:
                 self._marks(store),
                 self._delta(store),
                 incomplete=self._note_incomplete(store),
-                stamp=self._stamps.write(frame.stamp) if self._stamps is not None else b"",
+                meta=self._stamps.write(frame.stamp) if self._stamps is not None else b"",
             )
             body = entry.body
             cursor.sent()

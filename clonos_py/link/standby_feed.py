@@ -134,7 +134,7 @@ class _Subscription:
             marks = store.marks_since(self._marks_carried)
             self._position, self._marks_carried = store.position, store.marks_taken
             seq, self._sent = self._sent, self._sent + 1
-            header = FrameHeader(seq, part.kind, 0, 0, False, 0, 0, 0, 0, marks, delta, stamp=part.meta)
+            header = FrameHeader(seq, part.kind, 0, 0, False, 0, 0, 0, 0, marks, delta, meta=part.meta)
             yield io.SendFrame(self.connection, header, part.pack())
 
 

@@ -34,7 +34,7 @@ class Busy:
         self._last_seen_us[number] = now_us
         self._looks.pop(number, None)
 
-    def at_work(self, now_us: int, cpu_us: Callable[[int], int | None], running: Container[int]) -> list[int]:
+    def find(self, now_us: int, cpu_us: Callable[[int], int | None], running: Container[int]) -> list[int]:
         """The silent processes that have used their processor since the last look. ``cpu_us``: the processor time that
         a process has used, None if it is not available. ``running``: all others are watched no longer."""
         for number in [number for number in self._last_seen_us if number not in running]:

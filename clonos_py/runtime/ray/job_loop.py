@@ -12,7 +12,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import AtWork, EndJob, JobEvent
+from clonos_py.job.events import EndJob, JobEvent, ProcessBusy
 from clonos_py.job.fleet import Role
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.coordinator_events import CoordinatorEvent, Deployed
@@ -116,8 +116,8 @@ class JobLoop:
 
     def _pass_time(self, executor: JobExecutor, platform: Platform) -> None:
         self._kills.carry_out(self._clock.now_us(), partial(self._crash, platform))
-        for number in self._busy.at_work(self._clock.now_us(), platform.cpu_us, self._machine.processes):
-            executor.handle(AtWork(number))
+        for number in self._busy.find(self._clock.now_us(), platform.cpu_us, self._machine.processes):
+            executor.handle(ProcessBusy(number))
         if executor.wake_us <= self._clock.now_us():
             executor.tick()
 

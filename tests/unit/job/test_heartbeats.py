@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from clonos_py.job.events import AtWork, EndJob, JobInstruction, JobPolicy, KillProcess, WriteManifest
+from clonos_py.job.events import EndJob, JobInstruction, JobPolicy, KillProcess, ProcessBusy, WriteManifest
 from clonos_py.model.coordinator_events import CheckpointAborted, Deployed
 from clonos_py.model.messages import Ping, Pong, TriggerCheckpoint
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, deployed, happened, of, receivers, sent
@@ -47,7 +47,7 @@ def test_a_silent_process_that_reports_work_is_replaced_only_after_it_stops_repo
     silent = stage.process(MIDDLE)
     for _ in range(100):
         assert beats(stage, 4, {silent}) == []
-        stage.say(AtWork(silent))
+        stage.say(ProcessBusy(silent))
     assert beats(stage, 8, {silent}) == []
     assert beats(stage, 1, {silent}) == [silent]
 

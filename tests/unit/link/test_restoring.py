@@ -60,7 +60,7 @@ class Process:
             (connect,) = of(self.following.follow(Follow("a:1", FIRST)), io.Connect)
             self.following.connected(io.Connected(connect.input, FEED, connect.hello))
         part = PointPart({}, progress(received, sent), FeedPosition(epoch, 0, 0), [], committables, [sent])
-        header = FrameHeader(0, FrameKind.FEED_POINT, 0, 0, False, 0, 0, 0, 0, (), [], stamp=encode_part(part))
+        header = FrameHeader(0, FrameKind.FEED_POINT, 0, 0, False, 0, 0, 0, 0, (), [], meta=encode_part(part))
         (state,) = handed(self.restoring.feed_received(io.FeedReceived(FEED, header, None)))
         return state
 

@@ -41,7 +41,7 @@ def stamped(*stamps: HmnrStamp | None) -> task.Produced:
 
 
 def sent(instructions: list[io.Instruction]) -> list[bytes]:
-    return [wish.header.stamp for wish in of(instructions, io.SendFrame)]
+    return [wish.header.meta for wish in of(instructions, io.SendFrame)]
 
 
 def travelled(*stamps: HmnrStamp | None) -> list[bytes]:
@@ -79,7 +79,7 @@ def test_the_task_gets_whole_stamps() -> None:
 
 
 def with_stamp(event: io.Arrived, data_: bytes) -> FrameHeader:
-    return msgspec.structs.replace(event.header, stamp=data_)
+    return msgspec.structs.replace(event.header, meta=data_)
 
 
 def test_frames_of_another_protocol_have_no_stamp() -> None:

@@ -153,6 +153,6 @@ def test_parts_out_of_order_and_points_that_name_what_was_not_sent_are_refused()
     with pytest.raises(ProtocolError, match="part 1 of a feed has arrived, 0 is next"):
         ends.receive([point_part])
     ends.receive([chunk_part])
-    damaged = io.FeedReceived(7, msgspec.structs.replace(point_part.header, stamp=b"\x00"), None)
+    damaged = io.FeedReceived(7, msgspec.structs.replace(point_part.header, meta=b"\x00"), None)
     with pytest.raises(CodecError, match="bytes are no PointPart"):
         ends.standby.received(damaged)

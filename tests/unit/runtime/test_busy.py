@@ -18,7 +18,7 @@ def looks(busy: Busy, used: dict[int, list[int | None]], running: Container[int]
     found = []
     for second in range(max(map(len, used.values()))):
         shown = {number: times[second] for number, times in used.items()}
-        found.append(busy.at_work((second + 1) * SECOND_US, shown.__getitem__, running))
+        found.append(busy.find((second + 1) * SECOND_US, shown.__getitem__, running))
     return found
 
 
@@ -41,7 +41,7 @@ def test_processes_that_answer_or_are_gone_are_not_examined() -> None:
     busy.seen(1, 900_000)
     busy.seen(2, 0)
     assert looks(busy, {1: [0], 2: [0]}, running=(1,)) == [[]]
-    assert Busy(0).at_work(SECOND_US, lambda number: 0, (1,)) == []
+    assert Busy(0).find(SECOND_US, lambda number: 0, (1,)) == []
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="there is no process table")

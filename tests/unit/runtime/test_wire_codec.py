@@ -91,13 +91,13 @@ def test_bytes_that_are_no_acknowledgement_are_refused(forged: object) -> None:
 
 
 def feed_header(kind: FrameKind) -> bytes:
-    return encode_header(FrameHeader(0, kind, 0, 0, False, 0, 0, 0, 0, (), [], stamp=b"meta"))
+    return encode_header(FrameHeader(0, kind, 0, 0, False, 0, 0, 0, 0, (), [], meta=b"meta"))
 
 
 def test_a_chunk_arrives_with_its_schema() -> None:
     rows = pa.record_batch({"k": pa.array(["a", None, "c"]), "n": pa.array([[1], [], None], pa.list_(pa.int32()))})
     header, found = decode_feed(feed_header(FrameKind.FEED_CHUNK), CODEC.pack(rows.slice(1)))
-    assert (header.kind, header.stamp) == (FrameKind.FEED_CHUNK, b"meta")
+    assert (header.kind, header.meta) == (FrameKind.FEED_CHUNK, b"meta")
     assert found.equals(rows.slice(1))
     assert found.schema.equals(rows.schema)
 
