@@ -326,11 +326,7 @@ class LinkMachine:
     # ---- frames
 
     def _on_arrived(self, event: io.Arrived) -> list[io.Instruction]:
-        """Frames of a connection that has been closed since are dropped."""
-        channels = [channel for channel in self.inputs if channel.connection == event.connection]
-        return self._receive(channels[0], event) if channels else []
-
-    def _receive(self, channel: InputChannel, event: io.Arrived) -> list[io.Instruction]:
+        channel = next(channel for channel in self.inputs if channel.connection == event.connection)
         header = event.header
         if header.kind is FrameKind.LOG_ONLY:
             return self._open(channel, header)
@@ -342,6 +338,9 @@ class LinkMachine:
         self._catching_up.received(channel.index, header)
         self._held_logs.take(channel.index, header)
         return [io.SendToTask(task.Deliver(channel.index, frame))]
+
+    def _is_of_a_closed_connection(self, event: io.Arrived) -> bool:
+        return all(channel.connection != event.connection for channel in self.inputs)
 
     def _open(self, channel: InputChannel, header: FrameHeader) -> list[io.Instruction]:
         """The first frame of a connection has arrived. What the snapshot covers is said again: the sender may not have
@@ -431,7 +430,7 @@ class LinkMachine:
     def _on_snapshot_taken(self, event: task.SnapshotTaken) -> list[io.Instruction]:
         snapshot = self._epochs.add(event)
         self._status.note_checkpoint(snapshot.checkpoint)
-        if not event.persist or self.attempt is None:
+        if not event.persist:
             return []
         for output in self.outputs:
             output.check_caught_up()
@@ -596,6 +595,7 @@ _IS_PROMOTED = _in(_AFTER_PROMOTION, Ignored("the process is promoted, and has i
 _NO_ATTEMPT = _in([TaskState.STANDBY], Impossible("a standby has no attempt, and so neither connections nor results"))
 _VOID = _in([TaskState.FAILED], Ignored("the task has failed, and what it still says is void"))
 _OF_THE_TASK = _VOID | _in(BEFORE_BEGIN, Impossible("the task has not begun"))
+_CLOSED = "its connection is closed"
 _SUPERSEDED = "another state is requested by now"
 _COVERED = _in(BEFORE_BEGIN, Ignored("the restart point of the process covers at least as much"))
 
@@ -622,10 +622,10 @@ _on(io.Subscribed, LinkMachine._on_subscribed)
 _on(io.Connected, LinkMachine._on_connected)
 _on(
     io.FeedReceived,
-    Unless(LinkMachine._is_of_a_closed_feed, "its connection is closed", LinkMachine._on_feed_received),
+    Unless(LinkMachine._is_of_a_closed_feed, _CLOSED, LinkMachine._on_feed_received),
     _IS_PROMOTED,
 )
-_on(io.Arrived, LinkMachine._on_arrived, _NO_ATTEMPT)
+_on(io.Arrived, Unless(LinkMachine._is_of_a_closed_connection, _CLOSED, LinkMachine._on_arrived), _NO_ATTEMPT)
 _on(io.Acknowledged, LinkMachine._on_acknowledged)
 _on(io.Lost, LinkMachine._on_lost)
 _on(

@@ -23,7 +23,7 @@ from clonos_py.link.restoring import Restoring
 from clonos_py.link.sending import Outgoing, OutputChannel
 from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import Restore, Sever
-from clonos_py.model.states import Ignored
+from clonos_py.model.states import Ignored, Unless
 from clonos_py.model.times import MIN_TIME
 from clonos_py.process.contract import StateChanged, TaskState
 from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
@@ -40,11 +40,15 @@ BUGS = Bugs()
 
 
 def rehandled(patch: pytest.MonkeyPatch, event: type, handler: Callable[..., list[io.Instruction]]) -> None:
-    """From now on, the link handles ``event`` with ``handler``."""
+    """From now on, the link handles ``event`` with ``handler``. Those that come too late are ignored as before."""
     for state in TaskState:
-        row: dict[type, object] = dict(LINK_EVENTS.row(state))
-        if event in row and not isinstance(row[event], Ignored):
-            patch.setitem(LINK_EVENTS.row(state), event, handler)
+        match LINK_EVENTS.row(state).get(event):
+            case None | Ignored():
+                continue
+            case Unless(late, why):
+                patch.setitem(LINK_EVENTS.row(state), event, Unless(late, why, handler))
+            case _:
+                patch.setitem(LINK_EVENTS.row(state), event, handler)
 
 
 # ---- the round
