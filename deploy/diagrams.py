@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from clonos_py.job.states import JOB_STATES, ROUND_STATES
+from clonos_py.job.states import JOB_STATES, LOOP_STATES, ROUND_STATES
 from clonos_py.link.states import LINK_STATES
 from clonos_py.model.states import StateTable
 from clonos_py.task.states import TASK_STATES
@@ -16,8 +16,15 @@ TABLES: dict[str, StateTable[Any, Any]] = {
     "task": TASK_STATES,
     "job": JOB_STATES,
     "round": ROUND_STATES,
+    "loop": LOOP_STATES,
 }
-MODULES = {"link": "link/machine.py", "task": "task/machine.py", "job": "job/machine.py", "round": "job/rounds.py"}
+MODULES = {
+    "link": "link/machine.py",
+    "task": "task/machine.py",
+    "job": "job/machine.py",
+    "round": "job/rounds.py",
+    "loop": "job/loops.py",
+}
 """By table: the module of the machine."""
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "design" / "processes.md"

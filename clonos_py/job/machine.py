@@ -116,7 +116,7 @@ class JobMachine:
         self._starts = Starts(self._context)
         self._unreachable = Unreachable(self._context)
         self._takeover = Takeover(self._context, self._protocol)
-        self._loops = LoopEnds(self._context, self._protocol, self._trigger)
+        self._loops = LoopEnds(self._context, self._protocol, self._trigger, self._last)
         self._deferred: list[ToCoordinator | JobEvent] = []
         self._drained: set[int] = set()
         """Processes whose tasks have read all of their input."""

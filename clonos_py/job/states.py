@@ -116,6 +116,38 @@ class RoundKind(Enum):
     RECOVERY = "tasks have failed"
 
 
+class LoopState(Enum):
+    OPEN = "open"
+    """Rows may enter the loop, or be in it."""
+    PROBED = "probed"
+    """Its tasks count the frames of their channels."""
+    QUIET = "quiet"
+    """It held no rows when the tasks counted."""
+    ENDED = "ended"
+
+
+class LoopCause(Enum):
+    """What changes the state of a loop."""
+
+    PROBE_SENT = "all that enters it has ended"
+    ROWS_LEFT = "rows are left"
+    NO_ROWS_LEFT = "no rows are left"
+    END_SENT = "every task of the loop restarts behind that"
+    HEADS_ENDED = "its heads have ended"
+    TASK_FAILED = "a task failed"
+
+
+LOOP_STATES = StateTable(
+    LoopState.OPEN,
+    {
+        LoopState.OPEN: {LoopCause.PROBE_SENT: LoopState.PROBED},
+        LoopState.PROBED: {LoopCause.ROWS_LEFT: LoopState.OPEN, LoopCause.NO_ROWS_LEFT: LoopState.QUIET},
+        LoopState.QUIET: {LoopCause.END_SENT: LoopState.ENDED},
+    },
+    anywhere={LoopCause.HEADS_ENDED: LoopState.ENDED, LoopCause.TASK_FAILED: LoopState.OPEN},
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How the job is to end. It outlasts recoveries, in which the state does not say it."""

@@ -162,6 +162,7 @@ def test_the_simulator_takes_every_transition(monkeypatch: pytest.MonkeyPatch) -
         run_seed(seed, Range(("kill", "coordinator"), sharing_depth=1, tasks_max=10))
         run_seed(seed, Range(("crash",), tasks_max=10))
         run_seed(seed, Range(("kill", "stop"), tasks_max=10))
+        run_seed(seed, Range(("kill", "coordinator"), tasks_max=10, cycles=True))
         if ways <= taken and anywhere <= {cause for _, cause, _ in taken}:
             return
     pytest.fail(f"never taken: {ways - taken}")
