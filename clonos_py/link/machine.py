@@ -41,7 +41,7 @@ from clonos_py.link.pressure import Pressure
 from clonos_py.link.receiving import InputChannel
 from clonos_py.link.restored_frames import RestoredFrames
 from clonos_py.link.restoring import Restoring
-from clonos_py.link.sending import OutputChannel, windows_for
+from clonos_py.link.sending import OutputChannel, window_of
 from clonos_py.link.standby_feed import StandbyFeed
 from clonos_py.link.states import BEFORE_BEGIN, LINK_STATES, LinkCause
 from clonos_py.link.status import TaskStatus
@@ -94,7 +94,7 @@ class LinkMachine:
                 regenerates,
                 drops_taken,
                 vertex.sampled,
-                windows_for(plan.edges[channel.edge], limits),
+                window_of(plan.edges[channel.edge], limits),
                 stamped,
                 plan.edges[channel.edge].feedback,
             )

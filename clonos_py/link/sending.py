@@ -22,13 +22,19 @@ from clonos_py.process.contract import ChannelLimits
 NO_ATTEMPT = Attempt(-1, -1)
 
 
-def windows_for(edge: Edge, limits: ChannelLimits) -> range:
-    """The most and the fewest frames of a channel that may be in flight; a slow receiver reduces them within this
-    range. Frames that are taken together must fit into it beside those that are taken but not acknowledged yet."""
+class SendWindow(NamedTuple):
+    """How many frames of a channel may be in flight: ``most``, and ``fewest`` to a slow receiver."""
+
+    fewest: int
+    most: int
+
+
+def window_of(edge: Edge, limits: ChannelLimits) -> SendWindow:
+    """Frames that are taken together must fit into it beside those that are taken but not acknowledged yet."""
     if not edge.adaptive:
-        return range(limits.window, limits.window + 1)
+        return SendWindow(limits.window, limits.window)
     fewest = limits.frames_merged + frames_acknowledged(limits.window) if edge.merge_rows else 1
-    return range(min(fewest, limits.window), limits.window + 1)
+    return SendWindow(min(fewest, limits.window), limits.window)
 
 
 class Outgoing(NamedTuple):
@@ -57,16 +63,16 @@ class OutputChannel:
         regenerates: bool = False,
         drops_taken: bool = False,
         sampled: bool = False,
-        windows: range = range(16, 17),
+        window: SendWindow = SendWindow(16, 16),  # noqa: B008 - frozen
         stamped: int = 0,
         feedback: bool = False,
     ) -> None:
         """``regenerates``: frames that are not retained are regenerated on request. ``drops_taken``: frames that were
-        received are not retained, but regenerated. ``sampled``: see the vertex. ``windows``: how many frames may be in
+        received are not retained, but regenerated. ``sampled``: see the vertex. ``window``: how many frames may be in
         flight; fewer for a slow receiver. ``stamped``: the number of tasks if frames carry stamps, else 0.
         ``feedback``: see the edge."""
         self.index, self.channel, self.receiver, self.feedback = index, channel, receiver, feedback
-        self._windows = windows
+        self._window = window
         self._shared_logs, self.retain = shared, retain
         replayed = Retention.UNTIL_TAKEN if regenerates and drops_taken else Retention.UNTIL_COVERED
         self._retention, self._regenerates = replayed if retain else Retention.UNTIL_SENT, regenerates
@@ -101,10 +107,10 @@ class OutputChannel:
     @property
     def window(self) -> int:
         """The number of frames that may be in flight: as many as hold the rows that the receiver wants."""
-        most = self._windows[-1]
+        most = self._window.most
         if not self._rows_requested:
             return most
-        return max(self._windows[0], min(most, self._rows_requested // max(1, self._frame_rows)))
+        return max(self._window.fewest, min(most, self._rows_requested // max(1, self._frame_rows)))
 
     def expect(self, expectation: Expectation) -> None:
         """Sets the frames of the predecessor that the receiver has; rebuilt frames must equal them."""

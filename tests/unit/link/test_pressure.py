@@ -17,7 +17,7 @@ from clonos_py.link.causal_outputs import CausalOutputs
 from clonos_py.link.outflow import Outflow
 from clonos_py.link.pressure import Pressure
 from clonos_py.link.receiving import InputChannel
-from clonos_py.link.sending import OutputChannel, windows_for
+from clonos_py.link.sending import OutputChannel, SendWindow, window_of
 from clonos_py.model.errors import CapacityError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.retention import Spill
@@ -155,14 +155,14 @@ def test_a_step_that_produces_more_than_the_budget_with_a_full_disk_is_an_error(
 def test_frames_that_are_merged_fit_into_the_narrowest_window(window: int) -> None:
     """Beside frames that were taken one by one and are not acknowledged yet."""
     limits, edge = ChannelLimits(window), replace(three().edges[CHANNEL.edge], adaptive=True, merge_rows=8)
-    receiver, fewest = InputChannel(0, CHANNEL, MIDDLE, window), windows_for(edge, limits)[0]
+    receiver, fewest = InputChannel(0, CHANNEL, MIDDLE, window), window_of(edge, limits).fewest
     receiver.next_seq = fewest
     unacknowledged = list(takewhile(lambda taken: receiver.acknowledge(taken) is None, range(1, fewest)))
     assert fewest - len(unacknowledged) >= limits.frames_merged
 
 
 def test_receivers_that_are_behind_hold_the_task_back() -> None:
-    channel = OutputChannel(0, CHANNEL, DOWN, frozenset(), windows=range(2, 3))
+    channel = OutputChannel(0, CHANNEL, DOWN, frozenset(), window=SendWindow(2, 2))
     weighed = pressure(channel)
     channel.subscribe(1, Attempt(1, 1), 0, CausalStore())
     cut(channel, 1, 1, 1)
