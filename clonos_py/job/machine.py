@@ -308,7 +308,7 @@ class JobMachine:
         failed = {process.task for process in overdue if not process.reuses}
         waited_for = sorted(failed.intersection(self._rounds.missing))
         if waited_for:
-            return self._end("ClusterError", self._starts.complaint(waited_for))
+            return self._end(errors.ClusterError.__name__, self._starts.complaint(waited_for))
         return [i for process in overdue for i in self._replace(process.number, "it has not started")]
 
     def _on_prepared(self, message: messages.Prepared) -> Instructions:
@@ -389,7 +389,7 @@ class JobMachine:
         the limit of rollbacks without a completed checkpoint in between. If snapshots fit together only through their
         logs, the job ends instead (E8). While a manifest is being written, the rollback waits for it."""
         if self._plan.stores_logs:
-            return self._end("CannotRollBackError", f"{reason}; {_NO_ROLLBACK}")
+            return self._end(errors.CannotRollBackError.__name__, f"{reason}; {_NO_ROLLBACK}")
         self._enter(JobCause.NO_REPLAY)
         self._rollback_reason = reason
         return self._go_back(counted) if self._protocol.writing is None else []
@@ -402,7 +402,7 @@ class JobMachine:
         limit = self._policy.rollbacks_max
         if self._rollbacks_without_checkpoint > limit:
             complaint = f"given up after {limit} rollbacks without a completed checkpoint: {reason}"
-            return out + self._end("ProtocolError", complaint)
+            return out + self._end(errors.ProtocolError.__name__, complaint)
         out += self._protocol.abort("a rollback")
         reuse = self._owners_removed()
         self._drained, self._committed, self._ending = set(), {}, replace(self._ending, complete=False)
@@ -428,7 +428,7 @@ class JobMachine:
                 f"checkpoint storage has not answered for {limit_s:g} s while a manifest was being written: see that "
                 "it works, then run the job again"
             )
-            return self._end("CheckpointError", reason)
+            return self._end(errors.CheckpointError.__name__, reason)
         if late:
             out = self._protocol.abort("timeout") + self._advance(self._rounds.advance) + self._trigger_last()
         return out + self._protocol.tick(self.state in BEFORE_LAST)
@@ -444,7 +444,7 @@ class JobMachine:
         return self._protocol.collect(message)
 
     def _on_snapshot_failed(self, message: messages.SnapshotFailed) -> Instructions:
-        return self._protocol.abort(message.reason) + self._end("CheckpointError", message.reason)
+        return self._protocol.abort(message.reason) + self._end(errors.CheckpointError.__name__, message.reason)
 
     def _on_manifest_written(self, event: ManifestWritten) -> Instructions:
         out = self._adopt() + self._advance(self._rounds.advance)
@@ -480,7 +480,7 @@ class JobMachine:
         return self._protocol.retired(event.problem)
 
     def _on_manifest_failed(self, event: ManifestFailed) -> Instructions:
-        return self._protocol.abort(event.reason) + self._end("CheckpointError", event.reason)
+        return self._protocol.abort(event.reason) + self._end(errors.CheckpointError.__name__, event.reason)
 
     def _on_request_checkpoint(self, message: messages.RequestCheckpoint) -> Instructions:
         out, due = self._protocol.request(self._fleet.processes[message.process].task)
@@ -544,7 +544,7 @@ class JobMachine:
     # ---- failures and liveness that processes report
 
     def _on_failed(self, message: messages.Failed) -> Instructions:
-        kind = getattr(errors, message.error, errors.ClonosError)
+        kind = errors.error_type(message.error)
         if kind.remedy is Remedy.ROLL_BACK:
             return self._roll_back(f"{message.message} ({self._operators(message.process)})")
         if kind.remedy in (Remedy.RETRY, Remedy.RECOVER_TASK) and not self._recoveries_exhausted(message.process):
@@ -579,7 +579,7 @@ class JobMachine:
         if chosen is None:
             return [self._heartbeat.ping(sender)]
         if complaint is not None:
-            return self._end("ClusterError", complaint)
+            return self._end(errors.ClusterError.__name__, complaint)
         return self._replace(chosen.number, f"no data connection from {sender.task} to {receiver.task}")
 
     def _is_replaced(self, message: messages.Suspect) -> bool:

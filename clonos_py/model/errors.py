@@ -193,3 +193,9 @@ class SparkError(ClonosError):
     """Spark or the Java that it needs is absent, or a job on it failed."""
 
     remedy = Remedy.FIX_INPUT
+
+
+def error_type(name: str) -> type[ClonosError]:
+    """The type of an error that another process has reported by name; ClonosError if the engine has no such type."""
+    found = globals().get(name)
+    return found if isinstance(found, type) and issubclass(found, ClonosError) else ClonosError

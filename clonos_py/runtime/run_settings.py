@@ -81,7 +81,7 @@ def raise_for(end: EndJob, checkpoints: str | None = None) -> None:
     """Raises the ClonosError that ended a job, if one did. ``checkpoints``: the place that the user has named for
     checkpoints; without it, they are gone with the run."""
     if end.error is not None:
-        error: errors.ClonosError = getattr(errors, end.error, errors.ClonosError)(end.message)
+        error = errors.error_type(end.error)(end.message)
         error.traceback = end.traceback
         error.leaves_checkpoint = checkpoints is not None and end.checkpoint > 0
         if end.traceback and shows_tracebacks():
