@@ -593,7 +593,9 @@ class JobMachine:
 
 _IS_A_SIGN_OF_LIFE = Ignored("that the process is alive is noted with every event of it")
 _HAS_ENDED = Ignored("the job has ended")
-_NO_ROUND = dict.fromkeys((*ALL_RUN, JobState.ROLLING_BACK), Ignored("no round waits for it any more"))
+_NO_ROUND: dict[JobState, Ignored] = dict.fromkeys(
+    (*ALL_RUN, JobState.ROLLING_BACK), Ignored("no round waits for it any more")
+)
 _ENDS_ANYWAY = {
     JobState.DRAINED: Ignored("all input is read: the job is about to finish"),
     JobState.COMMITTING: Ignored("the last checkpoint is complete: the job is about to end"),

@@ -79,7 +79,7 @@ class OperatorContext(Protocol):
 
     @property
     def watermark(self) -> int:
-        """The event time up to which input is complete; MIN_TIME before there is a watermark."""
+        """The event time (microseconds) up to which input is complete; MIN_TIME before there is a watermark."""
         ...
 
     @property
@@ -160,8 +160,8 @@ class Operator:
         raise NotImplementedError
 
     def on_watermark(self, watermark: int) -> int:
-        """Event time has advanced to ``watermark``: no row below it will come, except late ones. Emits the results that
-        are due.
+        """Event time has advanced to ``watermark`` (microseconds): no row below it will come, except late ones. Emits
+        the results that are due.
 
         Returns the watermark that holds for the rows emitted so far, at most ``watermark``. At the end of all input it
         is called with MAX_TIME, so that windows close.
@@ -357,7 +357,7 @@ class LastRead(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """There is nothing to read before processing time ``until`` (microseconds)."""
+    """There is nothing to read before ``until`` (microseconds, on the clock of ``poll``)."""
 
     until: int
 
