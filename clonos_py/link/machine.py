@@ -27,7 +27,7 @@ from dataclasses import replace
 
 import msgspec
 
-from clonos_py.channel.frames import FrameCodec, FrameHeader, FrameKind
+from clonos_py.channel.frames import FrameCodec
 from clonos_py.link import instructions as io
 from clonos_py.link.catching_up import CatchingUp
 from clonos_py.link.causal_outputs import CausalOutputs
@@ -36,11 +36,11 @@ from clonos_py.link.connections import Connections
 from clonos_py.link.epochs import Epochs
 from clonos_py.link.following import FeedState, Following
 from clonos_py.link.held_logs import HeldLogs, shared_logs
+from clonos_py.link.inflow import Inflow
 from clonos_py.link.outflow import FRAMES_MOVED, FramesMoved, Outflow
 from clonos_py.link.pressure import Pressure
 from clonos_py.link.receiving import InputChannel
-from clonos_py.link.restored_frames import RestoredFrames
-from clonos_py.link.restoring import Restoring
+from clonos_py.link.restoring import RestoredFrames, Restoring
 from clonos_py.link.sending import OutputChannel, window_of
 from clonos_py.link.standby_feed import StandbyFeed
 from clonos_py.link.states import BEFORE_BEGIN, LINK_STATES, LinkCause
@@ -121,6 +121,9 @@ class LinkMachine:
         self._replay: control.Replay | None = None
         self._epochs = Epochs()
         self._checkpointing = checkpointing(plan, self.outputs, codec)
+        self._inflow = Inflow(
+            self.inputs, self._held_logs, self._catching_up, self._restoring, self._checkpointing.reports
+        )
         self._coordinated, self._stores_logs = plan.protocol.coordinated, plan.stores_logs
         self._unstored: tuple[TaskSnapshot, TaskProgress] | None = None
         """The last snapshot, if it waits for logs."""
@@ -278,13 +281,7 @@ class LinkMachine:
     def _on_connected(self, event: io.Connected) -> list[io.Instruction]:
         if event.input == self._following.input:
             return self._following.connected(event)
-        instructions = self._connections.connected(event)
-        channel = self.inputs[event.input]
-        if channel.connection == event.connection and (
-            event.hello.covered < channel.covered or channel.snapshot.checkpoint
-        ):
-            instructions += self._acknowledge(channel, channel.acknowledged)
-        return instructions
+        return self._connections.connected(event) + self._inflow.connected(event)
 
     def _on_lost(self, event: io.Lost) -> list[io.Instruction]:
         self._feed.lost(event.connection)
@@ -305,11 +302,7 @@ class LinkMachine:
         self._unanswered_sever = message
         instructions += self._answer()
         replaced, renumbering = self._connections.replace(message.replacements)
-        instructions += replaced
-        for channel in renumbering:
-            channel.void()
-            instructions.append(self._renumber(channel))
-        return instructions + self._outflow.check_pressure()
+        return instructions + replaced + self._inflow.void(renumbering) + self._outflow.check_pressure()
 
     def _answer(self) -> list[io.Instruction]:
         """Answers once the contents of the causal outputs are loaded: this process answers as a holder of them, too."""
@@ -326,39 +319,16 @@ class LinkMachine:
     # ---- frames
 
     def _on_arrived(self, event: io.Arrived) -> list[io.Instruction]:
-        channel = next(channel for channel in self.inputs if channel.connection == event.connection)
-        header = event.header
-        if header.kind is FrameKind.LOG_ONLY:
-            return self._open(channel, header)
-        if header.kind is FrameKind.LOGS_ARRIVED:
-            self._held_logs.take(channel.index, header)
-            return []
-        frame = channel.receive(header, event.frame)
-        self._status.note_checkpoint(header.checkpoint)
-        self._catching_up.received(channel.index, header)
-        self._held_logs.take(channel.index, header)
-        return [io.SendToTask(task.Deliver(channel.index, frame))]
+        self._status.note_checkpoint(event.header.checkpoint)
+        instructions = self._inflow.arrived(event)
+        self._check_opened()
+        return instructions
 
     def _is_of_a_closed_connection(self, event: io.Arrived) -> bool:
-        return all(channel.connection != event.connection for channel in self.inputs)
-
-    def _open(self, channel: InputChannel, header: FrameHeader) -> list[io.Instruction]:
-        """The first frame of a connection has arrived. What the snapshot covers is said again: the sender may not have
-        served the connection yet when it was said, and waits for it."""
-        self._catching_up.opened(channel.index, header)
-        renumbered = channel.open(header)
-        self._held_logs.take(channel.index, header)
-        self._check_opened()
-        again = self._acknowledge(channel, channel.acknowledged) if channel.snapshot.checkpoint else []
-        return [*again, *([self._renumber(channel)] if renumbered else [])]
-
-    def _renumber(self, channel: InputChannel) -> io.SendToTask:
-        restart_point = self._restoring.restart_point
-        ended = restart_point is not None and restart_point.inputs[channel.index].ended
-        return io.SendToTask(task.Renumber(channel.index, channel.next_seq, ended))
+        return not self._inflow.is_on(event.connection)
 
     def _check_opened(self) -> None:
-        if self.state is TaskState.CONNECTING and all(c.opened for c in self.inputs):
+        if self.state is TaskState.CONNECTING and self._inflow.opened:
             self._enter(LinkCause.INPUTS_OPENED)
 
     def _on_acknowledged(self, event: io.Acknowledged) -> list[io.Instruction]:
@@ -376,10 +346,7 @@ class LinkMachine:
         return instructions + self._feed.acknowledged(event) + self._outflow.check_pressure()
 
     def _on_frames_taken(self, event: task.FramesTaken) -> list[io.Instruction]:
-        channel, instructions = self.inputs[event.input], list[io.Instruction]()
-        taken = channel.acknowledge(event.next_seq)
-        if taken is not None:
-            instructions += self._acknowledge(channel, taken, event.rows_requested)
+        instructions = self._inflow.taken(event)
         new = self._catching_up.frames_taken(event)
         if self.state in (TaskState.RUNNING, TaskState.FINISHED):
             instructions += self._catching_up.report_running(self._round, 0)
@@ -388,15 +355,7 @@ class LinkMachine:
         return instructions
 
     def _has_other_numbers(self, event: task.FramesTaken) -> bool:
-        channel = self.inputs[event.input]
-        return channel.renumbers or event.restarts < channel.restarts
-
-    def _acknowledge(self, channel: InputChannel, taken: int, rows_requested: int = 0) -> list[io.Instruction]:
-        if channel.connection is None:
-            return []
-        held = self._held_logs.unacknowledged(channel.index)
-        given = io.Acknowledgement(taken, held, rows_requested, channel.covered, channel.snapshot)
-        return [io.SendAck(channel.connection, given)]
+        return self._inflow.has_other_numbers(event)
 
     def _on_produced(self, event: task.Produced) -> list[io.Instruction]:
         if event.log is not None:
@@ -449,19 +408,9 @@ class LinkMachine:
             snapshot = replace(snapshot, logs=logs)
         instructions = self._causal_outputs.flush()
         instructions += self._checkpointing.snapshot_taken(snapshot, progress, self.attempt)
-        instructions += self._report_snapshot(snapshot.checkpoint, progress)
+        instructions += self._inflow.report_snapshot(snapshot.checkpoint, progress)
         if self._coordinated:
             instructions += self._outflow.passed(snapshot.checkpoint)
-        return instructions
-
-    def _report_snapshot(self, checkpoint: int, progress: TaskProgress) -> list[io.Instruction]:
-        """Tells senders that store channel state which of their frames the snapshot covers."""
-        instructions: list[io.Instruction] = []
-        for channel in self.inputs:
-            if not self._checkpointing.reports(channel.channel):
-                continue
-            channel.snapshot = io.SnapshotPosition(checkpoint, progress.inputs[channel.index].next_seq)
-            instructions += self._acknowledge(channel, channel.acknowledged)
         return instructions
 
     def _on_persisted(self, event: io.Persisted) -> list[io.Instruction]:
@@ -494,12 +443,7 @@ class LinkMachine:
         self._restoring.restart_point = progress
         self._held_logs.complete()
         self._outflow.complete(completed.checkpoint)
-        instructions: list[io.Instruction] = []
-        for channel in self.inputs:
-            channel.cover(progress.inputs[channel.index].next_seq)
-            if not channel.renumbers:
-                instructions += self._acknowledge(channel, channel.acknowledged)
-        return instructions
+        return self._inflow.cover(progress)
 
     # ---- loops
 

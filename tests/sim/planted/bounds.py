@@ -37,7 +37,7 @@ def frames_are_acknowledged_before_they_are_taken(patch: pytest.MonkeyPatch) -> 
         instructions = LinkMachine._on_arrived(self, event)
         for channel in self.inputs:
             if channel.connection == event.connection and event.header.kind is not FrameKind.LOG_ONLY:
-                instructions += self._acknowledge(channel, channel.next_seq)
+                instructions += self._inflow.acknowledge(channel, channel.next_seq)
         return instructions
 
     rehandled(patch, io.Arrived, hasty)

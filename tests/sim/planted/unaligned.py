@@ -12,7 +12,7 @@ from clonos_py.channel.retained import RetainedFrame, RetainedFrames
 from clonos_py.link import instructions as io
 from clonos_py.link.checkpointing import LinkCheckpointing
 from clonos_py.link.receiving import InputChannel
-from clonos_py.link.restored_frames import RestoredFrames
+from clonos_py.link.restoring import RestoredFrames
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.ids import Attempt
 from clonos_py.model.snapshots import TaskSnapshot

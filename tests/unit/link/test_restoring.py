@@ -13,8 +13,7 @@ from clonos_py.link import instructions as io
 from clonos_py.link.feed_parts import PointPart, encode_part
 from clonos_py.link.following import Following
 from clonos_py.link.receiving import InputChannel
-from clonos_py.link.restored_frames import RestoredFrames
-from clonos_py.link.restoring import Restoring
+from clonos_py.link.restoring import RestoredFrames, Restoring
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError
 from clonos_py.model.messages import Follow, NotPrepared, Prepared, Restore
