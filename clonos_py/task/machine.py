@@ -1,6 +1,7 @@
-"""The task: a state machine that owns the gate and the operators and does no I/O (D4, D8).
+"""The task: a state machine that owns the gate and the operators (D4, D8). Its own code does no I/O.
 
-Its states are in ``task/states.py``. If ``step`` raises an error, the driver ends the process.
+Sources, operators and clients of services do, and its environment stores large answers. Its states are in
+``task/states.py``. If ``step`` raises an error, the driver ends the process.
 
     [*] --> STANDBY
     STANDBY --state and log loaded--> REPLAYING
