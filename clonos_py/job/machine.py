@@ -25,13 +25,12 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from clonos_py.job.checkpointing import Adopted, JobSide
+from clonos_py.job.checkpointing import JobSide
 from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import (
@@ -51,6 +50,7 @@ from clonos_py.job.events import (
     Send,
     StopRequested,
 )
+from clonos_py.job.failure_limits import FailureLimits
 from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.job.heartbeat import Heartbeat
 from clonos_py.job.loops import LoopEnds
@@ -125,10 +125,7 @@ class JobMachine:
         self._ending = Ending()
         self._due: Purpose | None = None
         """The checkpoint to trigger when the round under way has ended."""
-        self._rollbacks_without_checkpoint = 0
-        self._without_snapshot: set[TaskId] = set()
-        """Tasks without a new snapshot since the last rollback."""
-        self._recoveries_without_checkpoint: Counter[TaskId] = Counter()
+        self._limits = FailureLimits(policy, plan.tasks)
         self._rollback_reason = ""
         """Why the job is rolling back."""
         self._committing = {TaskId(v.name, i) for v in plan.vertices if v.commits for i in range(v.parallelism)}
@@ -396,12 +393,11 @@ class JobMachine:
 
     def _go_back(self, counted: bool = True) -> Instructions:
         reason = self._rollback_reason
-        self._rollbacks_without_checkpoint += counted
-        self._without_snapshot = set(self._plan.tasks)
         out: Instructions = [ReportEvent(RolledBack(self._completed.number, reason))]
-        limit = self._policy.rollbacks_max
-        if self._rollbacks_without_checkpoint > limit:
-            complaint = f"given up after {limit} rollbacks without a completed checkpoint: {reason}"
+        if not self._limits.rolls_back(counted):
+            complaint = (
+                f"given up after {self._policy.rollbacks_max} rollbacks without a completed checkpoint: {reason}"
+            )
             return out + self._end(errors.ProtocolError.__name__, complaint)
         out += self._protocol.abort("a rollback")
         reuse = self._owners_removed()
@@ -458,23 +454,13 @@ class JobMachine:
 
     def _adopt(self) -> Instructions:
         adopted = self._protocol.written()
-        self._count_progress(adopted)
+        self._limits.progress(adopted.tasks)
+        if adopted.tasks is None:
+            self._unreachable.progress()
+        else:
+            self._unreachable.settle()
         self._ending = replace(self._ending, complete=self._ending.complete or adopted.purpose.ends_job)
         return adopted.instructions
-
-    def _count_progress(self, adopted: Adopted) -> None:
-        """Resets failure counters. A checkpoint of all tasks resets all of them, snapshots of some only theirs."""
-        if adopted.tasks is None:
-            self._rollbacks_without_checkpoint = 0
-            self._recoveries_without_checkpoint.clear()
-            self._unreachable.progress()
-            return
-        for task in adopted.tasks:
-            self._recoveries_without_checkpoint.pop(task, None)
-        self._without_snapshot.difference_update(adopted.tasks)
-        if not self._without_snapshot:
-            self._rollbacks_without_checkpoint = 0
-        self._unreachable.settle()
 
     def _on_checkpoints_retired(self, event: CheckpointsRetired) -> Instructions:
         return self._protocol.retired(event.problem)
@@ -547,7 +533,8 @@ class JobMachine:
         kind = errors.error_type(message.error)
         if kind.remedy is Remedy.ROLL_BACK:
             return self._roll_back(f"{message.message} ({self._operators(message.process)})")
-        if kind.remedy in (Remedy.RETRY, Remedy.RECOVER_TASK) and not self._recoveries_exhausted(message.process):
+        task = self._fleet.processes[message.process].task
+        if kind.remedy in (Remedy.RETRY, Remedy.RECOVER_TASK) and self._limits.failed(task):
             return self._replace(message.process, message.message)
         return self._end(message.error, message.message, message.traceback)
 
@@ -561,12 +548,6 @@ class JobMachine:
 
     def _on_function_hangs(self, message: messages.FunctionHangNoticed) -> Instructions:
         return [ReportEvent(FunctionHangs(message.reason))]
-
-    def _recoveries_exhausted(self, process: int) -> bool:
-        """Whether the replacements of this process's task have failed more often than the policy allows."""
-        task = self._fleet.processes[process].task
-        self._recoveries_without_checkpoint[task] += 1
-        return self._recoveries_without_checkpoint[task] > self._policy.recoveries_max
 
     def _replace(self, process: int, reason: str) -> Instructions:
         return [KillProcess(process), *self._remove(process, reason)]
