@@ -216,7 +216,7 @@ def test_a_new_coordinator_sends_back_promoted_tasks_after_one_that_has_died() -
     assert restored == {stage.process(SOURCE): 1, stage.process(MIDDLE): 2, stage.process(SINK): 3}
 
 
-def test_when_memory_is_short_all_tasks_are_called_until_the_line_has_passed_the_receivers() -> None:
+def test_when_memory_is_short_all_tasks_are_triggered_until_the_line_has_passed_the_receivers() -> None:
     stage = with_a_line()
     everybody = {stage.process(task) for task in PLAN.tasks}
     assert receivers(stage.say(RequestCheckpoint(stage.process(SOURCE))), TriggerCheckpoint) == everybody

@@ -116,7 +116,7 @@ def test_independent_calls_come_to_each_task_at_its_own_times() -> None:
     assert len({tuple(times) for times in triggered.values()}) == 3, "no two in step"
 
 
-def test_all_tasks_are_called_as_soon_as_a_job_without_a_checkpoint_runs() -> None:
+def test_all_tasks_are_triggered_as_soon_as_a_job_without_a_checkpoint_runs() -> None:
     stage = deployed()
     assert receivers(stage.instructions, TriggerCheckpoint) == {stage.process(task) for task in TASKS}
     adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
@@ -129,7 +129,7 @@ def test_a_job_that_resumes_takes_its_next_checkpoint_after_an_interval() -> Non
     assert triggers(deployed(manifest=manifest), 9) == []
 
 
-def test_a_manifest_is_written_at_once_when_all_called_tasks_have_answered() -> None:
+def test_a_manifest_is_written_at_once_when_all_triggered_tasks_have_answered() -> None:
     stage = deployed()
     for task, epoch in ((SOURCE, 1), (MIDDLE, 2)):
         assert of(stage.say(Snapshotted(stage.process(task), handle(task, epoch))), WriteManifest) == []
@@ -137,7 +137,7 @@ def test_a_manifest_is_written_at_once_when_all_called_tasks_have_answered() -> 
     written(stage.wait(1))
 
 
-def test_a_task_is_called_when_the_snapshots_of_its_receivers_are_in_a_manifest() -> None:
+def test_a_task_is_triggered_when_the_snapshots_of_its_receivers_are_in_a_manifest() -> None:
     stage = deployed(replace(POLICY, heartbeat_us=0))
     adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
     assert [task for task, _ in triggers(stage, 10.5)] == [SINK]
@@ -152,7 +152,7 @@ def test_a_task_is_called_when_the_snapshots_of_its_receivers_are_in_a_manifest(
 
 
 @pytest.mark.parametrize("staggered", [False, True])
-def test_a_task_whose_snapshot_is_not_durable_is_not_called_and_the_others_are(staggered: bool) -> None:
+def test_a_task_whose_snapshot_is_not_durable_is_not_triggered_and_the_others_are(staggered: bool) -> None:
     """Its interval becomes longer. This is reported once, after three slow snapshots in a row."""
     stage = deployed(replace(POLICY, heartbeat_us=0, staggered=staggered))
     if staggered:
@@ -201,7 +201,7 @@ def test_a_manifest_names_the_newest_snapshots_and_is_announced_to_tasks_with_a_
     assert {prepare.restore.checkpoint for _, prepare in sent(caused, Prepare)} == {9}
 
 
-def test_the_duration_of_each_called_snapshot_is_reported_with_the_manifest() -> None:
+def test_the_duration_of_each_triggered_snapshot_is_reported_with_the_manifest() -> None:
     stage = deployed(replace(POLICY, heartbeat_us=0, staggered=False))
     took_us = 30_000
     triggers: dict[int, int] = {}
@@ -243,14 +243,14 @@ def test_a_snapshot_that_a_dead_task_stored_while_a_manifest_was_written_is_drop
     assert of(stage.wait(2 * GATHERED_US), WriteManifest) == []
 
 
-def test_when_memory_is_short_the_receivers_are_called() -> None:
+def test_when_memory_is_short_the_receivers_are_triggered() -> None:
     stage = deployed()
     snapshots(stage, source=1, middle=2, sink=3)  # a manifest is being written
     triggered = stage.say(RequestCheckpoint(stage.process(SOURCE)))
     assert receivers(triggered, TriggerCheckpoint) == {stage.process(MIDDLE)}
 
 
-def test_receivers_that_recover_are_called_with_all_others_after_the_round() -> None:
+def test_receivers_that_recover_are_triggered_with_all_others_after_the_round() -> None:
     stage = deployed()
     round_ = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
     assert sent(stage.say(RequestCheckpoint(stage.process(SOURCE))), TriggerCheckpoint) == []
