@@ -90,13 +90,13 @@ class LinkMachine:
                 channel,
                 receiver := plan.receiver(channel),
                 shared_logs(plan, task_id, receiver),
-                retain,
-                regenerates,
-                drops_taken,
-                vertex.sampled,
-                window_of(plan.edges[channel.edge], limits),
-                stamped,
-                plan.edges[channel.edge].feedback,
+                retain=retain,
+                regenerates=regenerates,
+                drops_taken=drops_taken,
+                sampled=vertex.sampled,
+                window=window_of(plan.edges[channel.edge], limits),
+                stamped=stamped,
+                feedback=plan.edges[channel.edge].feedback,
             )
             for index, channel in enumerate(plan.outputs[task_id])
         ]

@@ -59,6 +59,7 @@ class OutputChannel:
         channel: ChannelId,
         receiver: TaskId,
         shared: frozenset[LogId],
+        *,
         retain: bool = True,
         regenerates: bool = False,
         drops_taken: bool = False,
@@ -74,7 +75,7 @@ class OutputChannel:
         self.index, self.channel, self.receiver, self.feedback = index, channel, receiver, feedback
         self._window = window
         self._shared_logs, self.retain = shared, retain
-        replayed = Retention.UNTIL_TAKEN if regenerates and drops_taken else Retention.UNTIL_COVERED
+        replayed = Retention.UNTIL_TAKEN if drops_taken else Retention.UNTIL_COVERED
         self._retention, self._regenerates = replayed if retain else Retention.UNTIL_SENT, regenerates
         self._sampled = sampled
         self._stamped = stamped
