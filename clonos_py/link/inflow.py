@@ -40,13 +40,16 @@ class Inflow:
 
     # ---- what arrives
 
-    def is_on(self, connection: int) -> bool:
-        """Whether this is the connection of an input."""
-        return any(channel.connection == connection for channel in self._inputs)
+    def channel_on(self, connection: int) -> InputChannel | None:
+        """The input with this connection."""
+        for channel in self._inputs:
+            if channel.connection == connection:
+                return channel
+        return None
 
     def arrived(self, event: io.Arrived) -> list[io.Instruction]:
-        channel = next(channel for channel in self._inputs if channel.connection == event.connection)
-        header = event.header
+        channel, header = self.channel_on(event.connection), event.header
+        assert channel is not None, "frames of closed connections are ignored"
         if header.kind is FrameKind.LOG_ONLY:
             return self._open(channel, header)
         if header.kind is FrameKind.LOGS_ARRIVED:

@@ -321,11 +321,12 @@ class LinkMachine:
     def _on_arrived(self, event: io.Arrived) -> list[io.Instruction]:
         self._status.note_checkpoint(event.header.checkpoint)
         instructions = self._inflow.arrived(event)
-        self._check_opened()
+        if self.state is TaskState.CONNECTING:
+            self._check_opened()
         return instructions
 
     def _is_of_a_closed_connection(self, event: io.Arrived) -> bool:
-        return not self._inflow.is_on(event.connection)
+        return self._inflow.channel_on(event.connection) is None
 
     def _check_opened(self) -> None:
         if self.state is TaskState.CONNECTING and self._inflow.opened:

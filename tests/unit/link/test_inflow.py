@@ -65,7 +65,7 @@ def test_nothing_is_acknowledged_without_a_connection(given: Input) -> None:
     given.inflow.arrived(arrived(0))
     given.channel.connection = None
     assert given.inflow.taken(FramesTaken(0, 1)) == []
-    assert not given.inflow.is_on(FROM_UP)
+    assert given.inflow.channel_on(FROM_UP) is None
 
 
 def test_a_new_connection_is_acknowledged_if_the_restart_point_covers_more_than_its_subscription_says(
