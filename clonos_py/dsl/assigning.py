@@ -41,13 +41,13 @@ def with_assigned_time(
         raise GraphError(f"delay={delay!r}, idle={idle!r}: neither can be negative, nor idle 0")
     if (head := loop_before(rows)) is not None:
         raise GraphError(f"it is in the loop at {head.where} or after it, where there is no event time")
-    _check_way(rows, rows.port, together=True)
+    _check_upstream(rows, rows.port, together=True)
     work = AssignEventTimes(column, delay_us, idle_us)
     time = EventTimeColumn(column)
     return rows.followed("with_event_time", work, (rows.schema,), site, (rows.record,), (time,))
 
 
-def _check_way(rows: OutputPort, port: Port, together: bool) -> None:
+def _check_upstream(rows: OutputPort, port: Port, together: bool) -> None:
     """``together``: only unions and rebalances follow ``port``; the assignment is moved before them."""
     node = rows.draft.nodes[port.node]
     if (problem := _problem(node, together)) is not None:
@@ -56,7 +56,7 @@ def _check_way(rows: OutputPort, port: Port, together: bool) -> None:
         )
     passes = together and isinstance(node.work, Unite | Spread)
     for before in node.inputs:
-        _check_way(rows, before, passes)
+        _check_upstream(rows, before, passes)
 
 
 def _problem(node: Node, together: bool) -> str | None:

@@ -23,7 +23,7 @@ PORTABLE = Rule(
     "a definition can be sent to other processes",
     "keep addresses and settings in it, and open files and connections where they are used",
 )
-GIVES = Rule("a source gives rows", "give the check a source that has some, more than one for each partition")
+HAS_ROWS = Rule("a source gives rows", "give the check a source that has some, more than one for each partition")
 COMPLETE = Rule("every row is read once", "look for rows that are skipped or given twice where one read ends")
 REPEATABLE = Rule(
     "the same positions have the same rows, in every process",
@@ -75,7 +75,7 @@ class _Check:
 
     def run(self, rows: Iterable[Any] | None) -> None:
         if not any(self._content.values()):
-            broken(self._source, GIVES, "it gave none")
+            broken(self._source, HAS_ROWS, "it gave none")
         if rows is not None:
             self._check_complete(list(rows))
         if self._repeatable:
@@ -85,7 +85,7 @@ class _Check:
                 self._check_seek(cut)
             for cut in self._cuts:
                 self._check_replay(cut)
-            self._check_way_back()
+            self._check_seek_back()
         self._check_limits()
         self._check_instances()
         self._check_columns()
@@ -167,7 +167,7 @@ class _Check:
         rest = self._content.without(Content.of(self._reads[:cut]))
         self._compare(CONTINUES, rest, reading.content, f"reread up to {self._whole.positions_after(cut)}, then poll")
 
-    def _check_way_back(self) -> None:
+    def _check_seek_back(self) -> None:
         reading = self._reading()
         reading.read_on(self._rows_max)
         reading.seek(self._whole.positions_after(0), self._whole.source.snapshot())

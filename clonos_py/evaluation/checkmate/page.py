@@ -117,12 +117,14 @@ def _over_time(title: str, groups: Repetitions, percentile: str) -> Iterator[Fig
     for query in groups.queries():
         for workers in sorted({row.parallelism for row in groups.ranks()}):
             runs = {row: groups.of(query, row) for row in groups.ranks() if row.parallelism == workers}
-            lines = {_name(row.protocol, row.recovery): _seconds(found, percentile) for row, found in runs.items()}
+            lines = {
+                _name(row.protocol, row.recovery): _latency_points(found, percentile) for row, found in runs.items()
+            }
             killed = _median([m for found in runs.values() for m in found], of_failure("at_s"))
             yield Figure(f"{title}: {query}, {workers} workers", _SECONDS, lines, marked=killed[0] if killed else None)
 
 
-def _seconds(runs: Sequence[Metrics], percentile: str) -> list[Point]:
+def _latency_points(runs: Sequence[Metrics], percentile: str) -> list[Point]:
     found: dict[int, list[float]] = {}
     for metrics in runs:
         for second in metrics["latency_ms_per_second"]:
