@@ -52,8 +52,16 @@ def is_users(file: str) -> bool:
     """Whether the code of this file is the user's. Code without a file, such as generated or compiled code, is not."""
     if not os.path.isabs(file):
         return False
-    path = Path(file).resolve()
-    return not any(path.is_relative_to(folder) for folder in _NOT_THE_USERS)
+    if os.path.islink(file):
+        return _is_in_users_folder(os.path.dirname(os.path.realpath(file)))
+    return _is_in_users_folder(os.path.dirname(file))
+
+
+@functools.lru_cache(maxsize=1_000)
+def _is_in_users_folder(folder: str) -> bool:
+    """The folders of the modules that a process has loaded are fewer than these, and to resolve one takes long."""
+    path = Path(folder).resolve()
+    return not any(path.is_relative_to(other) for other in _NOT_THE_USERS)
 
 
 def user_modules() -> list[ModuleType]:
