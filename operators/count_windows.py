@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,14 +22,14 @@ from clonos_py.columns.ordering import order_by, stable_order
 from clonos_py.columns.views import Bools, Ints, concat, fixed
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.hidden import hidden
-from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import SortKey
 from clonos_py.model.windows import Counted
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
 from clonos_py.operators.arrivals import Arrivals
+from clonos_py.operators.footprints import KeyedParts
 from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
-from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
+from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.ranking import Ranking, with_ranks
 
 _NUMBER = hidden("number")
@@ -62,14 +62,16 @@ class _Windows(NamedTuple):
         return _Windows(self.keys[chosen], self.starts[chosen])
 
 
-class CountWindowOperator(Operator):
-    """Decides which windows a batch completes. ``unit``: the number of rows that a stored row stands for, at most."""
+class CountWindowOperator(KeyedParts):
+    """Decides which windows a batch completes. ``unit``: the number of rows that a stored row stands for, at most.
+    Its parts are keys, with their open windows."""
 
     def __init__(self, keys: Sequence[str], window: Counted, unit: int) -> None:
         self._keys = tuple(keys)
         self._window = window
         self._unit = unit
         self._open = KeyedRows(keys)
+        super().__init__(keys, self._open)
 
     @property
     def final(self) -> bool:
@@ -98,11 +100,16 @@ class CountWindowOperator(Operator):
             self._open.remove(stored[~kept | (old.numbers < first[old.keys])])
         self._open.append(new.where(new.numbers >= first[new.keys]).rows)
         self._open.compact()
+        if self.in_parts:
+            opened_or_closed = (counts == 0) | (np.bincount(complete.keys, minlength=keys.size) > 0)
+            self.changed(rows.take(keys.first[opened_or_closed]))
 
     def on_end(self) -> None:
         numbers = self._open.all_numbers()
         if not (self._window.incomplete and len(numbers)):
             return
+        if self._keys:
+            numbers = numbers[order_by(self._open.places(numbers, self._keys))]
         rows = self._open.take(numbers)
         keys = group([rows.column(key) for key in self._keys], rows.num_rows)
         parts = _Parts(rows, keys.ids)
@@ -113,10 +120,10 @@ class CountWindowOperator(Operator):
         self._open.compact()
 
     def snapshot(self) -> OperatorState:
-        return self._open.snapshot({})
+        return self._open.snapshot(self.values())
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        self._open.restore(parts, self.ctx.groups)
+        self.restore_parts(parts, lambda: self._open.restore(parts, self.ctx.groups))
 
     def _stored(self, keys: pa.RecordBatch) -> tuple[_Parts | None, Ints]:
         """The stored rows of these keys, and their numbers in the state."""
@@ -188,10 +195,10 @@ class CountWindowAggregate(CountWindowOperator):
         super().on_rows(self._arrivals.numbered(rows), side)
 
     def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
-        return {ROWS_TABLE: grouped_schema(self._partials.stored_schema(inputs[0], [_NUMBER]))}
+        return self.tables_of(grouped_schema(self._partials.stored_schema(inputs[0], [_NUMBER])))
 
-    def snapshot(self) -> OperatorState:
-        return self._open.snapshot(self._arrivals.values())
+    def values(self) -> dict[str, Any]:
+        return self._arrivals.values()
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         super().restore(parts)
@@ -244,7 +251,7 @@ class CountWindowTop(CountWindowOperator):
 
     def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
         rows = inputs[0].append(pa.field(_NUMBER, pa.int64()))
-        return {ROWS_TABLE: grouped_schema(rows, [*self._columns, _NUMBER])}
+        return self.tables_of(grouped_schema(rows, [*self._columns, _NUMBER]))
 
     def _rows_of(self, stored: pa.RecordBatch) -> int:
         return 1

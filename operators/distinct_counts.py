@@ -36,6 +36,11 @@ class DistinctCounts:
             raise GraphError(f"an aggregate counts distinct values at most {_MOST} times, not {len(self._names)}")
         self._seen: dict[pa.DataType, KeyedRows] = {}
 
+    @property
+    def none(self) -> bool:
+        """Whether nothing is counted."""
+        return not self._names
+
     def counted(self, partial: pa.RecordBatch) -> pa.RecordBatch:
         """Replaces the lists of partial rows by counts. The rows are one per key, with its key group."""
         counts: dict[str, Ints] = {}

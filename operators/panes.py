@@ -17,7 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.views import Ints, concat, fixed
+from clonos_py.model.errors import UnreadableCheckpointError
 from clonos_py.model.hidden import hidden
+from clonos_py.model.operators import Extent
 from clonos_py.model.state import Chunk
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.model.windows import Hopping, Tumbling
@@ -57,6 +59,10 @@ class Panes:
         """Merges partial batches, at least one, to one partial row per key."""
         return self._partials.merge_by_key(concat(batches))
 
+    def chunks(self, start: int) -> list[Chunk]:
+        """The chunks of the pane that begins at ``start``."""
+        return list(self._chunks[start])
+
     def drop_before(self, start: int) -> None:
         for pane in [pane for pane in self._chunks if pane < start]:
             del self._chunks[pane]
@@ -71,6 +77,67 @@ class Panes:
             kept = owned_part(chunk, groups)
             if kept is not None:
                 self._chunks.setdefault(fixed(kept.rows.column(PANE_COLUMN))[0].item(), []).append(kept)
+
+
+class SavedPanes:
+    """Panes as they were when each was saved: the footprints of windows in event time (CEC). A pane is saved when it is
+    new (G_open), and again when it is the oldest one (G_check). No mark is needed where a pane is dropped (R): the
+    watermark decides that."""
+
+    def __init__(self, panes: Panes) -> None:
+        self._panes = panes
+        self._saved: dict[int, tuple[int, list[Chunk]]] = {}
+        """By pane: its position, and its chunks there."""
+
+    def save(self, position: int) -> None:
+        present = self._panes.starts()
+        self._saved = {start: self._saved.get(start) or (position, self._panes.chunks(start)) for start in present}
+
+    def check(self, position: int, panes: int) -> None:
+        self._drop()
+        for start in sorted(self._saved, key=lambda start: (self._saved[start][0], start))[:panes]:
+            self._saved[start] = position, self._panes.chunks(start)
+
+    def _drop(self) -> None:
+        present = set(self._panes.starts())
+        self._saved = {start: found for start, found in self._saved.items() if start in present}
+
+    @property
+    def extent(self) -> Extent:
+        self._drop()
+        records: dict[int, int] = {}
+        panes: dict[int, int] = {}
+        for position, chunks in self._saved.values():
+            records[position] = records.get(position, 0) + sum(chunk.rows.num_rows for chunk in chunks)
+            panes[position] = panes.get(position, 0) + 1
+        positions = sorted(records)
+        return Extent(positions, [records[at] for at in positions], [panes[at] for at in positions])
+
+    def snapshot(self) -> tuple[list[Chunk], list[list[int]]]:
+        """The chunks of all saved panes, and of each its start, its position and its number of chunks."""
+        log = [[start, position, len(chunks)] for start, (position, chunks) in sorted(self._saved.items())]
+        return [chunk for start, *_ in log for chunk in self._saved[start][1]], log
+
+    def restore(self, chunks: Sequence[Chunk], log: Iterable[Sequence[int]]) -> list[Chunk]:
+        """Takes what ``snapshot`` returned; returns the chunks of all panes. Raises CheckpointError if some are
+        missing."""
+        self._saved, at = {}, 0
+        for start, position, count in log:
+            self._saved[start] = position, list(chunks[at : at + count])
+            at += count
+        if at != len(chunks):
+            raise UnreadableCheckpointError(
+                f"a snapshot has {len(chunks)} chunks of windows, its header says {at}: the checkpoint is damaged; "
+                "restore it from a copy, or start over with --fresh"
+            )
+        return list(chunks)
+
+    def counts(self, start: int, position: int) -> bool:
+        """Whether rows of the event at ``position`` come behind the footprint of their pane."""
+        return start not in self._saved or self._saved[start][0] <= position
+
+    def clear(self) -> None:
+        self._saved = {}
 
 
 def _due(chunks: Sequence[Chunk]) -> int:

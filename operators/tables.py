@@ -12,7 +12,7 @@ The input may be another table's deltas. A key without remaining rows there has 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +26,9 @@ from clonos_py.model.tables import TableMode
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
 from clonos_py.operators.arrivals import Arrivals
 from clonos_py.operators.distinct_counts import DistinctCounts, counting
+from clonos_py.operators.footprints import KeyedParts
 from clonos_py.operators.keyed_chunks import grouped_schema, parted, with_groups
-from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
+from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.table_output import TableOutput
 from clonos_py.operators.weights import combined
 
@@ -67,7 +68,7 @@ class _Upserted(NamedTuple):
         return _Upserted(before, after, replaced, deleted)
 
 
-class TableAggregate(Operator):
+class TableAggregate(KeyedParts):
     """The table. ``schema``, except the weight of deltas and the ``kind`` of changes, is filled by name from the keys
     and the aggregates. Without keys there is one row, once there is any input. ``weighted``: rows are deltas of another
     table. ``combined``: the input are partial rows of ``TableCombine``. For ``retract_when_changed`` and ``kind`` see
@@ -91,6 +92,7 @@ class TableAggregate(Operator):
         self._weighted = weighted
         self._combined = combined
         self._table = KeyedRows(keys)
+        super().__init__(keys, self._table)
         self._arrivals = Arrivals(aggregates)
 
     @property
@@ -117,15 +119,27 @@ class TableAggregate(Operator):
         if self._output.mode != "at_end" or self._table.rows == 0:
             return
         numbers = self._table.all_numbers()
-        by = [key for key in self._partials.keys if key in self._output.rows.names]
-        if by:
+        if by := self._sort_keys:
             numbers = numbers[order_by(self._table.places(numbers, by))]
         for part in parted(numbers):
             self.out.emit(self._finish(self._table.take(part)))
 
+    @property
+    def _sort_keys(self) -> list[str]:
+        """The keys by which the table is sorted: first those that are in the results."""
+        return sorted(self._partials.keys, key=lambda key: key not in self._output.rows.names)
+
     def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
         partial = grouped_schema(self._input.stored_schema(inputs[0], ()))
-        return {ROWS_TABLE: self._distinct.counted_schema(partial)}
+        return self.tables_of(self._distinct.counted_schema(partial))
+
+    @property
+    def partwise(self) -> bool:
+        """Not with distinct values, which are rows of their own."""
+        return self._distinct.none
+
+    def values(self) -> dict[str, Any]:
+        return self._arrivals.values()
 
     def snapshot(self) -> OperatorState:
         seen = self._distinct.snapshot()
@@ -133,29 +147,33 @@ class TableAggregate(Operator):
         return OperatorState({**state.tables, **seen.tables}, state.values)
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        self._table.restore(parts, self.ctx.groups)
+        self.restore_parts(parts, lambda: self._table.restore(parts, self.ctx.groups))
         self._distinct.restore(parts, self.ctx.groups)
         self._arrivals.restore(parts)
 
     def _upsert(self, partial: pa.RecordBatch) -> _Upserted:
-        """Merges partial rows of distinct keys into the table."""
-        _, touched = self._table.find(partial)
+        """Merges partial rows of distinct keys into the table. Results are in the order of ``partial``, whatever the
+        order of the table."""
+        of, touched = self._table.find(partial)
         before = None
         replaced = np.zeros(partial.num_rows, bool)
         if len(touched):
-            touched = np.sort(touched)
-            old = self._table.take(touched)
-            whole = concat([old, partial])
+            order = np.argsort(of)
+            replaced[of] = True
+            before = self._table.take(touched[order])
+            whole = concat([before, partial])
             groups = self._partials.groups(whole)
-            replaced = groups.first < old.num_rows
-            before = old.take(groups.first[replaced])
             self._table.remove(touched)
-            partial = self._partials.merge(whole, groups)
+            partial = self._partials.merge(whole, groups).take(groups.ids[before.num_rows :])
         upserted = _Upserted(before, partial, replaced)
         if self._weighted:
             upserted = upserted.without_empty()
         self._table.append(upserted.after)
         self._table.compact()
+        if self.in_parts:
+            self.changed(upserted.after.filter(pa.array(~upserted.replaced)))
+            if upserted.deleted is not None:
+                self.changed(upserted.deleted)
         return upserted
 
     def _finish(self, partial: pa.RecordBatch) -> pa.RecordBatch:

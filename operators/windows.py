@@ -20,18 +20,22 @@ from clonos_py.columns.keys import key_groups
 from clonos_py.columns.partition import split
 from clonos_py.columns.views import Ints, concat, fixed
 from clonos_py.model.aggregates import Aggregate
-from clonos_py.model.operators import Operator
+from clonos_py.model.operators import Extent, Operator, PartwiseOperator
 from clonos_py.model.state import GROUP_COLUMN, OperatorState
 from clonos_py.model.times import MAX_TIME
 from clonos_py.model.windows import Hopping, Session, Tumbling
 from clonos_py.operators.aggregation import Partials, constant
+from clonos_py.operators.footprints import not_restorable
 from clonos_py.operators.intervals import SESSION_COLUMNS
 from clonos_py.operators.keyed_chunks import grouped_schema, stored, with_groups
 from clonos_py.operators.lateness import LateForWindows
-from clonos_py.operators.panes import PANE_COLUMN, PaneClock, Panes
+from clonos_py.operators.panes import PANE_COLUMN, PaneClock, Panes, SavedPanes
 from clonos_py.operators.progress import EventTimeProgress
 from clonos_py.operators.sliding import SlidingMerges
 from clonos_py.operators.window_operator import LATE_PORT, WindowOperator, with_times
+
+_SAVED = "panes.saved"
+_VALUES_AT = "panes.values"
 
 
 class WindowCombine(Operator):
@@ -54,9 +58,9 @@ class WindowCombine(Operator):
             self.out.emit(by_pane(self._partials, rows, panes))
 
 
-class WindowAggregate(WindowOperator):
+class WindowAggregate(WindowOperator, PartwiseOperator):
     """Emits one result per key and window. ``combined``: input, and thus late rows, are partial rows of
-    ``WindowCombine``."""
+    ``WindowCombine``. Its parts are panes, with all keys."""
 
     def __init__(
         self,
@@ -72,6 +76,12 @@ class WindowAggregate(WindowOperator):
         self._clock = PaneClock(window, lateness_us)
         self._late_rule = LateForWindows(window, self._time_column, lateness_us)
         self._panes = Panes(self._partials)
+        self._saved = SavedPanes(self._panes)
+        self._in_parts = False
+        self._at: dict[int, dict[str, Any]] = {}
+        """By position of a footprint: the values of a snapshot there."""
+        self._position = -1
+        """In a rebuild: that of the current event; -1: there is none."""
         self._merges = SlidingMerges(self._panes, self._clock)
         self._progress = EventTimeProgress()
         self._next_end = MAX_TIME
@@ -91,18 +101,81 @@ class WindowAggregate(WindowOperator):
         return {"panes": grouped_schema(self._partials.stored_schema(inputs[0], [PANE_COLUMN]))}
 
     def snapshot(self) -> OperatorState:
+        return OperatorState({"panes": self._panes.snapshot()}, self._values())
+
+    def _values(self) -> dict[str, Any]:
         values = self._progress.values(self.ctx.groups) | {"window_rows": self._merges.last_rows}
-        values |= self._arrivals.values()
-        return OperatorState({"panes": self._panes.snapshot()}, values)
+        return values | self._arrivals.values()
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
+        if any(_SAVED in part.values for part in parts):
+            self._restore_saved(parts)
+            return
+        self.forget()
         self._panes.restore(stored(parts, "panes"), self.ctx.groups)
+        self._restore_values(parts)
+
+    def _restore_values(self, parts: Sequence[OperatorState]) -> None:
         self._merges.restore(min((part.values["window_rows"] for part in parts), default=0))
         self._progress.restore(parts, self.ctx.groups, self.ctx.key_groups)
         self._arrivals.restore(parts)
         self._next_end = MAX_TIME
         for start in self._panes.starts():
             self._expect(start)
+
+    # ---- parts
+
+    @property
+    def partwise(self) -> bool:
+        """Not in processing time, which does not come again."""
+        return not self._processing_time
+
+    def save_in_parts(self) -> None:
+        self._in_parts = True
+
+    def save(self, position: int) -> None:
+        self._saved.save(position)
+        self._note(position)
+
+    def check(self, position: int, parts: int) -> None:
+        self._saved.check(position, parts)
+        self._note(position)
+
+    def forget(self) -> None:
+        self._saved.clear()
+        self._at = {}
+
+    def _note(self, position: int) -> None:
+        """Keeps the values at the positions of footprints, and at this one."""
+        kept = {*self._saved.extent.positions, position}
+        self._at = {at: values for at, values in self._at.items() if at in kept} | {position: self._values()}
+
+    @property
+    def extent(self) -> Extent:
+        return self._saved.extent
+
+    def footprints(self) -> OperatorState:
+        chunks, log = self._saved.snapshot()
+        at = [[position, values] for position, values in sorted(self._at.items())]
+        return OperatorState({"panes": chunks}, self._values() | {_SAVED: log, _VALUES_AT: at})
+
+    def _restore_saved(self, parts: Sequence[OperatorState]) -> None:
+        if len(parts) > 1 or not self._in_parts:
+            raise not_restorable(self.ctx.operator)
+        values = parts[0].values
+        self._panes.restore(self._saved.restore(parts[0].tables["panes"], values[_SAVED]), self.ctx.groups)
+        self._at = dict(values[_VALUES_AT])
+        self._position = min(self._saved.extent.positions, default=-1)
+        self._end_values = [OperatorState({}, values)]
+        self._restore_values([OperatorState({}, self._at.get(self._position, values))])
+
+    def rebuild(self, rows: pa.RecordBatch, side: int, position: int) -> None:
+        self._position = position
+        self.on_rows(rows, side)
+
+    def rebuilt(self) -> None:
+        self._position = -1
+        self._restore_values(self._end_values)
 
     def _take_now(self, rows: pa.RecordBatch) -> None:
         """Processes rows in processing time. This never decreases here, even if the clock is set back: closed windows
@@ -121,7 +194,9 @@ class WindowAggregate(WindowOperator):
             return
         partial = with_groups(partial, self._partials.keys, self.ctx.key_groups)
         parts = split_panes(partial)
-        if self._lateness_us:
+        if self._position >= 0:
+            parts = [part for part in parts if self._saved.counts(part[0], self._position)]
+        elif self._lateness_us:
             self._update(parts)
         for start, part in parts:
             self._panes.append(start, part)
@@ -163,7 +238,7 @@ class WindowAggregate(WindowOperator):
         before = self._progress.reached
         if reached <= before:
             return
-        if reached >= self._next_end:
+        if reached >= self._next_end and self._position < 0:
             for window in self._windows_of(self._panes.starts()):
                 if before < window + self._clock.size <= reached:
                     self._emit(window, self._unfinished(window, self._merges.merged(window)))

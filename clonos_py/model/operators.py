@@ -196,6 +196,64 @@ class Operator:
         that may hold rows of ``ctx.groups``. Rows of other groups must be filtered out here."""
 
 
+class Extent(NamedTuple):
+    """The log of footprints from the oldest one that still decides, by batch, oldest first (CEC, section 2).
+
+    ``positions``: the number of input events before each batch. ``records``: its footprints, those of closed windows
+    included. ``live``: how many of them are the newest of a key or window with state."""
+
+    positions: Sequence[int]
+    records: Sequence[int]
+    live: Sequence[int]
+
+
+class PartwiseOperator(Operator):
+    """An operator whose state can be saved in parts, each at a position of its own (CEC). A position is the number of
+    the task's input events so far.
+
+    After a restore of footprints comes a rebuild: all input events and watermarks since the oldest footprint come
+    again, with ``rebuild`` in place of ``on_rows``; what the operator emits, counts and sets is dropped. Then the
+    operator is called as after any other restore."""
+
+    @property
+    def partwise(self) -> bool:
+        """Whether this instance can."""
+        return True
+
+    def save_in_parts(self) -> None:
+        """Called once, after ``open``: footprints will be asked for."""
+        raise NotImplementedError
+
+    def save(self, position: int) -> None:
+        """Writes footprints of what was opened or closed since the last call."""
+        raise NotImplementedError
+
+    def check(self, position: int, parts: int) -> None:
+        """Writes new footprints of so many parts, those with the oldest ones."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """No footprint counts any more: the next ``save`` writes those of all parts."""
+        raise NotImplementedError
+
+    @property
+    def extent(self) -> Extent:
+        raise NotImplementedError
+
+    def footprints(self) -> OperatorState:
+        """The extent, for a snapshot right after ``save``. ``restore`` takes it like any other snapshot, and begins a
+        rebuild."""
+        raise NotImplementedError
+
+    def rebuild(self, rows: pa.RecordBatch, side: int, position: int) -> None:
+        """Processes those of the rows of the event at ``position`` that come behind the footprints of their parts."""
+        raise NotImplementedError
+
+    def rebuilt(self) -> None:
+        """All input up to the snapshot has come again."""
+        raise NotImplementedError
+
+
 class Committing(Protocol):
     """A part that commits when checkpoints complete: a sink, or a source that reports its progress elsewhere."""
 

@@ -1,0 +1,303 @@
+"""The state of keys saved in parts (CEC): a log of footprints, and the rebuild from them.
+
+A *footprint* is the state of one key at a position, that is, after so many of the task's input events. Footprints are
+written in batches: those of keys that were opened since the last batch (G_open), of keys that are saved again because
+theirs are the oldest (G_check), and marks of keys that have no state any more (R). The newest footprint of a key
+decides. The *extent* is the log from the oldest footprint that decides on; batches before it are dropped.
+
+A rebuild reads the extent backwards, from the newest batch on, and takes the first footprint of each key. Then the
+input since the position of the oldest batch comes again, and each row counts only if it comes behind the footprint of
+its key (CEC, sections 2 and 3). Positions are numbers of events, not times, so there are no ties.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.grouping import group
+from clonos_py.columns.views import Bools, Ints, concat, fixed, plain
+from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError
+from clonos_py.model.hidden import hidden
+from clonos_py.model.operators import Extent, PartwiseOperator
+from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
+from clonos_py.operators.keyed_chunks import with_groups
+from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
+
+OPEN_TABLE = "footprints.open"
+"""The rows of keys with state."""
+CLOSED_TABLE = "footprints.closed"
+"""The keys without state."""
+_LOG = "footprints.log"
+_KEYS = "footprints.keys"
+_AT = hidden("at")
+"""int64 column: the number of a batch, or a position."""
+_REMEDY = "restore the checkpoint from a copy, or start over with --fresh"
+
+
+@dataclass
+class _Batch:
+    """A batch of the log. ``live``: how many of its footprints of keys with state decide."""
+
+    number: int
+    position: int
+    open: Chunk | None
+    closed: Chunk | None
+    records: int
+    live: int
+
+
+class _Log:
+    """The log of one operator instance, whose state is in ``rows``."""
+
+    def __init__(self, keys: Sequence[str], rows: KeyedRows) -> None:
+        self._keys, self._rows = list(keys), rows
+        self.clear()
+
+    def clear(self) -> None:
+        self._log: deque[_Batch] = deque()
+        self._saved = KeyedRows(self._keys)
+        """By key with a footprint that decides, and with state there: the number of its batch."""
+        self._changed: list[pa.RecordBatch] = []
+        self._next = 0
+        self._until: KeyedRows | None = None
+        """During a rebuild, by key with a footprint: its position."""
+
+    # ---- writing
+
+    def changed(self, keys: pa.RecordBatch) -> None:
+        """Windows of these keys were opened or closed: their footprints are written with the next batch."""
+        if keys.num_rows:
+            columns: list[Any] = [plain(keys.column(key)) for key in self._keys]
+            self._changed.append(pa.RecordBatch.from_arrays(columns, names=self._keys))
+
+    def all_changed(self) -> None:
+        """No key has a footprint."""
+        self.clear()
+        if self._rows.live_row_count:
+            self.changed(self._rows.take(self._rows.all_numbers(), self._keys))
+
+    def save(self, position: int, key_groups: int) -> None:
+        """Writes the footprints of keys that were opened, and marks those that were closed."""
+        if self._changed:
+            changed, self._changed = concat(self._changed), []
+            self._write(position, self._distinct(changed), key_groups)
+
+    def check(self, position: int, keys: int, key_groups: int) -> None:
+        """Writes new footprints of so many keys, those with the oldest ones."""
+        oldest = self._saved.all_numbers()[:keys]
+        if len(oldest):
+            self._write(position, self._saved.take(oldest, self._keys), key_groups)
+
+    def _write(self, position: int, keys: pa.RecordBatch, key_groups: int) -> None:
+        of, numbers = self._rows.find(keys)
+        is_open = np.zeros(keys.num_rows, bool)
+        is_open[of] = True
+        had, former = self._saved.find(keys)
+        if len(former):
+            self._forget(former)
+        is_closed = np.zeros(keys.num_rows, bool)
+        is_closed[had] = True
+        is_closed &= ~is_open
+        count, closed = int(np.count_nonzero(is_open)), int(np.count_nonzero(is_closed))
+        if count + closed:
+            batch = _Batch(
+                self._next,
+                position,
+                Chunk(self._rows.take(np.sort(numbers))) if count else None,
+                Chunk(with_groups(_where(keys, is_closed), self._keys, key_groups)) if closed else None,
+                count + closed,
+                count,
+            )
+            self._next += 1
+            self._log.append(batch)
+            self._note(_where(keys, is_open), np.full(count, batch.number))
+        self._saved.compact()
+        while self._log and not self._log[0].live:
+            self._log.popleft()
+
+    def _forget(self, saved: Ints) -> None:
+        numbers, counts = np.unique(fixed(self._saved.take(saved, [_AT]).column(_AT)), return_counts=True)
+        first = self._log[0].number
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            self._log[number - first].live -= count
+        self._saved.remove(saved)
+
+    def _note(self, keys: pa.RecordBatch, batches: Ints) -> None:
+        """These keys have their deciding footprints in these batches."""
+        self._saved.append(_with(keys.select(self._keys), _AT, batches))
+
+    def _distinct(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+        groups = group([keys.column(key) for key in self._keys], keys.num_rows)
+        return keys if groups.size == keys.num_rows else keys.take(groups.first)
+
+    @property
+    def extent(self) -> Extent:
+        return Extent(
+            [batch.position for batch in self._log],
+            [batch.records for batch in self._log],
+            [batch.live for batch in self._log],
+        )
+
+    def state(self, values: Mapping[str, Any]) -> OperatorState:
+        """The extent, for a snapshot."""
+        log = [[b.position, b.records, _rows(b.open), _rows(b.closed)] for b in self._log]
+        tables = {
+            OPEN_TABLE: [batch.open for batch in self._log if batch.open is not None],
+            CLOSED_TABLE: [batch.closed for batch in self._log if batch.closed is not None],
+        }
+        return OperatorState(tables, {**values, _LOG: log, _KEYS: self._saved.live_row_count})
+
+    # ---- rebuilding
+
+    def restore(self, part: OperatorState) -> None:
+        """Replaces the state by the footprints of a snapshot, and begins a rebuild. Raises CheckpointError if the log
+        is not whole."""
+        self.clear()
+        self._rows.clear()
+        self._until = KeyedRows(self._keys)
+        self._log = deque(_batches(part))
+        self._next = len(self._log)
+        found = [(batch, chunk) for batch in self._log for chunk in (batch.open, batch.closed) if chunk is not None]
+        if found:
+            self._load([chunk.rows for _, chunk in found], [2 * b.number + (c is b.open) for b, c in found])
+        if self._saved.rows != part.values[_KEYS] or any(not batch.live for batch in list(self._log)[:1]):
+            raise UnreadableCheckpointError(
+                f"the log of footprints has {self._saved.rows} keys with state, its end says {part.values[_KEYS]}: "
+                f"the checkpoint is damaged; {_REMEDY}"
+            )
+
+    def _load(self, parts: Sequence[pa.RecordBatch], marks: Sequence[int]) -> None:
+        """Takes the rows of the footprints that decide. ``parts``: rows of keys with state, and keys without, oldest
+        first. ``marks``: twice the number of the batch of each, plus one if they have state."""
+        assert self._until is not None
+        keys = concat([part.select([*self._keys, GROUP_COLUMN]) for part in parts])
+        mark = np.repeat(marks, [part.num_rows for part in parts])
+        groups = group([keys.column(key) for key in self._keys], keys.num_rows)
+        last = np.zeros(groups.size, np.int64)
+        last[groups.ids] = np.arange(keys.num_rows)  # of several assignments to one index the last wins
+        decides = mark == mark[last][groups.ids]
+        bounds = np.cumsum([0, *(part.num_rows for part in parts)])
+        for number, part in enumerate(parts):
+            if marks[number] % 2:
+                self._rows.append(_where(part, decides[bounds[number] : bounds[number + 1]]))
+        last = np.sort(last)
+        newest, batches = keys.take(last), mark[last] // 2
+        positions = np.array([batch.position for batch in self._log])
+        self._until.append(_with(newest, _AT, positions[batches]))
+        is_open = mark[last] % 2 == 1
+        self._note(_where(newest, is_open), batches[is_open])
+        for batch, count in zip(self._log, np.bincount(batches[is_open], minlength=len(self._log)), strict=True):
+            batch.live = int(count)
+
+    def counting(self, rows: pa.RecordBatch, position: int) -> pa.RecordBatch:
+        """The rows of the event at ``position`` that come behind the footprints of their keys."""
+        assert self._until is not None
+        of, numbers = self._until.find(rows)
+        if not len(of):
+            return rows
+        behind = np.ones(rows.num_rows, bool)
+        behind[of] = fixed(self._until.take(numbers, [_AT]).column(_AT)) <= position
+        return rows if behind.all() else _where(rows, behind)
+
+    def rebuilt(self) -> None:
+        """All rows have come again: the state is that of the snapshot, in which every key had its footprint."""
+        self._until = None
+        self._changed = []
+
+
+class KeyedParts(PartwiseOperator):
+    """An operator whose whole state is rows of keys, independent of each other. Its parts are keys. The order of its
+    results must not depend on the order of these rows, which a rebuild does not repeat."""
+
+    def __init__(self, keys: Sequence[str], rows: KeyedRows) -> None:
+        self._log = _Log(keys, rows)
+        self.in_parts = False
+        """Whether it must call ``changed``."""
+
+    def tables_of(self, rows: pa.Schema) -> dict[str, pa.Schema]:
+        """The columns of the tables of snapshots, if the state has these."""
+        return {ROWS_TABLE: rows, OPEN_TABLE: rows}
+
+    def values(self) -> dict[str, Any]:
+        """The state besides the rows. It may be that of the snapshot in a rebuild."""
+        return {}
+
+    def changed(self, keys: pa.RecordBatch) -> None:
+        """Windows of these keys were opened or closed: their footprints are written with the next batch."""
+        self._log.changed(keys)
+
+    def restore_parts(self, parts: Sequence[OperatorState], whole: Callable[[], None]) -> None:
+        """Restores rows from footprints or, by calling ``whole``, from a snapshot without. Raises CheckpointError."""
+        if not any(_LOG in part.values for part in parts):
+            whole()
+            if self.in_parts:
+                self._log.all_changed()
+        elif len(parts) == 1 and self.in_parts:
+            self._log.restore(parts[0])
+        else:
+            raise not_restorable(self.ctx.operator)
+
+    def save_in_parts(self) -> None:
+        self.in_parts = True
+
+    def save(self, position: int) -> None:
+        self._log.save(position, self.ctx.key_groups)
+
+    def check(self, position: int, parts: int) -> None:
+        self._log.check(position, parts, self.ctx.key_groups)
+
+    def forget(self) -> None:
+        self._log.all_changed()
+
+    @property
+    def extent(self) -> Extent:
+        return self._log.extent
+
+    def footprints(self) -> OperatorState:
+        return self._log.state(self.values())
+
+    def rebuild(self, rows: pa.RecordBatch, side: int, position: int) -> None:
+        self.on_rows(self._log.counting(rows, position), side)
+
+    def rebuilt(self) -> None:
+        self._log.rebuilt()
+
+
+def not_restorable(operator: str) -> CheckpointError:
+    """Footprints were given to an operator that cannot rebuild its state from them."""
+    return CheckpointError(
+        f"operator {operator!r} is stored in parts, which only the same protocol and parallelism can put together: "
+        "resume with these, stop the job, and then change them"
+    )
+
+
+def _rows(chunk: Chunk | None) -> int:
+    return 0 if chunk is None else chunk.rows.num_rows
+
+
+def _batches(part: OperatorState) -> Iterator[_Batch]:
+    """The batches of a stored log: the chunks of each are the next ones of their tables. Raises CheckpointError if
+    chunks are missing, or have other rows."""
+    chunks = {table: iter(part.tables.get(table, ())) for table in (OPEN_TABLE, CLOSED_TABLE)}
+    for number, (position, records, *rows) in enumerate(part.values[_LOG]):
+        opened, closed = (next(found, None) if of else None for found, of in zip(chunks.values(), rows, strict=True))
+        if [_rows(opened), _rows(closed)] != rows:
+            raise UnreadableCheckpointError(
+                f"batch {number} of the log of footprints has {_rows(opened)} and {_rows(closed)} rows of open and "
+                f"closed keys, its header says {rows[0]} and {rows[1]}: the checkpoint is damaged; {_REMEDY}"
+            )
+        yield _Batch(number, position, opened, closed, records, 0)
+
+
+def _where(rows: pa.RecordBatch, chosen: Bools) -> pa.RecordBatch:
+    return rows.filter(pa.array(chosen))
+
+
+def _with(rows: pa.RecordBatch, name: str, values: Ints) -> pa.RecordBatch:
+    return rows.append_column(pa.field(name, pa.int64()), pa.array(values, pa.int64()))

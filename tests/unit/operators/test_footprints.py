@@ -1,0 +1,232 @@
+"""State that is saved in parts is rebuilt exactly: from any footprints, with any input since the oldest one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py.model.aggregates import Aggregate
+from clonos_py.model.errors import CheckpointError
+from clonos_py.model.operators import PartwiseOperator
+from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.model.tables import SortKey
+from clonos_py.model.windows import Counted, Hopping, Tumbling
+from clonos_py.operators.count_windows import CountWindowAggregate, CountWindowTop
+from clonos_py.operators.tables import TableAggregate
+from clonos_py.operators.windows import WindowAggregate
+from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, schema, stored
+
+Row = tuple[str | None, float, int]
+"""key, value, time"""
+
+INPUT = schema(("key", pa.string()), ("value", pa.float64()), ("at", pa.int64()))
+AGGREGATES = (
+    Aggregate("count", None, "n", pa.int64()),
+    Aggregate("sum", "value", "total", pa.float64()),
+    Aggregate("last", "value", "latest", pa.float64()),
+)
+RESULT = schema(("key", pa.string()), ("n", pa.int64()), ("total", pa.float64()), ("latest", pa.float64()))
+RANKED = schema(("key", pa.string()), ("value", pa.float64()), ("rank", pa.int64()))
+
+
+WINDOWED = schema(*((field.name, field.type) for field in RESULT), ("window_end", pa.int64()))
+
+
+def batch(rows: Sequence[Row]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([dict(zip(INPUT.names, row, strict=True)) for row in rows], INPUT)
+
+
+def aggregate() -> PartwiseOperator:
+    return CountWindowAggregate(("key",), Counted(3, 3, True), AGGREGATES, RESULT)
+
+
+def sliding() -> PartwiseOperator:
+    return CountWindowAggregate(("key",), Counted(4, 2, True), AGGREGATES, RESULT)
+
+
+def top() -> PartwiseOperator:
+    return CountWindowTop(("key",), Counted(3, 3, True), 2, (SortKey("value", descending=True),), RANKED, "rank")
+
+
+def windowed(window: Tumbling | Hopping, lateness_us: int = 0) -> PartwiseOperator:
+    return WindowAggregate(("key",), window, AGGREGATES, WINDOWED, "at", lateness_us)
+
+
+def table(mode: Any, aggregates: Sequence[Aggregate] = AGGREGATES) -> PartwiseOperator:
+    return TableAggregate(("key",), aggregates, RESULT, mode)
+
+
+COUNTED: dict[str, Callable[[], PartwiseOperator]] = {"aggregate": aggregate, "sliding": sliding, "top": top}
+MAKERS: dict[str, Callable[[], PartwiseOperator]] = {
+    **COUNTED,
+    "tumbling": lambda: windowed(Tumbling(10)),
+    "hopping": lambda: windowed(Hopping(10, 4)),
+    "late": lambda: windowed(Hopping(10, 5), 5),
+    "changes": lambda: table("changes"),
+    "at end": lambda: table("at_end"),
+}
+kinds = pytest.mark.parametrize("kind", MAKERS)
+counted = pytest.mark.parametrize("kind", COUNTED)
+Event = pa.RecordBatch | int
+"""Rows, or a watermark."""
+
+
+def begun(kind: str) -> tuple[PartwiseOperator, Collected]:
+    operator = MAKERS[kind]()
+    _, out = opened(operator)
+    operator.save_in_parts()
+    return operator, out
+
+
+def give(operator: PartwiseOperator, event: Event) -> None:
+    if isinstance(event, int):
+        context = operator.ctx
+        assert isinstance(context, ScriptedContext)
+        advance(operator, context, event)
+    else:
+        operator.on_rows(event, 0)
+
+
+rows_given = st.lists(
+    st.tuples(st.sampled_from(["a", "b", "c", "d", None]), st.floats(-1e9, 1e9, width=32), st.integers(0, 60)),
+    max_size=6,
+)
+steps = st.lists(
+    st.one_of(
+        rows_given,
+        rows_given,
+        st.integers(0, 60).map(lambda at: ("watermark", at)),
+        st.just("save"),
+        st.integers(1, 3),
+        st.just("rebuild"),
+    ),
+    min_size=1,
+    max_size=40,
+)
+"""Rows, watermarks, saves, checks of so many parts, and failures."""
+
+
+@kinds
+@given(steps)
+def test_a_rebuilt_operator_goes_on_exactly_as_its_predecessor_would_have(kind: str, given_steps: list[Any]) -> None:
+    """A failure goes back to the last save. What comes again are the events since the oldest footprint."""
+    operator, out = begun(kind)
+    events: list[Event] = []
+    results: list[list[Any]] = []
+    state, oldest, saved_at, watermark = OperatorState(), 0, 0, -1
+    for step in given_steps:
+        if isinstance(step, tuple) and step[1] <= watermark:
+            continue
+        if isinstance(step, list | tuple):
+            if isinstance(step, tuple):
+                watermark = step[1]
+            events.append(watermark if isinstance(step, tuple) else batch(step))
+            out.batches = []
+            give(operator, events[-1])
+            results.append(out.batches)
+        elif step == "save":
+            operator.save(len(events))
+            extent = operator.extent
+            assert not extent.live or extent.live[0] > 0, "the extent begins with a footprint that decides"
+            state, saved_at = stored(operator.footprints()), len(events)
+            oldest = extent.positions[0] if extent.positions else saved_at
+        elif isinstance(step, int):
+            operator.check(len(events), step)
+        elif state.values:
+            operator, out = begun(kind)
+            operator.restore([state])
+            for position in range(oldest, saved_at):
+                event = events[position]
+                if isinstance(event, int):
+                    give(operator, event)
+                else:
+                    operator.rebuild(event, 0, position)
+            operator.rebuilt()
+            for position in range(saved_at, len(events)):
+                out.batches = []
+                give(operator, events[position])
+                assert out.batches == results[position], "the same rows, in the same batches"
+    twin, expected = begun(kind)
+    for event in events:
+        give(twin, event)
+    out.batches, expected.batches = [], []
+    operator.on_end()
+    twin.on_end()
+    assert out.batches == expected.batches
+
+
+@counted
+def test_the_extent_follows_the_oldest_key(kind: str) -> None:
+    operator, _ = begun(kind)
+    operator.on_rows(batch([("a", 1, 0), ("b", 1, 0)]), 0)
+    operator.save(1)
+    operator.on_rows(batch([("c", 1, 0)]), 0)
+    operator.save(2)
+    assert operator.extent == ([1, 2], [2, 1], [2, 1])
+    operator.check(3, 1)
+    assert operator.extent == ([1, 2, 3], [2, 1, 1], [1, 1, 1])
+    operator.check(4, 1)
+    assert operator.extent == ([2, 3, 4], [1, 1, 1], [1, 1, 1])
+    operator.check(5, 9)
+    assert operator.extent == ([5], [3], [3]), "as large as the open windows, and no larger"
+
+
+def test_a_closed_key_is_marked_once() -> None:
+    operator, _ = begun("aggregate")
+    operator.on_rows(batch([("a", 1, 0), ("b", 1, 0)]), 0)
+    operator.save(1)
+    operator.on_rows(batch([("a", 1, 0), ("a", 1, 0), ("c", 1, 0), ("c", 1, 0), ("c", 1, 0)]), 0)
+    operator.save(2)
+    assert operator.extent == ([1, 2], [2, 1], [1, 0]), "c was opened and closed in between: no footprint needed"
+    operator.save(3)
+    assert operator.extent == ([1, 2], [2, 1], [1, 0])
+
+
+@counted
+@pytest.mark.parametrize("table", ["footprints.open", "footprints.closed"])
+def test_a_log_that_is_not_whole_is_refused(kind: str, table: str) -> None:
+    operator, _ = begun(kind)
+    operator.on_rows(batch([("a", 1, 0), ("b", 1, 0)]), 0)
+    operator.save(1)
+    operator.on_rows(batch([("a", 1, 0), ("a", 1, 0), ("a", 1, 0), ("a", 1, 0)]), 0)
+    operator.on_rows(batch([("b", 1, 0), ("b", 1, 0)]), 0)
+    operator.save(2)
+    state = stored(operator.footprints())
+    for number in range(len(state.tables[table])):
+        chunks = [chunk for at, chunk in enumerate(state.tables[table]) if at != number]
+        other, _ = begun(kind)
+        with pytest.raises(CheckpointError, match="its header says"):
+            other.restore([OperatorState({**state.tables, table: chunks}, state.values)])
+
+
+@counted
+def test_a_log_whose_keys_were_altered_is_refused(kind: str) -> None:
+    operator, _ = begun(kind)
+    operator.on_rows(batch([("a", 1, 0), ("b", 1, 0)]), 0)
+    operator.save(1)
+    state = operator.footprints()
+    rows = state.tables["footprints.open"][0].rows
+    altered = [Chunk(rows.set_column(0, rows.schema.field(0), pa.array(["a", "a"])))]
+    other, _ = begun(kind)
+    with pytest.raises(CheckpointError, match="1 keys with state, its end says 2"):
+        other.restore([OperatorState({**state.tables, "footprints.open": altered}, state.values)])
+
+
+@counted
+def test_footprints_are_not_put_together_by_another_protocol_or_parallelism(kind: str) -> None:
+    operator, _ = begun(kind)
+    operator.on_rows(batch([("a", 1, 0)]), 0)
+    operator.save(1)
+    state = operator.footprints()
+    for parts, in_parts in (([state, state], True), ([state], False)):
+        other = MAKERS[kind]()
+        opened(other)
+        if in_parts:
+            other.save_in_parts()
+        with pytest.raises(CheckpointError, match="stored in parts"):
+            other.restore(parts)
