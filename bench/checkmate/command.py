@@ -20,7 +20,7 @@ from clonos_py.evaluation.checkmate.results import RUN, SEARCH, results
 from clonos_py.evaluation.checkmate.tables import markdown, tables
 from clonos_py.model.errors import SettingError
 from clonos_py.settings.definitions import Runtime
-from clonos_py.settings.protocols import PROTOCOL_NAMES
+from clonos_py.settings.protocols import COMPARED_NAMES
 
 _SETTINGS = (
     "runtime", "address", "checkpoint_interval", "standbys", "standbys_per_process", "linger", "frame_rows", "spill",
@@ -134,7 +134,7 @@ command = click.Command(
     callback=run,
     params=[
         words("--queries", "queries", ",".join(QUERIES), "Which queries."),
-        words("--protocols", "protocols", ",".join(PROTOCOL_NAMES), "Which checkpoint protocols."),
+        words("--protocols", "protocols", ",".join(COMPARED_NAMES), "Which checkpoint protocols."),
         words("--recoveries", "recoveries", ",".join(RECOVERIES), "none: without checkpoints, to compare with."),
         words("--parallelism", "parallelisms", "1,2,4", "Tasks of each operator."),
         words("--skews", "skews", "0,10,20,30", "Percent of events with a hot key; above 0 for q3, q8 and q12."),

@@ -20,7 +20,7 @@ from clonos_py.evaluation.checkmate.dimensions import (
     ROLLBACK,
 )
 from clonos_py.model.errors import SettingError
-from clonos_py.settings.protocols import PROTOCOL_NAMES
+from clonos_py.settings.protocols import COMPARED_NAMES
 
 PARALLELISM_MAX, SKEW_MAX = 128, 100
 
@@ -84,7 +84,7 @@ class GridSelection:
     """The requested part of the grid. Raises SettingError for unknown values."""
 
     queries: Sequence[str] = QUERIES
-    protocols: Sequence[str] = PROTOCOL_NAMES
+    protocols: Sequence[str] = COMPARED_NAMES
     recoveries: Sequence[str] = RECOVERIES
     parallelisms: Sequence[int] = (1, 2, 4)
     skews: Sequence[int] = (0, 10, 20, 30)
@@ -93,7 +93,7 @@ class GridSelection:
 
     def __post_init__(self) -> None:
         _check("query", self.queries, QUERIES)
-        _check("protocol", self.protocols, PROTOCOL_NAMES)
+        _check("protocol", self.protocols, COMPARED_NAMES)
         _check("recovery", self.recoveries, RECOVERIES)
         _check("way to share keys", self.keys, KEYS)
         _check_range("parallelism", self.parallelisms, 1, PARALLELISM_MAX)

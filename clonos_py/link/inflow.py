@@ -121,7 +121,7 @@ class Inflow:
         """The restart point has moved to ``progress``: tells the senders."""
         instructions: list[io.Instruction] = []
         for channel in self._inputs:
-            channel.cover(progress.inputs[channel.index].next_seq)
+            channel.cover(progress.covered[channel.index])
             if not channel.renumbers:
                 instructions += self.acknowledge(channel, channel.acknowledged)
         return instructions

@@ -152,7 +152,7 @@ class Restoring:
         progress = self.restart_point = self._progress_of(restore)
         for channel in self._inputs:
             channel.start_from(fed.progress.inputs[channel.index].next_seq)
-            channel.cover(progress.inputs[channel.index].next_seq if progress else 0)
+            channel.cover(progress.covered[channel.index] if progress else 0)
         for output in self._outputs:
             output.restore(fed.progress.outputs[output.index], fed.frames[output.index])
 
@@ -163,7 +163,7 @@ class Restoring:
         progress = self._progress_of(restore)
         self._loaded, self.logs, self.restart_point = restore.checkpoint, event.logs, progress
         for channel in self._inputs:
-            channel.start_from(progress.inputs[channel.index].next_seq if progress else 0)
+            channel.start_from(progress.covered[channel.index] if progress else 0)
         for output in self._outputs:
             next_seq = progress.outputs[output.index] if progress else 0
             output.restore(next_seq, self._frames.of(output, next_seq, event))

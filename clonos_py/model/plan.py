@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from clonos_py.model.ids import ChannelId, LogId, TaskId
 from clonos_py.model.operators import EventTime, Operator, Source
-from clonos_py.model.protocols import ProtocolProperties
+from clonos_py.model.protocols import FootprintPolicy, ProtocolProperties
 from clonos_py.model.state_definitions import StateDefinition
 
 
@@ -71,6 +71,8 @@ class OperatorPlan:
     definition: StateDefinition | None = None
     """What its state means; None if it keeps none that depends on the job."""
     counts_as: str = ""
+    partwise: bool = False
+    """Whether it can save its state in parts (CEC)."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,7 @@ class PhysicalPlan:
     """Exactly-once without determinants: when a task fails, tasks whose state does not fit go back with it (E2)."""
     standby_feed_us: int = 0
     """How often standbys are fed (E17); 0: they have the last completed checkpoint."""
+    footprints: FootprintPolicy = field(default_factory=FootprintPolicy)
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """Messages to users about the planner's decisions: columns pruned, filters pushed, operators chained."""
@@ -182,6 +185,18 @@ class PhysicalPlan:
         vertex = self.by_name[task.vertex]
         possible = self.standby_feed_us > 0 and vertex.standbys > 0 and self.loop_of(task) is None
         return possible and not self.regenerates(vertex) and not vertex.causal_sinks
+
+    def saved_in_parts(self, vertex: Vertex) -> int | None:
+        """The number of the operator of a vertex whose state is saved in parts; None if there is none. It gets all
+        input of the vertex directly: only that comes again in a rebuild."""
+        entered = {edge.consumer for edge in self.edges if edge.target == vertex.name}
+        if not self.protocol.partwise or vertex.source is not None or len(entered) != 1:
+            return None
+        (number,) = entered
+        inside = (
+            any(wire.consumer == number for wire in vertex.wires) or self.loop_of(TaskId(vertex.name, 0)) is not None
+        )
+        return None if inside or not vertex.operators[number].partwise else number
 
     @property
     def stores_logs(self) -> bool:

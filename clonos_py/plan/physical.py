@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from clonos_py.model.connectors import Delivery
 from clonos_py.model.errors import GraphError, SettingError
-from clonos_py.model.operators import Operator
+from clonos_py.model.operators import Operator, PartwiseOperator
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
+from clonos_py.model.protocols import FootprintPolicy
 from clonos_py.model.retention import Spill
 from clonos_py.plan.chaining import SOURCE, DraftVertex, DraftVertices, edge, vertex_name
 from clonos_py.plan.event_time import idle_us
@@ -88,6 +89,9 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
         protocol=chosen.protocol,
         rollback=chosen.rollback,
         standby_feed_us=chosen.standby_feed_us,
+        footprints=FootprintPolicy(
+            chosen.extent_max, chosen.replay_max, chosen.check_time_us, chosen.check_period_us, chosen.mtbf_us
+        ),
         settings={found.name: getattr(chosen, found.name) for found in fields(Settings) if found.metadata},
         notes=(
             *graph.notes,
@@ -100,7 +104,10 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
     )
     _check_loops(made, chosen)
     _check_logs(made)
-    return replace(made, notes=(*made.notes, *_loop_notes(made), *_depth_notes(made, chosen), *_feed_notes(made)))
+    return replace(
+        made,
+        notes=(*made.notes, *_loop_notes(made), *_depth_notes(made, chosen), *_feed_notes(made), *_parts_notes(made)),
+    )
 
 
 def _feed_notes(plan: PhysicalPlan) -> list[str]:
@@ -116,6 +123,22 @@ def _feed_notes(plan: PhysicalPlan) -> list[str]:
     if others:
         notes.append(f"not fed, since it has a causal sink or is in a loop: {', '.join(others)}")
     return notes
+
+
+def _parts_notes(plan: PhysicalPlan) -> list[str]:
+    """Whose state is saved in parts, if the protocol does that."""
+    if not plan.protocol.partwise:
+        return []
+    in_parts = [vertex.name for vertex in plan.vertices if plan.saved_in_parts(vertex) is not None]
+    whole = [vertex.name for vertex in plan.vertices if vertex.name not in in_parts and _keeps_state(vertex)]
+    notes = [f"saved window by window, or key by key: {', '.join(in_parts) or 'none'}"]
+    if whole:
+        notes.append(f"saved as a whole, by what has changed: {', '.join(whole)}")
+    return notes
+
+
+def _keeps_state(vertex: Vertex) -> bool:
+    return any(operator.stateful for operator in vertex.operators)
 
 
 def _check_logs(plan: PhysicalPlan) -> None:
@@ -172,8 +195,11 @@ def _defined(
 ) -> OperatorPlan:
     """The operator with the definition of its state. Raises GraphError if it cannot be sent or built."""
     check_portable(operator.factory, operator.name, origin.where, leaves=leaves)
-    tables = _constructed(operator, origin.where).tables(inputs)
-    return replace(operator, tables=tables, definition=state_definition(graph, origin, tables, written))
+    constructed = _constructed(operator, origin.where)
+    tables = constructed.tables(inputs)
+    partwise = isinstance(constructed, PartwiseOperator) and constructed.partwise
+    definition = state_definition(graph, origin, tables, written)
+    return replace(operator, tables=tables, definition=definition, partwise=partwise)
 
 
 def _constructed(operator: OperatorPlan, where: str) -> Operator:

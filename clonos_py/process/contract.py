@@ -108,6 +108,23 @@ class TaskProgress(msgspec.Struct):
     """By output channel: the most rows of a frame."""
     protocol: bytes = b""
     """State of the checkpoint protocol."""
+    taken: int = 0
+    """The number of input events so far, of a task whose state is saved in parts."""
+    rebuild_taken: int = 0
+    """That number at the oldest footprint, to which a restore goes back."""
+    rebuild: list[InputProgress] = []
+    """The inputs there; empty: a restore does not go back."""
+
+    @property
+    def covered(self) -> list[int]:
+        """By input channel: the first frame that a restore needs."""
+        return [channel.next_seq for channel in self.rebuild or self.inputs]
+
+    @property
+    def begun(self) -> TaskProgress:
+        """The progress with which a restore begins."""
+        back = self.rebuild or self.inputs
+        return msgspec.structs.replace(self, inputs=back, taken=self.rebuild_taken, rebuild=[])
 
 
 # ---- link to task

@@ -131,6 +131,17 @@ class Settings:
     fresh: bool = _setting(FLAG, False, "Archive what the checkpoint folder holds and start over.")
     take_over: bool = _setting(FLAG, False, "Stop the running job of this name, and continue from its last checkpoint.")
     checkpoint_interval_us: int = _setting(DURATION, "5s", "Time between checkpoints.", "checkpoint_interval")
+    extent_max: int = _setting(
+        count(), 0, "continuous: save windows again while a restart would read more footprints than this; 0: no target."
+    )
+    replay_max: int = _setting(
+        count(), 0, "continuous: save windows again while a restart would take more rows again; 0: no target."
+    )
+    check_time_us: int = _setting(
+        DURATION_OR_OFF, "5ms", "continuous: the most time to save windows again in each check_period.", "check_time"
+    )
+    check_period_us: int = _setting(DURATION, "100ms", "continuous: how often windows are saved again.", "check_period")
+    mtbf_us: int = _setting(DURATION, "24h", "The mean time between failures of a task that is expected.", "mtbf")
     checkpoint_calls: CallTimes = _setting(
         choice(CallTimes),
         "staggered",

@@ -12,6 +12,10 @@ UNCOORDINATED = ProtocolProperties("uncoordinated", coordinated=False, barriers=
 """Each task takes its snapshots alone (E5)."""
 INDUCED = ProtocolProperties("communication-induced", coordinated=False, barriers=False, stamps=True)
 """Uncoordinated, and a task takes a snapshot before frames that could make an earlier one useless (E10)."""
-PROTOCOLS = (ALIGNED, UNALIGNED, UNCOORDINATED, INDUCED)
+CONTINUOUS = ProtocolProperties("continuous", coordinated=False, barriers=False, partwise=True)
+"""Each task takes its snapshots alone, in which windows and keys are saved at different positions (E14)."""
+PROTOCOLS = (ALIGNED, UNALIGNED, UNCOORDINATED, INDUCED, CONTINUOUS)
 PROTOCOL_NAMES = tuple(protocol.name for protocol in PROTOCOLS)
+COMPARED_NAMES = tuple(protocol.name for protocol in PROTOCOLS if protocol.rolls_back)
+"""Those with both recoveries, which CheckMate's evaluation compares."""
 DEFAULT_PROTOCOL = ALIGNED

@@ -20,6 +20,7 @@ from clonos_py.model.errors import SettingError
 from clonos_py.model.retention import Spill
 from clonos_py.settings.definitions import DEFINITIONS, ENVIRONMENT_PREFIX, Guarantee, Preference, Runtime, Settings
 from clonos_py.settings.kinds import FULL_DEPTH
+from clonos_py.settings.protocols import CONTINUOUS
 
 FILE_NAME = "clonos.toml"
 ARGUMENT = "argument"
@@ -55,6 +56,10 @@ def resolve(
         values[key], origins[key] = _parsed(key, value, origin), origin
     settings = Settings(**{DEFINITIONS[key].attribute: value for key, value in values.items()}, origins=origins)
     return _consistent(settings)
+
+
+_ADOPTED_US = 1_000_000
+"""The interval from one snapshot to the next, where they are small (E15)."""
 
 
 def resolve_here(job: Mapping[str, object], **given: Mapping[str, object]) -> Settings:
@@ -95,6 +100,8 @@ def _parsed(key: str, value: object, origin: str) -> Any:
 def _consistent(settings: Settings) -> Settings:
     """Checks that settings are consistent, and derives unset ones from set ones."""
     settings = _with_logging_that_fits(settings)
+    if settings.protocol.partwise and "checkpoint_interval" not in settings.origins:
+        settings = _following(settings, "checkpoint_interval", _ADOPTED_US, "protocol")
     given = settings.origins
     if "beyond_sharing_depth" in given and settings.guarantee is not Guarantee.EXACTLY_ONCE:
         _refuse(settings, "beyond_sharing_depth", "guarantee", "below exactly-once nothing is ever rolled back")
@@ -136,6 +143,7 @@ def _consistent(settings: Settings) -> Settings:
         _refuse(settings, "standby_feed", "sharing_depth", "a standby that is fed needs all determinants of its task")
     if settings.standby_feed_us and settings.standbys == 0:
         _refuse(settings, "standby_feed", "standbys", "there are no standbys that could be fed")
+    _check_footprints(settings)
     for absent, present in itertools.permutations(("tls_certificate", "tls_key", "tls_ca"), 2):
         if getattr(settings, present) is not None and getattr(settings, absent) is None:
             _refuse(settings, present, absent, "TLS needs certificate, key and authority")
@@ -147,6 +155,25 @@ def _consistent(settings: Settings) -> Settings:
     if settings.spill is Spill.REGENERATE and settings.guarantee is not Guarantee.EXACTLY_ONCE:
         _refuse(settings, "spill", "guarantee", "frames are made again from the log that exactly-once keeps")
     return settings
+
+
+def _check_footprints(settings: Settings) -> None:
+    """Raises SettingError if settings of a protocol that saves state in parts cannot be followed."""
+    if not settings.protocol.partwise:
+        for key in ("extent_max", "replay_max", "check_time", "check_period"):
+            if key in settings.origins:
+                _refuse(settings, key, "protocol", f"only protocol = {CONTINUOUS} saves windows one by one")
+        return
+    if settings.sharing_depth != FULL_DEPTH:
+        _refuse(
+            settings, "protocol", "sharing_depth", "windows saved at different times fit together by all determinants"
+        )
+    if settings.check_period_us == 0:
+        raise SettingError("check_period is 0s: give a time, such as 100ms, or set check_time = off")
+    if settings.check_time_us > settings.check_period_us:
+        _refuse(settings, "check_time", "check_period", "the time to save windows is a part of the period")
+    if settings.mtbf_us == 0:
+        raise SettingError("mtbf is 0s: give the mean time between failures, such as 24h")
 
 
 def _with_logging_that_fits(settings: Settings) -> Settings:

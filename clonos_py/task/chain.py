@@ -15,15 +15,16 @@ from clonos_py.causal.determinants import Completion
 from clonos_py.columns.conforming import conformed
 from clonos_py.model.errors import CheckpointError, ClonosError, Interrupted, UserCodeError, text_of
 from clonos_py.model.ids import TaskId
-from clonos_py.model.operators import EventTimeAssigner, Operator, Sink
+from clonos_py.model.operators import EventTimeAssigner, Operator, PartwiseOperator, Sink
 from clonos_py.model.places import blamed, located
-from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.process.contract import TaskProgress
 from clonos_py.task.at_work import NOTE, label, runs_operators
 from clonos_py.task.context import OperatorView, TaskContext
 from clonos_py.task.outputs import Outputs
+from clonos_py.task.partwise import PartwiseState
 from clonos_py.task.sink_rows import SinkRows
 
 R = TypeVar("R")
@@ -44,7 +45,7 @@ class _Port:
         """The number of the causal sink that owns this port; None for other operators."""
 
     def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
-        if not rows.num_rows:
+        if not rows.num_rows or self._chain.silent:
             return
         for operator, side in self.consumers.get(port, ()):
             self._chain.push(operator, rows, side)
@@ -77,6 +78,8 @@ class Chain:
         vertex = plan.by_name[task.vertex]
         self.outputs = outputs
         self._shared = shared
+        self.silent = False
+        """Whether what operators emit is dropped: in a rebuild."""
         self.source_port = _Port(self)
         self._entries = {e.id: (e.consumer, e.side) for e in plan.edges if e.target == task.vertex}
         self._edges_of = {e.id: e.producer for e in plan.edges if e.source == task.vertex}
@@ -123,8 +126,17 @@ class Chain:
             n: SinkRows() for n, stage in enumerate(self._stages) if fed and isinstance(stage.operator, Sink)
         }
         """By number of a sink."""
+        self.partwise = self._partwise(plan, vertex)
+        """The operator whose state is saved in parts; None if there is none."""
         self._watermarks = dict.fromkeys(range(SOURCE, len(self._stages)), MIN_TIME)
         self._received = dict.fromkeys(range(len(self._stages)), MIN_TIME)
+
+    def _partwise(self, plan: PhysicalPlan, vertex: Vertex) -> PartwiseState | None:
+        if (number := plan.saved_in_parts(vertex)) is None:
+            return None
+        stage = self._stages[number]
+        assert isinstance(stage.operator, PartwiseOperator)
+        return PartwiseState(stage.operator, number, plan.footprints)
 
     def _port(self, producer: int) -> _Port:
         return self.source_port if producer == SOURCE else self._stages[producer].port
@@ -230,11 +242,13 @@ class Chain:
     def sinks(self) -> dict[str, Sink]:
         return {stage.name: stage.operator for stage in self._stages if isinstance(stage.operator, Sink)}
 
-    def snapshot(self) -> dict[str, OperatorState]:
-        """The states at a barrier, after ``prepare``."""
+    def snapshot(self, partwise: Callable[[], OperatorState] | None = None) -> dict[str, OperatorState]:
+        """The states at a barrier, after ``prepare``. ``partwise`` takes that of the operator whose state is saved in
+        parts."""
         states = {}
         for number, stage in enumerate(self._stages):
-            state = self._guard(stage, stage.operator.snapshot)
+            in_parts = self.partwise is not None and self.partwise.number == number and partwise is not None
+            state = self._guard(stage, partwise if in_parts and partwise else stage.operator.snapshot)
             if number in self._given:
                 self._given[number].barrier(state)
             if state.tables or state.values:
@@ -259,6 +273,28 @@ class Chain:
             for side, rows in given.rows:
                 self._guard(self._stages[number], partial(self._stages[number].operator.on_rows, rows, side))
         self._shared.counts = counts
+
+    def rebuild(self, edge: int, rows: pa.RecordBatch | None, watermark: int) -> None:
+        """An input event comes again, for the operator whose state is saved in parts."""
+        assert self.partwise is not None
+        stage = self._stages[self.partwise.number]
+        self.silent = self._shared.silent = True
+        try:
+            if rows is not None:
+                _, side = self._entries[edge]
+                self._guard(stage, partial(self.partwise.operator.rebuild, rows, side, self.partwise.taken))
+            if watermark > stage.context.watermark:
+                stage.context.watermark = watermark
+                self._guard(stage, partial(stage.operator.on_watermark, watermark))
+        finally:
+            self.silent = self._shared.silent = False
+
+    def rebuilt(self) -> None:
+        """The operator has the state of the snapshot."""
+        assert self.partwise is not None
+        stage = self._stages[self.partwise.number]
+        self._guard(stage, self.partwise.operator.rebuilt)
+        stage.context.watermark = self._received[self.partwise.number]
 
     @property
     def watermark(self) -> int:
@@ -302,6 +338,10 @@ class Chain:
             if number in self._given:
                 stored = self._given[number].restore(stored)
             self._guard(stage, partial(self._restore, stage, stored))
+            if self.partwise is not None and self.partwise.number == number:
+                self.partwise.restore(stored, progress)
+                if self.partwise.rebuilding:
+                    stage.context.watermark = MIN_TIME
 
     def _restore(self, stage: _Stage, parts: Sequence[OperatorState]) -> None:
         stage.operator.restore(conformed(parts, stage.tables))

@@ -63,6 +63,8 @@ class TaskContext:
         self.counts: dict[str, int] = {}
         self.counted = False
         """Whether the counts have changed since they were read."""
+        self.silent = False
+        """Whether what operators count, and the timers that they set, are dropped: in a rebuild."""
         self._random: random.Random | None = None
 
     def open_epoch(self) -> None:
@@ -77,6 +79,8 @@ class TaskContext:
         return self._random
 
     def count(self, metric: str, amount: int) -> None:
+        if self.silent:
+            return
         self.counts[metric] = self.counts.get(metric, 0) + amount
         self.counted = True
 
@@ -141,6 +145,8 @@ class OperatorView:
         return self._shared.environment.service(name)
 
     def set_timer(self, at: int) -> None:
+        if self._shared.silent:
+            return
         self._shared.timers.set(self._number, at, self._shared.gate.last_answered_us)
 
     def clear_timer(self, at: int) -> None:

@@ -53,8 +53,9 @@ from clonos_py.model.errors import DivergenceError, EndedError, ProtocolError, U
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Committing, Discovered, Read
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.purposes import Purpose
 from clonos_py.model.states import EventTable, Ignored, Impossible, LastEvents
-from clonos_py.model.times import MAX_TIME
+from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.process.contract import (
     AbortRequest,
     Begin,
@@ -92,6 +93,7 @@ from clonos_py.task.loops import LoopMember, inputs_of
 from clonos_py.task.metrics import TaskMetrics
 from clonos_py.task.outcome import Outcome
 from clonos_py.task.outputs import Outputs
+from clonos_py.task.partwise import Arrival
 from clonos_py.task.reader import Reader, determinants_of
 from clonos_py.task.regeneration import Regeneration
 from clonos_py.task.snapshotting import Snapshotting
@@ -152,6 +154,7 @@ class TaskMachine:
         self._snapshotting = Snapshotting(self._shared, self._writer, *parts, plan.protocol.barriers)
         resumes = self._reader and plan.regenerates(vertex) and (limits.regenerates or not self._reader.logs_rows)
         self._landmarks = Landmarks(self._gate, self._snapshotting) if resumes else None
+        self._partwise = self._chain.partwise
         self._feed_points = FeedPoints(plan.standby_feed_us)
         self._regeneration = Regeneration(
             partial(TaskMachine, plan, task, environment, checkpointing, linger_us, limits)
@@ -161,6 +164,8 @@ class TaskMachine:
         self._lingering = Lingering(self._outputs, linger_us)
         self._last_checkpoint = LastCheckpoint(possible=not in_loop)
         self._may_produce = True
+        self._now_us = 0
+        """When the current step began."""
         self._restore_state(RestoreState(0, {}, None))
 
     # ---- input from the link
@@ -183,6 +188,8 @@ class TaskMachine:
 
     def _on_trigger(self, item: TriggerRequest | AbortRequest) -> None:
         self._last_checkpoint.triggered(item)
+        if self._partwise and isinstance(item, TriggerRequest) and item.purpose is Purpose.REQUESTED:
+            self._partwise.save_all()
         self._checkpointing.triggered(item)
 
     def _on_go_on(self, item: GoOn) -> None:
@@ -228,6 +235,7 @@ class TaskMachine:
         if self._loop:
             self._loop.restore()
         progress = item.progress
+        self._at_snapshot = progress.inputs if progress else []
         self._ended, self._other_events = (progress.finished, progress.other_events) if progress else (False, 0)
         self._fits_feed = progress is not None or not item.operators
 
@@ -255,8 +263,12 @@ class TaskMachine:
 
     @property
     def replaying(self) -> bool:
-        """Whether the next event comes from the log."""
-        return self._gate.replaying
+        """Whether the next event comes from the log, or from the stored order of a rebuild."""
+        return self._gate.replaying or self._rebuilding
+
+    @property
+    def _rebuilding(self) -> bool:
+        return self._partwise is not None and self._partwise.rebuilding
 
     def _enter(self, cause: TaskCause) -> None:
         self.state = TASK_STATES.after(self.state, cause, self.task, self._last)
@@ -272,7 +284,11 @@ class TaskMachine:
             return self._outcome(MAX_TIME)
         if (lag_us := self._feed_points.lag_us(now_us)) is not None:
             self._events.append(Observed(standby_lag_us=lag_us))
-        worked = self._replay_event(now_us) if self._gate.replaying else self._live_event(now_us)
+        self._now_us = now_us
+        if self._rebuilding:
+            worked = self._rebuild_event(now_us)
+        else:
+            worked = self._replay_event(now_us) if self._gate.replaying else self._live_event(now_us)
         self._events += self._metrics.counters()  # the last ones, too, precede the change to FINISHED
         self._settle()
         self._hand_over()
@@ -282,7 +298,7 @@ class TaskMachine:
         if worked:
             self._lingering.arm(now_us)
             return self._outcome(None)
-        return self._outcome(MAX_TIME if self._gate.replaying else self._wake_us(now_us))
+        return self._outcome(MAX_TIME if self.replaying else self._wake_us(now_us))
 
     def _outcome(self, wake_us: int | None) -> Outcome:
         events, calls = self._events[:], self._shared.calls.start() if self.state is TaskState.RUNNING else ()
@@ -291,7 +307,7 @@ class TaskMachine:
 
     def _settle(self) -> None:
         """Changes the state at the end of the replay and at the end of all input."""
-        if self.state is TaskState.REPLAYING and not self._gate.replaying:
+        if self.state is TaskState.REPLAYING and not self._gate.replaying and not self._rebuilding:
             self._enter(TaskCause.LOG_USED_UP)
         if self.state is TaskState.RUNNING and self._ended:
             self._enter(TaskCause.INPUT_ENDED)
@@ -321,6 +337,41 @@ class TaskMachine:
     def _may_take(self) -> bool:
         return self._may_produce and not self._shared.full
 
+    # ---- rebuilding: what the last snapshot covers comes again, for the operator whose state is saved in parts
+
+    def _rebuild_event(self, now_us: int) -> bool:
+        assert self._partwise is not None
+        if (arrival := self._partwise.next()) is None:
+            self._end_rebuild(now_us)
+            return True
+        channel, count = arrival
+        if not self._inputs.ready(channel, count):
+            return False
+        self._partwise.begin(self._inputs.progress, now_us)
+        frames = [self._inputs.take(channel) for _ in range(count)]
+        self._events.append(FramesTaken(channel, frames[-1].seq + 1, self._inputs.restarts(channel)))
+        batches = [frame.rows for frame in frames if frame.rows is not None]
+        rows = concat(batches) if batches else None
+        row_count = rows.num_rows if rows is not None else 0
+        if rows is not None:
+            self._events.append(self._metrics.took(row_count, self._chain.watermark, True))
+        for frame in frames:
+            self._inputs.observe(channel, frame)
+        ended = frames[-1].kind is FrameKind.END and self._inputs.end(channel)
+        self._chain.rebuild(self._input_edges[channel].id, rows, MIN_TIME if ended else self._inputs.watermark)
+        self._partwise.came(row_count)
+        return True
+
+    def _end_rebuild(self, now_us: int) -> None:
+        assert self._partwise is not None
+        if self._inputs.progress != self._at_snapshot:
+            raise DivergenceError(
+                f"{self.task} has rebuilt its state from other frames than its predecessor had taken: its inputs are "
+                f"at {self._inputs.progress}, the checkpoint says {self._at_snapshot}"
+            )
+        self._chain.rebuilt()
+        self._partwise.finish(self._inputs.progress, now_us)
+
     # ---- replaying: the log determines the next event
 
     def _replay_event(self, now_us: int) -> bool:
@@ -349,6 +400,8 @@ class TaskMachine:
             return True
         if (due := self._checkpointing.due(now_us, self._outputs.epoch)) is not None:
             return self._decide(due)
+        if self._partwise and self._partwise.check_due(now_us):
+            self._partwise.check(self._inputs.progress, now_us)
         if self._last_checkpoint.stands_still:
             return False
         if self._feed_points.due(now_us, self._writer.offset) and self._may_feed:
@@ -482,6 +535,8 @@ class TaskMachine:
         for taken in frames:
             self._events += self._metrics.marker(taken.marker_us, channel, taken.seq)
             self._inputs.observe(channel, taken)
+        if self._partwise:
+            self._partwise.took(Arrival(channel, count), row_count)
         match frame.kind:
             case FrameKind.DATA:
                 self._follow_inputs()
@@ -570,7 +625,9 @@ class TaskMachine:
         """Takes a snapshot. It is not persisted in a replay: the predecessor has persisted it, or it is of no use."""
         replayed = self.state is TaskState.REPLAYING and self._gate.replaying
         last = self._last_checkpoint.taken(checkpoint)
-        self._events += self._snapshotting.take(checkpoint, forced, last, self._other_events, self._ended, not replayed)
+        self._events += self._snapshotting.take(
+            checkpoint, forced, last, self._other_events, self._ended, not replayed, self._now_us
+        )
         self._fits_feed = True
         if self._landmarks:
             self._landmarks.epoch()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,6 +12,7 @@ from clonos_py.causal.determinants import Landmark
 from clonos_py.causal.log import LogWriter
 from clonos_py.channel.frames import FrameKind
 from clonos_py.model.snapshots import TaskSnapshot
+from clonos_py.model.state import OperatorState
 from clonos_py.process.contract import FeedPointTaken, FeedPosition, Produced, RestoreState, SnapshotTaken, TaskProgress
 from clonos_py.task.chain import Chain
 from clonos_py.task.checkpointing import TaskCheckpointing
@@ -65,7 +68,7 @@ class Snapshotting:
         self._shared.counts = dict(progress.counts) if progress else {}
         self._shared.counted = bool(self._shared.counts)
         self._outputs.restore(item.checkpoint, progress)
-        self._inputs.restore(progress.inputs if progress else None)
+        self._inputs.restore((progress.rebuild or progress.inputs) if progress else None)
         self._checkpointing.restore(progress.protocol if progress else b"")
         self._checkpointing.triggers.aborted = set(item.aborted)
         offset = progress.log_offset if progress else 0
@@ -78,13 +81,13 @@ class Snapshotting:
             self._reader.ended = progress.ended >= 0 if progress else False
 
     def take(
-        self, checkpoint: int, forced: bool, last: bool, other_events: int, ended: bool, persist: bool
+        self, checkpoint: int, forced: bool, last: bool, other_events: int, ended: bool, persist: bool, now_us: int
     ) -> tuple[Produced, SnapshotTaken]:
         """Takes a snapshot. In the old epoch: flushes pending rows, collects state, sends barriers. Then begins the new
         epoch, with a new seed. ``last``: the job is to end with this checkpoint."""
         self._outputs.flush()
         committables = {name: [named] for name, named in self._chain.prepare(checkpoint).items()}
-        operators = self._chain.snapshot()
+        operators = self._chain.snapshot(self._in_parts(last or ended, persist, now_us))
         if self._reader:
             operators[self._reader.name] = self._reader.snapshot()
             if self._reader.commits:
@@ -101,6 +104,16 @@ class Snapshotting:
         snapshot = TaskSnapshot(self._shared.task, checkpoint, operators, encoded, committables, forced=forced)
         return produced, SnapshotTaken(snapshot, progress, persist)
 
+    def _in_parts(self, whole: bool, persist: bool, now_us: int) -> Callable[[], OperatorState] | None:
+        """How the state of the operator is taken that can save it in parts. In a replay nothing is saved. Only the
+        whole state fits another parallelism, and an operator that has ended."""
+        partwise = self._chain.partwise
+        if partwise is None:
+            return None
+        if not persist:
+            return OperatorState
+        return partwise.save_whole if whole else partial(partwise.save, self._inputs.progress, now_us)
+
     def feed_point(self, other_events: int, ended: bool) -> tuple[Produced, FeedPointTaken]:
         """Cuts pending rows and collects the state for standbys. Then the next query of the time or of a random number
         gets a new answer."""
@@ -113,7 +126,9 @@ class Snapshotting:
         offset = self._writer.offset
         position = FeedPosition(self._writer.epoch, self._writer.epoch_start, offset)
         aborted = sorted(self._checkpointing.triggers.aborted)
-        return produced, FeedPointTaken(operators, self.progress(other_events, ended, offset), position, aborted)
+        progress = self.progress(other_events, ended, offset)
+        progress = msgspec.structs.replace(progress, rebuild_taken=progress.taken, rebuild=[])
+        return produced, FeedPointTaken(operators, progress, position, aborted)
 
     def landmark(self, other_events: int, ended: bool) -> Landmark:
         """Cuts pending rows and returns a landmark. If operators keep no state, progress is the task's whole state."""
@@ -135,6 +150,8 @@ class Snapshotting:
 
     def progress(self, other_events: int, ended: bool, log_offset: int) -> TaskProgress:
         """The task's progress, with no pending output rows."""
+        partwise = self._chain.partwise
+        back_to, rebuild = partwise.rebuild_from() if partwise is not None else (0, [])
         return TaskProgress(
             inputs=self._inputs.progress,
             outputs=self._outputs.next_seqs,
@@ -154,4 +171,7 @@ class Snapshotting:
             published=self._outputs.published_seqs,
             frame_rows=self._outputs.frame_rows,
             protocol=self._checkpointing.state(),
+            taken=partwise.taken if partwise is not None else 0,
+            rebuild_taken=back_to,
+            rebuild=rebuild,
         )

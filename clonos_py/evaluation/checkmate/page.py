@@ -29,7 +29,7 @@ from clonos_py.evaluation.checkmate.tables import (
 )
 from clonos_py.evaluation.page import card, document, legend, table
 from clonos_py.evaluation.plots import Plot, Point, linear, logarithmic
-from clonos_py.settings.protocols import PROTOCOL_NAMES
+from clonos_py.settings.protocols import COMPARED_NAMES
 
 Lines = Mapping[TableRow, Sequence[Point]]
 """The points of each line. ``parallelism`` of the row is 0: the points or the title give the number of workers."""
@@ -168,7 +168,7 @@ def _name(protocol: str, recovery: str) -> TableRow:
 
 
 def _style(row: TableRow) -> str:
-    hue = 5 if row.protocol == NONE else PROTOCOL_NAMES.index(row.protocol)
+    hue = 5 if row.protocol == NONE else COMPARED_NAMES.index(row.protocol)
     return f"hue{hue}" + (" dashed" if row.recovery == ROLLBACK else "")
 
 

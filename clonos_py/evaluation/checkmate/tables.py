@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from clonos_py.evaluation.checkmate import paper
 from clonos_py.evaluation.checkmate.dimensions import BY_HASH, CYCLE, KEYED, LOADS_SKEWED, NONE, QUERIES, ROLLBACK
 from clonos_py.evaluation.page import markdown_table
-from clonos_py.settings.protocols import PROTOCOL_NAMES
+from clonos_py.settings.protocols import COMPARED_NAMES
 
 Line = Mapping[str, Any]
 Metrics = Mapping[str, Any]
@@ -39,7 +39,7 @@ class TableRow(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int, str]:
-        order = (NONE, *PROTOCOL_NAMES)
+        order = (NONE, *COMPARED_NAMES)
         return self.parallelism, order.index(self.protocol), self.recovery
 
 

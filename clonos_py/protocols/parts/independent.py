@@ -158,9 +158,10 @@ class IndependentCheckpoints(JobCheckpointing):
         tasks = self.context.plan.tasks
         match purpose:
             case Purpose.PERIODIC | Purpose.REQUESTED:
-                return self._send_triggers(tasks)
+                return self._send_triggers(tasks, purpose)
             case Purpose.FINAL:
-                return self._send_triggers([task for task in tasks if not self._finished(task)] or tasks)
+                lacking = [task for task in tasks if not self._finished(task)]
+                return self._send_triggers(lacking or tasks)
             case Purpose.STOP:
                 return self._trigger_stop([task for task in tasks if not self._passed_stop(task)])
 
@@ -175,7 +176,7 @@ class IndependentCheckpoints(JobCheckpointing):
     def request(self, task: TaskId) -> tuple[Instructions, bool]:
         """Tasks that cannot be triggered now restart: all tasks are triggered when they have."""
         tasks = self.points.short_of_room(task)
-        triggers = self._send_triggers(tasks)
+        triggers = self._send_triggers(tasks, Purpose.REQUESTED)
         return triggers, len(triggers) < len(tasks) and not self.points.searched
 
     def _passed_stop(self, task: TaskId) -> bool:
@@ -188,7 +189,7 @@ class IndependentCheckpoints(JobCheckpointing):
         handle = self.points.first(task)
         return handle is not None and progress_of(handle).finished
 
-    def _send_triggers(self, tasks: Iterable[TaskId]) -> Instructions:
+    def _send_triggers(self, tasks: Iterable[TaskId], purpose: Purpose = Purpose.PERIODIC) -> Instructions:
         """Triggers those of the tasks that are active."""
         context, triggers = self.context, Instructions()
         for task in tasks:
@@ -197,7 +198,7 @@ class IndependentCheckpoints(JobCheckpointing):
                 self._last += 1
                 self._triggers[task] = self._last, context.clock_us
                 self._awaited_processes[task] = owner.number
-                triggers.append(Send(owner.number, messages.TriggerCheckpoint(self._last)))
+                triggers.append(Send(owner.number, messages.TriggerCheckpoint(self._last, purpose)))
         return triggers
 
     def collect(self, message: messages.Snapshotted) -> Instructions:

@@ -99,7 +99,7 @@ class Bounds:
         """``checkpoint`` is complete, and ``process`` has handled that message."""
         link, task = process.link, process.task
         for channel in link.inputs:
-            held, barrier = channel.expectation.checksums, progress.inputs[channel.index].next_seq
+            held, barrier = channel.expectation.checksums, progress.covered[channel.index]
             check(
                 not held or held[0][0] >= barrier or not self._coordinated,
                 f"{task} has the checksum of frame {held and held[0][0]} from {channel.channel}, {barrier} is enough",

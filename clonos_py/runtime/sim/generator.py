@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from clonos_py.model.errors import SettingError
 from clonos_py.model.plan import Partitioning
-from clonos_py.model.protocols import ProtocolProperties
+from clonos_py.model.protocols import FootprintPolicy, ProtocolProperties
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import Fault, FaultKind
 from clonos_py.runtime.sim.cyclic import with_loop
@@ -26,6 +26,8 @@ _LANDMARKS = 0.3
 _FED = 0.25
 """How often tasks feed their standbys, of the runs with full sharing depth."""
 _FEED_US = (2_000, 8_000, 30_000)
+_IN_PARTS = 0.7
+"""How often a task begins with an operator whose state can be saved in parts, under a protocol that does so."""
 _LOGGED = 0.2
 """The share of sources whose rows are logged."""
 _STAGGERED = 0.4
@@ -180,6 +182,8 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
         topology = _with_causal_sinks(random.Random(~seed), topology)
     topology = _with_logged_rows(random.Random(f"rows of {seed}"), topology)
     topology = _with_feed(random.Random(f"feed of {seed}"), range_, topology)
+    if protocol.partwise:
+        topology = _with_parts(random.Random(f"parts of {seed}"), topology)
     faults = _losses(random.Random(f"losses of {seed}"), range_) if availability else ()
     faults = faults or _faults(random_, range_)
     if topology.rollback and not protocol.coordinated:
@@ -209,6 +213,25 @@ def _with_feed(random_: random.Random, range_: Range, topology: Topology) -> Top
     if not fed or topology.sharing_depth >= 0:
         return topology
     return replace(topology, standby_feed_us=random_.choice(_FEED_US))
+
+
+def _with_parts(random_: random.Random, topology: Topology) -> Topology:
+    """Lets most tasks begin with an operator whose state is saved in parts, and draws when parts are saved again."""
+
+    def node(found: SimulatedVertex) -> SimulatedVertex:
+        if not found.feeds or found.feedback is not None or not found.steps or random_.random() >= _IN_PARTS:
+            return found
+        feeds = tuple(replace(feed, partitioning=Partitioning.HASH) for feed in found.feeds)
+        return replace(found, feeds=feeds, steps=(StepKind.PARTS, *found.steps[1:]))
+
+    policy = FootprintPolicy(
+        extent_max=random_.choice([0, 1, 4, 10]),
+        replay_max=random_.choice([0, 3, 10]),
+        check_us=random_.choice([0, 100, 1_000]),
+        period_us=random_.choice([1_000, 10_000]),
+        failure_us=random_.choice([1_000, 1_000_000]),
+    )
+    return replace(topology, nodes=tuple(map(node, topology.nodes)), footprints=policy)
 
 
 def _topology(random_: random.Random, range_: Range) -> Topology:
@@ -317,7 +340,9 @@ def _feed(random_: random.Random, source: int, equal: bool) -> InputEdge:
 
 
 def _step(random_: random.Random, feeds: tuple[InputEdge, ...], first: bool) -> StepKind:
-    kinds: list[StepKind] = [k for k in StepKind if k not in (StepKind.RANK, StepKind.OTHER, StepKind.ROUTE)]
+    kinds: list[StepKind] = [
+        k for k in StepKind if k not in (StepKind.RANK, StepKind.PARTS, StepKind.OTHER, StepKind.ROUTE)
+    ]
     if all(feed.partitioning is Partitioning.HASH for feed in feeds):
         kinds.append(StepKind.RANK)
     if first and len(feeds) > 1:

@@ -241,7 +241,7 @@ class InvariantChecker:
         """The task of ``process`` has loaded a snapshot: checks its progress."""
         if item.progress is None or process.link.state is TaskState.FAILED:
             return
-        expected, found = item.progress, process.machine.progress
+        expected, found = item.progress.begun, process.machine.progress
         differing = [name for name in expected.__struct_fields__ if getattr(expected, name) != getattr(found, name)]
         check(not differing, f"{process.task} was restored from checkpoint {item.checkpoint} without its {differing}")
 
@@ -313,7 +313,7 @@ class InvariantChecker:
             progress = self._progress.get(process.task)
             if process.number in self._starts_at:
                 progress = self._starts_at[process.number].progress
-            expected = progress.inputs[index].next_seq if progress else 0
+            expected = progress.covered[index] if progress else 0
             expected = expected if expected >= 0 else None
         check(
             seq == expected or expected is None or not self._once,

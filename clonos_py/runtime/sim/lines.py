@@ -217,7 +217,7 @@ def _first_missing(stored: Iterable[StoredFrames], start: int) -> int:
 
 
 def _passed(progress: TaskProgress) -> Passed:
-    return Passed([channel.next_seq for channel in progress.inputs], list(progress.outputs))
+    return Passed(progress.covered, list(progress.outputs))
 
 
 def _name(handle: TaskHandle) -> str:

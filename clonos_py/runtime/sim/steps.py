@@ -11,6 +11,9 @@ from clonos_py.columns.keys import key_groups
 from clonos_py.model.errors import ServiceError, UserCodeError
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
+from clonos_py.operators.footprints import KeyedParts
+from clonos_py.operators.keyed_chunks import with_groups
+from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.runtime.sim.async_step import ask_later
 from clonos_py.runtime.sim.harsh_environment import LARGE, ORACLE
 from clonos_py.runtime.sim.histories import HISTORY_ROWS, INSTANCE, STEP
@@ -160,6 +163,46 @@ class RankByKey(Step):
         self._ranks = {row["key"]: row["rank"] for rows in chunks for row in rows if row[GROUP_COLUMN] in own}
 
 
+class RankInParts(KeyedParts, Step):
+    """As ``RankByKey``, with state that can be saved key by key. Every third rank opens a new window of its key."""
+
+    _WINDOW = 3
+
+    def __init__(self, letter: int) -> None:
+        Step.__init__(self, letter)
+        self._ranks = KeyedRows(["key"])
+        KeyedParts.__init__(self, ["key"], self._ranks)
+
+    def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
+        keys: list[int] = rows.column(1).to_pylist()  # type: ignore[assignment]
+        distinct = pa.record_batch({"key": pa.array(list(dict.fromkeys(keys)), pa.int64())})
+        positions, numbers = self._ranks.find(distinct)
+        ranks = dict.fromkeys(keys, 0)
+        if len(numbers):
+            known: list[int] = self._ranks.take(numbers).column("rank").to_pylist()  # type: ignore[assignment]
+            found: list[int] = distinct.take(positions).column(0).to_pylist()  # type: ignore[assignment]
+            ranks |= zip(found, known, strict=True)
+            self._ranks.remove(numbers)
+        opened, answers = set(), []
+        for key in keys:
+            if ranks[key] % self._WINDOW == 0:
+                opened.add(key)
+            ranks[key] += 1
+            answers.append(self.ctx.task.index * INSTANCE + ranks[key])
+        changed = pa.record_batch([list(ranks), list(ranks.values())], schema=_RANKS)
+        self._ranks.append(with_groups(changed, ["key"], self.ctx.key_groups))
+        self._ranks.compact()
+        if self.in_parts and opened:
+            self.changed(pa.record_batch({"key": pa.array(sorted(opened), pa.int64())}))
+        return answers
+
+    def snapshot(self) -> OperatorState:
+        return self._ranks.snapshot({})
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self.restore_parts(parts, lambda: self._ranks.restore(parts, self.ctx.groups))
+
+
 class LastOfOtherSide(Step):
     """An operator with two inputs: answers the last id that arrived on the other side."""
 
@@ -212,6 +255,7 @@ class StepKind(Enum):
     TIMERS = "timers"
     COUNT = "count"
     RANK = "rank"
+    PARTS = "rank in parts"
     OTHER = "other"
     ROUTE = "route back"
 
@@ -227,6 +271,7 @@ STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
     StepKind.TIMERS: CountTimers,
     StepKind.COUNT: CountRows,
     StepKind.RANK: RankByKey,
+    StepKind.PARTS: RankInParts,
     StepKind.OTHER: LastOfOtherSide,
     StepKind.ROUTE: RouteBack,
 }

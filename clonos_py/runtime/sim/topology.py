@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow as pa
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import EventTime
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
-from clonos_py.model.protocols import ProtocolProperties
+from clonos_py.model.protocols import FootprintPolicy, ProtocolProperties
 from clonos_py.runtime.sim.histories import HISTORY_ROWS, CausalHistorySink, HistoryLedger, HistorySink, Path
 from clonos_py.runtime.sim.origin import RowOrigin, Volume
 from clonos_py.runtime.sim.steps import STEPS, StepKind
@@ -71,6 +71,7 @@ class Topology:
     protocol: ProtocolProperties = DEFAULT_PROTOCOL
     standby_feed_us: int = 0
     """How far standbys may be behind; 0: they are not fed."""
+    footprints: FootprintPolicy = field(default_factory=FootprintPolicy)
 
     @cached_property
     def fed(self) -> frozenset[int]:
@@ -95,9 +96,9 @@ class Topology:
     @property
     def numbered(self) -> dict[int, bool]:
         """The operators that count, by letter, and whether they count each key separately."""
-        counting = (StepKind.COUNT, StepKind.RANK)
+        counting = (StepKind.COUNT, StepKind.RANK, StepKind.PARTS)
         return {
-            letter: kind is StepKind.RANK
+            letter: kind is not StepKind.COUNT
             for n, node in enumerate(self.nodes)
             for letter, kind in zip(self.letters(n), node.steps, strict=True)
             if kind in counting
@@ -144,6 +145,7 @@ class Topology:
             protocol=self.protocol,
             rollback=self.rollback,
             standby_feed_us=self.standby_feed_us,
+            footprints=self.footprints,
             settings=settings,
         )
 
@@ -157,7 +159,13 @@ class Topology:
                 name, partial(RowOrigin, number, node.volume, ledger), (HISTORY_ROWS,), times, merge_rows, self.adaptive
             )
         operators = [
-            OperatorPlan(f"{name}-{kind.value}-{letter}", kind.value, partial(STEPS[kind], letter), _ports(kind))
+            OperatorPlan(
+                f"{name}-{kind.value}-{letter}",
+                kind.value,
+                partial(STEPS[kind], letter),
+                _ports(kind),
+                partwise=kind is StepKind.PARTS,
+            )
             for letter, kind in zip(self.letters(number), node.steps, strict=True)
         ]
         if self.has_sink(number):
