@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from clonos_py.model.errors import ClonosError, ServiceError, UserCodeError, sound, text_of
+from clonos_py.model.errors import ClonosError, ServiceError, UserCodeError, sound, text_of, type_and_text
 from clonos_py.model.moments import shown_rows
 from clonos_py.model.operators import OperatorContext
 from clonos_py.model.places import blamed, place_of_failure
@@ -77,7 +77,7 @@ def problem_of(error: BaseException) -> str:
     if isinstance(error, RecursionError):
         return "RecursionError: maximum recursion depth exceeded"  # Python adds the place, which may vary
     if not isinstance(error, ClonosError):
-        return sound(f"{type(error).__name__}: {text_of(error)}".removesuffix(": "))
+        return type_and_text(error)
     if isinstance(error, ServiceError | UserCodeError):
         return error.text if isinstance(error, UserCodeError) else text_of(error)
     raise error

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from clonos_py.model.calls import Answered, ServiceCall
-from clonos_py.model.errors import Interrupted, ServiceError, text_of
+from clonos_py.model.errors import Interrupted, ServiceError, type_and_text
 from clonos_py.model.places import place_of
 from clonos_py.services.http import HTTP, send
 from clonos_py.services.plain import plain
@@ -23,7 +23,7 @@ def ask(client: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapp
     except BaseException as error:
         place = place_of(error)
         at = f", at {place}" if place else ""
-        raise ServiceError(f"service {name} raised {type(error).__name__}: {text_of(error)}{at}") from error
+        raise ServiceError(f"service {name} raised {type_and_text(error)}{at}") from error
     return plain(answer, f"service {name}")
 
 

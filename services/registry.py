@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from clonos_py.model.errors import Interrupted, ServiceError
+from clonos_py.model.errors import Interrupted, ServiceError, type_and_text
 from clonos_py.services.definition import ServiceDefinition, defined
 from clonos_py.services.http import HTTP, HttpClient
 
@@ -52,4 +52,4 @@ class ServiceRegistry:
         except Interrupted:
             raise
         except BaseException as error:
-            raise ServiceError(f"service {name} cannot be opened: {type(error).__name__}: {error}") from error
+            raise ServiceError(f"service {name} cannot be opened: {type_and_text(error)}") from error

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import click
 
-from clonos_py.model.errors import ClonosError, error_line, one_line, shows_tracebacks
+from clonos_py.model.errors import ClonosError, error_line, one_line, shows_tracebacks, type_and_text
 from clonos_py.model.places import blamed
 
 INTERRUPTED = 130
@@ -29,13 +29,13 @@ def ended(command: click.Command, arguments: Sequence[str], name: str) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _print("interrupted", INTERRUPTED)
     except SystemExit as error:
-        return _print(f"error: {blamed(f'SystemExit: {error}', error)}", 1)
+        return _print(f"error: {blamed(type_and_text(error), error)}", 1)
     except ClonosError as error:
         if error.traceback and shows_tracebacks():
             click.echo(error.traceback, err=True)
         return _print(error_line(error), 1)
     except Exception as error:  # noqa: BLE001 - the user gets one line for any other error, too
-        return _print(f"error: {type(error).__name__}: {one_line(error)} ({_traceback_place(error)})", 1)
+        return _print(f"error: {one_line(type_and_text(error))} ({_traceback_place(error)})", 1)
     return code if isinstance(code, int) else 0
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from clonos_py.model.errors import ServiceError
+from clonos_py.model.errors import ServiceError, type_and_text
 from clonos_py.services.http import Request
 
 ANSWER_BYTES_MAX = 64 << 20
@@ -31,7 +31,7 @@ class HttpxClient:
             waited = request.timeout_us / 1_000_000
             raise ServiceError(f"{request.method} {request.url}: no answer within {waited:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            raise ServiceError(f"{request.method} {request.url}: {type(error).__name__}: {error}") from error
+            raise ServiceError(f"{request.method} {request.url}: {type_and_text(error)}") from error
 
     def _exchange(self, request: Request) -> dict[str, Any]:
         """Stops reading when the response gets too large."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from clonos_py.connectors.record_ends import MARK, line_records
-from clonos_py.model.errors import SourceError
+from clonos_py.model.errors import SourceError, type_and_text
 
 _RECEIVED_BYTES = 1 << 16
 BUFFERED_BYTES = 1 << 20
@@ -111,7 +111,7 @@ class LineFeed:
         except SourceError as problem:
             self._fail(str(problem))
         except Exception as problem:  # noqa: BLE001 - the waiting task must get an error
-            self._fail(f"{self._server}: {type(problem).__name__}: {problem}")
+            self._fail(f"{self._server}: {type_and_text(problem)}")
 
     def _fail(self, failure: str) -> None:
         with self._changed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from clonos_py.model.errors import ClonosError, SinkError, SourceError, UserCodeError, text_of
+from clonos_py.model.errors import ClonosError, SinkError, SourceError, UserCodeError, type_and_text
 from clonos_py.model.places import place_of
 
 
@@ -22,4 +22,4 @@ def failures_of(what: str, kind: type[SourceError] | type[SinkError]) -> Iterato
     except Exception as problem:
         place = place_of(problem)
         at = f"; at {place}" if place else ""
-        raise kind(f"{what} raised {type(problem).__name__}: {text_of(problem)}{at}") from problem
+        raise kind(f"{what} raised {type_and_text(problem)}{at}") from problem

@@ -15,7 +15,7 @@ from clonos_py.dsl.elsewhere import Helpful
 from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import is_event_time
-from clonos_py.dsl.runs import FinishedRun, JobHandle, runner
+from clonos_py.dsl.runs import FinishedRun, JobHandle, check_not_loading, runner
 from clonos_py.dsl.shapes import listed
 from clonos_py.dsl.streams import Stream
 from clonos_py.model.connectors import MultiSourceDefinition, SinkDefinition, SourceDefinition
@@ -99,6 +99,8 @@ class Job(Helpful):
         Raises GraphError or SettingError before anything starts, later the error that ended the job, and
         KeyboardInterrupt if the run is interrupted. The last checkpoint stays intact.
         """
+        with located("run"):
+            check_not_loading()
         return runner().run(self, settings)
 
     def start(self, **settings: Any) -> JobHandle:
@@ -106,6 +108,8 @@ class Job(Helpful):
 
         The handle has ``counters``, ``wait()`` and ``stop()``. The run ends with this process.
         """
+        with located("start"):
+            check_not_loading()
         return runner().start(self, settings)
 
     def preview(self, stream: Stream[Any] | str, rows: int = 20, timeout: Duration = "10s") -> pa.Table:

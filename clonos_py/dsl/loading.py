@@ -19,7 +19,9 @@ from typing import Any
 
 from clonos_py.dsl.callsite import LocatedError
 from clonos_py.dsl.job import Job
-from clonos_py.model.errors import ClonosError, GraphError, SettingError, SourceError
+from clonos_py.dsl.runs import loading
+from clonos_py.model.errors import ClonosError, GraphError, SettingError, SourceError, type_and_text
+from clonos_py.model.places import place_of
 from clonos_py.model.record import split_optional
 
 _KINDS = (str, int, float, bool)
@@ -54,8 +56,11 @@ class JobFile:
         missing = [name for name, spec in self.parameters.items() if spec.required and name not in given]
         if missing:
             raise GraphError(f"{self.path.name} needs a value for {', '.join(missing)}")
+        if inspect.iscoroutinefunction(self.make):
+            raise GraphError(f"{self.path.name}: {self.make.__name__}() is async, but it only defines a job; write def")
         try:
-            job = self.make(**given)
+            with loading(self.path.name):
+                job = self.make(**given)
         except LocatedError:
             raise
         except Exception as error:
@@ -90,6 +95,8 @@ def load_job_file(text: str) -> JobFile:
 
 def _imported(path: Path) -> ModuleType:
     name = path.stem
+    if "." in name:
+        raise GraphError(f"{path.name}: a task cannot import a module with a dot in its name; rename the file")
     known = sys.modules.get(name)
     if name in sys.stdlib_module_names and known is None:
         raise GraphError(
@@ -105,7 +112,8 @@ def _imported(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with loading(path.name):
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         sys.modules.pop(name, None)
         if isinstance(error, LocatedError):
@@ -121,9 +129,15 @@ def _origin(module: ModuleType) -> str:
 def _explained(path: Path, error: BaseException) -> ClonosError:
     """The error that the user's file raised, with its line."""
     if not isinstance(error, ClonosError):
-        return GraphError(f"{_line(path, error)}: {type(error).__name__}: {error}")
+        return GraphError(f"{_line(path, error)}: {type_and_text(error)}{_elsewhere(path, error)}")
     kind = type(error) if isinstance(error, GraphError | SettingError | SourceError) else GraphError
-    return kind(f"{_line(path, error)}: {error}")
+    return kind(f"{_line(path, error)}: {error}{_elsewhere(path, error)}")
+
+
+def _elsewhere(path: Path, error: BaseException) -> str:
+    """The line that failed, if it is in another module of the user, which the file imports or calls."""
+    place = place_of(error)
+    return f" (at {place})" if place and not place.startswith(f"{path.name}:") else ""
 
 
 def _line(path: Path, error: BaseException) -> str:

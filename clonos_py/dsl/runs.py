@@ -3,9 +3,12 @@ job imports nothing that runs one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from clonos_py.model.errors import GraphError
 
 if TYPE_CHECKING:  # clonos stop needs only the time
     import pyarrow as pa
@@ -70,6 +73,29 @@ class Runner(Protocol):
     def start(self, job: Any, settings: Mapping[str, object]) -> JobHandle: ...
 
     def preview(self, output: OutputPort, rows: int, timeout_us: int, site: CallSite) -> pa.Table: ...
+
+
+_files_being_loaded: list[str] = []
+
+
+@contextmanager
+def loading(file: str) -> Iterator[None]:
+    """A command executes this file inside the block, to find a job. The file must not run one: the command would run
+    it once more, or was only asked for its plan."""
+    _files_being_loaded.append(file)
+    try:
+        yield
+    finally:
+        _files_being_loaded.pop()
+
+
+def check_not_loading() -> None:
+    """Raises GraphError if a command is loading a job file at the moment."""
+    if _files_being_loaded:
+        raise GraphError(
+            f"the clonos command loads {_files_being_loaded[-1]} to find its job, so the file itself cannot run one; "
+            'put this line below: if __name__ == "__main__":'
+        )
 
 
 def runner() -> Runner:

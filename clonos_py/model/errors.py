@@ -20,6 +20,11 @@ def text_of(error: object) -> str:
     return sound(_called(str, error))
 
 
+def type_and_text(error: BaseException) -> str:
+    """The type of an error and its text, such as ``KeyError: 'bid'``; only the type if there is no text."""
+    return f"{type(error).__name__}: {text_of(error)}".removesuffix(": ")
+
+
 def shown(value: object) -> str:
     """The ``repr`` of a value of the user, even if it fails."""
     return sound(_called(repr, value))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from clonos_py.model.counters import ProcessCounters
-from clonos_py.model.errors import ClonosError, CodecError, UserCodeError
+from clonos_py.model.errors import ClonosError, CodecError, UserCodeError, type_and_text
 from clonos_py.model.ids import Attempt, ChannelId, LogId, TaskId
 from clonos_py.model.purposes import Purpose
 from clonos_py.model.segments import Incarnation, LogSegment, StableMark
@@ -391,7 +391,7 @@ def failed(process: int, task: TaskId, problem: BaseException) -> Failed:
         return Failed(process, UserCodeError.__name__, str(problem), problem.traceback)
     if isinstance(problem, ClonosError):
         return Failed(process, type(problem).__name__, f"{task}: {problem}")
-    return Failed(process, ClonosError.__name__, f"{task}: {type(problem).__name__}: {problem}")
+    return Failed(process, ClonosError.__name__, f"{task}: {type_and_text(problem)}")
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from clonos_py.model.calls import Answered, ServiceCall
+from clonos_py.model.errors import type_and_text
 from clonos_py.services.asking import answered
 from clonos_py.services.http import HttpClient, Request
 from clonos_py.services.registry import ServiceRegistry
@@ -59,7 +60,7 @@ def _answered(services: ServiceRegistry, call: ServiceCall) -> Answered:
     try:
         return answered(services.client, call)
     except BaseException as problem:  # noqa: BLE001 - the caller waits for an answer
-        error = f"service {call.service} cannot be called: {type(problem).__name__}: {problem}"
+        error = f"service {call.service} cannot be called: {type_and_text(problem)}"
         return Answered(call.operator, call.number, None, error)
 
 

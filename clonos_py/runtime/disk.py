@@ -10,7 +10,7 @@ from clonos_py.checkpoint.storage import logs_in
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import CheckpointsRetired, ManifestFailed, ManifestWritten
 from clonos_py.link.instructions import Loaded, LoadFailed, Persist, Persisted, PersistFailed
-from clonos_py.model.errors import CheckpointError, one_line
+from clonos_py.model.errors import CheckpointError, one_line, type_and_text
 from clonos_py.model.messages import Restore
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import FrameRun, Manifest, StoredChunk
@@ -79,7 +79,8 @@ class Snapshots:
             return PersistFailed(request.snapshot.checkpoint, str(problem))
         except Exception as problem:  # noqa: BLE001 - the coordinator waits for the snapshot
             return PersistFailed(
-                request.snapshot.checkpoint, f"the snapshot of {request.snapshot.task}: {_named(problem)}"
+                request.snapshot.checkpoint,
+                f"the snapshot of {request.snapshot.task}: {one_line(type_and_text(problem))}",
             )
 
 
@@ -91,7 +92,7 @@ def write_manifest(manifest: Manifest, store: SnapshotStore) -> ManifestWritten 
         return ManifestFailed(manifest.checkpoint, str(problem))
     except Exception as problem:  # noqa: BLE001 - as the docstring says
         return ManifestFailed(
-            manifest.checkpoint, f"the manifest of checkpoint {manifest.checkpoint}: {_named(problem)}"
+            manifest.checkpoint, f"the manifest of checkpoint {manifest.checkpoint}: {one_line(type_and_text(problem))}"
         )
     return ManifestWritten(manifest.checkpoint)
 
@@ -103,10 +104,5 @@ def retire(store: SnapshotStore, keep: int = 2) -> CheckpointsRetired:
     except CheckpointError as problem:
         return CheckpointsRetired(str(problem))
     except Exception as problem:  # noqa: BLE001 - the newest checkpoint is complete all the same
-        return CheckpointsRetired(_named(problem))
+        return CheckpointsRetired(one_line(type_and_text(problem)))
     return CheckpointsRetired()
-
-
-def _named(problem: Exception) -> str:
-    """The text of an error that storage is not supposed to raise."""
-    return f"{type(problem).__name__}: {one_line(problem)}"

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from clonos_py.causal.determinants import Completion
 from clonos_py.columns.conforming import conformed
-from clonos_py.model.errors import CheckpointError, ClonosError, Interrupted, UserCodeError, text_of
+from clonos_py.model.errors import CheckpointError, ClonosError, Interrupted, UserCodeError, type_and_text
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import EventTimeAssigner, Operator, PartwiseOperator, Sink
 from clonos_py.model.places import blamed, located
@@ -155,7 +155,7 @@ class Chain:
         except ClonosError:
             raise
         except BaseException as problem:
-            message = f"operator {stage.name!r} raised {type(problem).__name__}: {text_of(problem)}"
+            message = f"operator {stage.name!r} raised {type_and_text(problem)}"
             raise located(blamed(message, problem), stage.where) from problem
         finally:
             note[:] = before

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, NoReturn
 
+from clonos_py.model.errors import type_and_text
+
 _SHOWN = 3
 
 
@@ -30,7 +32,7 @@ def holding(connector: object, rule: Rule) -> Iterator[None]:
         raise
     except Exception as problem:
         raise AssertionError(
-            f"{type(connector).__name__} breaks the rule '{rule.text}': it raised {type(problem).__name__}: {problem}. "
+            f"{type(connector).__name__} breaks the rule '{rule.text}': it raised {type_and_text(problem)}. "
             f"Remedy: {rule.remedy}"
         ) from problem
 

@@ -22,6 +22,7 @@ from clonos_py.connectors.kafka.client import (
     Messages,
     TopicPartition,
 )
+from clonos_py.model.errors import type_and_text
 
 _FETCH_S = 0.1
 """How long the thread waits for messages before it checks for other work."""
@@ -228,7 +229,7 @@ class ReadAhead:
                     reader = fetching = None
                     time.sleep(_RETRY_S)
             except Exception as problem:  # noqa: BLE001 - the waiting task must get an error
-                self.fail(KafkaFailure(Failure.REFUSED, f"{type(problem).__name__}: {problem}"))
+                self.fail(KafkaFailure(Failure.REFUSED, type_and_text(problem)))
         if reader is not None:
             reader.close()
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from clonos_py.columns.views import concat
 from clonos_py.dsl.loading import load_job_file
 from clonos_py.model.connectors import SinkDefinition
-from clonos_py.model.errors import ClonosError, ServiceError, UserCodeError
+from clonos_py.model.errors import ClonosError, ServiceError, UserCodeError, type_and_text
 from clonos_py.model.operators import Operator
 from clonos_py.model.places import blamed, located
 from clonos_py.model.times import MAX_TIME
@@ -201,7 +201,7 @@ def _recording_errors(trial: OperatorTrial) -> Iterator[None]:
     except ClonosError as problem:
         trial.error = str(located(problem, trial.where) if isinstance(problem, UserCodeError) else problem)
     except BaseException as problem:  # noqa: BLE001 - user code may raise anything; all is reported
-        trial.error = str(located(blamed(f"{type(problem).__name__}: {problem}", problem), trial.where))
+        trial.error = str(located(blamed(type_and_text(problem), problem), trial.where))
 
 
 @runs_operators

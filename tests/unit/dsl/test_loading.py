@@ -84,14 +84,47 @@ def test_a_job_file_is_not_run_as_main_and_can_import_its_neighbours(write: Path
         ("def (", "my_job_file.py:2: SyntaxError"),
         ("job = Job('a b')", "Job: 'a b' is not a valid job name"),
         ("raise SystemExit(3)", "my_job_file.py:2: SystemExit: 3"),
+        ("assert 1 > 2", "my_job_file.py:2: AssertionError"),
+        ("class Odd(Exception):\n    def __str__(self): raise KeyError\nraise Odd", "Odd: (its str raised KeyError)"),
+        ("async def job() -> Job:\n    return Job('a')", "job() is async, but it only defines a job; write def"),
+        (
+            "from my_helper import ratio\nratio(0)",
+            "my_job_file.py:3: ZeroDivisionError: division by zero (at ",
+        ),
+        ("import my_failing_helper", "my_job_file.py:2: KeyError: 'rate' (at my_failing_helper.py:2 in <module>)"),
+        (
+            "job = Job('a')\njob.run(runtime='local')",
+            "3: run: the clonos command loads my_job_file.py",
+        ),
+        ("job = Job('a')\nhandle = job.start()", "3: start: the clonos command loads my_job_file.py"),
+        (
+            "def job() -> Job:\n    Job('a').run()\n    return Job('a')",
+            'put this line below: if __name__ == "__main__":',
+        ),
         ("def job(rows: int = 'x') -> Job: ...", "parameter 'rows' is int, its default is 'x'"),
         ("def job(names: list[str]) -> Job: ...", "parameter 'names' cannot be an option; use str, int, float or bool"),
     ],
 )
 def test_a_file_that_cannot_be_loaded_is_refused(write: Path, text: str, message: str) -> None:
+    (write / "my_helper.py").write_text("def ratio(n):\n    return 1 / n\n")
+    (write / "my_failing_helper.py").write_text("rates = {}\nrate = rates['rate']\n")
     with pytest.raises(GraphError) as caught:
-        load_job_file(job_file(write, text))
+        load_job_file(job_file(write, text)).job()
     assert message in str(caught.value)
+    assert not str(caught.value).endswith(": ")
+
+
+def test_a_job_runs_after_the_file_was_loaded(write: Path) -> None:
+    """Also if loading the file before failed."""
+    with pytest.raises(GraphError, match="KeyError"):
+        load_job_file(job_file(write, "raise KeyError", "my_failing_file.py"))
+    with pytest.raises(GraphError, match="job 'a' has no"):
+        load_job_file(job_file(write, "job = Job('a')")).job().run(runtime="local")
+
+
+def test_a_file_whose_name_has_a_dot_is_refused_before_a_task_cannot_import_it(write: Path) -> None:
+    with pytest.raises(GraphError, match=r"hot.v2.py: a task cannot import a module with a dot in its name"):
+        load_job_file(job_file(write, "job = Job('x')", "hot.v2.py"))
 
 
 def test_a_function_that_returns_no_job_is_refused(write: Path) -> None:
