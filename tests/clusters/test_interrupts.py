@@ -1,4 +1,4 @@
-"""Ctrl-C of a command whose job runs on a Ray of its own."""
+"""Ctrl-C and SIGTERM of a command whose job runs on a Ray of its own."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def running() -> set[int]:
     return {process.pid for process, command in entries() if command}
 
 
-def test_an_interrupted_command_ends_at_once_together_with_its_ray(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_ends_at_once_together_with_its_ray(number: signal.Signals, tmp_path: Path) -> None:
     file = tmp_path / "interrupted_on_ray.py"
     file.write_text(JOB)
     command = [sys.executable, "-m", "clonos_py.cli.main", "run", str(file), "--out", str(tmp_path / "out")]
@@ -53,15 +54,19 @@ def test_an_interrupted_command_ends_at_once_together_with_its_ray(tmp_path: Pat
         manifests = tmp_path / "checkpoints"
         while process.poll() is None and not list(manifests.rglob("*.manifest")):
             time.sleep(0.05)
+        assert process.poll() is None, process.communicate()[1]
         started = {pid for pid, _ in descendants(process.pid)}
         assert len(started) >= 4, "a head, a raylet, a coordinator, a task"
         sent = time.monotonic()
-        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, number)
         _, printed = process.communicate(timeout=120)
         took_s = time.monotonic() - sent
     finally:
         process.kill()
     assert process.returncode == 130, printed
-    assert printed.splitlines()[-1] == "interrupted"
+    *_, stopped, how, last = printed.splitlines()
+    assert stopped.startswith("interrupted_on_ray stopped after ")
+    assert how.startswith("to continue from the last checkpoint: ")
+    assert last == "interrupted"
     wait_until(lambda: not running() & started)
     assert took_s < SOON_S

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -102,6 +104,25 @@ def connected(address: str | None) -> Iterator[Cluster]:
         disconnect(ray, patience_s)
 
 
+@contextmanager
+def termination_kept() -> Iterator[None]:
+    """Keeps the handler of SIGTERM while Ray connects: it sets one of its own, which exits without an orderly end.
+
+    A process without a handler keeps that of Ray. A SIGTERM that comes in the block is an interrupt, too."""
+    handler = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread() or handler in (None, signal.SIG_DFL):
+        yield
+        return
+    try:
+        yield
+    except SystemExit as ended:
+        if ended.code != signal.SIGTERM:
+            raise
+        raise KeyboardInterrupt from None
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
 def address_here() -> str:
     """The address in RAY_ADDRESS, else "auto", by which Ray finds the cluster on this machine together with its token.
 
@@ -146,17 +167,18 @@ def _start(ray: ModuleType) -> None:
         "object_store_memory": _OBJECT_STORE_BYTES,
         "resources": {PREPARED_RESOURCE: 1},
     }
-    with _environment(WORKER_ENVIRONMENT):
+    with _environment(WORKER_ENVIRONMENT), termination_kept():
         try:
             ray.init(address="local", logging_level="ERROR", log_to_driver=False, **options)
-        except (OSError, RuntimeError, ValueError) as error:
+        except Exception as error:
             raise ClusterError(f"a local Ray cannot be started: {_line(error)}; or use --runtime local") from error
 
 
 def _join(ray: ModuleType, address: str) -> None:
     try:
-        ray.init(address=address, logging_level="ERROR", log_to_driver=False)
-    except (OSError, RuntimeError, ValueError) as error:
+        with termination_kept():
+            ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+    except Exception as error:
         hint = (
             "if it asks for a token, set RAY_AUTH_MODE=token and have its token in RAY_AUTH_TOKEN or ~/.ray/auth_token"
         )

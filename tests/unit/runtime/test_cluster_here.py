@@ -1,13 +1,14 @@
-"""Which cluster ``clonos stop`` means without an address."""
+"""Which cluster ``clonos stop`` means without an address, and what is said of one that cannot be started or joined."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 
 from clonos_py.cli.main import invoke
-from clonos_py.model.errors import SettingError
+from clonos_py.model.errors import ClusterError, SettingError
 from clonos_py.runtime.ray import cluster, process_table
 from clonos_py.runtime.ray.process_table import ProcessEntry
 
@@ -48,3 +49,17 @@ def test_the_address_may_be_a_setting(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setenv("CLONOS_ADDRESS", "127.0.0.1:1")
     assert invoke(["stop", "job"]) == 1
     assert capsys.readouterr().err.startswith("error: no Ray cluster answers at 127.0.0.1:1: ")
+
+
+@pytest.mark.parametrize("kind", [Exception, RuntimeError, ConnectionError, AssertionError])
+def test_whatever_ray_raises_when_it_starts_is_one_line_with_a_remedy(kind: type[Exception]) -> None:
+    """On a busy machine it raises a plain Exception."""
+
+    class Ray(ModuleType):
+        def init(self, **options: object) -> None:
+            raise kind("the current node timed out during startup\nmore of it")
+
+    with pytest.raises(ClusterError, match=r"^a local Ray cannot be started: the current node timed out .*; or use"):
+        cluster._start(Ray("ray"))
+    with pytest.raises(ClusterError, match=r"^no Ray cluster can be joined at a:1: the current node timed out"):
+        cluster._join(Ray("ray"), "a:1")
