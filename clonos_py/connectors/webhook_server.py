@@ -147,6 +147,11 @@ class WebServer:
         except h11.RemoteProtocolError as problem:
             await connection.refuse(WebAnswer(problem.error_status_hint, {"error": str(problem)}))
             return False
+        except TimeoutError:
+            if connection.has_begun:
+                error = f"the request was not complete within {_REQUEST_S_MAX:g} s: send it faster, or less at once"
+                await connection.refuse(WebAnswer(408, {"error": error}))
+            return False
         self._silent.remove(task)
         self._answering += 1
         try:
@@ -192,11 +197,22 @@ class _Connection:
         """``heard`` is called when bytes have come."""
         self._reader, self._writer, self._heard = reader, writer, heard
         self._state = h11.Connection(h11.SERVER)
+        self._wants_body = True
+        """Whether the answer has a body: not for HEAD (RFC 9110, section 9.3.2)."""
 
     async def request(self) -> h11.Request | None:
         """The next request; None if there is none."""
+        self._wants_body = True
         event = await self._event()
-        return event if isinstance(event, h11.Request) else None
+        if not isinstance(event, h11.Request):
+            return None
+        self._wants_body = event.method != b"HEAD"
+        return event
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of a request has come that is not answered yet."""
+        return self._state.their_state is not h11.IDLE or bool(self._state.trailing_data[0])
 
     async def body(self, bytes_max: int) -> bytes:
         """The request's body. Raises RefusedRequest if it has more than ``bytes_max`` bytes."""
@@ -233,7 +249,9 @@ class _Connection:
         content = json.dumps(answer.content).encode() + b"\n"
         headers = {"Content-Type": "application/json", "Content-Length": str(len(content)), **answer.headers, **more}
         response = h11.Response(status_code=answer.status, headers=list(headers.items()))
-        self._writer.write(self._sent(response) + self._sent(h11.Data(data=content)) + self._sent(h11.EndOfMessage()))
+        body = [h11.Data(data=content)] if self._wants_body else []
+        events: list[h11.Event] = [response, *body, h11.EndOfMessage()]
+        self._writer.write(b"".join(map(self._sent, events)))  # in this order, as h11 counts the bytes
         await self._writer.drain()
 
     def _sent(self, event: h11.Event) -> bytes:

@@ -67,6 +67,7 @@ class WebhookSource(CatchingSource[R]):
     - 200: the rows are taken, and no failure loses them;
     - 400: the body is malformed, or the ``Idempotency-Key`` is empty or longer than 255 characters; no row is taken;
     - 401: the bearer token is missing or is not ``token``, where one is given;
+    - 408: the request took longer than 30 s to arrive; no row is taken;
     - 413: the body has more than ``body_bytes_max`` bytes or, where malformed values are left out, more than 1,000 of
       these; no row of it is taken;
     - 422: an earlier request with the same ``Idempotency-Key`` had another body; no row is taken;

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from clonos_py.model.operators import End, Read, Source, Wait
 from tests.line_servers import free_port
 from tests.posting import Clients
 from tests.visible_rows import visible_rows
-from tests.waiting import WAIT_S_MAX, wait_until, wait_while_running
+from tests.waiting import WAIT_S_MAX, attempts, wait_until, wait_while_running
 
 
 class Item(Record):
@@ -254,6 +255,51 @@ def test_refused_requests_have_specific_answers(tmp_path: Path) -> None:
     served.read(1)
     served.checkpoint()
     assert pending.result().status_code == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "QUERY"])
+def test_other_methods_are_answered_and_the_next_client_is_served(method: str) -> None:
+    served = serving()
+    answer = httpx.request(method, served.url)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
+    assert answer.text == ("" if method == "HEAD" else '{"error": "rows are taken by POST"}\n')
+    pending = served.post({"id": 1})
+    served.read(1)
+    served.checkpoint()
+    assert pending.result().status_code == 200
+
+
+@pytest.mark.parametrize(
+    "part",
+    [b"POST", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Le", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"],
+)
+def test_a_request_that_is_sent_too_slowly_is_answered(part: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = serving()
+    monkeypatch.setattr(webhook_server, "_REQUEST_S_MAX", 0.5)
+    answer = b""
+    for _ in attempts():  # if the machine stalls here, the connection is closed as an idle one
+        with socket.create_connection(("127.0.0.1", served.port), WAIT_S_MAX) as slow:
+            slow.sendall(part)
+            if (answer := received(slow)).startswith(b"HTTP/1.1 408 "):
+                break
+    assert b"the request was not complete within 0.5 s: send it faster" in answer
+    assert served.reads == []
+
+
+def test_an_idle_connection_is_closed_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = serving()
+    monkeypatch.setattr(webhook_server, "_REQUEST_S_MAX", 0.1)
+    with socket.create_connection(("127.0.0.1", served.port), WAIT_S_MAX) as idle:
+        assert received(idle) == b""
+
+
+def received(connection: socket.socket) -> bytes:
+    """What the server sends until it closes."""
+    content = b""
+    with suppress(ConnectionResetError):
+        while more := connection.recv(1 << 16):
+            content += more
+    return content
 
 
 def test_a_request_with_several_keys_is_refused() -> None:
