@@ -201,7 +201,9 @@ class JsonLines:
             if table.num_rows <= _lines_with_text(content, table.num_rows):
                 return _conforming(table, self._schema)
         except ValueError as error:  # Arrow's errors are ValueErrors
-            raise ValueError(malformed_reasons.reason_in_json(content, self._schema) or str(error)) from error
+            raise ValueError(
+                malformed_reasons.reason_in_json(content, self._schema) or malformed_reasons.in_words(error)
+            ) from error
         raise ValueError("a line has more than one object")
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from clonos_py.connectors.written_times import as_text, as_written, is_written_otherwise, read_times, what_is_expected
+from clonos_py.model.errors import sound
 
 MISSING = "is missing or null, but not declared '| None'"
 NO_TEXT = "not UTF-8 text"
@@ -29,6 +30,8 @@ _BOOLEANS = ("1", "true", "True", "TRUE", "0", "false", "False", "FALSE")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _INTEGER_DIGITS_MAX = 20
 _SHOWN_LENGTH_MAX = 60
+_BRACKETS_MAX = 100
+"""Python's decoder reads records with so many lists and objects as a whole, however deep the stack is."""
 
 
 class _Whole(str):
@@ -76,7 +79,7 @@ _EXPECTED = (
 
 def reason_in_json(line: bytes, schema: pa.Schema) -> str | None:
     """The reason why one line is malformed; None for several lines, and if nothing is found."""
-    line = line.rstrip()  # a position at the end is the same with and without a line end
+    line = line.rstrip(b" \t\r\n")  # a position at the end is the same with and without a line end
     if b"\n" in line:
         return None
     try:
@@ -87,12 +90,37 @@ def reason_in_json(line: bytes, schema: pa.Schema) -> str | None:
     try:
         found = _decode(shallow)
     except json.JSONDecodeError as error:
-        return f"it is not JSON: {error.msg} at character {error.pos + 1}" if shallow is text else None
+        if shallow is not text and _brackets(text) <= _BRACKETS_MAX:
+            error = _error_in(text) or error
+        elif shallow is not text:
+            return None
+        return f"it is not JSON: {error.msg} at character {error.pos + 1}"
     if not isinstance(found, _Object):
         return "it is not a JSON object, which begins with '{'"
-    return _of_object(found, schema, "")
+    return _of_object(found, schema, "") or _of_tokens(text)
 
 
+def _of_tokens(text: str) -> str | None:
+    """The first text or number of the record, also of a field that is not read, which no value can represent."""
+    for found in _TEXT_OR_NUMBER.finditer(text):
+        token, at = found.group(), f"at character {found.start() + 1}"
+        if not token.startswith('"'):
+            return f"the number {_shortened(token)} {at} does not fit into 64 bits"
+        if control := _CONTROL.search(token):
+            return (
+                f"it is not JSON: the text {at} has the character {control.group()!r}, which JSON has as an escape only"
+            )
+        try:
+            value = json.loads(token)
+        except json.JSONDecodeError as error:
+            return f"it is not JSON: {error.msg} in the text {at}"
+        if sound(value) != value:
+            return f"the text {at} has half of a surrogate pair"
+    return None
+
+
+_TEXT_OR_NUMBER = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.]*[eE]\+?0*[0-9]{3,}', re.DOTALL)
+_CONTROL = re.compile(r"[\0-\x1f]")
 _decode = json.JSONDecoder(
     object_pairs_hook=_Object, parse_int=_Whole, parse_float=_Fraction, parse_constant=_Fraction, strict=False
 ).decode
@@ -104,9 +132,29 @@ def _depth(kind: pa.DataType) -> int:
     return 1 + max((_depth(kind.field(number).type) for number in range(kind.num_fields)), default=0)
 
 
+def in_words(problem: ValueError) -> str:
+    """What Arrow's JSON parser says of one line, where nothing was found: its rows mean nothing to a user."""
+    return _OF_ARROW.sub(r"it is not JSON: \1", str(problem))
+
+
+_OF_ARROW = re.compile(r"\AJSON parse error: (.*?)\.? in row [0-9]+\Z", re.DOTALL)
+
+
+def _error_in(text: str) -> json.JSONDecodeError | None:
+    try:
+        _decode(text)
+    except json.JSONDecodeError as error:
+        return error
+    return None
+
+
+def _brackets(text: str) -> int:
+    return text.count("[") + text.count("{")
+
+
 def _without_inner(text: str, depth_max: int) -> str:
     """The JSON with empty lists and objects below a depth: Python's decoder would use the stack for them."""
-    if text.count("[") + text.count("{") <= depth_max:
+    if _brackets(text) <= depth_max:
         return text
     kept: list[str] = []
     depth = at = 0

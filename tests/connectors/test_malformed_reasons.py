@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clonos_py import Money, Record
 from clonos_py.connectors import FileSource
@@ -102,6 +104,15 @@ def test_the_field_of_an_object_is_named(other: dict[str, Any], reason: str) -> 
         (b'{"id": ' + b"9" * 5_000 + b"}", f"field 'id' is {'9' * 60}..., which does not fit into 64 bits"),
         (b'{"x": ' + b"9" * 5_000 + b', "id": 1}', f"field 'price' {NULL}"),
         (json.dumps(GOOD).encode().replace(b'"n"', b'"\xff"'), "field 'name' is not UTF-8 text"),
+        (b'{"x": "\\udc00", "id": 2}', "the text at character 7 has half of a surrogate pair"),
+        (b'{"\\ud800": 1, "id": 2}', "the text at character 2 has half of a surrogate pair"),
+        (
+            b'{"x": ["a\tb"], "id": 2}',
+            r"it is not JSON: the text at character 8 has the character '\t', which JSON has",
+        ),
+        (b'{"x": 1e400, "id": 2}', "the number 1e400 at character 7 does not fit into 64 bits"),
+        (b'{"x": [[[["\\x"]]]], "id": 2}', r"it is not JSON: Invalid \escape"),
+        (b'{"id": 1}\x0b', "it is not JSON: Extra data at character 10"),
     ],
 )
 def test_a_line_that_is_no_object_is_described(line: bytes, reason: str) -> None:
@@ -124,6 +135,38 @@ def test_a_line_that_is_no_object_is_described(line: bytes, reason: str) -> None
 )
 def test_the_field_of_a_csv_record_is_named(record: str, reason: str) -> None:
     assert reason_of_csv(record.encode("latin-1"), Line).startswith(reason)
+
+
+PIECES = [
+    *'{}[]:,"\\\t\x0b\x7f',
+    '"x"',
+    '"id"',
+    "1",
+    "-1.5",
+    "1e999",
+    "NaN",
+    "null",
+    "tru",
+    "\\ud800",
+    "\\ude00",
+    "é",
+    " ",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join), st.integers(0, 9))
+def test_a_reason_never_speaks_of_a_row_of_the_parser(other: str, place: int) -> None:
+    """Whatever is inserted at some place of a good line."""
+    good = '{"id": 1, "x": "text", "y": [2.5, {"z": 1}]}'
+    at = place * len(good) // 10
+    line = f"{good[:at]}{other}{good[at:]}".encode()
+    reason = ""
+    try:
+        JsonLines(pa.schema([pa.field("id", pa.int64())])).parse_isolated(line)
+    except ValueError as refused:
+        reason = str(refused)
+    assert "in row" not in reason
+    assert "rror" not in reason
 
 
 @pytest.mark.parametrize("frames", [0, 500])
