@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from clonos_py.dsl.callsite import CallSite
+from clonos_py.dsl.naming import check_length
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import Record
 from clonos_py.plan.logical import (
@@ -67,6 +68,7 @@ class Draft:
         """Sets a stable name. Raises GraphError for a name that is taken or cannot be written on a command line."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise GraphError(f"{name!r} is not a valid name: use letters, digits, '_', '-' and '.', a letter first")
+        check_length(name)
         for other in self.nodes:
             if other.name == name and other.id != node:
                 raise GraphError(f"{name!r} is the name of the {other.verb} at {other.where} already; names are unique")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from clonos_py.dsl.callsite import located
 from clonos_py.dsl.draft import Draft
 from clonos_py.dsl.elsewhere import Helpful
-from clonos_py.dsl.naming import stem_of
+from clonos_py.dsl.naming import check_length, stem_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import is_event_time
 from clonos_py.dsl.runs import FinishedRun, JobHandle, check_not_loading, runner
@@ -39,6 +39,7 @@ class Job(Helpful):
         with located("Job"):
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise GraphError(f"{name!r} is not a valid job name: use letters, digits, '_', '-' and '.'")
+            check_length(name)
         self.name = name
         self.settings: Mapping[str, Any] = settings
         self._draft = Draft(name)

@@ -5,8 +5,21 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from clonos_py.model.errors import GraphError
+
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _UNFIT = re.compile(r"[^\w.-]+")
+
+_BYTES_MAX = 200
+"""File systems take 255 bytes; names of files add the number of a task and more."""
+
+
+def check_length(name: str) -> None:
+    """Raises GraphError for a name that is too long to be part of the name of a file."""
+    if (length := len(name.encode())) > _BYTES_MAX:
+        raise GraphError(
+            f"{name[:20]!r}... has {length} bytes: files are named after it, so a name has {_BYTES_MAX} at most"
+        )
 
 
 def stem_of(verb: str, definition: Any) -> str:

@@ -174,7 +174,9 @@ def _parse_flag(value: object) -> bool:
 def _parse_text(value: object) -> str | None:
     if value is not None and not isinstance(value, str):
         raise SettingError(f"{value!r} is not text")
-    return value or None
+    if value is not None and (not value.strip() or "\0" in value):
+        raise SettingError(f"{value!r} is empty or has a NUL: give a value, or leave the setting out")
+    return value
 
 
 def _parse_path(value: object) -> str | None:

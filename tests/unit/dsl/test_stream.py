@@ -214,6 +214,7 @@ def test_async_functions_have_a_concurrency_an_order_and_a_timeout() -> None:
         (lambda s: s.union(bids(Job("other"))), "the other stream belongs to job 'other', this one to 'test'"),
         (lambda s: s.sink("nowhere"), "'nowhere' is not a sink"),
         (lambda s: s.named("two words"), "'two words' is not a valid name"),
+        (lambda s: s.named("n" + "é" * 100), "has 201 bytes: files are named after it, so a name has 200 at most"),
     ],
 )  # fmt: skip
 def test_impossible_verbs_are_refused_with_their_line(write: Callable[[Stream[Any]], Any], message: str) -> None:
@@ -250,6 +251,11 @@ def test_event_time_follows_its_column() -> None:
 def test_a_job_name_that_is_no_path_component_is_refused() -> None:
     with pytest.raises(GraphError, match="'a/b' is not a valid job name"):
         Job("a/b")
+    with pytest.raises(
+        GraphError, match=r"'long(long)+'\.\.\. has 400 bytes: files are named after it, so a name has 200"
+    ):
+        Job("long" * 100)
+    assert Job("x" * 200).name
 
 
 def names(job: Job) -> list[str]:

@@ -199,6 +199,16 @@ def test_a_broken_settings_file_is_refused_by_name(tmp_path: Path) -> None:
         read_file(path)
 
 
+@pytest.mark.parametrize("key", ["checkpoints", "trace", "address", "tls_key"])
+@pytest.mark.parametrize("value", ["", "  ", "a\0b"])
+def test_a_text_that_no_one_can_mean_is_refused(key: str, value: str) -> None:
+    """Such as ``--checkpoints "$FOLDER"`` of a shell without FOLDER: the run would have left no checkpoints."""
+    with pytest.raises(
+        SettingError, match=rf"{key} \(--{key.replace('_', '-')}\): .* is empty or has a NUL: give a value"
+    ):
+        resolve({}, command_line={key: value})
+
+
 @pytest.mark.parametrize("value", ["0s", "-1s", "inf", "nan", 100, "100", "", True, None])
 def test_a_feed_interval_is_a_duration_or_off(value: object) -> None:
     with pytest.raises(SettingError, match=r"standby_feed .*, or turn it off with 'off'"):
