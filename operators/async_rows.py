@@ -30,7 +30,7 @@ from clonos_py.model.times import MIN_TIME
 from clonos_py.operators.failures import RowFailures
 from clonos_py.operators.keyed_chunks import grouped_schema, stored
 from clonos_py.operators.opening import close, opened
-from clonos_py.operators.rows import DEAD_LETTERS, RESULTS, Kind, misfit_of
+from clonos_py.operators.rows import DEAD_LETTERS, RESULTS, Kind, misfit_of, truth_of
 from clonos_py.services.async_context import SLEEP, AnswerHistory, AsyncContext, Awaited
 from clonos_py.services.keys import Origin, origin_of
 
@@ -206,7 +206,7 @@ class MapAsyncRows(Operator):
 
     def _finish(self, row: _Row, result: Any) -> None:
         try:
-            chosen = bool(result) if self._kind == "filter" else result
+            chosen = truth_of(result) if self._kind == "filter" else result
             row.results = list(result or ()) if self._kind == "flat_map" else [chosen]
         except Interrupted:
             raise

@@ -7,6 +7,7 @@ results is emitted.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from typing import Any, Literal
@@ -30,8 +31,22 @@ DEAD_LETTERS = 1
 Kind = Literal["map", "flat_map", "filter"]
 
 
+_NOT_AWAITED = "it gave a coroutine: write the function, and what wraps it, as `async def`, and await in it"
+
+
+def truth_of(given: Any) -> bool:
+    """Whether a filter keeps a row. Raises TypeError for a coroutine, which would always be true."""
+    if inspect.iscoroutine(given):
+        given.close()
+        raise TypeError(_NOT_AWAITED)
+    return bool(given)
+
+
 def misfit_of(error: FieldError, result: Any, kind: str) -> FieldError:
     """The error for a result that does not fit its schema; suggests ``flat_map`` if ``map`` returned several rows."""
+    if inspect.iscoroutine(result):
+        result.close()  # else Python warns that nothing has awaited it
+        return FieldError(_NOT_AWAITED, error.row)
     if kind != "map" or not isinstance(result, list | tuple | Iterator):
         return error
     what = type(result).__name__
@@ -106,7 +121,7 @@ class MapRows(Operator):
                 if many:
                     given = list(given or ())
                 elif chooses:
-                    given = bool(given)
+                    given = given is True or (given is not False and truth_of(given))
             except Interrupted:
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever user code raises is the row's failure

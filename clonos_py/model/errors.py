@@ -6,6 +6,7 @@ A ``ClonosError`` that reaches the command line is printed as one line, ``error:
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from enum import Enum
 
@@ -36,12 +37,17 @@ def sound(text: str) -> str:
 
 
 def _called(spell: Callable[[object], str], value: object) -> str:
+    """The text without addresses in memory, as in ``<Rate object at 0x7f5e>``. A replay has others, and the text may be
+    in a dead letter."""
     try:
-        return spell(value)
+        return _ADDRESS.sub("", spell(value))
     except Interrupted:
         raise
     except BaseException as problem:  # noqa: BLE001 - it is code of the user
         return f"(its {spell.__name__} raised {type(problem).__name__})"
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}(?=[^<>]*>)")
 
 
 def shows_tracebacks() -> bool:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 import pyarrow as pa
 
-from clonos_py.model.errors import GraphError, UserCodeError
+from clonos_py.model.errors import GraphError, UserCodeError, shown
 from clonos_py.model.field_values import PLAIN, FieldError, encoded
 from clonos_py.model.moments import day_values, duration_values, moment_values
 from clonos_py.model.nested_values import encoded_nested
@@ -140,7 +140,7 @@ def _value(row: Any, name: str, position: int) -> Any:
         return getattr(row, attribute)
     if isinstance(row, dict | Record):
         raise FieldError(f"{type(row).__name__} has no field {name!r}", position)
-    raise FieldError(f"{row!r} is neither a Record nor a dict", position)
+    raise FieldError(f"{shown(row)} is neither a Record nor a dict", position)
 
 
 def _encoded(values: list[Any], field: pa.Field[Any]) -> pa.Array[Any]:

@@ -25,9 +25,11 @@ def is_deterministic(function: Callable[..., Any]) -> bool:
 
 
 def underlying(function: Callable[..., Any]) -> Any:
-    """The function inside partials and callable objects."""
+    """The function inside partials, wrappers such as that of ``functools.cache``, and callable objects."""
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.isfunction(function) or inspect.ismethod(function) or inspect.isbuiltin(function):
         return function
+    if callable(wrapped := getattr(function, "__wrapped__", None)):
+        return underlying(wrapped)
     return getattr(type(function), "__call__", function)  # noqa: B004 - what is needed is the method itself

@@ -45,6 +45,10 @@ def raising(error: BaseException) -> Callable[[], Any]:
     return fail
 
 
+async def later() -> None:
+    """Its coroutine is a mistake as a result: nothing awaits it."""
+
+
 FAILURES: dict[str, Callable[[], Any]] = {
     "plain": raising(ValueError("no")),
     "half of a surrogate pair": raising(ValueError("no user 'a\ud83d'")),
@@ -53,6 +57,10 @@ FAILURES: dict[str, Callable[[], Any]] = {
     "a service's error with a surrogate": raising(UserCodeError("\udcff")),
     "exit": raising(SystemExit("\ud800")),
     "a result without a truth value": NoTruth,
+    "an object in the text": raising(ValueError(object(), later, [object()])),
+    "an object as a key": raising(KeyError(object())),
+    "an object": type("Odd", (), {"__bool__": lambda self: 5}),
+    "a coroutine": later,
 }
 
 
@@ -118,6 +126,7 @@ def processed(stream: Any, failing: Callable[[Any], Any]) -> Any:
 VERBS = (mapped, flat_mapped, filtered, mapped_async, filtered_async, processed)
 
 
+@pytest.mark.filterwarnings("ignore:coroutine 'later' was never awaited")
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)
 def test_every_failure_is_a_dead_letter(verb: Any) -> None:
     for name, failure in FAILURES.items():
@@ -125,6 +134,10 @@ def test_every_failure_is_a_dead_letter(verb: Any) -> None:
         assert sorted(good["a"].to_pylist()) == [1, 3], name
         assert bad["record"].to_pylist() == ['{"a":2}'], name
         assert bad["error"][0].as_py(), name
+        assert (
+            not (verb is filtered and name == "a coroutine") or "it gave a coroutine: write" in bad["error"][0].as_py()
+        )
+        assert " at 0x" not in bad["error"][0].as_py(), f"{name}: in a replay the address is another"
 
 
 class Timed(Record):

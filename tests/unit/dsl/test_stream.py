@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -239,6 +240,24 @@ def test_an_impossible_source_is_refused(write: Callable[[Job], Any], message: s
     with pytest.raises(GraphError) as caught:
         write(Job("test"))
     assert message in str(caught.value)
+
+
+@functools.cache
+def cached_words(bid: Bid) -> Named:
+    return Named(bid.auction, bid.note or "")
+
+
+class Labels:
+    def __init__(self) -> None:
+        self.of = functools.lru_cache(self.labelled)
+
+    def labelled(self, bid: Bid) -> Named:
+        return Named(bid.auction, "")
+
+
+@pytest.mark.parametrize("function", [cached_words, functools.partial(cached_words), Labels().of, Labels().labelled])
+def test_the_class_of_rows_is_found_in_wrapped_functions(function: Any) -> None:
+    assert bids().map(function).schema.names == ["auction", "label"]
 
 
 def test_event_time_follows_its_column() -> None:
