@@ -56,12 +56,12 @@ class _Log:
     """The log of one operator instance, whose state is in ``rows``."""
 
     def __init__(self, keys: Sequence[str], rows: KeyedRows) -> None:
-        self._keys, self._rows = list(keys), rows
+        self.keys, self._rows = list(keys), rows
         self.clear()
 
     def clear(self) -> None:
         self._log: deque[_Batch] = deque()
-        self._saved = KeyedRows(self._keys)
+        self._saved = KeyedRows(self.keys)
         """By key with a footprint that decides, and with state there: the number of its batch."""
         self._changed: list[pa.RecordBatch] = []
         self._next = 0
@@ -73,14 +73,14 @@ class _Log:
     def changed(self, keys: pa.RecordBatch) -> None:
         """Windows of these keys were opened or closed: their footprints are written with the next batch."""
         if keys.num_rows:
-            columns: list[Any] = [plain(keys.column(key)) for key in self._keys]
-            self._changed.append(pa.RecordBatch.from_arrays(columns, names=self._keys))
+            columns: list[Any] = [plain(keys.column(key)) for key in self.keys]
+            self._changed.append(pa.RecordBatch.from_arrays(columns, names=self.keys))
 
     def all_changed(self) -> None:
         """No key has a footprint."""
         self.clear()
         if self._rows.live_row_count:
-            self.changed(self._rows.take(self._rows.all_numbers(), self._keys))
+            self.changed(self._rows.take(self._rows.all_numbers(), self.keys))
 
     def save(self, position: int, key_groups: int) -> None:
         """Writes the footprints of keys that were opened, and marks those that were closed."""
@@ -92,7 +92,7 @@ class _Log:
         """Writes new footprints of so many keys, those with the oldest ones."""
         oldest = self._saved.all_numbers()[:keys]
         if len(oldest):
-            self._write(position, self._saved.take(oldest, self._keys), key_groups)
+            self._write(position, self._saved.take(oldest, self.keys), key_groups)
 
     def _write(self, position: int, keys: pa.RecordBatch, key_groups: int) -> None:
         of, numbers = self._rows.find(keys)
@@ -110,7 +110,7 @@ class _Log:
                 self._next,
                 position,
                 Chunk(self._rows.take(np.sort(numbers))) if count else None,
-                Chunk(with_groups(_where(keys, is_closed), self._keys, key_groups)) if closed else None,
+                Chunk(with_groups(_where(keys, is_closed), self.keys, key_groups)) if closed else None,
                 count + closed,
                 count,
             )
@@ -130,10 +130,10 @@ class _Log:
 
     def _note(self, keys: pa.RecordBatch, batches: Ints) -> None:
         """These keys have their deciding footprints in these batches."""
-        self._saved.append(_with(keys.select(self._keys), _AT, batches))
+        self._saved.append(_with(keys.select(self.keys), _AT, batches))
 
     def _distinct(self, keys: pa.RecordBatch) -> pa.RecordBatch:
-        groups = group([keys.column(key) for key in self._keys], keys.num_rows)
+        groups = group([keys.column(key) for key in self.keys], keys.num_rows)
         return keys if groups.size == keys.num_rows else keys.take(groups.first)
 
     @property
@@ -160,7 +160,7 @@ class _Log:
         is not whole."""
         self.clear()
         self._rows.clear()
-        self._until = KeyedRows(self._keys)
+        self._until = KeyedRows(self.keys)
         self._log = deque(_batches(part))
         self._next = len(self._log)
         found = [(batch, chunk) for batch in self._log for chunk in (batch.open, batch.closed) if chunk is not None]
@@ -176,9 +176,9 @@ class _Log:
         """Takes the rows of the footprints that decide. ``parts``: rows of keys with state, and keys without, oldest
         first. ``marks``: twice the number of the batch of each, plus one if they have state."""
         assert self._until is not None
-        keys = concat([part.select([*self._keys, GROUP_COLUMN]) for part in parts])
+        keys = concat([part.select([*self.keys, GROUP_COLUMN]) for part in parts])
         mark = np.repeat(marks, [part.num_rows for part in parts])
-        groups = group([keys.column(key) for key in self._keys], keys.num_rows)
+        groups = group([keys.column(key) for key in self.keys], keys.num_rows)
         last = np.zeros(groups.size, np.int64)
         last[groups.ids] = np.arange(keys.num_rows)  # of several assignments to one index the last wins
         decides = mark == mark[last][groups.ids]
@@ -222,7 +222,8 @@ class KeyedParts(PartwiseOperator):
 
     def tables_of(self, rows: pa.Schema) -> dict[str, pa.Schema]:
         """The columns of the tables of snapshots, if the state has these."""
-        return {ROWS_TABLE: rows, OPEN_TABLE: rows}
+        keys: list[Any] = [rows.field(name) for name in (*self._log.keys, GROUP_COLUMN)]
+        return {ROWS_TABLE: rows, OPEN_TABLE: rows, CLOSED_TABLE: pa.schema(keys)}
 
     def values(self) -> dict[str, Any]:
         """The state besides the rows. It may be that of the snapshot in a rebuild."""

@@ -165,15 +165,9 @@ def _check_footprints(settings: Settings) -> None:
                 _refuse(settings, key, "protocol", f"only protocol = {CONTINUOUS} saves windows one by one")
         return
     if settings.sharing_depth != FULL_DEPTH:
-        _refuse(
-            settings, "protocol", "sharing_depth", "windows saved at different times fit together by all determinants"
-        )
-    if settings.check_period_us == 0:
-        raise SettingError("check_period is 0s: give a time, such as 100ms, or set check_time = off")
+        _refuse(settings, "protocol", "sharing_depth", "windows saved at several times need all determinants")
     if settings.check_time_us > settings.check_period_us:
         _refuse(settings, "check_time", "check_period", "the time to save windows is a part of the period")
-    if settings.mtbf_us == 0:
-        raise SettingError("mtbf is 0s: give the mean time between failures, such as 24h")
 
 
 def _with_logging_that_fits(settings: Settings) -> Settings:

@@ -14,12 +14,14 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.state import OperatorState
 from clonos_py.runtime.sim.run import SimulatedRun, simulate_plan
 from clonos_py.task.chain import Chain
+from clonos_py.task.partwise import ORDER_TABLE
 from tests.disks import small_disk
 
 __all__ = ["small_disk"]
 
-SAME_IN_ALL_JOBS = ("keys", "values.")
-"""Tables of process functions, and of distinct values by type: their columns do not depend on the job."""
+SAME_IN_ALL_JOBS = ("keys", "values.", ORDER_TABLE)
+"""Tables of process functions, of distinct values by type, and of the order of input: their columns do not depend on
+the job."""
 
 
 @pytest.fixture
@@ -35,8 +37,8 @@ def snapshots_have_the_planned_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     of each test has exactly these."""
     take = Chain.snapshot
 
-    def checked(chain: Chain) -> dict[str, OperatorState]:
-        states = take(chain)
+    def checked(chain: Chain, *given: Any) -> dict[str, OperatorState]:
+        states = take(chain, *given)
         for stage in chain._stages:
             if stage.name in states and not isinstance(stage.operator, Sink):
                 for table, chunks in states[stage.name].tables.items():

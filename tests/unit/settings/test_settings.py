@@ -175,6 +175,17 @@ def test_chaining_is_on_or_off_in_any_place() -> None:
         ({"protocol": "uncoordinated", "guarantee": "at-least-once"}, "fit together by all determinants"),
         ({"protocol": "uncoordinated", "spill": "regenerate"}, "what is made again is not kept"),
         ({"protocol": "communication-induced", "sharing_depth": 1}, "protocol .* contradicts sharing_depth"),
+        ({"protocol": "continuous", "sharing_depth": 1}, "protocol .* contradicts sharing_depth"),
+        ({"protocol": "continuous", "guarantee": "at-least-once"}, "protocol .* contradicts sharing_depth"),
+        (
+            {"protocol": "continuous", "sharing_depth": 0, "guarantee": "exactly-once"},
+            "windows saved at several times need all determinants",
+        ),
+        ({"extent_max": 1_000}, "only protocol = continuous saves windows one by one"),
+        (
+            {"protocol": "continuous", "check_time": "1s", "check_period": "100ms"},
+            "check_time .* contradicts check_period .*a part of the period",
+        ),
         ({"protocol": "communication-induced", "spill": "regenerate"}, "what is made again is not kept"),
     ],
 )
