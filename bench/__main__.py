@@ -3,7 +3,7 @@
 Some scripts run only when their name is given. ``digests`` and ``soak`` print no figures: ``digests`` compares the
 results of the queries on every driver, and ``soak`` checks the output of jobs after hundreds of failures. ``memory``
 and ``state`` need gigabytes, ``peers`` installs other engines, ``kafka`` starts brokers, and ``checkmate`` takes days.
-``prices`` fits the costs of the simulated cluster.
+``prices`` fits the costs of the simulated cluster. ``cec`` measures continuous eventual checkpoints.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import click
 
 from clonos_py.bench import (
+    cec,
     determinants,
     digests,
     generation,
@@ -45,6 +46,7 @@ _SCRIPTS = (
     start.command,
 )
 _BY_NAME = (
+    cec.command,
     checkmate.command,
     digests.command,
     kafka.command,

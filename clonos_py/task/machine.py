@@ -400,8 +400,8 @@ class TaskMachine:
             return True
         if (due := self._checkpointing.due(now_us, self._outputs.epoch)) is not None:
             return self._decide(due)
-        if self._partwise and self._partwise.check_due(now_us):
-            self._partwise.check(self._inputs.progress, now_us)
+        if self._partwise and self._partwise.check_due(now_us) and self._partwise.check(self._inputs.progress, now_us):
+            return True  # the next step measures how long it has taken
         if self._last_checkpoint.stands_still:
             return False
         if self._feed_points.due(now_us, self._writer.offset) and self._may_feed:

@@ -111,14 +111,15 @@ class PartwiseState:
     def check_due(self, now_us: int) -> bool:
         return self._checks.due(now_us)
 
-    def check(self, inputs: list[InputProgress], now_us: int) -> None:
-        """Saves the oldest parts again, as many as the policy says."""
+    def check(self, inputs: list[InputProgress], now_us: int) -> bool:
+        """Saves the oldest parts again, as many as the policy says. Returns whether there were any."""
         extent, marks = self.operator.extent, {mark.position: mark for mark in self._marks}
         rows = [self._rows - marks[at].rows for at in extent.positions]
         ages_us = [now_us - marks[at].at_us for at in extent.positions]
         if parts := self._checks.parts(extent, rows, ages_us, now_us):
             self._mark(inputs, now_us)
             self.operator.check(self.taken, parts)
+        return parts > 0
 
     def _mark(self, inputs: list[InputProgress], now_us: int) -> None:
         if self._marks and self._marks[-1].position == self.taken:
