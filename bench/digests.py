@@ -33,6 +33,7 @@ from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.run_settings import raise_for
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.settings.definitions import Runtime
+from clonos_py.settings.protocols import DEFAULT_PROTOCOL
 from clonos_py.settings.resolution import resolve
 
 PARALLELISMS = (1, 2)
@@ -54,6 +55,7 @@ class DigestCase:
     parallelism: int
     runtime: Runtime
     killed: bool = False
+    protocol: str = DEFAULT_PROTOCOL.name
 
     @property
     def task_to_kill(self) -> str:
@@ -107,6 +109,7 @@ def _run(case: DigestCase, folder: str) -> str | None:
         "checkpoint_interval": CHECKPOINT_INTERVAL,
         "standbys": int(case.killed),
         "kills": [f"{case.task_to_kill}@{KILL_TIME}"] if case.killed else [],
+        "protocol": case.protocol,
     }
     if case.killed and case.runtime is Runtime.RAY:
         given["standbys_per_process"] = _STANDBYS_PER_PROCESS

@@ -44,6 +44,7 @@ from clonos_py.bench.kafka.traffic import LIBRARIES, JobOverTopics
 from clonos_py.bench.kafka.witnesses import kafka_witnesses
 from clonos_py.bench.oracle import expected
 from clonos_py.bench.standstills import TaskEvent, failures_caused
+from clonos_py.cli.options import setting_options
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.dsl.job import Job
 from clonos_py.evaluation.nexmark.jobs import build
@@ -54,6 +55,7 @@ from clonos_py.model.errors import ClonosError
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.launch import run_job
+from clonos_py.settings.protocols import DEFAULT_PROTOCOL
 from clonos_py.settings.resolution import resolve
 
 JOBS = ("witnesses", "q3", "q5", "q8")
@@ -165,6 +167,7 @@ def soak(
     lose_node: Callable[[], None] | None = None,
     clocks: ClockSteps | None = None,
     most: int | None = None,
+    protocol: str = DEFAULT_PROTOCOL.name,
 ) -> SoakFinding:
     """Runs one job and injects at most ``most`` faults. ``lose_node`` is one of them, the fifth, if given. Without
     ``clocks`` no clock is stepped."""
@@ -186,6 +189,7 @@ def soak(
             faults = itertools.chain(itertools.islice(faults, 4), [(InjectedFault.NODE, target.tasks)], faults)
         schedule = FaultSchedule(injector, itertools.islice(faults, most), random_, target.begin)
         settings = {**_SETTINGS, "standbys_per_process": random_.choice((1, 3, 8)), "address": address}
+        settings |= {"protocol": protocol}
         try:
             run_job(target.job, resolve(command_line=settings), schedule)
             rolled_back = any(isinstance(event, RolledBack) for event in schedule.events)
@@ -204,15 +208,18 @@ def leftovers(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
-def run(jobs: tuple[str, ...], kafka: bool, kills: int, seconds: float, seed: int, nodes: int) -> None:
+def run(
+    jobs: tuple[str, ...], kafka: bool, kills: int, seconds: float, seed: int, nodes: int, protocol: str | None
+) -> None:
     """Prints a line for each run, and a summary. Exits with 1 if anything was wrong."""
     total, wrong, runs, began = InjectedCounts(), 0, 0, time.monotonic()
+    chosen = protocol or DEFAULT_PROTOCOL.name
     names, lost = jobs or (KAFKA_JOBS if kafka else JOBS), Counter[str]()
     with own_folder() as folder, clock_steps() as clocks, cluster(nodes) as raylets:
         for turn, name in enumerate(itertools.cycle(names)):
             loses = raylets is not None and turn % len(names) == turn // len(names) % len(names)
             address, lose_node = (raylets.address, raylets.lose) if raylets else (None, None)
-            finding = soak(name, seed + turn, seconds, address, lose_node if loses else None, clocks)
+            finding = soak(name, seed + turn, seconds, address, lose_node if loses else None, clocks, None, chosen)
             if raylets and loses:
                 raylets.add()
             total.faults += finding.counts.faults
@@ -307,6 +314,7 @@ command = click.Command(
             show_default=True,
             help="Nodes of the cluster; with 1 none is lost.",
         ),
+        *setting_options("protocol"),
     ],
     help="Kills, stops and wakes processes of JOBS (all without any), nodes too, and compares every result.",
 )

@@ -14,6 +14,7 @@ import pytest
 from clonos_py.bench.digests import DigestCase, DigestFinding, find
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.definitions import Runtime
+from clonos_py.settings.protocols import CONTINUOUS
 
 pytestmark = pytest.mark.ray
 
@@ -35,6 +36,11 @@ ALWAYS = ("q12",)
 @pytest.mark.parametrize("query", [pytest.param(q, marks=[pytest.mark.thorough] * (q not in ALWAYS)) for q in KILLED])
 def test_a_query_has_the_same_answer_when_one_of_its_tasks_is_killed(cluster: Cluster, query: str) -> None:
     assert_as_in_one_process(find(DigestCase(query, 2, Runtime.RAY, killed=True)), query)
+
+
+@pytest.mark.parametrize("query", [pytest.param("q5"), pytest.param("q15", marks=pytest.mark.thorough)])
+def test_a_query_has_the_same_answer_when_windows_are_saved_one_by_one(cluster: Cluster, query: str) -> None:
+    assert_as_in_one_process(find(DigestCase(query, 2, Runtime.RAY, True, CONTINUOUS.name)), query)
 
 
 @pytest.mark.thorough

@@ -78,8 +78,7 @@ def outcome(log: Log) -> list[dict[str, Any]] | None:
     """What is read; None for an error."""
     try:
         return log.read()
-    except CheckpointError as error:
-        assert "\n" not in str(error)
+    except CheckpointError:
         return None
 
 
