@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,14 @@ _AT = hidden("at")
 _REMEDY = "restore the checkpoint from a copy, or start over with --fresh"
 
 
+class Place(NamedTuple):
+    """Where a batch of footprints is written."""
+
+    position: int
+    key_groups: int
+    values: Mapping[str, Any]
+
+
 @dataclass
 class _Batch:
     """A batch of the log. ``live``: how many of its footprints of keys with state decide."""
@@ -50,6 +58,8 @@ class _Batch:
     closed: Chunk | None
     records: int
     live: int
+    values: Mapping[str, Any]
+    """The state besides the rows at this position, as far as a rebuild begins with it."""
 
 
 class _Log:
@@ -82,19 +92,19 @@ class _Log:
         if self._rows.live_row_count:
             self.changed(self._rows.take(self._rows.all_numbers(), self.keys))
 
-    def save(self, position: int, key_groups: int) -> None:
+    def save(self, at: Place) -> None:
         """Writes the footprints of keys that were opened, and marks those that were closed."""
         if self._changed:
             changed, self._changed = concat(self._changed), []
-            self._write(position, self._distinct(changed), key_groups)
+            self._write(at, self._distinct(changed))
 
-    def check(self, position: int, keys: int, key_groups: int) -> None:
+    def check(self, at: Place, keys: int) -> None:
         """Writes new footprints of so many keys, those with the oldest ones."""
         oldest = self._saved.all_numbers()[:keys]
         if len(oldest):
-            self._write(position, self._saved.take(oldest, self.keys), key_groups)
+            self._write(at, self._saved.take(oldest, self.keys))
 
-    def _write(self, position: int, keys: pa.RecordBatch, key_groups: int) -> None:
+    def _write(self, at: Place, keys: pa.RecordBatch) -> None:
         of, numbers = self._rows.find(keys)
         is_open = np.zeros(keys.num_rows, bool)
         is_open[of] = True
@@ -108,11 +118,12 @@ class _Log:
         if count + closed:
             batch = _Batch(
                 self._next,
-                position,
+                at.position,
                 Chunk(self._rows.take(np.sort(numbers))) if count else None,
-                Chunk(with_groups(_where(keys, is_closed), self.keys, key_groups)) if closed else None,
+                Chunk(with_groups(_where(keys, is_closed), self.keys, at.key_groups)) if closed else None,
                 count + closed,
                 count,
+                at.values,
             )
             self._next += 1
             self._log.append(batch)
@@ -146,7 +157,7 @@ class _Log:
 
     def state(self, values: Mapping[str, Any]) -> OperatorState:
         """The extent, for a snapshot."""
-        log = [[b.position, b.records, _rows(b.open), _rows(b.closed)] for b in self._log]
+        log = [[b.position, b.records, _rows(b.open), _rows(b.closed), dict(b.values)] for b in self._log]
         tables = {
             OPEN_TABLE: [batch.open for batch in self._log if batch.open is not None],
             CLOSED_TABLE: [batch.closed for batch in self._log if batch.closed is not None],
@@ -155,9 +166,9 @@ class _Log:
 
     # ---- rebuilding
 
-    def restore(self, part: OperatorState) -> None:
-        """Replaces the state by the footprints of a snapshot, and begins a rebuild. Raises CheckpointError if the log
-        is not whole."""
+    def restore(self, part: OperatorState) -> Mapping[str, Any]:
+        """Replaces the state by the footprints of a snapshot, and begins a rebuild. Returns the values with which it
+        begins. Raises CheckpointError if the log is not whole."""
         self.clear()
         self._rows.clear()
         self._until = KeyedRows(self.keys)
@@ -171,6 +182,7 @@ class _Log:
                 f"the log of footprints has {self._saved.rows} keys with state, its end says {part.values[_KEYS]}: "
                 f"the checkpoint is damaged; {_REMEDY}"
             )
+        return self._log[0].values if self._log else part.values
 
     def _load(self, parts: Sequence[pa.RecordBatch], marks: Sequence[int]) -> None:
         """Takes the rows of the footprints that decide. ``parts``: rows of keys with state, and keys without, oldest
@@ -226,32 +238,41 @@ class KeyedParts(PartwiseOperator):
         return {ROWS_TABLE: rows, OPEN_TABLE: rows, CLOSED_TABLE: pa.schema(keys)}
 
     def values(self) -> dict[str, Any]:
-        """The state besides the rows. It may be that of the snapshot in a rebuild."""
+        """The state besides the rows."""
+        return {}
+
+    def rebuild_values(self) -> dict[str, Any]:
+        """The part of ``values`` with which a rebuild must begin as it was at the oldest footprint. The rest may be
+        that of the snapshot."""
         return {}
 
     def changed(self, keys: pa.RecordBatch) -> None:
         """Windows of these keys were opened or closed: their footprints are written with the next batch."""
         self._log.changed(keys)
 
-    def restore_parts(self, parts: Sequence[OperatorState], whole: Callable[[], None]) -> None:
-        """Restores rows from footprints or, by calling ``whole``, from a snapshot without. Raises CheckpointError."""
+    def restore_parts(self, parts: Sequence[OperatorState], whole: Callable[[], None]) -> Sequence[Mapping[str, Any]]:
+        """Restores rows from footprints or, by calling ``whole``, from a snapshot without. Returns, by part, the values
+        to begin with. Raises CheckpointError."""
         if not any(_LOG in part.values for part in parts):
             whole()
             if self.in_parts:
                 self._log.all_changed()
-        elif len(parts) == 1 and self.in_parts:
-            self._log.restore(parts[0])
-        else:
+            return [part.values for part in parts]
+        if len(parts) > 1 or not self.in_parts:
             raise not_restorable(self.ctx.operator)
+        return [{**parts[0].values, **self._log.restore(parts[0])}]
 
     def save_in_parts(self) -> None:
         self.in_parts = True
 
     def save(self, position: int) -> None:
-        self._log.save(position, self.ctx.key_groups)
+        self._log.save(self._place(position))
 
     def check(self, position: int, parts: int) -> None:
-        self._log.check(position, parts, self.ctx.key_groups)
+        self._log.check(self._place(position), parts)
+
+    def _place(self, position: int) -> Place:
+        return Place(position, self.ctx.key_groups, self.rebuild_values())
 
     def forget(self) -> None:
         self._log.all_changed()
@@ -286,14 +307,14 @@ def _batches(part: OperatorState) -> Iterator[_Batch]:
     """The batches of a stored log: the chunks of each are the next ones of their tables. Raises CheckpointError if
     chunks are missing, or have other rows."""
     chunks = {table: iter(part.tables.get(table, ())) for table in (OPEN_TABLE, CLOSED_TABLE)}
-    for number, (position, records, *rows) in enumerate(part.values[_LOG]):
+    for number, (position, records, *rows, values) in enumerate(part.values[_LOG]):
         opened, closed = (next(found, None) if of else None for found, of in zip(chunks.values(), rows, strict=True))
         if [_rows(opened), _rows(closed)] != rows:
             raise UnreadableCheckpointError(
                 f"batch {number} of the log of footprints has {_rows(opened)} and {_rows(closed)} rows of open and "
                 f"closed keys, its header says {rows[0]} and {rows[1]}: the checkpoint is damaged; {_REMEDY}"
             )
-        yield _Batch(number, position, opened, closed, records, 0)
+        yield _Batch(number, position, opened, closed, records, 0, values)
 
 
 def _where(rows: pa.RecordBatch, chosen: Bools) -> pa.RecordBatch:

@@ -16,12 +16,14 @@ the row is late.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.grouping import Groups, group, group_integers
+from clonos_py.columns.keys import hash_rows
+from clonos_py.columns.ordering import stable_order
 from clonos_py.columns.row_watermarks import with_watermarks, without_watermarks
 from clonos_py.columns.views import Bools, Column, Ints, concat, fixed, valid
 from clonos_py.model.aggregates import Aggregate
@@ -31,9 +33,10 @@ from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.model.windows import Session
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
 from clonos_py.operators.due_queue import DueQueue
+from clonos_py.operators.footprints import KeyedParts
 from clonos_py.operators.intervals import END_COLUMN, START_COLUMN, merge_intervals
 from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
-from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
+from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.session_spans import SessionSpan, SessionSpans
 from clonos_py.operators.window_operator import LATE_PORT, WindowOperator, with_times
 
@@ -78,7 +81,7 @@ class _Given(NamedTuple):
         )
 
 
-class SessionAggregate(WindowOperator):
+class SessionAggregate(WindowOperator, KeyedParts):
     """Emits one result per key and session. ``combined``: input, and thus late rows, are partial rows of
     ``SessionCombine``."""
 
@@ -92,9 +95,10 @@ class SessionAggregate(WindowOperator):
         lateness_us: int = 0,
         combined: bool = False,
     ) -> None:
-        super().__init__(keys, window, aggregates, schema, time_column, lateness_us, combined)
+        WindowOperator.__init__(self, keys, window, aggregates, schema, time_column, lateness_us, combined)
         self._gap_us = window.gap_us
         self._live = KeyedRows(keys)
+        KeyedParts.__init__(self, keys, self._live)
         self._reached = MIN_TIME
         self._starts, self._ends = np.empty(0, np.int64), np.empty(0, np.int64)
         self._firing, self._expiring = DueQueue(), DueQueue()
@@ -118,14 +122,26 @@ class SessionAggregate(WindowOperator):
         return watermark
 
     def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
-        return {ROWS_TABLE: grouped_schema(self._partials.stored_schema(inputs[0], [START_COLUMN, END_COLUMN]))}
+        return self.tables_of(grouped_schema(self._partials.stored_schema(inputs[0], [START_COLUMN, END_COLUMN])))
+
+    @property
+    def partwise(self) -> bool:
+        """Not in processing time, which does not come again."""
+        return not self._processing_time
+
+    def values(self) -> dict[str, Any]:
+        return {**self.rebuild_values(), **self._arrivals.values()}
+
+    def rebuild_values(self) -> dict[str, Any]:
+        """Which rows are late depends on the time reached when they came."""
+        return {"reached": self._reached}
 
     def snapshot(self) -> OperatorState:
-        return self._live.snapshot({"reached": self._reached, **self._arrivals.values()})
+        return self._live.snapshot(self.values())
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        self._live.restore(parts, self.ctx.groups)
-        self._reached = min((part.values["reached"] for part in parts), default=MIN_TIME)
+        values = self.restore_parts(parts, lambda: self._live.restore(parts, self.ctx.groups))
+        self._reached = min((found["reached"] for found in values), default=MIN_TIME)
         self._arrivals.restore(parts)
         self._renumber()
         if self._processing_time:
@@ -180,7 +196,7 @@ class SessionAggregate(WindowOperator):
         live: list[dict[int, SessionSpan]] = [{} for _ in range(keys.size)]
         for key, number in zip(keys.ids[positions].tolist(), numbers.tolist(), strict=True):
             live[key].setdefault(number, SessionSpan(int(self._starts[number]), int(self._ends[number]), [number]))
-        spans = SessionSpans([found.values() for found in live])
+        spans = SessionSpans([sorted(found.values(), key=lambda span: span.start) for found in live])
         columns = (keys.ids, fixed(sessions.column(START_COLUMN)), fixed(sessions.column(END_COLUMN)), open_from)
         late = ~np.array([spans.take(row, *of) for row, of in enumerate(zip(*map(_listed, columns), strict=True))])
         if late.any():
@@ -191,9 +207,9 @@ class SessionAggregate(WindowOperator):
 
     def _gathered(
         self, sessions: pa.RecordBatch, spans: Sequence[SessionSpan]
-    ) -> tuple[pa.RecordBatch, Groups, Ints, Ints]:
-        """The sessions that ``spans`` are merged from, grouped by span, with the bounds of each. Removes the live ones
-        from the state."""
+    ) -> tuple[pa.RecordBatch, int, Groups, Ints, Ints]:
+        """The sessions that ``spans`` are merged from, those that were live first, and how many these are; grouped by
+        span, with the bounds of each. Removes the live ones from the state."""
         touched = np.array([number for span in spans for number in span.numbers], np.int64)
         new = np.array([row for span in spans for row in span.rows], np.int64)
         parts = sessions.take(pa.array(new, pa.int64()))
@@ -203,7 +219,7 @@ class SessionAggregate(WindowOperator):
         every = np.arange(len(spans))
         counts = [[len(span.numbers) for span in spans], [len(span.rows) for span in spans]]
         groups = group_integers(np.concatenate([np.repeat(every, count) for count in counts]))
-        return parts, groups, np.array([s.start for s in spans]), np.array([s.end for s in spans])
+        return parts, len(touched), groups, np.array([s.start for s in spans]), np.array([s.end for s in spans])
 
     def _take(self, sessions: pa.RecordBatch, rows: pa.RecordBatch, groups: Groups | None) -> None:
         """Merges the sessions of a batch into the live ones; ``rows`` are the rows of these sessions."""
@@ -233,17 +249,20 @@ class SessionAggregate(WindowOperator):
 
     def _merge(self, sessions: pa.RecordBatch, touched: Ints) -> None:
         if len(touched):
+            touched = touched[stable_order(self._starts[touched])]
             sessions = concat([self._live.take(touched), sessions])
             self._live.remove(touched)
         keys = group([sessions.column(key) for key in self._partials.keys], sessions.num_rows)
         starts, ends = fixed(sessions.column(START_COLUMN)), fixed(sessions.column(END_COLUMN))
-        self._put(sessions, *merge_intervals(keys, starts, ends))
+        self._put(sessions, len(touched), *merge_intervals(keys, starts, ends))
 
-    def _put(self, sessions: pa.RecordBatch, groups: Groups, starts: Ints, ends: Ints) -> None:
-        """Adds one session for each group of ``sessions``, with these bounds."""
+    def _put(self, sessions: pa.RecordBatch, live: int, groups: Groups, starts: Ints, ends: Ints) -> None:
+        """Adds one session for each group of ``sessions``, with these bounds. The first ``live`` of them were live."""
         bounds = {START_COLUMN: pa.array(starts), END_COLUMN: pa.array(ends)}
         merged = self._partials.merge(sessions, groups, bounds)
         self._note(self._live.append(merged), starts, ends)
+        if self.in_parts:
+            self.changed(merged.filter(pa.array(groups.first >= live)))
         if (ends <= self._reached).any():
             self._emit(merged.filter(pa.array(ends <= self._reached)))
         if self._live.compact():
@@ -283,11 +302,16 @@ class SessionAggregate(WindowOperator):
             self._emit(self._live.take(due))
         if self._lateness_us:
             due = self._live.live_numbers(self._expiring.pop(max(reached - self._lateness_us, MIN_TIME)))
+        if self.in_parts and len(due):
+            self.changed(self._live.take(due, self._partials.keys))
         self._live.remove(due)
         if self._live.compact():
             self._renumber()
 
     def _emit(self, sessions: pa.RecordBatch) -> None:
+        """Emits sessions by their ends, then starts, then keys: not in the order in which they are stored."""
+        ends, starts = fixed(sessions.column(END_COLUMN)), fixed(sessions.column(START_COLUMN))
+        sessions = sessions.take(np.lexsort((hash_rows(sessions, self._partials.keys), starts, ends)))
         bounds = {"window_start": sessions.column(START_COLUMN), "window_end": sessions.column(END_COLUMN)}
         self.out.emit(self._partials.finish(sessions, self._schema, bounds))
 

@@ -15,8 +15,9 @@ from clonos_py.model.errors import CheckpointError
 from clonos_py.model.operators import PartwiseOperator
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.tables import SortKey
-from clonos_py.model.windows import Counted, Hopping, Tumbling
+from clonos_py.model.windows import Counted, Hopping, Session, Tumbling
 from clonos_py.operators.count_windows import CountWindowAggregate, CountWindowTop
+from clonos_py.operators.sessions import SessionAggregate
 from clonos_py.operators.tables import TableAggregate
 from clonos_py.operators.windows import WindowAggregate
 from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, schema, stored
@@ -57,6 +58,10 @@ def windowed(window: Tumbling | Hopping, lateness_us: int = 0) -> PartwiseOperat
     return WindowAggregate(("key",), window, AGGREGATES, WINDOWED, "at", lateness_us)
 
 
+def sessions(lateness_us: int) -> PartwiseOperator:
+    return SessionAggregate(("key",), Session(5), AGGREGATES, WINDOWED, "at", lateness_us)
+
+
 def table(mode: Any, aggregates: Sequence[Aggregate] = AGGREGATES) -> PartwiseOperator:
     return TableAggregate(("key",), aggregates, RESULT, mode)
 
@@ -67,6 +72,8 @@ MAKERS: dict[str, Callable[[], PartwiseOperator]] = {
     "tumbling": lambda: windowed(Tumbling(10)),
     "hopping": lambda: windowed(Hopping(10, 4)),
     "late": lambda: windowed(Hopping(10, 5), 5),
+    "sessions": lambda: sessions(0),
+    "late sessions": lambda: sessions(9),
     "changes": lambda: table("changes"),
     "at end": lambda: table("at_end"),
 }
