@@ -23,6 +23,7 @@ from clonos_py.model.errors import GraphError, SinkError, SourceError
 from clonos_py.model.operators import Source
 from clonos_py.model.record import Record, schema_of
 from clonos_py.model.record_codec import decode, encode
+from clonos_py.model.snapshots import lineage_of
 
 R = TypeVar("R", bound=Record, default=Any)
 
@@ -101,9 +102,14 @@ class MemoryPartition:
 
 
 class MemorySink(SinkDefinition):
-    """Collects rows under ``name``. ``table`` and ``rows`` return the rows committed so far in this process."""
+    """Collects rows under ``name``. ``table`` and ``rows`` return the rows committed so far in this process.
+
+    A run that does not resume from a checkpoint begins without rows. A run on Ray is refused, since its tasks are in
+    other processes.
+    """
 
     delivery = Delivery.TRANSACTIONAL
+    only_here = True
 
     def __init__(self, name: str | None = None) -> None:
         self.name = name or f"memory-{next(_numbers)}"
@@ -130,6 +136,15 @@ class Collection:
     def __init__(self) -> None:
         self.staged: dict[str, list[pa.RecordBatch]] = {}
         self.visible: dict[str, list[pa.RecordBatch]] = {}
+        self._lineages: dict[str, str] = {}
+        """By operator: the lineage of the runs whose rows these are."""
+
+    def belong_to(self, operator: str, lineage: str) -> None:
+        """Drops the rows that the operator has written in runs from which this one does not resume."""
+        if self._lineages.setdefault(operator, lineage) != lineage:
+            self._lineages[operator] = lineage
+            for final in [name for name in list(self.visible) if name.rsplit("-", 2)[0] == operator]:
+                self.visible.pop(final, None)
 
     def visible_batches(self) -> list[pa.RecordBatch]:
         return [batch for final in sorted(self.visible, key=_epoch_and_task) for batch in self.visible[final]]
@@ -150,6 +165,11 @@ class MemoryCollector(StagedSink):
         if rows.num_rows:
             self._written.append(rows)
             self.ctx.count("rows_out", rows.num_rows)
+
+    def prepare(self, checkpoint: int) -> bytes | None:
+        if lineage := lineage_of(self.ctx.numbering):  # a trial and the simulator have none
+            self._collection.belong_to(self.ctx.operator, lineage)
+        return super().prepare(checkpoint)
 
     def _close_staged(self) -> str | None:
         if not self._written:

@@ -63,6 +63,9 @@ class SinkDefinition:
     upserts: bool = False
     """Whether a later row of a key replaces an earlier one: what a ``Table`` needs (P6)."""
 
+    only_here: bool = False
+    """Whether its rows can be read only in the process of its tasks, so that a run on Ray would lose them."""
+
     deletes: bool = False
     """Whether it accepts deletions, which a ``Table`` needs whose rows may be removed. The schema passed to ``create``
     then has the column ``_change``: ``insert``, ``update`` or ``delete``."""

@@ -11,7 +11,7 @@ import pytest
 
 from clonos_py import Context, GraphError, Job, Process, Record, SettingError, UserCodeError, col, count
 from clonos_py.bench.witnesses import Number, PacedNumbers
-from clonos_py.connectors import FileSink, MemorySink, MemorySource
+from clonos_py.connectors import FileSink, MemorySink, MemorySource, UpsertMemorySink
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.operators import Source
 from clonos_py.model.record_codec import encode
@@ -66,6 +66,48 @@ def test_a_job_runs_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     words(sink).run(runtime="local")
     assert sink.rows(Word) == WORDS[1:]
     assert "words" in capsys.readouterr().err, "the summary of clonos run"
+
+
+def into(sink: MemorySink, rows: list[Word]) -> Job:
+    job = Job("collected")
+    job.source(MemorySource(rows, schema=Word)).named("words").sink(sink).named("out")
+    return job
+
+
+@pytest.mark.parametrize("sink", [MemorySink(), UpsertMemorySink("word")], ids=["rows", "upserts"])
+def test_a_run_that_does_not_resume_begins_without_the_rows_of_an_earlier_one(sink: MemorySink) -> None:
+    """Also where it has fewer tasks, fewer checkpoints, or no rows."""
+    into(sink, WORDS * 100).run(runtime="local", parallelism=3)
+    into(sink, WORDS[:1]).run(runtime="local")
+    assert sink.rows(Word) == WORDS[:1]
+    into(sink, WORDS[1:2]).run(runtime="local", checkpoints="checkpoints")
+    assert sink.rows(Word) == WORDS[1:2]
+    into(sink, []).run(runtime="local")
+    assert sink.rows(Word) == []
+
+
+def test_a_run_that_resumes_adds_to_the_rows_of_the_earlier_one() -> None:
+    sink = MemorySink()
+    into(sink, WORDS[:2]).run(runtime="local", checkpoints="checkpoints")
+    into(sink, WORDS).run(runtime="local", checkpoints="checkpoints")
+    assert sink.rows(Word) == WORDS
+
+
+def test_operators_of_other_names_share_a_sink() -> None:
+    sink, job = MemorySink(), Job("shared")
+    for number, word in enumerate(WORDS):
+        job.source(MemorySource([word])).named(f"source-{number}").sink(sink).named(f"out-{number}")
+    job.run(runtime="local")
+    assert sorted(row.word for row in sink.rows(Word)) == sorted(row.word for row in WORDS)
+
+
+@pytest.mark.parametrize("sink", [MemorySink(), UpsertMemorySink("word")], ids=["rows", "upserts"])
+def test_rows_that_would_stay_in_another_process_are_refused(sink: MemorySink) -> None:
+    """Before Ray starts."""
+    with pytest.raises(
+        GraphError, match=r"test_from_python.py:\d+: out: (Upsert)?MemorySink keeps its rows in .*'local'"
+    ):
+        into(sink, WORDS).run(runtime="ray")
 
 
 def test_settings_override_the_environment_and_a_wrong_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
