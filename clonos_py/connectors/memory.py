@@ -186,7 +186,8 @@ class MemoryCollector(StagedSink):
             self._collection.staged.pop(piece.staged, None)
         elif piece.final not in self._collection.visible:
             raise SinkError(
-                f"operator {self.ctx.operator!r}: {piece.final} was staged in another process, which has ended"
+                f"operator {self.ctx.operator!r}: the rows {piece.final} of the checkpoint were in another process "
+                "or another MemorySink: begin with fresh=True (--fresh), or write to a FileSink"
             )
 
     def _discard_open(self) -> None:

@@ -13,6 +13,7 @@ from clonos_py import Context, GraphError, Job, Process, Record, SettingError, U
 from clonos_py.bench.witnesses import Number, PacedNumbers
 from clonos_py.connectors import FileSink, MemorySink, MemorySource, UpsertMemorySink
 from clonos_py.model.connectors import SourceDefinition
+from clonos_py.model.errors import SinkError
 from clonos_py.model.operators import Source
 from clonos_py.model.record_codec import encode
 from clonos_py.plan.logical import ReadSource
@@ -90,6 +91,15 @@ def test_a_run_that_resumes_adds_to_the_rows_of_the_earlier_one() -> None:
     sink = MemorySink()
     into(sink, WORDS[:2]).run(runtime="local", checkpoints="checkpoints")
     into(sink, WORDS).run(runtime="local", checkpoints="checkpoints")
+    assert sink.rows(Word) == WORDS
+
+
+def test_a_run_cannot_resume_into_another_memory_sink() -> None:
+    into(MemorySink(), WORDS).run(runtime="local", checkpoints="checkpoints")
+    sink = MemorySink()
+    with pytest.raises(SinkError, match=r"in another process or another MemorySink: begin with fresh=True"):
+        into(sink, WORDS).run(runtime="local", checkpoints="checkpoints")
+    into(sink, WORDS).run(runtime="local", checkpoints="checkpoints", fresh=True)
     assert sink.rows(Word) == WORDS
 
 

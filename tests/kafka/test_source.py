@@ -400,6 +400,13 @@ def test_missing_topics_and_partitions_are_named(topic: str, at: dict[str, Any])
 
 
 @pytest.mark.parametrize(
+    "bootstrap", ["h", "h:9092", "10.0.0.1:9092", "[::1]:9092", "[fe80::1%eth0]", "a_b-c.d:1, e:2,"]
+)
+def test_brokers_are_named_by_host_and_port(bootstrap: str) -> None:
+    assert KafkaSource("t", Line, bootstrap=bootstrap).schemas
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"format": "xml"}, "unknown format 'xml': choose one of json"),
@@ -413,6 +420,22 @@ def test_missing_topics_and_partitions_are_named(topic: str, at: dict[str, Any])
         ({"start": datetime(2026, 1, 1)}, "has no time zone"),
         ({"topics": []}, "name one topic, or several different ones"),
         ({"client": "pykafka"}, "unknown Kafka client 'pykafka'"),
+        *(
+            ({"bootstrap": bootstrap}, "names no brokers: write host:port, with commas between several")
+            for bootstrap in (
+                "",
+                " ",
+                None,
+                "http://h:9092",
+                "h:99999",
+                "h:0",
+                "h:port",
+                "h:",
+                "a:1,,b:2",
+                "::1",
+                ["h:1"],
+            )
+        ),
         ({"format": "text", "schema": pa.schema([("a", pa.int64())])}, "needs one column of text"),
     ],
 )

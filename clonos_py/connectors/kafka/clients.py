@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -12,6 +13,7 @@ from clonos_py.model.errors import GraphError, SettingError
 FAST, PYTHON = "confluent-kafka", "kafka-python"
 _MODULES = {FAST: "confluent_kafka", PYTHON: "kafka"}
 _EXTRAS = {FAST: "clonos-py[kafka-fast]", PYTHON: "clonos-py[kafka]"}
+_SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[\w.-]+)(?::([0-9]{1,5}))?")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -51,6 +53,15 @@ class KafkaSecurity:
         )
 
 
+def _are_servers(bootstrap: object) -> bool:
+    """Whether each server is a host, an IPv4 address or an IPv6 address in brackets, with or without a port. Clients
+    would look for anything else until their time is over, or take a port modulo 65,536."""
+    if not isinstance(bootstrap, str):
+        return False
+    servers = [_SERVER.fullmatch(server.strip()) for server in bootstrap.rstrip(", ").split(",")]
+    return all(server is not None and 0 < int(server[1] or 9092) < 1 << 16 for server in servers)
+
+
 @dataclass(frozen=True)
 class ClusterAddress:
     """The address of a cluster. ``library``: None selects confluent-kafka if it is installed, else kafka-python."""
@@ -60,6 +71,10 @@ class ClusterAddress:
     library: str | None = None
 
     def __post_init__(self) -> None:
+        if not _are_servers(self.bootstrap):
+            raise GraphError(
+                f"bootstrap={self.bootstrap!r} names no brokers: write host:port, with commas between several"
+            )
         if self.library is not None and self.library not in _MODULES:
             raise GraphError(f"unknown Kafka client {self.library!r}: choose one of {', '.join(_MODULES)}")
 
