@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -88,6 +89,7 @@ def clonos() -> None:
 
 def main() -> None:
     """The console script. SIGTERM is handled as an interrupt: the job stops in an orderly way."""
+    _open_standard_streams()
     defer_pandas()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     process_ends()
@@ -95,6 +97,13 @@ def main() -> None:
     sys.stdout.flush()
     exit_now(code)
     sys.exit(code)
+
+
+def _open_standard_streams() -> None:
+    """Lets standard streams that the caller has closed lead nowhere: else the next files would take their places."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - to the end of the process
 
 
 def invoke(arguments: Sequence[str]) -> int:

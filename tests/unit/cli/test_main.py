@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -98,6 +100,29 @@ def test_an_interrupt_has_its_own_exit_code(plant: Plant, capsys: pytest.Capture
     plant(raising(KeyboardInterrupt()))
     assert main.invoke(["run"]) == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+def test_a_reader_of_the_output_that_has_ended_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "clonos_py.cli.main", "--help"]
+    with os.fdopen(writing, "wb") as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_another_broken_pipe_is_an_unexpected_error(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
+    plant(raising(BrokenPipeError(errno.EPIPE, "Broken pipe")))
+    assert main.invoke(["run"]) == 1
+    assert capsys.readouterr().err.startswith("error: BrokenPipeError: [Errno 32] Broken pipe (traceback ")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_works_with_closed_standard_streams(closed: str) -> None:
+    command = f"{sys.executable} -m clonos_py.cli.main --version {closed}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("clonos") == (">&-" not in closed.replace("2>&-", ""))
 
 
 def test_an_unexpected_error_is_one_line_and_its_traceback_is_in_a_file(
