@@ -23,7 +23,8 @@ class SinkRows:
 
     def __init__(self) -> None:
         self._at_barrier = OperatorState()
-        self._chunks: list[tuple[int, Chunk]] = []
+        self._runs: list[tuple[int, list[Chunk]]] = []
+        """(side, rows that it was given, with none of another side between them)"""
         self._new: dict[int, list[pa.RecordBatch]] = {}
         """By side: the rows since the last feed point."""
 
@@ -34,28 +35,30 @@ class SinkRows:
 
     def barrier(self, state: OperatorState) -> None:
         """The sink has prepared what it was given so far; ``state`` is its snapshot."""
-        self._at_barrier, self._chunks, self._new = state, [], {}
+        self._at_barrier, self._runs, self._new = state, [], {}
 
     def _seal(self) -> None:
         """Makes the rows of the side that was given rows last a chunk: the order between sides is kept."""
         for side, batches in self._new.items():
-            self._chunks.append((side, Chunk(concat(batches))))
+            if not self._runs or self._runs[-1][0] != side:
+                self._runs.append((side, []))
+            self._runs[-1][1].append(Chunk(concat(batches)))
         self._new = {}
 
     @property
     def state(self) -> OperatorState:
         """Of a feed point."""
         self._seal()
-        given = {f"{_TABLE}.{number}.{side}": [chunk] for number, (side, chunk) in enumerate(self._chunks)}
+        given = {f"{_TABLE}.{number}.{side}": list(chunks) for number, (side, chunks) in enumerate(self._runs)}
         return OperatorState({**self._at_barrier.tables, **given}, self._at_barrier.values)
 
     def restore(self, parts: Sequence[OperatorState]) -> list[OperatorState]:
         """Takes what ``state`` has returned, or a snapshot. Returns the state at the barrier."""
         found: list[OperatorState] = []
-        self._chunks, self._new = [], {}
+        self._runs, self._new = [], {}
         for part in parts:
             given = [name for name in part.tables if name.startswith(_TABLE)]
-            self._chunks += [(int(name.rpartition(".")[2]), part.tables[name][0]) for name in given]
+            self._runs += [(int(name.rpartition(".")[2]), list(part.tables[name])) for name in given]
             found.append(OperatorState({n: t for n, t in part.tables.items() if n not in given}, part.values))
         self._at_barrier = found[0] if len(found) == 1 else OperatorState()
         return found
@@ -64,4 +67,4 @@ class SinkRows:
     def rows(self) -> list[tuple[int, pa.RecordBatch]]:
         """(side, rows) in the order in which the sink was given them."""
         self._seal()
-        return [(side, chunk.rows) for side, chunk in self._chunks]
+        return [(side, chunk.rows) for side, chunks in self._runs for chunk in chunks]
