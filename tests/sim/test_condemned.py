@@ -20,7 +20,7 @@ def every_other(self: CoordinatedCheckpoints, lost: Collection[TaskId]) -> set[T
     return set(self.context.plan.tasks[::2]) if lost else set()
 
 
-SEEDS, ALWAYS = 120, 12
+SEEDS, ALWAYS = 120, 24
 
 
 @pytest.mark.parametrize(

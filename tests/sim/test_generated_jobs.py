@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from clonos_py.model.errors import SettingError
 from clonos_py.model.plan import Partitioning
 from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.model.retention import Spill
@@ -15,7 +16,7 @@ from clonos_py.runtime.sim.generator import FAMILY, RECOVERIES, ROLLBACK, Range,
 from clonos_py.runtime.sim.scenario import ScenarioResult, run_scenario, run_seed
 from clonos_py.runtime.sim.shrinking import shrink
 from clonos_py.runtime.sim.steps import StepKind
-from clonos_py.settings.protocols import PROTOCOLS
+from clonos_py.settings.protocols import CONTINUOUS, PROTOCOLS
 from tests.chunks import chunks
 from tests.sim.planted import logs
 from tests.sim.small_first import small_first
@@ -61,8 +62,15 @@ EACH, ALWAYS = 40, range(17, 20)
 failures to cost something."""
 
 
-@pytest.mark.parametrize("kind", range(len(KINDS)), ids=[f"{r} with{'' if c else 'out'} loops" for r, c in KINDS])
-@pytest.mark.parametrize("protocol", PROTOCOLS, ids=str)
+@pytest.mark.parametrize(
+    ("protocol", "kind"),
+    [
+        pytest.param(protocol, kind, id=f"{protocol}, {recovery} with{'' if cycles else 'out'} loops")
+        for protocol in PROTOCOLS
+        for kind, (recovery, cycles) in enumerate(KINDS)
+        if protocol.rolls_back or recovery != ROLLBACK
+    ],
+)
 @pytest.mark.parametrize(
     "places",
     [ALWAYS, pytest.param([place for place in range(EACH) if place not in ALWAYS], marks=pytest.mark.thorough)],
@@ -87,8 +95,15 @@ def test_no_schedule_of_failures_breaks_a_rule_under(
     assert (rollbacks if together else faults) > len(places) / 2, "too little happened: the test proves little"
 
 
-@pytest.mark.parametrize("protocol", [*PROTOCOLS, None], ids=str)
-@pytest.mark.parametrize("recovery", RECOVERIES)
+@pytest.mark.parametrize(
+    ("recovery", "protocol"),
+    [
+        (recovery, protocol)
+        for recovery in RECOVERIES
+        for protocol in (*PROTOCOLS, None)
+        if protocol is None or protocol.rolls_back or recovery != ROLLBACK
+    ],
+)
 def test_generated_jobs_have_the_chosen_recovery_and_a_depth_that_fits_it(
     recovery: str, protocol: ProtocolProperties | None
 ) -> None:
@@ -133,7 +148,7 @@ def test_every_kind_of_job_is_generated() -> None:
     topologies = [generate(seed).topology for seed in range(400)]
     nodes = [node for topology in topologies for node in topology.nodes]
     feeds = [feed for node in nodes for feed in node.feeds]
-    assert {kind for node in nodes for kind in node.steps} == set(StepKind) - {StepKind.ROUTE}
+    assert {kind for node in nodes for kind in node.steps} == set(StepKind) - {StepKind.ROUTE, StepKind.PARTS}
     assert {feed.partitioning for feed in feeds} == {Partitioning.FORWARD, Partitioning.HASH, Partitioning.REBALANCE}
     assert {node.parallelism for node in nodes} == {1, 2, 3}
     assert {len(node.feeds) for node in nodes} == {0, 1, 2}
@@ -147,6 +162,20 @@ def test_every_kind_of_job_is_generated() -> None:
     assert any(node.steps.count(StepKind.TIMERS) > 1 for node in nodes), "timers of two operators for the same time"
     assert {node.causal for node in nodes} == {False, True}
     assert {topology.regenerates for topology in topologies} == {False, True}
+
+
+def test_most_jobs_save_state_in_parts_under_a_protocol_that_can() -> None:
+    topologies = [generate(seed, Range(protocol=CONTINUOUS)).topology for seed in range(100)]
+    in_parts = [t for t in topologies if any(StepKind.PARTS in node.steps for node in t.nodes)]
+    assert len(in_parts) > 70
+    assert {t.footprints.extent_max > 0 for t in in_parts} == {True, False}
+    assert {t.footprints.check_us > 0 for t in in_parts} == {True, False}
+
+
+def test_a_protocol_that_cannot_roll_back_is_not_tried_with_rollback() -> None:
+    for given in ({"recovery": ROLLBACK}, {"sharing_depth": 0}):
+        with pytest.raises(SettingError, match="continuous needs all determinants"):
+            Range(protocol=CONTINUOUS, **given)
 
 
 def test_every_kind_of_source_is_generated() -> None:

@@ -26,7 +26,7 @@ SEEDS_MAX = 100
 """For a planted bug that one seed of ten shows."""
 COURSES = [
     *((protocol, {}) for protocol in PROTOCOLS),
-    *((protocol, {"rollback": True, "sharing_depth": 0}) for protocol in PROTOCOLS),
+    *((protocol, {"rollback": True, "sharing_depth": 0}) for protocol in PROTOCOLS if protocol.rolls_back),
     (ALIGNED, {"causal": ("left", "right")}),
 ]
 """Protocols, and the recovery or the sinks of the job."""

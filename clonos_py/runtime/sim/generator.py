@@ -107,6 +107,8 @@ class Range:
             raise SettingError(f"there is no fault {unknown[0]!r}: choose from {', '.join(FAULTS)}")
         if self.recovery not in (None, *RECOVERIES):
             raise SettingError(f"there is no recovery {self.recovery!r}: choose from {', '.join(RECOVERIES)}")
+        if self.protocol and not self.protocol.rolls_back and (self.recovery == ROLLBACK or self.sharing_depth == 0):
+            raise SettingError(f"protocol {self.protocol} needs all determinants: it has causal recovery only")
         if self.recovery and self.sharing_depth is not None and (self.recovery == ROLLBACK) != (not self.sharing_depth):
             raise SettingError(
                 f"{self.recovery} recovery does not go with sharing depth {self.sharing_depth}: rollback recovery has "
@@ -149,7 +151,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     random_ = random.Random(seed)
     topology, protocol = _topology(random_, range_), _protocol(seed, range_)
     if not protocol.coordinated:
-        topology = replace(topology, sharing_depth=_alone_depth(seed, range_))
+        topology = replace(topology, sharing_depth=_alone_depth(seed, range_) if protocol.rolls_back else -1)
     if range_.cycles:
         topology = replace(topology, sharing_depth=0 if topology.sharing_depth == 0 else -1)
         topology = with_loop(random.Random(f"loop of {seed}"), topology)
@@ -378,7 +380,12 @@ def _standbys_per_process(seed: int) -> int:
 
 
 def _protocol(seed: int, range_: Range) -> ProtocolProperties:
-    return range_.protocol or random.Random(f"protocol of {seed}").choice(PROTOCOLS)
+    """Where jobs roll back, only a protocol that can."""
+    drawn = range_.protocol or random.Random(f"protocol of {seed}").choice(PROTOCOLS)
+    rolls_back = range_.recovery == ROLLBACK or range_.sharing_depth == 0
+    if range_.protocol is None and rolls_back and not drawn.rolls_back:
+        return DEFAULT_PROTOCOL
+    return drawn
 
 
 def _adaptive(seed: int) -> tuple[bool, int]:
