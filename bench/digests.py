@@ -181,7 +181,7 @@ def run(queries: tuple[str, ...], runtimes: tuple[str, ...]) -> None:
             verdicts.append(verdict(finding, firsts.setdefault(case.query, finding)))
             click.echo(f"{case} {finding.rows:>6} rows  {finding.digest or '-':<16}  {verdicts[-1]}")
     if set(verdicts) != {"identical"}:
-        raise SystemExit(1)
+        raise click.exceptions.Exit(1)
 
 
 command = click.Command(

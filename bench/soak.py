@@ -246,7 +246,7 @@ def run(
         "; ".join(f"{amount} x {what}" for what, amount in [*faults, *((f"{p} lost", n) for p, n in lost.items())])
     )
     if wrong:
-        raise SystemExit(1)
+        raise click.exceptions.Exit(1)
 
 
 def summary(finding: SoakFinding) -> str:

@@ -27,6 +27,7 @@ from clonos_py.runtime.stop_switch import StopSwitch
 _REQUEST = b"stop\n"
 _ANSWER_BYTES_MAX = 1 << 16
 _REQUEST_S_MAX = 5.0
+_TRIES = 3
 _WAITING_MAX = 8
 _ASK_AGAIN_S = 0.1
 
@@ -160,6 +161,8 @@ def controlled(job: str, address: str | None, stop: StopSwitch) -> Iterator[Cont
             yield control
         finally:
             _remove(path)
+            with suppress(OSError):  # other runs are there
+                path.parent.rmdir()
             server.shutdown(socket.SHUT_RDWR)
             thread.join()
             control.answer()
@@ -193,11 +196,14 @@ def _is_private(folder: Path) -> bool:
 def _described(run: Described) -> Path:
     """Writes what the folder says of the run, and returns the path of its socket. Raises OSError."""
     folder = _folder()
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if not _is_private(folder):
-        raise PermissionError(f"{folder} belongs to another user")
     path = folder / f"{run.pid}-{secrets.token_hex(4)}.sock"
-    path.with_suffix(".json").write_bytes(msgspec.json.encode(run))
+    for _ in range(_TRIES):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if not _is_private(folder):
+            raise PermissionError(f"{folder} belongs to another user")
+        with suppress(FileNotFoundError):  # a run that ended has removed the empty folder
+            path.with_suffix(".json").write_bytes(msgspec.json.encode(run))
+            break
     return path
 
 

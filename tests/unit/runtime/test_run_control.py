@@ -130,12 +130,37 @@ def test_what_a_killed_process_leaves_is_removed(folder: Path) -> None:
     with controlled("job", None, StopSwitch()):
         (run,) = local_runs()
         content = run.path.with_suffix(".json").read_bytes()
+    folder.mkdir(0o700)
     left = folder / "1-0000.sock"
     left.with_suffix(".json").write_bytes(content)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(left))
     assert local_runs() == []
     assert list(folder.iterdir()) == []
+
+
+def test_the_last_run_leaves_no_folder(folder: Path) -> None:
+    with controlled("one", None, StopSwitch()):
+        with controlled("other", None, StopSwitch()):
+            assert [run.job for run in local_runs()] == ["one", "other"]
+        assert [run.job for run in local_runs()] == ["one"]
+    assert not folder.exists()
+
+
+def test_a_run_may_begin_while_the_last_one_removes_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    private, removed = run_control._is_private, list[Path]()
+
+    def meanwhile(path: Path) -> bool:
+        found = private(path)
+        if not removed:
+            removed.append(path)
+            path.rmdir()
+        return found
+
+    monkeypatch.setattr(run_control, "_is_private", meanwhile)
+    with controlled("one", None, StopSwitch()):
+        assert [run.job for run in local_runs()] == ["one"]
+    assert removed
 
 
 def test_a_folder_that_others_may_enter_is_not_used(folder: Path) -> None:
