@@ -93,9 +93,13 @@ class SavedPanes:
         present = self._panes.starts()
         self._saved = {start: self._saved.get(start) or (position, self._panes.chunks(start)) for start in present}
 
-    def check(self, position: int, panes: int) -> None:
+    def check(self, position: int, rows: int) -> None:
+        """Saves the oldest panes again, as many as have these rows."""
         self._drop()
-        for start in sorted(self._saved, key=lambda start: (self._saved[start][0], start))[:panes]:
+        for start in sorted(self._saved, key=lambda start: (self._saved[start][0], start)):
+            if rows <= 0:
+                return
+            rows -= _rows_of(self._saved[start][1])
             self._saved[start] = position, self._panes.chunks(start)
 
     def _drop(self) -> None:
@@ -104,14 +108,14 @@ class SavedPanes:
 
     @property
     def extent(self) -> Extent:
+        """Each row is a part: a key in a pane. All of them decide."""
         self._drop()
-        records: dict[int, int] = {}
-        panes: dict[int, int] = {}
+        rows: dict[int, int] = {}
         for position, chunks in self._saved.values():
-            records[position] = records.get(position, 0) + sum(chunk.rows.num_rows for chunk in chunks)
-            panes[position] = panes.get(position, 0) + 1
-        positions = sorted(records)
-        return Extent(positions, [records[at] for at in positions], [panes[at] for at in positions])
+            rows[position] = rows.get(position, 0) + _rows_of(chunks)
+        positions = sorted(rows)
+        records = [rows[at] for at in positions]
+        return Extent(positions, records, records)
 
     def snapshot(self) -> tuple[list[Chunk], list[list[int]]]:
         """The chunks of all saved panes, and of each its start, its position and its number of chunks."""
@@ -138,6 +142,10 @@ class SavedPanes:
 
     def clear(self) -> None:
         self._saved = {}
+
+
+def _rows_of(chunks: Iterable[Chunk]) -> int:
+    return sum(chunk.rows.num_rows for chunk in chunks)
 
 
 def _due(chunks: Sequence[Chunk]) -> int:

@@ -14,6 +14,19 @@ class EventTimesRead(msgspec.Struct, frozen=True):
     latest_us: int
 
 
+class SavedParts(msgspec.Struct, frozen=True):
+    """The state that a task has saved in parts, at its last snapshot (CEC)."""
+
+    open: int
+    """Windows or keys with state."""
+    extent: int
+    """Footprints that a restart reads."""
+    replay_rows: int
+    """Rows of input that a restart takes again."""
+    target_missed: str = ""
+    """The setting whose target is not met; empty if there is none."""
+
+
 class ProcessCounters(msgspec.Struct, frozen=True):
     """Totals since the process started, and its current state. Fields that do not apply are 0 or None."""
 
@@ -53,6 +66,8 @@ class ProcessCounters(msgspec.Struct, frozen=True):
     """Of a standby: the state and the retained frames that it has of its task's feed."""
     standby_lag_us: int | None = None
     """How far its standbys were behind when they loaded the last feed point; None if they are not fed."""
+    saved_parts: SavedParts | None = None
+    """None if the task does not save its state in parts, or has not yet."""
     cpu_us: int = 0
     """Processor time; 0 where tasks have no processes of their own."""
     counts: dict[str, int] = {}

@@ -29,6 +29,7 @@ from clonos_py.observe.events import (
     Listener,
     PlanWarning,
     Progress,
+    TargetMissed,
     VertexProgress,
 )
 from clonos_py.observe.latest import Latest
@@ -73,7 +74,9 @@ def watch(
 
     def listen(at_us: int, event: Event) -> None:
         status.on(at_us, event)
-        if not live or isinstance(event, FunctionHangs | ImplausibleEventTimes | PlanWarning | FunctionPrinted):
+        if not live or isinstance(
+            event, FunctionHangs | ImplausibleEventTimes | TargetMissed | PlanWarning | FunctionPrinted
+        ):
             lines(at_us, event)
         elif isinstance(event, Deployed) and level is LogLevel.INFO:
             lines.report(at_us, stop_text(job))
@@ -134,6 +137,8 @@ def _headline(job: str, status: RunStatus, waited_us: int) -> Text:
         parts.append(f"{bytes_text(status.progress.in_flight_bytes)} retained")
         if status.progress.standby_lag_us is not None:
             parts.append(f"standbys {status.progress.standby_lag_us / 1e3:,.0f} ms behind")
+        if status.progress.extent is not None:
+            parts.append(f"{status.progress.extent:,} footprints, {status.progress.replay_rows or 0:,} rows to replay")
     return Text.assemble((job, "bold"), "   ", " · ".join(parts if status.tasks else [*parts, status.deployment]))
 
 

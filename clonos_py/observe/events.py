@@ -56,6 +56,10 @@ class Progress:
     """What was sent to standbys since the run began, determinants not counted."""
     standby_lag_us: int | None = None
     """The furthest that a task's standbys were behind when they loaded their last feed point; None if none is fed."""
+    extent: int | None = None
+    """Footprints that restarts of all tasks would read; None if no task saves its state in parts."""
+    replay_rows: int | None = None
+    """The most rows of input that the restart of a task would take again for its footprints."""
     cpu_us: int = 0
     """Processor time of all task processes so far, if each task has its own process."""
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -124,6 +128,15 @@ class ImplausibleEventTimes:
     source: str
     column: str
     value_us: int
+    reason: str
+    """The problem and its remedy, as text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetMissed:
+    """A task cannot save its state in parts as often as a setting demands. Sent once for each setting and vertex."""
+
+    task: TaskId
     reason: str
     """The problem and its remedy, as text."""
 
@@ -202,6 +215,7 @@ Event = (
     | CheckpointsLeft
     | Preparing
     | ImplausibleEventTimes
+    | TargetMissed
     | PlanWarning
     | CoordinatorAwaited
     | KillMissed

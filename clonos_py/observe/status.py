@@ -42,6 +42,7 @@ from clonos_py.observe.events import (
     Progress,
     Recovered,
     RecoveryStep,
+    TargetMissed,
     TaskFailed,
     TraceStopped,
 )
@@ -201,7 +202,7 @@ def news_text(at_us: int, event: Event) -> str | None:
             return unready_text(event)
         case SpillFailed():
             return unwritten_text(event)
-        case FunctionHangs() | ImplausibleEventTimes() | PlanWarning():
+        case FunctionHangs() | ImplausibleEventTimes() | TargetMissed() | PlanWarning():
             return event.reason
         case IntervalExceeded():
             return exceeded_text(event)

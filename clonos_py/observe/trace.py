@@ -45,6 +45,7 @@ READINGS = _schema(
     ("data_bytes", pa.int64()), ("determinant_bytes", pa.int64()), ("in_flight_bytes", pa.int64()),
     ("spilled_bytes", pa.int64()), ("log_bytes", pa.int64()), ("feed_bytes", pa.int64()),
     ("fed_bytes", pa.int64()), ("standby_lag_us", pa.int64()), ("cpu_us", pa.int64()),
+    ("open_parts", pa.int64()), ("extent", pa.int64()), ("replay_rows", pa.int64()),
 )  # fmt: skip
 """Counters are totals since the start of the process. A task's next attempt is another process."""
 
@@ -105,6 +106,13 @@ class TraceWriter:
     def _measure(self, reading: e.ProcessReading) -> None:
         task = {"at_us": reading.at_us, "vertex": reading.task.vertex, "index": reading.task.index}
         process = task | {"process": reading.process}
+        saved = reading.counters.saved_parts
+        parts = {
+            "open_parts": saved.open if saved else None,
+            "extent": saved.extent if saved else None,
+            "replay_rows": saved.replay_rows if saved else None,
+        }
+        process |= parts
         counted = {name: getattr(reading.counters, name) for name in READINGS.names if name not in process}
         self._rows["readings"].append(process | counted)
         for latency_us, times in self._latency.new(reading.process, reading.counters.latency).durations():

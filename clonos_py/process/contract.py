@@ -14,7 +14,7 @@ import msgspec
 
 from clonos_py.channel.frames import Frame
 from clonos_py.model.calls import Answered
-from clonos_py.model.counters import EventTimesRead
+from clonos_py.model.counters import EventTimesRead, SavedParts
 from clonos_py.model.ids import Attempt
 from clonos_py.model.purposes import Purpose
 from clonos_py.model.retention import Spill
@@ -329,6 +329,8 @@ class Observed(msgspec.Struct, frozen=True):
     """Of a source: see ``Source.rows_waiting``."""
     event_times: Sequence[EventTimesRead] = ()
     """Of a source: the event times that it has read, or that operators behind it have assigned."""
+    saved_parts: SavedParts | None = None
+    """What the last snapshot has saved in parts."""
     standby_lag_us: int | None = None
     """How far the standbys were behind when they loaded the last feed point."""
 

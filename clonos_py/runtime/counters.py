@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from clonos_py.model.counters import EventTimesRead, ProcessCounters
+from clonos_py.model.counters import EventTimesRead, ProcessCounters, SavedParts
 from clonos_py.model.times import MIN_TIME
 from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.process.contract import Observed
@@ -24,6 +24,7 @@ class Counters:
         self._lag_us: int | None = None
         self._rows_waiting: int | None = None
         self._standby_lag_us: int | None = None
+        self._saved_parts: SavedParts | None = None
         self._event_times: dict[tuple[str, str], EventTimesRead] = {}
         self._latency = LatencyHistogram()
 
@@ -37,6 +38,8 @@ class Counters:
             self._rows_waiting = event.rows_waiting
         if event.standby_lag_us is not None:
             self._standby_lag_us = event.standby_lag_us
+        if event.saved_parts is not None:
+            self._saved_parts = event.saved_parts
         for read in event.event_times:
             self._event_times[read.source, read.column] = read
         if event.counts:
@@ -54,6 +57,7 @@ class Counters:
             lag_us=self._lag_us,
             rows_waiting=self._rows_waiting,
             standby_lag_us=self._standby_lag_us,
+            saved_parts=self._saved_parts,
             counts=dict(self._counts),
             event_times=list(self._event_times.values()),
             latency=self._latency.counts,

@@ -16,7 +16,7 @@ from clonos_py.model.coordinator_events import (
     StandbyPromoted,
     TaskLost,
 )
-from clonos_py.model.counters import ProcessCounters
+from clonos_py.model.counters import ProcessCounters, SavedParts
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.observe.events import (
@@ -31,6 +31,7 @@ from clonos_py.observe.events import (
     ProcessReading,
     Progress,
     Recovered,
+    TargetMissed,
     TaskFailed,
     VertexProgress,
 )
@@ -82,6 +83,8 @@ class EventPublisher:
         self._finished = False
         self._normality = Normality()
         self._times = TimeWatch()
+        self._missed: set[tuple[str, str]] = set()
+        """(vertex, setting) of the targets that were reported as missed."""
 
     @property
     def latency(self) -> LatencyHistogram:
@@ -125,6 +128,19 @@ class EventPublisher:
         for _, counters in news.counters.values():
             for warning in self._times.warnings(counters.event_times, now_us):
                 self._listener(now_us - self.began_us, warning)
+        for task, counters in news.counters.values():
+            if counters.saved_parts is not None and counters.saved_parts.target_missed:
+                self._warn_of_target(task, counters.saved_parts, now_us)
+
+    def _warn_of_target(self, task: TaskId, saved: SavedParts, now_us: int) -> None:
+        if (missed := (task.vertex, saved.target_missed)) in self._missed:
+            return
+        self._missed.add(missed)
+        reason = (
+            f"{task} does not keep {saved.target_missed}: with {saved.open:,} open windows or keys, a restart reads "
+            f"{saved.extent:,} footprints and takes {saved.replay_rows:,} rows again; allow more, or raise check_time"
+        )
+        self._listener(now_us - self.began_us, TargetMissed(task=task, reason=reason))
 
     def coordinator_awaited(self, now_us: int, waited_us: int, seen: str) -> None:
         """Publishes that the platform has not started the coordinator yet."""
@@ -171,7 +187,7 @@ class EventPublisher:
         return {task: counters.frames_at_stake for _, task, counters in sorted(active, key=itemgetter(0))}
 
     def _progress(self, at_us: int) -> Progress:
-        counts = self._counts()
+        counts, parts = self._counts(), self._saved_parts(at_us)
         return Progress(
             vertices=tuple(self._progress_of(vertex, counts, at_us) for vertex in self._plan.vertices),
             in_flight_bytes=sum(
@@ -190,6 +206,8 @@ class EventPublisher:
                 ),
                 default=None,
             ),
+            extent=sum(saved.extent for saved in parts) if parts else None,
+            replay_rows=max((saved.replay_rows for saved in parts), default=None),
             data_bytes=sum(counters.data_bytes for _, counters in self._counters.values()),
             cpu_us=sum(counters.cpu_us for _, counters in self._counters.values()),
             counts=counts,
@@ -209,6 +227,14 @@ class EventPublisher:
             reads=vertex.source is not None,
             rows_written=sum(counts.get(f"{sink.name}.rows_out", 0) for sink in vertex.operators if sink.sink),
         )
+
+    def _saved_parts(self, at_us: int) -> list[SavedParts]:
+        """What each task has saved in parts."""
+        return [
+            counters.saved_parts
+            for number, (_, counters) in self._counters.items()
+            if counters.saved_parts is not None and counters.active and self._is_recent(number, at_us)
+        ]
 
     def _is_recent(self, number: int, at_us: int) -> bool:
         return self._last_seen_us[number] > at_us + self.began_us - _SILENT_US

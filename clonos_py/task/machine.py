@@ -629,6 +629,8 @@ class TaskMachine:
             checkpoint, forced, last, self._other_events, self._ended, not replayed, self._now_us
         )
         self._fits_feed = True
+        if self._partwise and not replayed:
+            self._events.append(Observed(saved_parts=self._partwise.saved))
         if self._landmarks:
             self._landmarks.epoch()
 

@@ -15,9 +15,11 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
+from clonos_py.model.counters import SavedParts
 from clonos_py.model.errors import UnreadableCheckpointError
 from clonos_py.model.operators import Extent, PartwiseOperator
 from clonos_py.model.protocols import FootprintPolicy
@@ -31,6 +33,8 @@ SPEED = 3.0
 _PART_US = 1.0
 """How long it takes to save a part, before it was measured."""
 _PART_US_MIN = 0.01
+_BEYOND = 1.5
+"""A target is missed if it is exceeded by half."""
 _NEW = 0.2
 """The weight of a new measurement."""
 
@@ -100,6 +104,14 @@ class PartwiseState:
         self._go_to(self.taken)
         self.operator.forget()
         return self.operator.snapshot()
+
+    @property
+    def saved(self) -> SavedParts:
+        """What the last snapshot has saved."""
+        extent = self.operator.extent
+        rows = self._rows - self._marks[0].rows if self._marks else 0
+        found = SavedParts(sum(extent.live), sum(extent.records), rows)
+        return msgspec.structs.replace(found, target_missed=self._checks.missed(found))
 
     def rebuild_from(self) -> tuple[int, list[InputProgress]]:
         """The position to which the restore of a snapshot taken now goes back, and the inputs there; no inputs: it does
@@ -208,6 +220,13 @@ class Checks:
         if parts:
             self._last = now_us, parts
         return parts
+
+    def missed(self, saved: SavedParts) -> str:
+        """The setting whose target is not met. A little beyond it is what each period brings."""
+        policy = self._policy
+        if policy.extent_max and (saved.open > policy.extent_max or saved.extent > _BEYOND * policy.extent_max):
+            return "extent_max"
+        return "replay_max" if policy.replay_max and saved.replay_rows > _BEYOND * policy.replay_max else ""
 
     def _wanted(self, extent: Extent, rows: Sequence[int], ages_us: Sequence[int]) -> int:
         if not extent.positions:

@@ -86,6 +86,8 @@ def report(
         "checkpoints": _checkpoints(status),
         "bytes": _bytes(status),
         "standby_lag_ms": _standby_lag_ms(status),
+        "extent": status.progress.extent if status.progress else None,
+        "replay_rows": status.progress.replay_rows if status.progress else None,
         "counts": dict(status.progress.counts) if status.progress else {},
         "plan": _plan(plan),
         "failures": [_failure(recovery) for recovery in status.recoveries],

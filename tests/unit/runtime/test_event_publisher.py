@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args, get_type_hints
 
+import msgspec
 import pytest
 
 from clonos_py.model.coordinator_events import (
@@ -14,7 +15,7 @@ from clonos_py.model.coordinator_events import (
     StandbyPromoted,
     TaskLost,
 )
-from clonos_py.model.counters import EventTimesRead, ProcessCounters
+from clonos_py.model.counters import EventTimesRead, ProcessCounters, SavedParts
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.observe.events import (
     Detected,
@@ -24,6 +25,7 @@ from clonos_py.observe.events import (
     KillMissed,
     Listener,
     Progress,
+    TargetMissed,
     TaskFailed,
 )
 from clonos_py.process.contract import Observed
@@ -120,6 +122,36 @@ def test_event_times_that_cannot_be_meant_are_told_once() -> None:
         if isinstance(event, ImplausibleEventTimes)
     ]
     assert [(warning.source, warning.column, warning.value_us) for warning in warned] == [("up", "at", 5)]
+
+
+def test_a_target_that_is_not_met_is_told_once_for_each_setting() -> None:
+    received: list[tuple[int, Event]] = []
+    publisher = EventPublisher(three(), BEGAN_US, listening(received))
+    told = []
+    for setting in ("extent_max", "extent_max", "replay_max"):
+        seen = counters(Observed(saved_parts=SavedParts(90_000, 200_000, 5_000, setting)))
+        events = publish(publisher, received, CoordinatorNews(counters={0: (UP, seen)}))
+        told += [event.reason for event in events if isinstance(event, TargetMissed)]
+    assert [reason.partition(":")[0] for reason in told] == [
+        f"{UP} does not keep extent_max",
+        f"{UP} does not keep replay_max",
+    ]
+    assert "with 90,000 open windows or keys, a restart reads 200,000 footprints and takes 5,000 rows again" in told[0]
+
+
+def test_the_progress_has_the_extent_of_all_tasks_and_the_longest_replay() -> None:
+    received: list[tuple[int, Event]] = []
+    publisher = EventPublisher(three(), BEGAN_US, listening(received))
+    seen = {
+        number: (
+            task,
+            msgspec.structs.replace(counters(Observed(saved_parts=SavedParts(1, extent, rows))), active=True),
+        )
+        for number, (task, extent, rows) in enumerate([(UP, 100, 7), (MIDDLE, 20, 9)])
+    }
+    events = publish(publisher, received, CoordinatorNews(counters=seen))
+    (progress,) = [event for event in events if isinstance(event, Progress)]
+    assert (progress.extent, progress.replay_rows) == (120, 9)
 
 
 def test_kills_that_an_interrupted_run_never_saw_are_told_too() -> None:

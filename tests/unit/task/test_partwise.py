@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clonos_py.model.counters import SavedParts
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.operators import Extent, PartwiseOperator
 from clonos_py.model.protocols import FootprintPolicy
@@ -93,6 +94,22 @@ def test_a_check_takes_no_longer_than_its_share_as_measured() -> None:
     assert parts == pytest.approx(100, rel=0.05)
     assert not checks.due(now_us + 9_999)
     assert checks.due(now_us + 10_000)
+
+
+@pytest.mark.parametrize(
+    ("open_", "extent", "rows", "missed"),
+    [
+        (10, 40, 100, ""),
+        (10, 75, 100, ""),
+        (10, 76, 100, "extent_max"),
+        (51, 51, 0, "extent_max"),
+        (10, 40, 1_501, "replay_max"),
+    ],
+)
+def test_a_target_that_is_not_met_is_named(open_: int, extent: int, rows: int, missed: str) -> None:
+    checks = Checks(FootprintPolicy(extent_max=50, replay_max=1_000))
+    assert checks.missed(SavedParts(open_, extent, rows)) == missed
+    assert Checks(FootprintPolicy()).missed(SavedParts(open_, extent, rows)) == ""
 
 
 def test_checks_can_be_off() -> None:
