@@ -37,6 +37,8 @@ _LOG = "footprints.log"
 _KEYS = "footprints.keys"
 _AT = hidden("at")
 """int64 column: the number of a batch, or a position."""
+_ANY = hidden("any")
+"""Column without meaning: a batch of the keys of an operator without keys has rows, too."""
 _REMEDY = "restore the checkpoint from a copy, or start over with --fresh"
 
 
@@ -74,6 +76,8 @@ class _Log:
         self._saved = KeyedRows(self.keys)
         """By key with a footprint that decides, and with state there: the number of its batch."""
         self._changed: list[pa.RecordBatch] = []
+        self._before_check = 0
+        """How many of the rows of ``_changed`` are from before the last check."""
         self._next = 0
         self._until: KeyedRows | None = None
         """During a rebuild, by key with a footprint: its position."""
@@ -83,35 +87,41 @@ class _Log:
     def changed(self, keys: pa.RecordBatch) -> None:
         """Windows of these keys were opened or closed: their footprints are written with the next batch."""
         if keys.num_rows:
-            columns: list[Any] = [plain(keys.column(key)) for key in self.keys]
-            self._changed.append(pa.RecordBatch.from_arrays(columns, names=self.keys))
+            columns: list[Any] = [*(plain(keys.column(key)) for key in self.keys), pa.nulls(keys.num_rows)]
+            self._changed.append(pa.RecordBatch.from_arrays(columns, names=[*self.keys, _ANY]))
 
     def all_changed(self) -> None:
         """No key has a footprint."""
         self.clear()
         if self._rows.live_row_count:
-            self.changed(self._rows.take(self._rows.all_numbers(), self.keys))
+            self.changed(self._rows.take(self._rows.all_numbers(), [*self.keys, GROUP_COLUMN]))
 
     def save(self, at: Place) -> None:
-        """Writes the footprints of keys that were opened, and marks those that were closed."""
+        """Writes the footprints of keys that were opened, and marks those that were closed. A key that was opened and
+        closed in between needs none, unless a check came in between, too: the extent may begin there, with that key
+        open."""
         if self._changed:
             changed, self._changed = concat(self._changed), []
-            self._write(at, self._distinct(changed))
+            first = group([changed.column(key) for key in self.keys], changed.num_rows).first
+            self._write(at, changed.take(first), first < self._before_check)
+        self._before_check = 0
 
     def check(self, at: Place, keys: int) -> None:
         """Writes new footprints of so many keys, those with the oldest ones."""
         oldest = self._saved.all_numbers()[:keys]
         if len(oldest):
-            self._write(at, self._saved.take(oldest, self.keys))
+            self._write(at, self._saved.take(oldest), np.zeros(len(oldest), bool))
+            self._before_check = sum(keys.num_rows for keys in self._changed)
 
-    def _write(self, at: Place, keys: pa.RecordBatch) -> None:
+    def _write(self, at: Place, keys: pa.RecordBatch, marked: Bools) -> None:
+        """``marked``: which keys get a mark if they have no state, although they have no footprint."""
         of, numbers = self._rows.find(keys)
         is_open = np.zeros(keys.num_rows, bool)
         is_open[of] = True
         had, former = self._saved.find(keys)
         if len(former):
             self._forget(former)
-        is_closed = np.zeros(keys.num_rows, bool)
+        is_closed = marked.copy()
         is_closed[had] = True
         is_closed &= ~is_open
         count, closed = int(np.count_nonzero(is_open)), int(np.count_nonzero(is_closed))
@@ -120,7 +130,7 @@ class _Log:
                 self._next,
                 at.position,
                 Chunk(self._rows.take(np.sort(numbers))) if count else None,
-                Chunk(with_groups(_where(keys, is_closed), self.keys, at.key_groups)) if closed else None,
+                Chunk(self._marks(_where(keys, is_closed), at.key_groups)) if closed else None,
                 count + closed,
                 count,
                 at.values,
@@ -141,11 +151,14 @@ class _Log:
 
     def _note(self, keys: pa.RecordBatch, batches: Ints) -> None:
         """These keys have their deciding footprints in these batches."""
-        self._saved.append(_with(keys.select(self.keys), _AT, batches))
+        self._saved.append(self._with(keys, batches))
 
-    def _distinct(self, keys: pa.RecordBatch) -> pa.RecordBatch:
-        groups = group([keys.column(key) for key in self.keys], keys.num_rows)
-        return keys if groups.size == keys.num_rows else keys.take(groups.first)
+    def _marks(self, keys: pa.RecordBatch, key_groups: int) -> pa.RecordBatch:
+        return with_groups(keys, self.keys, key_groups).select([*self.keys, GROUP_COLUMN])
+
+    def _with(self, keys: pa.RecordBatch, at: Ints) -> pa.RecordBatch:
+        columns: list[Any] = [*(keys.column(key) for key in self.keys), pa.array(at, pa.int64())]
+        return pa.RecordBatch.from_arrays(columns, names=[*self.keys, _AT])
 
     @property
     def extent(self) -> Extent:
@@ -201,7 +214,7 @@ class _Log:
         last = np.sort(last)
         newest, batches = keys.take(last), mark[last] // 2
         positions = np.array([batch.position for batch in self._log])
-        self._until.append(_with(newest, _AT, positions[batches]))
+        self._until.append(self._with(newest, positions[batches]))
         is_open = mark[last] % 2 == 1
         self._note(_where(newest, is_open), batches[is_open])
         for batch, count in zip(self._log, np.bincount(batches[is_open], minlength=len(self._log)), strict=True):
@@ -220,7 +233,7 @@ class _Log:
     def rebuilt(self) -> None:
         """All rows have come again: the state is that of the snapshot, in which every key had its footprint."""
         self._until = None
-        self._changed = []
+        self._changed, self._before_check = [], 0
 
 
 class KeyedParts(PartwiseOperator):
@@ -319,7 +332,3 @@ def _batches(part: OperatorState) -> Iterator[_Batch]:
 
 def _where(rows: pa.RecordBatch, chosen: Bools) -> pa.RecordBatch:
     return rows.filter(pa.array(chosen))
-
-
-def _with(rows: pa.RecordBatch, name: str, values: Ints) -> pa.RecordBatch:
-    return rows.append_column(pa.field(name, pa.int64()), pa.array(values, pa.int64()))

@@ -112,6 +112,7 @@ class WindowAggregate(WindowOperator, PartwiseOperator):
             self._restore_saved(parts)
             return
         self.forget()
+        self._position = -1
         self._panes.restore(stored(parts, "panes"), self.ctx.groups)
         self._restore_values(parts)
 

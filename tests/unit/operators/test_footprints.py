@@ -42,8 +42,8 @@ def batch(rows: Sequence[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([dict(zip(INPUT.names, row, strict=True)) for row in rows], INPUT)
 
 
-def aggregate() -> PartwiseOperator:
-    return CountWindowAggregate(("key",), Counted(3, 3, True), AGGREGATES, RESULT)
+def aggregate(keys: Sequence[str] = ("key",)) -> PartwiseOperator:
+    return CountWindowAggregate(keys, Counted(3, 3, True), AGGREGATES, without_key(RESULT, keys))
 
 
 def sliding() -> PartwiseOperator:
@@ -54,16 +54,20 @@ def top() -> PartwiseOperator:
     return CountWindowTop(("key",), Counted(3, 3, True), 2, (SortKey("value", descending=True),), RANKED, "rank")
 
 
-def windowed(window: Tumbling | Hopping, lateness_us: int = 0) -> PartwiseOperator:
-    return WindowAggregate(("key",), window, AGGREGATES, WINDOWED, "at", lateness_us)
+def windowed(window: Tumbling | Hopping, lateness_us: int = 0, keys: Sequence[str] = ("key",)) -> PartwiseOperator:
+    return WindowAggregate(keys, window, AGGREGATES, without_key(WINDOWED, keys), "at", lateness_us)
 
 
-def sessions(lateness_us: int) -> PartwiseOperator:
-    return SessionAggregate(("key",), Session(5), AGGREGATES, WINDOWED, "at", lateness_us)
+def sessions(lateness_us: int, keys: Sequence[str] = ("key",)) -> PartwiseOperator:
+    return SessionAggregate(keys, Session(5), AGGREGATES, without_key(WINDOWED, keys), "at", lateness_us)
 
 
-def table(mode: Any, aggregates: Sequence[Aggregate] = AGGREGATES) -> PartwiseOperator:
-    return TableAggregate(("key",), aggregates, RESULT, mode)
+def table(mode: Any, keys: Sequence[str] = ("key",)) -> PartwiseOperator:
+    return TableAggregate(keys, AGGREGATES, without_key(RESULT, keys), mode)
+
+
+def without_key(results: pa.Schema, keys: Sequence[str]) -> pa.Schema:
+    return results if keys else results.remove(0)
 
 
 COUNTED: dict[str, Callable[[], PartwiseOperator]] = {"aggregate": aggregate, "sliding": sliding, "top": top}
@@ -76,6 +80,10 @@ MAKERS: dict[str, Callable[[], PartwiseOperator]] = {
     "late sessions": lambda: sessions(9),
     "changes": lambda: table("changes"),
     "at end": lambda: table("at_end"),
+    "counted, all": lambda: aggregate(()),
+    "tumbling, all": lambda: windowed(Tumbling(10), keys=()),
+    "sessions, all": lambda: sessions(0, ()),
+    "changes, all": lambda: table("changes", ()),
 }
 kinds = pytest.mark.parametrize("kind", MAKERS)
 counted = pytest.mark.parametrize("kind", COUNTED)
@@ -121,11 +129,13 @@ steps = st.lists(
 @kinds
 @given(steps)
 def test_a_rebuilt_operator_goes_on_exactly_as_its_predecessor_would_have(kind: str, given_steps: list[Any]) -> None:
-    """A failure goes back to the last save. What comes again are the events since the oldest footprint."""
+    """A failure goes back to the last save. What comes again are the events since the oldest footprint. The standby has
+    loaded an earlier save before."""
     operator, out = begun(kind)
     events: list[Event] = []
     results: list[list[Any]] = []
     state, oldest, saved_at, watermark = OperatorState(), 0, 0, -1
+    earlier = state
     for step in given_steps:
         if isinstance(step, tuple) and step[1] <= watermark:
             continue
@@ -140,12 +150,14 @@ def test_a_rebuilt_operator_goes_on_exactly_as_its_predecessor_would_have(kind: 
             operator.save(len(events))
             extent = operator.extent
             assert not extent.live or extent.live[0] > 0, "the extent begins with a footprint that decides"
-            state, saved_at = stored(operator.footprints()), len(events)
+            earlier, state, saved_at = state, stored(operator.footprints()), len(events)
             oldest = extent.positions[0] if extent.positions else saved_at
         elif isinstance(step, int):
             operator.check(len(events), step)
         elif state.values:
             operator, out = begun(kind)
+            if earlier.values:
+                operator.restore([earlier])
             operator.restore([state])
             for position in range(oldest, saved_at):
                 event = events[position]
@@ -181,6 +193,49 @@ def test_the_extent_follows_the_oldest_key(kind: str) -> None:
     assert operator.extent == ([2, 3, 4], [1, 1, 1], [1, 1, 1])
     operator.check(5, 9)
     assert operator.extent == ([5], [3], [3]), "as large as the open windows, and no larger"
+
+
+@kinds
+@given(steps)
+def test_a_whole_state_replaces_footprints(kind: str, given_steps: list[Any]) -> None:
+    """As in a fed standby, which has loaded a checkpoint before."""
+    operator, out = begun(kind)
+    other, found = begun(kind)
+    give(operator, batch([("a", 1.0, 20)]))
+    operator.save(1)
+    other.restore([stored(operator.footprints())])
+    give(operator, batch([("b", 2.0, 21)]))
+    other.restore([stored(operator.snapshot())])
+    out.batches, watermark = [], -1
+    for step in given_steps:
+        if isinstance(step, list) or (isinstance(step, tuple) and step[1] > watermark):
+            event: Event = batch(step) if isinstance(step, list) else step[1]
+            watermark = event if isinstance(event, int) else watermark
+            give(operator, event)
+            give(other, event)
+    operator.on_end()
+    other.on_end()
+    assert found.batches == out.batches
+
+
+def test_a_key_that_was_open_at_a_check_is_marked_when_it_closes() -> None:
+    """The rows that opened it lie before the extent, those that closed it inside."""
+    operator, _ = begun("aggregate")
+    operator.on_rows(batch([("a", 1, 0)]), 0)
+    operator.save(1)
+    operator.on_rows(batch([("b", 1, 0)]), 0)
+    operator.check(2, 1)
+    closing = batch([("b", 1, 0), ("b", 1, 0), ("c", 1, 0), ("c", 1, 0), ("c", 1, 0)])
+    operator.on_rows(closing, 0)
+    operator.save(3)
+    assert operator.extent == ([2, 3], [1, 1], [1, 0]), "c was not open at the check: no footprint needed"
+    other, out = begun("aggregate")
+    other.restore([stored(operator.footprints())])
+    other.rebuild(closing, 0, 2)
+    other.rebuilt()
+    out.batches = []
+    other.on_rows(batch([("b", 1, 0), ("b", 1, 0)]), 0)
+    assert not out.batches, "two rows complete no window of three"
 
 
 def test_a_closed_key_is_marked_once() -> None:
