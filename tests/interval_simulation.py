@@ -34,13 +34,11 @@ def simulate(
     draws: Draws,
     runs: int = RUNS,
     failures: int = FAILURES,
-    rollbacks_in_recovery: bool = False,
 ) -> Times:
     """The utilization of each run. A run begins with a failure and ends with the first one after the time in which
-    ``failures`` are to be expected, so that it consists of whole cycles. If there are rollbacks, it does so with these.
-
-    ``rollbacks_in_recovery``: whether a rollback can happen during a local recovery, too, which the model neglects."""
-    jobs = _Jobs(model, interval_s, draws, runs, failures, rollbacks_in_recovery)
+    ``failures`` are to be expected, so that it consists of whole cycles. If there are rollbacks, these are the failures
+    at both ends."""
+    jobs = _Jobs(model, interval_s, draws, runs, failures)
     while jobs.running.any():
         jobs.step()
     return jobs.useful_s / jobs.now_s
@@ -51,17 +49,8 @@ class _Jobs:
     complete when ``lag_s`` more is done. A run begins where a rollback leaves a job, or, if there are none, where a
     checkpoint has just become complete."""
 
-    def __init__(
-        self,
-        model: IntervalModel,
-        interval_s: float,
-        draws: Draws,
-        runs: int,
-        failures: int,
-        rollbacks_in_recovery: bool,
-    ) -> None:
+    def __init__(self, model: IntervalModel, interval_s: float, draws: Draws, runs: int, failures: int) -> None:
         self._model, self._interval_s, self._draws, self._runs = model, interval_s, draws, runs
-        self._rollbacks_in_recovery = rollbacks_in_recovery
         self._local_per_s = model.local.per_s if model.local else 0.0
         self._rollbacks_per_s = model.rollbacks.per_s if model.rollbacks else 0.0
         self._least_s = failures / (self._local_per_s + self._rollbacks_per_s)
@@ -104,8 +93,6 @@ class _Jobs:
         local_s = self._until(self._local_per_s)
         rollback_s = self._until(self._rollbacks_per_s)
         local_s[self._restarts] = np.inf
-        if not self._rollbacks_in_recovery:
-            rollback_s[self._recovers_locally] = np.inf
         return local_s, rollback_s
 
     def _until(self, per_s: float) -> Times:

@@ -13,8 +13,8 @@ Intervals in Distributed Stream Processing Systems*). Names here, and the letter
 
 There are two kinds of failures. After a *rollback* the work since the last complete checkpoint is lost and done again
 (equations 1, 3, 4 and 10). After a *local* failure one task is replaced, which replays the work of its predecessor;
-nothing else is lost (E19). A failure during a restart or a replay begins it again. If there are both kinds, rollbacks
-during a local recovery are neglected.
+nothing else is lost (E19). A failure during a restart or a replay begins it again, and a rollback may come during a
+local recovery, too.
 """
 
 from __future__ import annotations
@@ -88,15 +88,10 @@ class IntervalModel:
         """The mean time from one checkpoint to the next with all failures between them, infinite if no float holds it.
 
         It is y(D + T) - y(D), where y(z) is the mean time from a rollback until the work z behind its checkpoint is
-        done: y' = exp(lambda1 (R1 + z / v)) + lambda2 y. All terms are positive, so none cancels another."""
-        a, rate = self._rates
-        growth, lag_s = a - rate, self.lag_s
+        done (E19). All terms are positive and each is continuous where a rate is 0, so no digits are lost."""
         try:
-            local = _growing(growth, lag_s) * math.expm1(a * interval_s) + math.exp(rate * interval_s) * _growing(
-                growth, interval_s
-            )
-            lost = self._rollback_s * math.expm1(rate * interval_s)
-            return math.exp(rate * lag_s) * (lost + self._recovery_factor * local)
+            again = self._rate * (self._rollback_restart_s + self._weighed_s(0.0, self.lag_s))
+            return math.exp(again) * _growing(self._rate, self._weighed_s(self.lag_s, interval_s))
         except OverflowError:
             return math.inf
 
@@ -107,45 +102,59 @@ class IntervalModel:
 
         With one kind of failures it depends on its cost and its rate only (E18). With both it is the root of the
         derivative, which is unique since ``effective_s`` is convex."""
-        a, rate = self._rates
         if self.rollbacks is None or self.local is None:
-            return best_interval_s(self.cost_s, a + rate) if a + rate else math.inf
+            rate = self._rate if self.local is None else self.local.weight_per_s
+            return best_interval_s(self.cost_s, rate) if rate else math.inf
         low_s = self.cost_s
-        high_s = best_interval_s(self.cost_s, max(a, rate))
+        high_s = best_interval_s(self.cost_s, max(self._rate, self.local.weight_per_s))
         while self._rises(high_s):
             low_s, high_s = high_s, 2 * high_s
         return _last(self._rises, low_s, high_s)
 
     def _rises(self, interval_s: float) -> bool:
-        """Whether utilization is higher at intervals a little longer."""
+        """Whether utilization is higher at intervals a little longer: ``effective_s`` is longer than the work of the
+        interval times its derivative. Both are divided by h(T + D)."""
         try:
-            return self.effective_s(interval_s) > (interval_s - self.cost_s) * self._effective_growth(interval_s)
+            weighed_s = self._weighed_s(self.lag_s, interval_s)
+            growth = self._speed_ratio(self.lag_s + interval_s)
         except OverflowError:
             return False
+        return _growing(-self._rate, weighed_s) > (interval_s - self.cost_s) * growth
 
-    def _effective_growth(self, interval_s: float) -> float:
-        """The derivative of ``effective_s``. Raises OverflowError."""
-        a, rate = self._rates
-        growth, lag_s = a - rate, self.lag_s
-        again, once = math.exp(rate * interval_s), math.exp(a * interval_s)
-        local = once * (1 + a * _growing(growth, lag_s)) + rate * again * _growing(growth, interval_s)
-        return math.exp(rate * lag_s) * (self._rollback_s * rate * again + self._recovery_factor * local)
+    # ---- the parts of y (E19)
+
+    def _weighed_s(self, behind_s: float, work_s: float) -> float:
+        """ln(h(z + x) / h(z)) / lambda2: how long work x, which begins z behind the checkpoint, takes with local
+        failures, weighed so that rollbacks act on it as on work without local failures. Raises OverflowError."""
+        speed = self.local.replay_speed if self.local else 1.0
+        grown_s = self._speed_ratio(behind_s) * _growing(self._both, work_s / speed)
+        if grown_s == math.inf:
+            raise OverflowError
+        return speed * (math.log1p(self._rate * grown_s) / self._rate if self._rate * grown_s else grown_s)
+
+    def _speed_ratio(self, behind_s: float) -> float:
+        """The derivative of ``_weighed_s`` at the start: lambda exp(y) / (lambda1 + lambda2 exp(y)), where y is lambda
+        times a local recovery. It is exp(y) without rollbacks, 1 without local failures. Raises OverflowError."""
+        if self.local is None:
+            return 1.0
+        recovery_s = self.local.restart_s + behind_s / self.local.replay_speed
+        if not self._rate:
+            return math.exp(self._both * recovery_s)
+        return self._both / (self._rate + self.local.per_s * math.exp(-self._both * recovery_s))
 
     @property
-    def _rates(self) -> tuple[float, float]:
-        """lambda1 / v and lambda2."""
-        return self.local.weight_per_s if self.local else 0.0, self.rollbacks.per_s if self.rollbacks else 0.0
+    def _rate(self) -> float:
+        """lambda2."""
+        return self.rollbacks.per_s if self.rollbacks else 0.0
 
     @property
-    def _rollback_s(self) -> float:
-        """The mean time of a restart of the whole job, which a failure begins again."""
-        if self.rollbacks is None:
-            return 0.0
-        return math.expm1(self.rollbacks.per_s * self.rollbacks.restart_s) / self.rollbacks.per_s
+    def _both(self) -> float:
+        """lambda1 + lambda2."""
+        return self._rate + (self.local.per_s if self.local else 0.0)
 
     @property
-    def _recovery_factor(self) -> float:
-        return math.exp(self.local.per_s * self.local.restart_s) if self.local else 1.0
+    def _rollback_restart_s(self) -> float:
+        return self.rollbacks.restart_s if self.rollbacks else 0.0
 
     # ---- what else the interval decides
 

@@ -193,15 +193,25 @@ def of_local_failures(local: LocalFailures, cost_s: float, lag_s: float, interva
     return a * (interval_s - cost_s) * math.exp(-local.per_s * local.restart_s - a * lag_s) / math.expm1(a * interval_s)
 
 
-def of_both(local: LocalFailures, rollbacks: Rollbacks, interval_s: float) -> float:
-    """T_eff = exp(lambda1 R1) (exp(aT) - exp(lambda2 T)) / (a - lambda2) + expm1(lambda2 R2) expm1(lambda2 T) / lambda2
-    (E19)."""
-    a, rate = local.per_s / local.replay_speed, rollbacks.per_s
-    recovered = math.exp(local.per_s * local.restart_s) / (a - rate)
-    return (
-        recovered * (math.exp(a * interval_s) - math.exp(rate * interval_s))
-        + math.expm1(rate * rollbacks.restart_s) * math.expm1(rate * interval_s) / rate
-    )
+def of_both(model: IntervalModel, interval_s: float) -> float:
+    """T_eff = exp(lambda2 R2) (h(T + D) - h(D)) / lambda2, with h(z) = (g(z) / g(0))^v and
+    g(z) = lambda1 + lambda2 exp(lambda (R1 + z / v)) (E19), with 100 digits."""
+    local, rollbacks = model.local, model.rollbacks
+    assert local
+    assert rollbacks
+    with localcontext() as context:
+        context.prec = 100
+        one, two, speed = Decimal(local.per_s), Decimal(rollbacks.per_s), Decimal(local.replay_speed)
+        restart_s, lag_s = Decimal(local.restart_s), Decimal(model.lag_s)
+
+        def g(behind_s: Decimal) -> Decimal:
+            return one + two * ((one + two) * (restart_s + behind_s / speed)).exp()
+
+        def h(behind_s: Decimal) -> Decimal:
+            return (speed * (g(behind_s) / g(Decimal(0))).ln()).exp()
+
+        again = (two * Decimal(rollbacks.restart_s)).exp()
+        return float(again * (h(lag_s + Decimal(interval_s)) - h(lag_s)) / two)
 
 
 @given(models("local"), st.floats(1.01, 50))
@@ -214,13 +224,27 @@ def test_local_failures_follow_their_formula(model: IntervalModel, times: float)
 
 @given(models("both"), st.floats(1.01, 50))
 def test_both_kinds_of_failures_follow_their_formula(model: IntervalModel, times: float) -> None:
-    local, rollbacks, interval_s = model.local, model.rollbacks, model.cost_s * times
-    assert local
-    assert rollbacks
-    apart = abs(local.weight_per_s - rollbacks.per_s) * interval_s
-    if apart > 1e-6:
-        found = IntervalModel(model.cost_s, rollbacks, local).effective_s(interval_s)
-        assert found == pytest.approx(of_both(local, rollbacks, interval_s), rel=1e-14 / apart + 1e-12)
+    interval_s = model.cost_s * times
+    assert model.effective_s(interval_s) == pytest.approx(of_both(model, interval_s), rel=1e-13)
+
+
+@pytest.mark.parametrize("rollbacks_per_s", [0.25, 1e-3, 1e-12, 1e-18, 1e-30])
+@pytest.mark.parametrize("local_per_s", [0.5, 1e-3, 1e-12, 1e-18, 1e-30])
+@pytest.mark.parametrize("nudge", [0, 1e-15, -1e-12, 1e-6])
+def test_the_formula_loses_no_digits_near_its_limits(rollbacks_per_s: float, local_per_s: float, nudge: float) -> None:
+    """Where a rate goes to 0, and where both weigh the same (a = lambda2, with the speed that makes them equal)."""
+    for speed in (0.5, 3.0, local_per_s / rollbacks_per_s * (1 + nudge)):
+        if 0.1 < speed < 100:
+            model = IntervalModel(1, Rollbacks(rollbacks_per_s, 5), LocalFailures(local_per_s, 2, speed), 0.5)
+            for interval_s in (1.001, 30.0):
+                assert model.effective_s(interval_s) == pytest.approx(of_both(model, interval_s), rel=2e-14)
+
+
+def test_a_rollback_during_a_local_recovery_counts() -> None:
+    """Local recoveries take so long that a rollback ends most of them. Alone, local failures would leave 2%."""
+    slow = LocalFailures(0.02, 200)
+    assert of_local_failures(slow, 1, 0, 10) < 0.02
+    assert IntervalModel(1, Rollbacks(0.02, 1), slow).utilization(10) > 0.3
 
 
 @given(models("both"), st.floats(1.01, 50))
@@ -270,14 +294,13 @@ def test_no_interval_is_better_than_the_best(model: IntervalModel, times: float)
 
 @given(models(), st.floats(1.01, 50), st.floats(1.001, 5))
 def test_more_failures_and_slower_recoveries_cost_utilization(model: IntervalModel, times: float, more: float) -> None:
+    """More rollbacks do unless a local recovery takes longer: then a rollback ends it early."""
     interval_s = model.cost_s * times
     worse = [replace(model, lag_s=model.lag_s * more)]
     if rollbacks := model.rollbacks:
-        for slower in (
-            replace(rollbacks, per_s=rollbacks.per_s * more),
-            replace(rollbacks, restart_s=rollbacks.restart_s + more),
-        ):
-            worse.append(replace(model, rollbacks=slower))
+        worse.append(replace(model, rollbacks=replace(rollbacks, restart_s=rollbacks.restart_s + more)))
+        if model.local is None or (model.local.restart_s <= rollbacks.restart_s and model.local.replay_speed >= 1):
+            worse.append(replace(model, rollbacks=replace(rollbacks, per_s=rollbacks.per_s * more)))
     if local := model.local:
         for changed in (
             replace(local, per_s=local.per_s * more),
@@ -349,20 +372,20 @@ def test_the_best_interval_is_exact(share: float) -> None:
 
 
 def exactly_for_both(local: LocalFailures, rollbacks: Rollbacks, cost_s: float) -> float:
-    """The root of the derivative of (T - c) / T_eff, by bisection with 50 digits."""
+    """The root of the derivative of (T - c) / T_eff without lag, by bisection with 60 digits."""
     with localcontext() as context:
-        context.prec = 50
-        rate, c = Decimal(rollbacks.per_s), Decimal(cost_s)
-        a = Decimal(local.per_s) / Decimal(local.replay_speed)
-        recovered = (Decimal(local.per_s) * Decimal(local.restart_s)).exp() / (a - rate)
-        lost = ((rate * Decimal(rollbacks.restart_s)).exp() - 1) / rate
+        context.prec = 60
+        one, two, c = Decimal(local.per_s), Decimal(rollbacks.per_s), Decimal(cost_s)
+        both, speed, restart_s = one + two, Decimal(local.replay_speed), Decimal(local.restart_s)
+
+        def weight(time: Decimal) -> Decimal:
+            return two * (both * (restart_s + time / speed)).exp()
 
         def rises(time: Decimal) -> bool:
-            once, again = (a * time).exp(), (rate * time).exp()
-            effective = recovered * (once - again) + lost * (again - 1)
-            return effective > (time - c) * (recovered * (a * once - rate * again) + lost * rate * again)
+            grown = (speed * ((one + weight(time)) / (one + weight(Decimal(0)))).ln()).exp()
+            return grown - 1 > (time - c) * grown * both * weight(time) / (one + weight(time))
 
-        low, high = c, c + 100 / min(a, rate)
+        low, high = c, c + 100 / min(one / speed, two)
         for _ in range(120):
             middle = (low + high) / 2
             low, high = (middle, high) if rises(middle) else (low, middle)

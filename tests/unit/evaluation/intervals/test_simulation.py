@@ -22,8 +22,8 @@ def paper(per_minute: float, depth: int = 1) -> IntervalModel:
     return IntervalModel(5, Rollbacks(per_minute, 10), lag_s=lag_of(depth, 0.5))
 
 
-def simulated(model: IntervalModel, interval_s: float, rollbacks_in_recovery: bool = False) -> Times:
-    return simulate(model, interval_s, np.random.default_rng(SEED), rollbacks_in_recovery=rollbacks_in_recovery)
+def simulated(model: IntervalModel, interval_s: float) -> Times:
+    return simulate(model, interval_s, np.random.default_rng(SEED))
 
 
 def apart(found: Times, expected: float) -> float:
@@ -56,32 +56,29 @@ def test_both_kinds_agree_with_their_formula(rollbacks: Rollbacks, lag: float) -
         assert apart(simulated(model, interval), model.utilization(interval)) < STANDARD_ERRORS
 
 
-def with_rollbacks_in_recovery(model: IntervalModel, interval: float) -> float:
-    """Utilization if a rollback can happen during a local recovery, too (E19)."""
-    local, rollbacks = model.local, model.rollbacks
+@pytest.mark.parametrize("local", [LocalFailures(0.02, 30, 0.5), LocalFailures(0.05, 5, 2)])
+@pytest.mark.parametrize("rollbacks", [Rollbacks(0.005, 10), Rollbacks(0.02, 1)])
+def test_they_agree_where_rollbacks_end_many_local_recoveries(rollbacks: Rollbacks, local: LocalFailures) -> None:
+    model = IntervalModel(1, rollbacks, local, 2)
+    best = model.best_s()
+    found = simulated(model, best)
+    assert apart(found, model.utilization(best)) < STANDARD_ERRORS
+    assert apart(found, neglecting(model, best)) > STANDARD_ERRORS
+
+
+def neglecting(model: IntervalModel, interval: float) -> float:
+    """Utilization if no rollback came during a local recovery."""
+    local, rollbacks, lag = model.local, model.rollbacks, model.lag_s
     assert local
     assert rollbacks
-    rate = local.per_s + rollbacks.per_s
+    a, rate = local.weight_per_s, rollbacks.per_s
+    recovered = math.exp(local.per_s * local.restart_s) / (a - rate)
 
-    def growth(behind: float) -> float:
-        again = math.exp(rate * (local.restart_s + behind / local.replay_speed))
-        return local.per_s + rollbacks.per_s * again
+    def since_rollback(behind: float) -> float:
+        done = recovered * (math.exp(a * behind) - math.exp(rate * behind))
+        return done + math.expm1(rate * rollbacks.restart_s) * math.expm1(rate * behind) / rate
 
-    def h(behind: float) -> float:
-        return math.pow(growth(behind) / growth(0), local.replay_speed)
-
-    restarted = math.exp(rollbacks.per_s * rollbacks.restart_s) / rollbacks.per_s
-    return (interval - model.cost_s) / (restarted * (h(interval + model.lag_s) - h(model.lag_s)))
-
-
-@pytest.mark.parametrize("lag", [0, 4])
-@pytest.mark.parametrize("rollbacks", [Rollbacks(0.001, 30), Rollbacks(0.02 / 3, 10), Rollbacks(0.02, 1)])
-def test_rollbacks_in_a_local_recovery_cost_little_more(rollbacks: Rollbacks, lag: float) -> None:
-    model = IntervalModel(1, rollbacks, LOCAL, lag)
-    best = model.best_s()
-    whole = with_rollbacks_in_recovery(model, best)
-    assert apart(simulated(model, best, rollbacks_in_recovery=True), whole) < STANDARD_ERRORS
-    assert whole < model.utilization(best) < 1.03 * whole
+    return (interval - model.cost_s) / (since_rollback(interval + lag) - since_rollback(lag))
 
 
 @pytest.mark.parametrize(
