@@ -42,7 +42,7 @@ _ANY = hidden("any")
 _REMEDY = "restore the checkpoint from a copy, or start over with --fresh"
 
 
-class Place(NamedTuple):
+class FootprintPlace(NamedTuple):
     """Where a batch of footprints is written."""
 
     position: int
@@ -96,7 +96,7 @@ class _Log:
         if self._rows.live_row_count:
             self.changed(self._rows.take(self._rows.all_numbers(), [*self.keys, GROUP_COLUMN]))
 
-    def save(self, at: Place) -> None:
+    def save(self, at: FootprintPlace) -> None:
         """Writes the footprints of keys that were opened, and marks those that were closed. A key that was opened and
         closed in between needs none, unless a check came in between, too: the extent may begin there, with that key
         open."""
@@ -106,14 +106,14 @@ class _Log:
             self._write(at, changed.take(first), first < self._before_check)
         self._before_check = 0
 
-    def check(self, at: Place, keys: int) -> None:
+    def check(self, at: FootprintPlace, keys: int) -> None:
         """Writes new footprints of so many keys, those with the oldest ones."""
         oldest = self._saved.all_numbers()[:keys]
         if len(oldest):
             self._write(at, self._saved.take(oldest), np.zeros(len(oldest), bool))
             self._before_check = sum(keys.num_rows for keys in self._changed)
 
-    def _write(self, at: Place, keys: pa.RecordBatch, marked: Bools) -> None:
+    def _write(self, at: FootprintPlace, keys: pa.RecordBatch, marked: Bools) -> None:
         """``marked``: which keys get a mark if they have no state, although they have no footprint."""
         of, numbers = self._rows.find(keys)
         is_open = np.zeros(keys.num_rows, bool)
@@ -284,8 +284,8 @@ class KeyedParts(PartwiseOperator):
     def check(self, position: int, parts: int) -> None:
         self._log.check(self._place(position), parts)
 
-    def _place(self, position: int) -> Place:
-        return Place(position, self.ctx.key_groups, self.rebuild_values())
+    def _place(self, position: int) -> FootprintPlace:
+        return FootprintPlace(position, self.ctx.key_groups, self.rebuild_values())
 
     def forget(self) -> None:
         self._log.all_changed()

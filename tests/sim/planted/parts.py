@@ -60,7 +60,7 @@ def the_oldest_footprint_of_a_key_decides(patch: pytest.MonkeyPatch) -> None:
     """Not the newest: what a check has saved is ignored, though its senders have dropped the frames before."""
     write = footprints._Log._write
 
-    def unwritten(self: footprints._Log, at: footprints.Place, *given: Any) -> None:
+    def unwritten(self: footprints._Log, at: footprints.FootprintPlace, *given: Any) -> None:
         write(self, at._replace(position=self._log[0].position) if self._log else at, *given)
 
     patch.setattr(footprints._Log, "_write", unwritten)
