@@ -78,7 +78,8 @@ class _Log:
         self._changed: list[pa.RecordBatch] = []
         self._before_check = 0
         """How many of the rows of ``_changed`` are from before the last check."""
-        self._next = 0
+        self._all_changed = False
+        self._next = self._keys_at_end = 0
         self._until: KeyedRows | None = None
         """During a rebuild, by key with a footprint: its position."""
 
@@ -93,13 +94,16 @@ class _Log:
     def all_changed(self) -> None:
         """No key has a footprint."""
         self.clear()
-        if self._rows.live_row_count:
-            self.changed(self._rows.take(self._rows.all_numbers(), [*self.keys, GROUP_COLUMN]))
+        self._all_changed = True
 
     def save(self, at: FootprintPlace) -> None:
         """Writes the footprints of keys that were opened, and marks those that were closed. A key that was opened and
         closed in between needs none, unless a check came in between, too: the extent may begin there, with that key
         open."""
+        if self._all_changed:
+            self._all_changed, self._changed = False, []
+            if self._rows.live_row_count:
+                self.changed(self._rows.take(self._rows.all_numbers(), [*self.keys, GROUP_COLUMN]))
         if self._changed:
             changed, self._changed = concat(self._changed), []
             first = group([changed.column(key) for key in self.keys], changed.num_rows).first
@@ -180,22 +184,25 @@ class _Log:
     # ---- rebuilding
 
     def restore(self, part: OperatorState) -> Mapping[str, Any]:
-        """Replaces the state by the footprints of a snapshot, and begins a rebuild. Returns the values with which it
-        begins. Raises CheckpointError if the log is not whole."""
+        """Takes the footprints of a snapshot. Returns the values with which a rebuild begins. Raises CheckpointError if
+        batches are not whole."""
         self.clear()
         self._rows.clear()
-        self._until = KeyedRows(self.keys)
         self._log = deque(_batches(part))
-        self._next = len(self._log)
+        self._next, self._keys_at_end = len(self._log), part.values[_KEYS]
+        return self._log[0].values if self._log else part.values
+
+    def begin_rebuild(self) -> None:
+        """Takes the rows of the footprints that decide. Raises CheckpointError if the log is not whole."""
+        self._until = KeyedRows(self.keys)
         found = [(batch, chunk) for batch in self._log for chunk in (batch.open, batch.closed) if chunk is not None]
         if found:
             self._load([chunk.rows for _, chunk in found], [2 * b.number + (c is b.open) for b, c in found])
-        if self._saved.rows != part.values[_KEYS] or any(not batch.live for batch in list(self._log)[:1]):
+        if self._saved.rows != self._keys_at_end or any(not batch.live for batch in list(self._log)[:1]):
             raise UnreadableCheckpointError(
-                f"the log of footprints has {self._saved.rows} keys with state, its end says {part.values[_KEYS]}: "
+                f"the log of footprints has {self._saved.rows} keys with state, its end says {self._keys_at_end}: "
                 f"the checkpoint is damaged; {_REMEDY}"
             )
-        return self._log[0].values if self._log else part.values
 
     def _load(self, parts: Sequence[pa.RecordBatch], marks: Sequence[int]) -> None:
         """Takes the rows of the footprints that decide. ``parts``: rows of keys with state, and keys without, oldest
@@ -264,8 +271,8 @@ class KeyedParts(PartwiseOperator):
         self._log.changed(keys)
 
     def restore_parts(self, parts: Sequence[OperatorState], whole: Callable[[], None]) -> Sequence[Mapping[str, Any]]:
-        """Restores rows from footprints or, by calling ``whole``, from a snapshot without. Returns, by part, the values
-        to begin with. Raises CheckpointError."""
+        """Takes footprints or, by calling ``whole``, the rows of a snapshot without. Returns, by part, the values to
+        begin with. Raises CheckpointError."""
         if not any(_LOG in part.values for part in parts):
             whole()
             if self.in_parts:
@@ -296,6 +303,9 @@ class KeyedParts(PartwiseOperator):
 
     def footprints(self) -> OperatorState:
         return self._log.state(self.values())
+
+    def begin_rebuild(self) -> None:
+        self._log.begin_rebuild()
 
     def rebuild(self, rows: pa.RecordBatch, side: int, position: int) -> None:
         self.on_rows(self._log.counting(rows, position), side)

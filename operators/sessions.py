@@ -148,6 +148,10 @@ class SessionAggregate(WindowOperator, KeyedParts):
             for end in np.unique(np.concatenate([np.empty(0, np.int64), *self._live_ends()])).tolist():
                 self.ctx.set_timer(end)
 
+    def begin_rebuild(self) -> None:
+        super().begin_rebuild()
+        self._renumber()
+
     def _times(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Ints]:
         if self._processing_time:
             now = max(self.ctx.time.now(), self._reached)

@@ -170,6 +170,9 @@ class WindowAggregate(WindowOperator, PartwiseOperator):
         self._end_values = [OperatorState({}, values)]
         self._restore_values([OperatorState({}, self._at.get(self._position, values))])
 
+    def begin_rebuild(self) -> None:
+        """Chunks of panes are taken as they are."""
+
     def rebuild(self, rows: pa.RecordBatch, side: int, position: int) -> None:
         self._position = position
         self.on_rows(rows, side)

@@ -211,9 +211,9 @@ class PartwiseOperator(Operator):
     """An operator whose state can be saved in parts, each at a position of its own (CEC). A position is the number of
     the task's input events so far.
 
-    After a restore of footprints comes a rebuild: all input events and watermarks since the oldest footprint come
-    again, with ``rebuild`` in place of ``on_rows``; what the operator emits, counts and sets is dropped. Then the
-    operator is called as after any other restore."""
+    After a restore of footprints comes a rebuild, once the process is to be the task: ``begin_rebuild``, then all input
+    events and watermarks since the oldest footprint come again, with ``rebuild`` in place of ``on_rows``; what the
+    operator emits, counts and sets is dropped. Then the operator is called as after any other restore."""
 
     @property
     def partwise(self) -> bool:
@@ -241,8 +241,13 @@ class PartwiseOperator(Operator):
         raise NotImplementedError
 
     def footprints(self) -> OperatorState:
-        """The extent, for a snapshot right after ``save``. ``restore`` takes it like any other snapshot, and begins a
-        rebuild."""
+        """The extent, for a snapshot right after ``save``. ``restore`` takes it like any other snapshot. A standby does
+        so for each one, so it should leave to ``begin_rebuild`` what takes long."""
+        raise NotImplementedError
+
+    def begin_rebuild(self) -> None:
+        """Builds the state of the footprints that the last ``restore`` took. Raises CheckpointError if they are
+        damaged."""
         raise NotImplementedError
 
     def rebuild(self, rows: pa.RecordBatch, side: int, position: int) -> None:

@@ -274,6 +274,11 @@ class Chain:
                 self._guard(self._stages[number], partial(self._stages[number].operator.on_rows, rows, side))
         self._shared.counts = counts
 
+    def begin_rebuild(self) -> None:
+        """The rebuild of the operator whose state is saved in parts begins."""
+        assert self.partwise is not None
+        self._guard(self._stages[self.partwise.number], self.partwise.begin_rebuild)
+
     def rebuild(self, edge: int, rows: pa.RecordBatch | None, watermark: int) -> None:
         """An input event comes again, for the operator whose state is saved in parts."""
         assert self.partwise is not None

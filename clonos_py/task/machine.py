@@ -256,6 +256,8 @@ class TaskMachine:
             self._gate.load(item.log)
         elif resumed := self._landmarks.resume(item.log, item.before, self._restore_state):
             self._events.append(resumed)
+        if self._rebuilding:
+            self._chain.begin_rebuild()
         for checkpoint in item.aborted:
             self._on_trigger(AbortRequest(checkpoint))
         self._enter(TaskCause.BEGUN)

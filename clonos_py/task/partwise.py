@@ -161,13 +161,18 @@ class PartwiseState:
         position = self.taken
         for chunk in parts[0].tables[ORDER_TABLE]:
             self._segments.append((position, chunk))
-            self._pending += _arrivals(chunk)
             position += chunk.rows.num_rows
         if position != progress.taken:
             raise UnreadableCheckpointError(
                 f"the stored order of input ends at event {position}, the snapshot at {progress.taken}: the checkpoint "
                 "is damaged; restore it from a copy, or start over with --fresh"
             )
+
+    def begin_rebuild(self) -> None:
+        """The process is to be the task: no other snapshot will be restored."""
+        self.operator.begin_rebuild()
+        for _, chunk in self._segments:
+            self._pending += _arrivals(chunk)
 
     def next(self) -> Arrival | None:
         """The next event of the rebuild; None if the operator has the state of the snapshot."""

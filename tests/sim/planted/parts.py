@@ -92,14 +92,14 @@ def replayed_events_are_not_counted(patch: pytest.MonkeyPatch) -> None:
 
 @parts("kill", "crash")
 def the_order_of_input_is_stored_without_the_last_event(patch: pytest.MonkeyPatch) -> None:
-    restore = PartwiseState.restore
+    begin_rebuild = PartwiseState.begin_rebuild
 
-    def shorter(self: PartwiseState, *given: Any) -> None:
-        restore(self, *given)
+    def shorter(self: PartwiseState) -> None:
+        begin_rebuild(self)
         if self._pending:
             self._pending.pop()
 
-    patch.setattr(PartwiseState, "restore", shorter)
+    patch.setattr(PartwiseState, "begin_rebuild", shorter)
 
 
 @parts("kill")

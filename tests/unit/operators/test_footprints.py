@@ -159,6 +159,7 @@ def test_a_rebuilt_operator_goes_on_exactly_as_its_predecessor_would_have(kind: 
             if earlier.values:
                 operator.restore([earlier])
             operator.restore([state])
+            operator.begin_rebuild()
             for position in range(oldest, saved_at):
                 event = events[position]
                 if isinstance(event, int):
@@ -231,6 +232,7 @@ def test_a_key_that_was_open_at_a_check_is_marked_when_it_closes() -> None:
     assert operator.extent == ([2, 3], [1, 1], [1, 0]), "c was not open at the check: no footprint needed"
     other, out = begun("aggregate")
     other.restore([stored(operator.footprints())])
+    other.begin_rebuild()
     other.rebuild(closing, 0, 2)
     other.rebuilt()
     out.batches = []
@@ -275,8 +277,9 @@ def test_a_log_whose_keys_were_altered_is_refused(kind: str) -> None:
     rows = state.tables["footprints.open"][0].rows
     altered = [Chunk(rows.set_column(0, rows.schema.field(0), pa.array(["a", "a"])))]
     other, _ = begun(kind)
+    other.restore([OperatorState({**state.tables, "footprints.open": altered}, state.values)])
     with pytest.raises(CheckpointError, match="1 keys with state, its end says 2"):
-        other.restore([OperatorState({**state.tables, "footprints.open": altered}, state.values)])
+        other.begin_rebuild()
 
 
 @counted

@@ -127,6 +127,9 @@ class Kept(PartwiseOperator):
     def save(self, position: int) -> None:
         pass
 
+    def begin_rebuild(self) -> None:
+        pass
+
     @property
     def extent(self) -> Extent:
         return Extent([self.at], [1], [1])
@@ -168,6 +171,7 @@ def test_a_restore_takes_the_input_since_the_oldest_footprint_again() -> None:
     assert (at.taken, at.rebuild_taken, at.covered, at.begun.inputs) == (7, 5, [5], inputs(5))
     state = PartwiseState(Kept(), 0, FootprintPolicy())
     state.restore([found], at)
+    state.begin_rebuild()
     events = []
     while (arrival := state.next()) is not None:
         state.begin(inputs(state.taken), 0)
