@@ -53,13 +53,16 @@ class SinkRows:
         return OperatorState({**self._at_barrier.tables, **given}, self._at_barrier.values)
 
     def restore(self, parts: Sequence[OperatorState]) -> list[OperatorState]:
-        """Takes what ``state`` has returned, or a snapshot. Returns the state at the barrier."""
+        """Takes what ``state`` has returned, or a snapshot. Returns the state at the barrier. Before the first one
+        there is none to restore."""
         found: list[OperatorState] = []
         self._runs, self._new = [], {}
         for part in parts:
             given = [name for name in part.tables if name.startswith(_TABLE)]
             self._runs += [(int(name.rpartition(".")[2]), list(part.tables[name])) for name in given]
-            found.append(OperatorState({n: t for n, t in part.tables.items() if n not in given}, part.values))
+            state = OperatorState({n: t for n, t in part.tables.items() if n not in given}, part.values)
+            if state.tables or state.values:
+                found.append(state)
         self._at_barrier = found[0] if len(found) == 1 else OperatorState()
         return found
 

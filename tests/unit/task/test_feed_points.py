@@ -63,6 +63,15 @@ def test_a_sink_is_given_the_rows_since_the_last_barrier_in_their_order() -> Non
     assert another.state.values == {"checkpoint": 3}, "a point after the restart has them all"
 
 
+def test_a_sink_restores_nothing_from_a_point_before_the_first_barrier() -> None:
+    """It is given all rows so far, and has no state that it could restore."""
+    given = SinkRows()
+    given.add(0, rows(1))
+    another = SinkRows()
+    assert another.restore([given.state]) == []
+    assert numbers(another) == [(0, [1])]
+
+
 def test_rows_that_a_standby_has_are_the_same_chunks_in_the_next_point() -> None:
     given = SinkRows()
     given.add(0, rows(1))
