@@ -102,7 +102,9 @@ class CountWindowOperator(KeyedParts):
         self._open.compact()
         if self.in_parts:
             opened_or_closed = (counts == 0) | (np.bincount(complete.keys, minlength=keys.size) > 0)
-            self.changed(rows.take(keys.first[opened_or_closed]))
+            if opened_or_closed.any():
+                columns = self._keys or rows.schema.names[:1]  # without columns there would be no rows
+                self.changed(rows.select(columns).take(keys.first[opened_or_closed]))
 
     def on_end(self) -> None:
         numbers = self._open.all_numbers()

@@ -171,7 +171,8 @@ class TableAggregate(KeyedParts):
         self._table.append(upserted.after)
         self._table.compact()
         if self.in_parts:
-            self.changed(upserted.after.filter(pa.array(~upserted.replaced)))
+            if not upserted.replaced.all():
+                self.changed(upserted.after.filter(pa.array(~upserted.replaced)))
             if upserted.deleted is not None:
                 self.changed(upserted.deleted)
         return upserted
