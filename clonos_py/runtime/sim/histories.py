@@ -33,11 +33,13 @@ def key_of(id_: int) -> int:
 
 
 class HistorySink(Sink):
-    """A transactional sink. It writes to a ledger that outlives processes; only committed rows count."""
+    """A transactional sink. It writes to a ledger that outlives processes; only committed rows count. Its state is what
+    it had prepared last: a snapshot without that, or of a later one, is an error."""
 
     def __init__(self, name: str, ledger: HistoryLedger) -> None:
         self._name, self._ledger = name, ledger
         self._rows: list[tuple[int, bytes]] = []
+        self._prepared = 0
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         ids: list[int] = rows.column(0).to_pylist()  # type: ignore[assignment]
@@ -45,14 +47,19 @@ class HistorySink(Sink):
         self._rows.extend(zip(ids, histories, strict=True))
 
     def prepare(self, checkpoint: int) -> bytes | None:
+        self._prepared = checkpoint
         if not self._rows:
             return None
         staged = self._ledger.stage(self._name, self._rows, self.ctx.task, checkpoint)
         self._rows = []
         return b"%d" % staged
 
+    def snapshot(self) -> OperatorState:
+        return OperatorState(values={"prepared": self._prepared})
+
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self._rows = []
+        self._prepared = max((part.values["prepared"] for part in parts), default=0)
 
     def commit(self, committable: bytes) -> None:
         self._ledger.commit(int(committable))

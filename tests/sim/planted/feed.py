@@ -21,11 +21,13 @@ from clonos_py.link.restoring import Restoring
 from clonos_py.link.standby_feed import StandbyFeed
 from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import Restore
+from clonos_py.model.state import OperatorState
 from clonos_py.process.contract import RestoreState
 from clonos_py.protocols.aligned.task import AlignedBarriers
 from clonos_py.task.chain import Chain
 from clonos_py.task.checkpointing import TaskCheckpointing
 from clonos_py.task.context import TaskContext
+from clonos_py.task.sink_rows import SinkRows
 from clonos_py.task.snapshotting import Snapshotting
 from tests.sim.planted.bug import Bugs
 
@@ -167,3 +169,14 @@ def the_replay_begins_behind_the_restart_point(patch: pytest.MonkeyPatch) -> Non
 @fed("kill", "standby")
 def another_attempt_is_followed_with_what_was_known(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CausalStore, "clear", lambda self: None)
+
+
+@fed("kill")
+def a_sink_restores_a_state_that_it_never_had(patch: pytest.MonkeyPatch) -> None:
+    """At a feed point before the first barrier."""
+    restore = SinkRows.restore
+
+    def always(self: SinkRows, parts: Sequence[OperatorState]) -> list[OperatorState]:
+        return restore(self, parts) or [OperatorState() for _ in parts]
+
+    patch.setattr(SinkRows, "restore", always)
