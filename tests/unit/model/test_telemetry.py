@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from clonos_py.model.coordinator_events import CoordinatorEvent
-from clonos_py.model.counters import EventTimesRead, ProcessCounters
+from clonos_py.model.counters import EventTimesRead, ProcessCounters, SavedParts
 from clonos_py.model.errors import CodecError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Pong, decode_to_coordinator, encode
@@ -42,10 +42,12 @@ def test_an_event_is_frozen_and_its_fields_are_plain_values(kind: type[Coordinat
 def test_counters_have_no_mappings_except_those_whose_keys_are_data() -> None:
     assert ProcessCounters.__struct_config__.frozen
     hints = get_type_hints(ProcessCounters)
-    assert {name for name, hint in hints.items() if not types(hint) <= PLAIN} == {"counts", "latency", "event_times"}
+    composed = {"counts", "latency", "event_times", "saved_parts"}
+    assert {name for name, hint in hints.items() if not types(hint) <= PLAIN} == composed
     assert (hints["counts"], hints["latency"]) == (dict[str, int], dict[int, int])
     assert hints["event_times"] == list[EventTimesRead]
-    assert set(get_type_hints(EventTimesRead).values()) <= PLAIN
+    for part in (EventTimesRead, SavedParts):
+        assert set(get_type_hints(part).values()) <= PLAIN
 
 
 @pytest.mark.parametrize("counters", [ProcessCounters(), COUNTERS])
