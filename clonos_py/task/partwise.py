@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from clonos_py.columns.views import concat
 from clonos_py.model.counters import SavedParts
 from clonos_py.model.errors import UnreadableCheckpointError
 from clonos_py.model.operators import Extent, PartwiseOperator
@@ -148,6 +149,22 @@ class PartwiseState:
             self._marks.popleft()
         while self._segments and self._segments[0][0] < oldest:
             self._segments.popleft()
+        self._join()
+
+    def _join(self) -> None:
+        """Drops marks without footprints, and joins the order before and behind them. A snapshot names each chunk, so
+        there should be few. Only chunks of similar size are joined: what was joined is stored again."""
+        needed = set(self.operator.extent.positions)
+        joined: list[tuple[_Mark, Chunk]] = []
+        for mark, (_, chunk) in zip(self._marks, self._segments, strict=False):
+            joined.append((mark, chunk))
+            while len(joined) > 1 and joined[-1][0].position not in needed:
+                (first, before), (_, after) = joined[-2:]
+                if before.rows.num_rows >= 2 * after.rows.num_rows:
+                    break
+                joined[-2:] = [(first, Chunk(concat([before.rows, after.rows])))]
+        self._marks = deque([*(mark for mark, _ in joined), self._marks[-1]])
+        self._segments = deque((mark.position, chunk) for mark, chunk in joined)
 
     # ---- rebuilding
 

@@ -117,9 +117,10 @@ def test_checks_can_be_off() -> None:
 
 
 class Kept(PartwiseOperator):
-    """Has one part, which was saved at ``at``."""
+    """Has a part for each of ``positions``, at which it was saved."""
 
-    at = 0
+    def __init__(self) -> None:
+        self.positions = [0]
 
     def save_in_parts(self) -> None:
         pass
@@ -132,10 +133,11 @@ class Kept(PartwiseOperator):
 
     @property
     def extent(self) -> Extent:
-        return Extent([self.at], [1], [1])
+        ones = [1] * len(self.positions)
+        return Extent(self.positions, ones, ones)
 
     def footprints(self) -> OperatorState:
-        return OperatorState({}, {"at": self.at})
+        return OperatorState({}, {"at": self.positions})
 
 
 def inputs(next_seq: int) -> list[InputProgress]:
@@ -160,7 +162,7 @@ def saved() -> tuple[PartwiseState, OperatorState, TaskProgress]:
     taken(state, 2)
     state.save(inputs(2), 0)
     taken(state, 3)
-    operator.at = 5
+    operator.positions = [5]
     state.save(inputs(5), 0)
     taken(state, 2)
     return state, state.save(inputs(7), 0), progress(state, inputs(7))
@@ -189,6 +191,25 @@ def test_a_whole_state_goes_back_to_nothing() -> None:
     operator.forget = lambda: None  # type: ignore[method-assign]
     state.save_whole()
     assert state.rebuild_from() == (7, [])
+
+
+def test_a_long_order_is_a_few_chunks() -> None:
+    """Those of marks that no footprint needs are joined, those of the others are not."""
+    operator = Kept()
+    operator.positions = [0, 150]
+    state = PartwiseState(operator, 0, FootprintPolicy())
+    for seq in range(300):
+        found = state.save(inputs(seq), 0)
+        taken(state, 1)
+    found = state.save(inputs(300), 0)
+    chunks = found.tables[ORDER_TABLE]
+    assert len(chunks) < 20
+    bounds = [0, *np.cumsum([chunk.rows.num_rows for chunk in chunks]).tolist()]
+    assert (150 in bounds, bounds[-1]) == (True, 300)
+    operator.positions = [150]
+    found = state.save(inputs(300), 0)
+    assert state.rebuild_from() == (150, inputs(150))
+    assert sum(chunk.rows.num_rows for chunk in found.tables[ORDER_TABLE]) == 150
 
 
 @pytest.mark.parametrize("events", [1, 3])
