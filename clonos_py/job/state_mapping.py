@@ -20,6 +20,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.model.state_definitions import StateDefinition, differences
+from clonos_py.process.contract import ORDER_TABLE
 from clonos_py.process.progress import progress_of
 
 SOURCE, SINK = "source", "sink"
@@ -194,6 +195,7 @@ def _with_names(manifest: Manifest, names: Mapping[str, str], vertices: Mapping[
     def with_names(task: TaskHandle) -> TaskHandle:
         return msgspec.structs.replace(
             task,
+            progress=_progress_without_rebuild(task, names),
             task=TaskId(vertex_of.get(task.task.vertex, task.task.vertex), task.task.index),
             operators={names[name]: handle for name, handle in task.operators.items() if name in names},
             committables={names[name]: named for name, named in task.committables.items() if name in names},
@@ -210,6 +212,20 @@ def _with_names(manifest: Manifest, names: Mapping[str, str], vertices: Mapping[
         closed=[names[name] for name in manifest.closed if name in names],
         definitions={names.get(name, name): definition for name, definition in manifest.definitions.items()},
     )
+
+
+def _progress_without_rebuild(task: TaskHandle, names: Collection[str]) -> bytes:
+    """The progress of a task of which only the operators ``names`` keep their state. If the one is missing whose state
+    is saved in parts, no input before the snapshot comes again (E15): that would count as new input. A progress that
+    cannot be read stays: the task that restores it reports that."""
+    lost = (handle for name, handle in task.operators.items() if name not in names)
+    if not any(ORDER_TABLE in handle.tables for handle in lost):
+        return task.progress
+    try:
+        progress = progress_of(task)
+    except msgspec.MsgspecError:
+        return task.progress
+    return msgspec.msgpack.encode(msgspec.structs.replace(progress, rebuild_taken=progress.taken, rebuild=[]))
 
 
 def _complaint(manifest: Manifest, plan: PhysicalPlan, unmapped: Collection[str]) -> str:

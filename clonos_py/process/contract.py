@@ -23,6 +23,10 @@ from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
 
+ORDER_TABLE = "footprints.order"
+"""Table of the operator whose state is saved in parts. By event since the oldest footprint: the input channel, and the
+number of frames taken together."""
+
 
 class TaskState(Enum):
     """The states of a process. A task that never failed passes through the same states, with nothing to replay."""

@@ -25,10 +25,8 @@ from clonos_py.model.errors import UnreadableCheckpointError
 from clonos_py.model.operators import Extent, PartwiseOperator
 from clonos_py.model.protocols import FootprintPolicy
 from clonos_py.model.state import Chunk, OperatorState
-from clonos_py.process.contract import InputProgress, TaskProgress
+from clonos_py.process.contract import ORDER_TABLE, InputProgress, TaskProgress
 
-ORDER_TABLE = "footprints.order"
-"""By event since the oldest footprint: the input channel, and the number of frames taken together."""
 SPEED = 3.0
 """How much faster input is taken in a rebuild than it came: an assumption, which weighs the length of a rebuild."""
 _PART_US = 1.0

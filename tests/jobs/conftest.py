@@ -12,9 +12,9 @@ from clonos_py.job.events import JobPolicy
 from clonos_py.model.operators import Sink
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.state import OperatorState
+from clonos_py.process.contract import ORDER_TABLE
 from clonos_py.runtime.sim.run import SimulatedRun, simulate_plan
 from clonos_py.task.chain import Chain
-from clonos_py.task.partwise import ORDER_TABLE
 from tests.disks import small_disk
 
 __all__ = ["small_disk"]

@@ -9,6 +9,8 @@ from clonos_py.job.state_mapping import StateMapping, mapped
 from clonos_py.model.errors import SettingError, UnmappedStateError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, TaskHandle
+from clonos_py.process.contract import ORDER_TABLE, InputProgress, TaskProgress
+from clonos_py.process.progress import progress_of
 from tests.unit.job.stage import chain
 
 NO_VALUES = msgspec.msgpack.encode({})
@@ -50,6 +52,24 @@ def test_state_that_maps_to_no_operator_is_refused_unless_it_is_dropped(found: M
         assert [(task.operators, task.committables) for task in kept.tasks] == [({}, {})]
     else:
         assert mapped(found, chain(), StateMapping()) == found
+
+
+@pytest.mark.parametrize(("dropped", "back_to"), [("middle", 9), ("other", 5)])
+def test_input_of_dropped_state_in_parts_does_not_come_again(dropped: str, back_to: int) -> None:
+    """The rebuild takes frames from the third on for one operator. They must not come without its state, but do if that
+    of another operator is dropped."""
+    progress = TaskProgress(
+        [InputProgress(7)], [], [], [], False, 0, [], [], [], {}, taken=9, rebuild_taken=5, rebuild=[InputProgress(3)]
+    )
+    order = OperatorHandle({ORDER_TABLE: [StoredChunk("1.chunks", 4, 10, 0)]}, NO_VALUES)
+    found = manifest("middle", order)
+    handle = msgspec.structs.replace(
+        found.tasks[0], operators={"middle": order, "other": rows(3)}, progress=msgspec.msgpack.encode(progress)
+    )
+    kept = mapped(msgspec.structs.replace(found, tasks=[handle]), chain(), StateMapping(dropped=(dropped,)))
+    assert kept is not None
+    restored = progress_of(kept.tasks[0])
+    assert (restored.begun.taken, restored.covered) == (back_to, [7] if dropped == "middle" else [3])
 
 
 def test_state_in_another_number_of_key_groups_is_refused() -> None:

@@ -16,8 +16,8 @@ from clonos_py.model.errors import CheckpointError
 from clonos_py.model.operators import Extent, PartwiseOperator
 from clonos_py.model.protocols import FootprintPolicy
 from clonos_py.model.state import Chunk, OperatorState
-from clonos_py.process.contract import InputProgress, TaskProgress
-from clonos_py.task.partwise import ORDER_TABLE, SPEED, Arrival, Checks, PartwiseState
+from clonos_py.process.contract import ORDER_TABLE, InputProgress, TaskProgress
+from clonos_py.task.partwise import SPEED, Arrival, Checks, PartwiseState
 
 SECOND = 1_000_000
 extents = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50)), min_size=1, max_size=8).map(
