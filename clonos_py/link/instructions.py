@@ -146,6 +146,7 @@ class Persisted(msgspec.Struct, frozen=True):
 
     handle: TaskHandle
     persist_ms: float
+    persist_cpu_ms: float = 0.0
 
 
 class PersistFailed(msgspec.Struct, frozen=True):

@@ -126,6 +126,8 @@ class LinkMachine:
         )
         self._coordinated, self._stores_logs = plan.protocol.coordinated, plan.stores_logs
         self._unstored: tuple[TaskSnapshot, TaskProgress] | None = None
+        self._snapshot_times: dict[int, task.SnapshotTimes] = {}
+        """By checkpoint: what its snapshot has cost, until it is durable."""
         """The last snapshot, if it waits for logs."""
 
     # ---- dispatch
@@ -392,6 +394,7 @@ class LinkMachine:
         self._status.note_checkpoint(snapshot.checkpoint)
         if not event.persist:
             return []
+        self._snapshot_times[snapshot.checkpoint] = event.times
         for output in self.outputs:
             output.check_caught_up()
         return self._store_snapshot(snapshot, event.progress)
@@ -415,7 +418,10 @@ class LinkMachine:
         return instructions
 
     def _on_persisted(self, event: io.Persisted) -> list[io.Instruction]:
-        report = io.SendToCoordinator(control.Snapshotted(self.process, event.handle, event.persist_ms))
+        times = self._snapshot_times.get(event.handle.checkpoint, task.SnapshotTimes())
+        self._snapshot_times = {n: t for n, t in self._snapshot_times.items() if n > event.handle.checkpoint}
+        measured = event.persist_ms, event.persist_cpu_ms, times.sync_ms, times.blocked_ms, times.busy_ms
+        report = io.SendToCoordinator(control.Snapshotted(self.process, event.handle, *measured))
         return [report, *self._checkpointing.persisted(event.handle)]
 
     def _on_persist_failed(self, event: io.PersistFailed) -> list[io.Instruction]:

@@ -238,11 +238,19 @@ class HeldLogsReport(msgspec.Struct, frozen=True, tag=True):
 
 
 class Snapshotted(msgspec.Struct, frozen=True, tag=True):
-    """A task's snapshot is durable."""
+    """A task's snapshot is durable. Its cost is the work that was lost for it (E20)."""
 
     process: int
     handle: TaskHandle
     persist_ms: float = 0.0
+    persist_cpu_ms: float = 0.0
+    """The processor time for persisting it, if all processors were busy: then tasks could not work meanwhile."""
+    sync_ms: float = 0.0
+    """How long the step took in which it was taken: no row is processed meanwhile."""
+    blocked_ms: float = 0.0
+    """How long the task had nothing else to take than rows on channels that were blocked for it."""
+    busy_ms: float = 0.0
+    """How long the task has worked since its last snapshot, the step not counted."""
 
 
 class SnapshotFailed(msgspec.Struct, frozen=True, tag=True):

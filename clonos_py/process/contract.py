@@ -299,12 +299,21 @@ class FramesTaken(msgspec.Struct, frozen=True):
     rows_requested: int = 0
 
 
+class SnapshotTimes(msgspec.Struct, frozen=True):
+    """The work that a snapshot has cost, which the driver measures; see ``Snapshotted``."""
+
+    sync_ms: float = 0.0
+    blocked_ms: float = 0.0
+    busy_ms: float = 0.0
+
+
 class SnapshotTaken(msgspec.Struct, frozen=True):
     """A snapshot was taken. ``persist`` is False if a replay passes a barrier that its predecessor had passed."""
 
     snapshot: TaskSnapshot
     progress: TaskProgress
     persist: bool
+    times: SnapshotTimes = SnapshotTimes()
 
 
 class StateChanged(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ processing-time timers mean the time of day itself and do not use this clock.
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from contextlib import suppress
@@ -43,6 +44,23 @@ class SteadyClock:
 def time_of_day_us() -> int:
     """Wall-clock time in microseconds UTC; may jump."""
     return time.time_ns() // 1_000
+
+
+class LostProcessorTime:
+    """The processor time of one thread that other threads of the machine could have used: it counts while all
+    processors are busy."""
+
+    def __init__(self) -> None:
+        self._seen_us = self._lost_us = 0
+
+    def lost_us(self) -> int:
+        """Called by that thread. Whether the processors were busy is looked up once for the time since the last
+        call."""
+        used_us = time.thread_time_ns() // 1_000
+        if os.getloadavg()[0] >= (os.cpu_count() or 1):
+            self._lost_us += used_us - self._seen_us
+        self._seen_us = used_us
+        return self._lost_us
 
 
 def _monotonic_us() -> int:

@@ -123,6 +123,11 @@ class Inputs:
             channel.blocked = False
 
     @property
+    def holds_back(self) -> bool:
+        """Whether a blocked channel has frames."""
+        return any(channel.blocked and channel.queue for channel in self._channels)
+
+    @property
     def all_blocked(self) -> bool:
         return all(channel.blocked for channel in self._channels)
 

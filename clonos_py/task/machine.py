@@ -269,6 +269,11 @@ class TaskMachine:
         return self._gate.replaying or self._rebuilding
 
     @property
+    def blocked(self) -> bool:
+        """Whether frames wait on channels that are blocked for a snapshot."""
+        return self._inputs.holds_back
+
+    @property
     def _rebuilding(self) -> bool:
         return self._partwise is not None and self._partwise.rebuilding
 

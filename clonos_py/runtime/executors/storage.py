@@ -46,11 +46,14 @@ class StorageExecutor:
         committing: Mapping[str, Committing],
         now_us: Callable[[], int],
         low_priority: LowPriority,
+        lost_cpu_us: Callable[[], int] = lambda: 0,
     ) -> None:
         """``committing``: the sinks of the task, and its source if that commits. ``now_us``: a clock that is never set,
-        for durations. ``low_priority`` does loads that are not urgent."""
+        for durations. ``low_priority`` does loads that are not urgent. ``lost_cpu_us``: the processor time that the
+        caller's thread has used so far and that tasks could have used; it does not grow where a processor is free."""
         self.snapshots = Snapshots(store)
         self._committing, self._now_us, self._low_priority = committing, now_us, low_priority
+        self._lost_cpu_us = lost_cpu_us
 
     def carry_out(self, work: StorageWork) -> tuple[LinkEvent, ...]:
         """Does one piece of work. Raises SinkError. An error of a snapshot is returned as an event."""
@@ -86,10 +89,13 @@ class StorageExecutor:
             committing.loaded(operators.get(name, ()))
 
     def _persist(self, request: Persist) -> LinkEvent:
-        started_us = self._now_us()
+        started_us, lost_us = self._now_us(), self._lost_cpu_us()
         event = self.snapshots.persist(request)
         took_ms = (self._now_us() - started_us) / 1_000
-        return msgspec.structs.replace(event, persist_ms=took_ms) if isinstance(event, Persisted) else event
+        lost_ms = (self._lost_cpu_us() - lost_us) / 1_000
+        if not isinstance(event, Persisted):
+            return event
+        return msgspec.structs.replace(event, persist_ms=took_ms, persist_cpu_ms=lost_ms)
 
     def _commit(self, committables: Mapping[str, Sequence[bytes]]) -> None:
         for name, named in committables.items():

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
+
 from clonos_py.model.calls import ServiceCall
-from clonos_py.process.contract import FromTask, RestoreState, ToTask
+from clonos_py.process.contract import FromTask, RestoreState, SnapshotTaken, SnapshotTimes, ToTask
 from clonos_py.runtime.executors.low_priority import LowPriority
 from clonos_py.task.machine import TaskMachine
 
@@ -25,6 +27,35 @@ class TaskEnvironment:
     """Loads state ahead of its use."""
     now_us: Callable[[], int]
     """A clock that is never set."""
+    elapsing_us: Callable[[], int]
+    """A clock for what steps take: it goes on during a step, which ``now_us`` of a world does not."""
+    shares_thread: bool = False
+    """Whether other tasks work in the same thread while this one has nothing to do."""
+
+
+class _SnapshotClock:
+    """Measures what snapshots cost a task: the step in which one is taken, and the time before it in which the task
+    could take nothing, since channels were blocked for it."""
+
+    def __init__(self) -> None:
+        self._busy_us = self._blocked_us = 0
+        self._blocked_since_us: int | None = None
+
+    def stepping(self, now_us: int) -> None:
+        if self._blocked_since_us is not None:
+            self._blocked_us += now_us - self._blocked_since_us
+            self._blocked_since_us = None
+
+    def stepped(self, began_us: int, now_us: int, blocked: bool) -> None:
+        """``blocked``: nothing is left to do than what blocked channels hold."""
+        self._busy_us += now_us - began_us
+        self._blocked_since_us = now_us if blocked else None
+
+    def snapshot(self, began_us: int, now_us: int) -> SnapshotTimes:
+        """A snapshot was taken in the step that began then."""
+        times = SnapshotTimes((now_us - began_us) / 1_000, self._blocked_us / 1_000, self._busy_us / 1_000)
+        self._busy_us, self._blocked_us = began_us - now_us, 0  # this step is not part of the next time
+        return times
 
 
 class TaskExecutor:
@@ -35,6 +66,8 @@ class TaskExecutor:
         self.machine = machine
         self._low_priority, self._now_us = environment.low_priority, environment.now_us
         self._produce, self._call = environment.produce, environment.call
+        self._elapsing_us, self._shares_thread = environment.elapsing_us, environment.shares_thread
+        self._snapshots = _SnapshotClock()
 
     def offer(self, item: ToTask) -> None:
         """Adds an item for the task. A later step takes it."""
@@ -46,12 +79,22 @@ class TaskExecutor:
     def step(self) -> int | None:
         """Performs one event. Returns when to step again: None at once, else at a time (microseconds of ``now_us``), or
         earlier if an item is offered."""
+        began_us = self._elapsing_us()
+        self._snapshots.stepping(began_us)
         outcome = self.machine.step(self._now_us())
+        now_us = self._elapsing_us()
         if outcome.events:
-            self._produce(outcome.events)
+            self._produce([self._timed(event, began_us, now_us) for event in outcome.events])
+        idle = outcome.wake_us is not None and not self._shares_thread
+        self._snapshots.stepped(began_us, now_us, idle and self.machine.blocked)
         for call in outcome.calls:
             self._call(call)
         return outcome.wake_us
+
+    def _timed(self, event: FromTask, began_us: int, now_us: int) -> FromTask:
+        if not isinstance(event, SnapshotTaken):
+            return event
+        return msgspec.structs.replace(event, times=self._snapshots.snapshot(began_us, now_us))
 
     def abandon(self) -> None:
         """Ends the task as if it were killed: operators are not closed."""

@@ -28,7 +28,7 @@ from clonos_py.model.messages import FunctionHangNoticed, Started, ToCoordinator
 from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.process.contract import ChannelLimits, SourceArrival, ToTask
 from clonos_py.runtime.callers import Callers, http_client
-from clonos_py.runtime.clock import SteadyClock
+from clonos_py.runtime.clock import LostProcessorTime, SteadyClock
 from clonos_py.runtime.executors.link import LinkEnvironment, LinkExecutor
 from clonos_py.runtime.executors.spill import SpillExecutor
 from clonos_py.runtime.executors.storage import StorageExecutor, StorageWork
@@ -143,12 +143,20 @@ class ProcessRuntime:
         )
         self._callers = Callers(http_client)
         self._background = Background(f"background of {task}")
-        task_environment = TaskEnvironment(self._link.put_step, self._start_call, self._background, clock.now_us)
+        task_environment = TaskEnvironment(
+            self._link.put_step, self._start_call, self._background, clock.now_us, clock.now_us
+        )
         self._task = TaskLoop(
             TaskExecutor(self._machine, task_environment), self._raised, self._close_services, clock.now_us
         )
         self._machine.notify(partial(self._task.put, SourceArrival()))
-        storage = StorageExecutor(deployment.open_store(), self._machine.committing, clock.now_us, self._background)
+        storage = StorageExecutor(
+            deployment.open_store(),
+            self._machine.committing,
+            clock.now_us,
+            self._background,
+            LostProcessorTime().lost_us,
+        )
         self._storage = RequestLoop(storage.carry_out, self._link.put, self._raised)
         spill = SpillExecutor(FileShelf(self._spilled))
         self._spill = RequestLoop(spill.carry_out, self._link.put, self._raised, spill.close)

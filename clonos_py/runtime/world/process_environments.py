@@ -102,8 +102,8 @@ class ProcessEnvironments:
 
     # ---- the task's
 
-    def of_task(self) -> TaskEnvironment:
-        return TaskEnvironment(self._produce, self._call, AtOnce(), self._now_us)
+    def of_task(self, elapsing_us: Callable[[], int]) -> TaskEnvironment:
+        return TaskEnvironment(self._produce, self._call, AtOnce(), self._now_us, elapsing_us, shares_thread=True)
 
     def _now_us(self) -> int:
         return self._actions.now_us

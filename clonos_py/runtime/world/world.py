@@ -199,7 +199,7 @@ class World:
         process.link_executor = LinkExecutor(
             link, environments.of_link(layers.connections(process, connections)), ClonosError
         )
-        process.task_executor = TaskExecutor(machine, environments.of_task())
+        process.task_executor = TaskExecutor(machine, environments.of_task(self.scheduler.now_us))
         return process
 
     def _observe(self, task: TaskId, observed: Observed) -> None:

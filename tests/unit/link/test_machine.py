@@ -12,7 +12,7 @@ from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.messages import Expectation, Peer, Restore
 from clonos_py.model.retention import Spill
 from clonos_py.model.segments import Reach, StableMark
-from clonos_py.model.snapshots import TaskSnapshot
+from clonos_py.model.snapshots import TaskHandle, TaskSnapshot
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskState
 from tests.unit.link.links import (
@@ -481,6 +481,19 @@ def snapped(link: LinkMachine, next_seq: int) -> None:
     """The task has taken all below ``next_seq`` when checkpoint 1 comes."""
     progress = task.TaskProgress([task.InputProgress(next_seq)], [2], [0], [0], False, 0, [], [], [], {})
     link.handle(task.SnapshotTaken(_snapshot(1), progress, persist=True))
+
+
+def test_the_report_of_a_durable_snapshot_says_what_it_has_cost() -> None:
+    link = running()
+    for checkpoint in (1, 2, 3):
+        progress = task.TaskProgress([task.InputProgress(1)], [2], [0], [0], False, 0, [], [], [], {})
+        times = task.SnapshotTimes(checkpoint, 20.0, 30.0)
+        link.handle(task.SnapshotTaken(_snapshot(checkpoint), progress, persist=True, times=times))
+    for checkpoint in (1, 3):
+        handle = TaskHandle(MIDDLE, checkpoint, {}, b"", {})
+        found = link.handle(io.Persisted(handle, persist_ms=9.0, persist_cpu_ms=5.0))
+        (said,) = [i.message for i in of(found, io.SendToCoordinator)]
+        assert said == control.Snapshotted(link.process, handle, 9.0, 5.0, checkpoint, 20.0, 30.0)
 
 
 def test_a_completed_checkpoint_truncates_logs_and_is_announced_to_senders() -> None:

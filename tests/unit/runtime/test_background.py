@@ -70,7 +70,7 @@ def test_a_task_loads_state_in_the_background_only_before_its_promotion(backgrou
     machine.offer.side_effect = lambda item: own.append(threading.current_thread().name == "the task")
     machine.step.return_value = Outcome([], MAX_TIME, [])
     problems: list[BaseException] = []
-    executor = TaskExecutor(machine, TaskEnvironment(Mock(), Mock(), background, lambda: 0))
+    executor = TaskExecutor(machine, TaskEnvironment(Mock(), Mock(), background, lambda: 0, lambda: 0))
     task = TaskLoop(executor, problems.append, Mock(), lambda: 0)
     task.put(RestoreState(1, {}, None, ahead=True))
     task.put(RestoreState(2, {}, None))
