@@ -25,6 +25,11 @@ class CoordinatorContext:
     coordinator does not take its own standstill for the silence of processes."""
     absent_us: int = 0
     """The sum of all standstills so far."""
+    interval_us: int = field(init=False)
+    """The current checkpoint interval: that of the policy, unless the job finds its own (``interval_choice.py``)."""
+
+    def __post_init__(self) -> None:
+        self.interval_us = self.policy.checkpoint_interval_us
 
     @property
     def clock_us(self) -> int:

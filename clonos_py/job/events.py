@@ -14,6 +14,18 @@ from clonos_py.model.snapshots import Manifest
 
 
 @dataclass(frozen=True)
+class AutoInterval:
+    """The job finds its checkpoint interval itself, within these bounds (E20)."""
+
+    shortest_us: int = 1_000_000
+    longest_us: int = 600_000_000
+    mtbf_us: int = 86_400_000_000
+    """The mean time between failures of a task that is expected."""
+    budget_bytes: int | None = None
+    """The memory for the retained frames of a task; None if frames are written to disk."""
+
+
+@dataclass(frozen=True)
 class JobPolicy:
     """Intervals, timeouts, limits. Times in microseconds; ``checkpoint_interval_us`` 0: only the final checkpoint."""
 
@@ -46,6 +58,8 @@ class JobPolicy:
     """The name of the lineage that begins if no checkpoint is resumed; drawn by the driver, for idempotency keys."""
     staggered: bool = True
     """Whether tasks that take snapshots alone are triggered after their receivers. False: at independent times."""
+    auto_interval: AutoInterval | None = None
+    """None: ``checkpoint_interval_us`` stays. Otherwise it is used until the cost of a checkpoint is known."""
 
 
 # ---- driver to coordinator

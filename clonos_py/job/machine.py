@@ -53,6 +53,7 @@ from clonos_py.job.events import (
 from clonos_py.job.failure_limits import FailureLimits
 from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.job.heartbeat import Heartbeat
+from clonos_py.job.interval_choice import IntervalChoice
 from clonos_py.job.loops import LoopEnds
 from clonos_py.job.rounds import Rounds
 from clonos_py.job.starts import Starts
@@ -116,6 +117,8 @@ class JobMachine:
         self._starts = Starts(self._context)
         self._unreachable = Unreachable(self._context)
         self._takeover = Takeover(self._context, self._protocol)
+        self._interval: IntervalChoice | None = None
+        """Chooses the checkpoint interval, if the policy leaves it to the job."""
         self._loops = LoopEnds(self._context, self._protocol, self._trigger, self._last)
         self._deferred: list[ToCoordinator | JobEvent] = []
         self._drained: set[int] = set()
@@ -139,7 +142,7 @@ class JobMachine:
 
     def start(self, now_us: int) -> Instructions:
         """Starts the deployment."""
-        self._context.begin(now_us)
+        self._begin(now_us)
         changed = [ReportEvent(CodeChanged(self._completed.number))] if self._completed.code_changed else []
         ended = [ReportEvent(SourceStaysEnded(name)) for name in self._completed.stay_ended]
         return [*changed, *ended, *self._deploy()]
@@ -147,14 +150,22 @@ class JobMachine:
     def take_over(self, roster: Mapping[int, TaskId], now_us: int) -> Instructions:
         """Continues in place of a lost coordinator. ``roster``: every process that may still run, by number. The driver
         reports those that have ended."""
-        self._context.begin(now_us)
+        self._begin(now_us)
         self._enter(JobCause.COORDINATOR_LOST)
         return self._takeover.request(roster) + self._settle()
 
     def handle(self, event: ToCoordinator | JobEvent, now_us: int) -> Instructions:
         """Processes one message or event and returns the instructions that follow."""
         self._context.advance_clock(now_us, self.wake_us)
-        return self._handle(event)
+        return self._with_interval(self._handle(event))
+
+    def _begin(self, now_us: int) -> None:
+        self._context.begin(now_us)
+        if self._policy.auto_interval is not None:
+            self._interval = IntervalChoice(self._context, self._policy.auto_interval)
+
+    def _with_interval(self, out: Instructions) -> Instructions:
+        return out if self._interval is None else out + self._interval.reported(out)
 
     def _handle(self, event: ToCoordinator | JobEvent) -> Instructions:
         handler = JOB_EVENTS.row(self.state).get(type(event))
@@ -180,13 +191,13 @@ class JobMachine:
             return []
         if self.state is JobState.TAKING_OVER:
             late = self._takeover.until_us <= self._context.now_us
-            return self._takeover.give_up() + self._settle() if late else []
+            return self._with_interval(self._takeover.give_up() + self._settle()) if late else []
         silent, out = self._heartbeat.beat()
         for process in silent:
             out += self._replace(process.number, "silent for the heartbeat timeout")
         for step in (self._time_checkpoints, self._advance_loops, self._time_starts):
             out += step()
-        return out
+        return self._with_interval(out)
 
     @property
     def wake_us(self) -> int:
@@ -437,6 +448,8 @@ class JobMachine:
         return self._protocol.trigger(purpose)
 
     def _on_snapshotted(self, message: messages.Snapshotted) -> Instructions:
+        if self._interval is not None:
+            self._interval.snapshot(message)
         return self._protocol.collect(message)
 
     def _on_snapshot_failed(self, message: messages.SnapshotFailed) -> Instructions:
@@ -569,6 +582,8 @@ class JobMachine:
 
     def _on_pong(self, message: messages.Pong) -> Instructions:
         self._heartbeat.answered(message)
+        if self._interval is not None:
+            self._interval.counted(message)
         return []
 
 

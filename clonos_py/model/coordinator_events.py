@@ -142,6 +142,21 @@ class CheckpointSkipped(msgspec.Struct, frozen=True):
     in_a_row: int
 
 
+class IntervalChosen(msgspec.Struct, frozen=True):
+    """The job has chosen its checkpoint interval after a checkpoint (E20). What is not measured yet is None.
+    ``bound``: what keeps the interval from being the best one. ``failures_per_s``: of the whole job. ``utilization``:
+    the share of time so far that was lost neither to checkpoints nor to failures."""
+
+    interval_s: float
+    best_s: float | None
+    bound: str | None
+    cost_s: float | None
+    restart_s: float | None
+    replay_speed: float | None
+    failures_per_s: float
+    utilization: float
+
+
 class DeletionFailed(msgspec.Struct, frozen=True):
     """Checkpoints that are not retained cannot be deleted. This is tried again with every checkpoint."""
 
@@ -236,6 +251,7 @@ PublishedEvent = (
     | CheckpointCompleted
     | CheckpointAborted
     | IntervalExceeded
+    | IntervalChosen
     | CheckpointSkipped
     | DeletionFailed
     | SpillFailed

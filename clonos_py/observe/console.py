@@ -39,6 +39,7 @@ from clonos_py.observe.status import (
     RunStatus,
     awaited_text,
     exceeded_text,
+    interval_text,
     left_text,
     missed_text,
     restart_text,
@@ -118,8 +119,10 @@ def view(job: str, status: RunStatus, waited_us: int = 0) -> RenderableType:
     # Another thread adds news, so a copy is drawn.
     awaited = [awaited_text(status.awaited)] if status.awaited else []
     news = [*status.news, *awaited, *(str(recovery) for recovery in status.recoveries[-_RECOVERIES_SHOWN:])]
+    chosen = [Text(f"  {interval_text(status.interval)}")] if status.interval else []
     return Group(
         _headline(job, status, waited_us),
+        *chosen,
         *([_vertices(status)] if status.progress else []),
         *(Text(f"  {line}", style="yellow") for line in news),
     )
@@ -196,6 +199,8 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
     yield from (f"  {line}" for line in _left(status))
     if status.trace_stopped:
         yield f"  {untraced_text(*status.trace_stopped)}"
+    if status.interval is not None:
+        yield f"  {interval_text(status.interval)}"
     if counted := counts_text(status.progress.counts if status.progress else {}):
         yield f"  counted: {counted}"
     yield from _listed(status.recoveries, str)

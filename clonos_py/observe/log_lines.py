@@ -14,12 +14,13 @@ from clonos_py.model.coordinator_events import (
     CheckpointCompleted,
     Deployed,
     FirstNewEffect,
+    IntervalChosen,
     Replayed,
     StandbyActivated,
 )
 from clonos_py.model.reports import LogFormat, LogLevel
 from clonos_py.observe.events import Event, FunctionPrinted, Recovered, TaskFailed
-from clonos_py.observe.status import RunStatus, news_text
+from clonos_py.observe.status import RunStatus, interval_text, news_text
 from clonos_py.observe.units import bytes_text
 
 _ORDER = (LogLevel.INFO, LogLevel.WARNING, LogLevel.OFF)
@@ -36,6 +37,8 @@ def log_line(status: RunStatus, at_us: int, event: Event) -> tuple[LogLevel, str
         case CheckpointCompleted():
             taken = f"after {event.duration_ms:,.0f} ms, {bytes_text(event.bytes)}"
             return LogLevel.INFO, f"checkpoint {event.checkpoint} completed {taken}"
+        case IntervalChosen() if status.interval_changed:
+            return LogLevel.INFO, interval_text(event)
         case TaskFailed(task=task, how=how, planned=planned):
             return (LogLevel.INFO, f"{task} moves: {how}") if planned else (LogLevel.WARNING, f"{task} failed: {how}")
         case StandbyActivated() | Replayed() | FirstNewEffect() | Recovered():

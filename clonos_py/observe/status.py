@@ -18,6 +18,7 @@ from clonos_py.model.coordinator_events import (
     Finished,
     FirstNewEffect,
     FunctionHangs,
+    IntervalChosen,
     IntervalExceeded,
     Replayed,
     Restarted,
@@ -129,6 +130,32 @@ def unwritten_text(event: SpillFailed) -> str:
     return f"{event.task} keeps its frames in memory, as {event.reason}"
 
 
+def interval_text(event: IntervalChosen) -> str:
+    """What the job has chosen, and what it has measured."""
+    known = []
+    if event.cost_s is not None:
+        known.append(f"a checkpoint costs {_span(event.cost_s)}")
+    if event.restart_s is not None:
+        known.append(f"a restart takes {_span(event.restart_s)}")
+    if event.replay_speed is not None:
+        known.append(f"replays run at {event.replay_speed:.3g} times normal speed")
+    known.append(f"a failure every {_span(1 / event.failures_per_s) if event.failures_per_s else 'eternity'}")
+    best = "" if event.best_s is None or event.bound is None else f" instead of {_span(event.best_s)}"
+    bound = "" if event.bound is None else f"{best}, bound by {event.bound}"
+    return (
+        f"checkpoint interval {_span(event.interval_s)}{bound}: {', '.join(known)}; "
+        f"utilization so far {event.utilization:.2%}"
+    )
+
+
+def _span(seconds: float) -> str:
+    """A time with three digits, in the unit that suits it."""
+    for unit, size_s in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size_s:
+            return f"{seconds / size_s:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
+
+
 def exceeded_text(event: IntervalExceeded) -> str:
     return (
         f"the checkpoint interval of {event.asked_ms / 1e3:g} s is not kept: snapshots of {event.task} become durable "
@@ -227,6 +254,13 @@ def restart_text(event: RestartedWithoutLog) -> str:
     return f"exactly-once lost, rows sent since checkpoint {event.checkpoint} may count twice: {event.reason}"
 
 
+def _differs(event: IntervalChosen, reported: IntervalChosen | None) -> bool:
+    """Whether the interval is longer or shorter by a fifth, or bound by something else."""
+    if reported is None or event.bound != reported.bound:
+        return True
+    return not 0.8 * reported.interval_s < event.interval_s < 1.25 * reported.interval_s
+
+
 @dataclass
 class RunStatus:
     """The accumulated state of a run, of a size that does not depend on how long it lasts. ``rows_in`` and ``rows_out``
@@ -255,6 +289,10 @@ class RunStatus:
     standbys_unready: Latest[StandbyUnready] = field(default_factory=Latest)
     spills_failed: Latest[SpillFailed] = field(default_factory=Latest)
     interval_exceeded: IntervalExceeded | None = None
+    interval: IntervalChosen | None = None
+    """The last choice of a job that finds its checkpoint interval itself."""
+    interval_reported: IntervalChosen | None = None
+    """The last choice that differed much from the one reported before."""
     skipped: Latest[CheckpointSkipped] = field(default_factory=Latest)
     deletions_failed: Latest[DeletionFailed] = field(default_factory=Latest)
     news: deque[str] = field(default_factory=lambda: deque(maxlen=5))
@@ -319,6 +357,10 @@ class RunStatus:
                 self.spills_failed.append(event)
             case IntervalExceeded():
                 self.interval_exceeded = event
+            case IntervalChosen():
+                self.interval = event
+                if _differs(event, self.interval_reported):
+                    self.interval_reported = event
             case CheckpointSkipped():
                 self.skipped.append(event)
             case DeletionFailed():
@@ -337,6 +379,11 @@ class RunStatus:
                         recovery.restarted(at_us, tasks)
             case Finished():
                 self.finished = event
+
+    @property
+    def interval_changed(self) -> bool:
+        """Whether the last choice of an interval is worth a line."""
+        return self.interval is not None and self.interval is self.interval_reported
 
     def _meter(self, at_us: int, progress: Progress) -> None:
         self.progress = progress

@@ -20,10 +20,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clonos_py.model.coordinator_events import Finished
+from clonos_py.model.coordinator_events import Finished, IntervalChosen
 from clonos_py.model.errors import SettingError
 from clonos_py.observe import events as e
 from clonos_py.observe.metrics import LatencyTotals
+from clonos_py.observe.status import interval_text
 
 FORMAT = 1
 HEADER = "run.json"
@@ -129,6 +130,8 @@ def _event_row(at_us: int, event: e.Event) -> dict[str, Any]:
     attempt = getattr(event, "attempt", None)
     row["attempt"] = None if attempt is None else str(attempt)
     row["detail"] = getattr(event, "reason", getattr(event, "how", None))
+    if isinstance(event, IntervalChosen):
+        row |= {"duration_ms": event.interval_s * 1e3, "detail": interval_text(event)}
     if isinstance(event, Finished) and event.stopped:
         row["detail"] = "interrupted"
     return row

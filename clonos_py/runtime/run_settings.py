@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
-from clonos_py.job.events import EndJob, JobPolicy
+from clonos_py.job.events import AutoInterval, EndJob, JobPolicy
 from clonos_py.job.state_mapping import StateMapping
 from clonos_py.model import errors
 from clonos_py.model.errors import SettingError, shows_tracebacks
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.retention import Spill
 from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.process.contract import ChannelLimits
 from clonos_py.settings.definitions import CallTimes, Guarantee, Preference, Settings
@@ -32,7 +33,8 @@ class RunResult:
 def policy(settings: Settings, lineage: str = "") -> JobPolicy:
     """The coordinator's policy. ``lineage``: see ``JobPolicy``."""
     return JobPolicy(
-        checkpoint_interval_us=settings.checkpoint_interval_us,
+        checkpoint_interval_us=_first_interval_us(settings),
+        auto_interval=_auto_interval(settings) if settings.finds_interval else None,
         staggered=settings.checkpoint_calls is CallTimes.STAGGERED,
         checkpoint_timeout_us=settings.checkpoint_timeout_us,
         heartbeat_us=min(settings.heartbeat_timeout_us // 8, 250_000),
@@ -44,6 +46,25 @@ def policy(settings: Settings, lineage: str = "") -> JobPolicy:
         replay=settings.guarantee is not Guarantee.AT_MOST_ONCE,
         state_mapping=StateMapping(settings.drop_state, {rename.old: rename.new for rename in settings.renames}),
         lineage=lineage,
+    )
+
+
+_FIRST_INTERVAL_US = 5_000_000
+"""The interval until the cost of a checkpoint is known, if a job finds its interval itself."""
+
+
+def _first_interval_us(settings: Settings) -> int:
+    if not settings.finds_interval:
+        return settings.checkpoint_interval_us
+    return min(max(_FIRST_INTERVAL_US, settings.checkpoint_interval_min_us), settings.checkpoint_interval_max_us)
+
+
+def _auto_interval(settings: Settings) -> AutoInterval:
+    return AutoInterval(
+        settings.checkpoint_interval_min_us,
+        settings.checkpoint_interval_max_us,
+        settings.mtbf_us,
+        settings.in_flight_budget_bytes if settings.spill is Spill.IN_MEMORY else None,
     )
 
 

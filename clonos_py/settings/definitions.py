@@ -14,8 +14,10 @@ from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.model.reports import LogFormat, LogLevel
 from clonos_py.model.retention import Spill
 from clonos_py.settings.kinds import (
+    AUTO,
     DEPTH,
     DURATION,
+    DURATION_OR_AUTO,
     DURATION_OR_OFF,
     FILE,
     FLAG,
@@ -130,7 +132,18 @@ class Settings:
     checkpoints: str | None = _setting(FOLDER, None, "Folder or URI of the checkpoints; a run resumes what is there.")
     fresh: bool = _setting(FLAG, False, "Archive what the checkpoint folder holds and start over.")
     take_over: bool = _setting(FLAG, False, "Stop the running job of this name, and continue from its last checkpoint.")
-    checkpoint_interval_us: int = _setting(DURATION, "5s", "Time between checkpoints.", "checkpoint_interval")
+    checkpoint_interval_us: int = _setting(
+        DURATION_OR_AUTO,
+        "5s",
+        "Time between checkpoints; auto: the job measures its costs and failures, and takes the best.",
+        "checkpoint_interval",
+    )
+    checkpoint_interval_min_us: int = _setting(
+        DURATION, "1s", "The shortest interval that auto takes.", "checkpoint_interval_min"
+    )
+    checkpoint_interval_max_us: int = _setting(
+        DURATION, "10min", "The longest interval that auto takes.", "checkpoint_interval_max"
+    )
     extent_max: int = _setting(
         count(), 0, "continuous: save windows again while a restart would read more footprints than this; 0: no target."
     )
@@ -200,6 +213,11 @@ class Settings:
     seed: int = _setting(count(), 0, "Seed of the simulator and of everything else that is drawn on purpose.")
     kills: tuple[Kill, ...] = _setting(KILLS, (), "Kill an instance of an operator at a time, as in 'join[0]@3s'.")
     origins: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def finds_interval(self) -> bool:
+        """Whether the job finds its checkpoint interval itself (E20)."""
+        return self.checkpoint_interval_us == AUTO
 
     @property
     def rollback(self) -> bool:

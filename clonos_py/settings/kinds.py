@@ -23,6 +23,9 @@ E = TypeVar("E", bound=Enum)
 FULL_DEPTH = -1
 """The sharing depth that covers the whole graph."""
 
+AUTO = -1
+"""A duration that the job finds itself."""
+
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 _KILL = re.compile(r"\s*(.+)\[(\d+)\]@(\S+)\s*")
@@ -143,6 +146,19 @@ def _show_duration_or_off(duration_us: int) -> str:
     return show_duration(duration_us) if duration_us else "off"
 
 
+def _parse_duration_or_auto(value: object) -> int:
+    if value == "auto":
+        return AUTO
+    try:
+        return _parse_duration(value)
+    except SettingError as problem:
+        raise SettingError(f"{problem}, or 'auto'") from None
+
+
+def _show_duration_or_auto(duration_us: int) -> str:
+    return "auto" if duration_us == AUTO else show_duration(duration_us)
+
+
 def _parse_size(value: object) -> int:
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None or match[2] not in _SIZES:
@@ -232,6 +248,7 @@ def _show_optional(text: Any) -> str:
 
 DURATION: SettingKind[int] = SettingKind("DURATION", _parse_duration, show_duration)
 DURATION_OR_OFF: SettingKind[int] = SettingKind("DURATION|off", _parse_duration_or_off, _show_duration_or_off)
+DURATION_OR_AUTO: SettingKind[int] = SettingKind("DURATION|auto", _parse_duration_or_auto, _show_duration_or_auto)
 SIZE: SettingKind[int] = SettingKind("SIZE", _parse_size, show_size)
 DEPTH: SettingKind[int] = SettingKind(
     "full|HOPS", _parse_depth, lambda depth: "full" if depth == FULL_DEPTH else str(depth)

@@ -144,6 +144,7 @@ def _consistent(settings: Settings) -> Settings:
     if settings.standby_feed_us and settings.standbys == 0:
         _refuse(settings, "standby_feed", "standbys", "there are no standbys that could be fed")
     _check_footprints(settings)
+    _check_interval(settings)
     for absent, present in itertools.permutations(("tls_certificate", "tls_key", "tls_ca"), 2):
         if getattr(settings, present) is not None and getattr(settings, absent) is None:
             _refuse(settings, present, absent, "TLS needs certificate, key and authority")
@@ -168,6 +169,21 @@ def _check_footprints(settings: Settings) -> None:
         _refuse(settings, "protocol", "sharing_depth", "windows saved at several times need all determinants")
     if settings.check_time_us > settings.check_period_us:
         _refuse(settings, "check_time", "check_period", "the time to save windows is a part of the period")
+
+
+def _check_interval(settings: Settings) -> None:
+    """Raises SettingError for bounds of the checkpoint interval that cannot be followed."""
+    if not settings.finds_interval:
+        for key in ("checkpoint_interval_min", "checkpoint_interval_max"):
+            if key in settings.origins:
+                _refuse(settings, key, "checkpoint_interval", "only checkpoint_interval = auto has bounds")
+    elif settings.checkpoint_interval_min_us > settings.checkpoint_interval_max_us:
+        _refuse(
+            settings,
+            "checkpoint_interval_min",
+            "checkpoint_interval_max",
+            "the shortest interval is longer than the longest",
+        )
 
 
 def _with_logging_that_fits(settings: Settings) -> Settings:

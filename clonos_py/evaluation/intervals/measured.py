@@ -183,4 +183,4 @@ def _mean_s(times_ms: Iterable[float | None]) -> float | None:
 
 def _interval_s(settings: Mapping[str, str]) -> float | None:
     found = settings.get("checkpoint_interval")
-    return None if found is None else DURATION.parse(found) / 1e6
+    return None if found in (None, "auto") else DURATION.parse(found) / 1e6

@@ -11,6 +11,8 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from clonos_py.evaluation.metrics import (
     WARM_UP_US,
     LatencyMarkers,
@@ -84,6 +86,7 @@ def report(
         "latency_ms_per_second": recorder.latency.per_second(),
         "back_pressure": {vertex: round(statistics.mean(seen), 3) for vertex, seen in recorder.held_back.items()},
         "checkpoints": _checkpoints(status),
+        "interval": None if status.interval is None else msgspec.to_builtins(status.interval),
         "bytes": _bytes(status),
         "standby_lag_ms": _standby_lag_ms(status),
         "extent": status.progress.extent if status.progress else None,

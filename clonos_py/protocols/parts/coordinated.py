@@ -83,22 +83,27 @@ class CoordinatedCheckpoints(JobCheckpointing):
         self._aborted: list[int] = []
         """Checkpoints triggered since the last completed one and aborted."""
         self._last = self.completed.number
-        self._next_us: int | None = None
+        self._since_us: int | None = None
+        """When the current interval began."""
         self._skipped = 0
         """How many checkpoints were skipped since one was complete within the interval."""
 
     # ---- time
 
     def begin(self) -> None:
-        interval_us = self.context.policy.checkpoint_interval_us
-        if interval_us and self._next_us is None:
-            self._next_us = self.context.now_us + interval_us
+        if self.context.interval_us and self._since_us is None:
+            self._since_us = self.context.now_us
+
+    @property
+    def _next_us(self) -> int:
+        """When the interval ends."""
+        return MAX_TIME if self._since_us is None else self._since_us + self.context.interval_us
 
     @property
     def wake_us(self) -> int:
         if self._pending is not None:
             return self.limit_us
-        return self._next_us if self._next_us is not None else MAX_TIME
+        return self._next_us
 
     @property
     def limit_us(self) -> int:
@@ -110,9 +115,9 @@ class CoordinatedCheckpoints(JobCheckpointing):
         return pending.triggered_us + policy.checkpoint_timeout_us
 
     def tick(self, running: bool) -> Instructions:
-        if self._next_us is None or self._next_us > self.context.now_us:
+        if self._next_us > self.context.now_us:
             return []
-        self._next_us = self.context.now_us + self.context.policy.checkpoint_interval_us
+        self._since_us = self.context.now_us
         if not running:
             return []
         return self.trigger(Purpose.PERIODIC) if self._pending is None else self._skip(self._pending)
@@ -122,7 +127,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
         pending.skipped = True
         self._skipped += 1
         pending_ms = (self.context.clock_us - pending.clock_us) / 1_000
-        asked_ms = self.context.policy.checkpoint_interval_us / 1_000
+        asked_ms = self.context.interval_us / 1_000
         return [ReportEvent(CheckpointSkipped(pending.checkpoint, pending_ms, asked_ms, self._skipped))]
 
     # ---- from trigger to manifest

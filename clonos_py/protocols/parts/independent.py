@@ -65,7 +65,7 @@ class _Exceeded:
         self._reported = False
 
     def durable(self, task: TaskId, triggered_us: int) -> None:
-        interval_us = self._context.policy.checkpoint_interval_us
+        interval_us = self._context.interval_us
         slow = 0 < interval_us < self._context.clock_us - triggered_us
         self._slow[task] = self._slow[task] + 1 if slow else 0
 
@@ -74,7 +74,7 @@ class _Exceeded:
         for task, before_us in triggered_us.items():
             if self._slow[task] >= _SLOW_MIN and not self._reported:
                 self._reported = True
-                asked_ms, kept_ms = self._context.policy.checkpoint_interval_us, self._context.clock_us - before_us
+                asked_ms, kept_ms = self._context.interval_us, self._context.clock_us - before_us
                 return [ReportEvent(IntervalExceeded(task, asked_ms / 1_000, kept_ms / 1_000))]
         return []
 
@@ -110,7 +110,7 @@ class IndependentCheckpoints(JobCheckpointing):
 
     @property
     def _interval_us(self) -> int:
-        return self.context.policy.checkpoint_interval_us
+        return self.context.interval_us
 
     def begin(self) -> None:
         self.points.begin()

@@ -41,7 +41,7 @@ class TriggerSchedule(ABC):
 
     @property
     def _interval_us(self) -> int:
-        return self._context.policy.checkpoint_interval_us
+        return self._context.interval_us
 
     @abstractmethod
     def begin(self) -> None:
@@ -70,14 +70,21 @@ class StaggeredTriggers(TriggerSchedule):
         super().__init__(context, awaited)
         self._completed = completed
         self._waiting: dict[TaskId, dict[TaskId, int]] = {}
-        self._next_us = self._late_us = MAX_TIME
+        self._since_us: int | None = None
+        """When the current interval began."""
+        self._late_us = MAX_TIME
         self._late = False
         """Whether the tasks of this wave are triggered even if the new snapshots of their receivers do not count."""
 
     def begin(self) -> None:
-        if self._interval_us and self._next_us == MAX_TIME:
-            self._next_us = self._context.now_us + self._interval_us
+        if self._interval_us and self._since_us is None:
+            self._since_us = self._context.now_us
             self._waiting = {task: {} for task in self._context.plan.tasks if not self._completed.epoch(task)}
+
+    @property
+    def _next_us(self) -> int:
+        """When the interval ends."""
+        return MAX_TIME if self._since_us is None else self._since_us + self._interval_us
 
     @property
     def wake_us(self) -> int:
@@ -87,7 +94,7 @@ class StaggeredTriggers(TriggerSchedule):
     def due(self) -> list[TaskId]:
         now_us = self._context.now_us
         if self._next_us <= now_us:
-            self._next_us, self._late_us = now_us + self._interval_us, now_us + self._interval_us // 2
+            self._since_us, self._late_us = now_us, now_us + self._interval_us // 2
             self._waiting = {task: self._epochs(task) for task in self._context.plan.tasks}
             self._late = False
         if self._late_us <= now_us:  # do not wait longer for a receiver that is slow or has failed
@@ -117,25 +124,30 @@ class IndependentTriggers(TriggerSchedule):
 
     def __init__(self, context: CoordinatorContext, awaited: Callable[[TaskId], bool]) -> None:
         super().__init__(context, awaited)
-        self._next_us: dict[TaskId, int] = {}
+        self._intervals: dict[TaskId, tuple[int, float]] = {}
+        """By task: when its interval began, and how long it is, as a multiple of the job's."""
         self._drawn = 0
 
     def begin(self) -> None:
-        if self._interval_us and not self._next_us:
-            self._next_us = {task: self._draw_us(task) for task in self._context.plan.tasks}
+        if self._interval_us and not self._intervals:
+            self._intervals = {task: self._draw(task) for task in self._context.plan.tasks}
 
     @property
     def wake_us(self) -> int:
-        return min((at_us for task, at_us in self._next_us.items() if not self._awaited(task)), default=MAX_TIME)
+        return min((self._next_us(task) for task in self._intervals if not self._awaited(task)), default=MAX_TIME)
 
     def due(self) -> list[TaskId]:
         now_us = self._context.now_us
-        found = [task for task, at_us in self._next_us.items() if at_us <= now_us and not self._awaited(task)]
+        found = [task for task in self._intervals if self._next_us(task) <= now_us and not self._awaited(task)]
         for task in found:
-            self._next_us[task] = self._draw_us(task)
+            self._intervals[task] = self._draw(task)
         return found
 
-    def _draw_us(self, task: TaskId) -> int:
+    def _next_us(self, task: TaskId) -> int:
+        since_us, times = self._intervals[task]
+        return since_us + round(self._interval_us * times)
+
+    def _draw(self, task: TaskId) -> tuple[int, float]:
         self._drawn += 1
         dice = xxhash.xxh3_64_intdigest(f"{self._context.policy.lineage} {task} {self._drawn}".encode()) / 2**64
-        return self._context.now_us + round(self._interval_us * (1 + _JITTER * (2 * dice - 1)))
+        return self._context.now_us, 1 + _JITTER * (2 * dice - 1)

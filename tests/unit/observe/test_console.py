@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -17,6 +18,7 @@ from clonos_py.model.coordinator_events import (
     Deploying,
     Finished,
     FirstNewEffect,
+    IntervalChosen,
     IntervalExceeded,
     Replayed,
     RestartedWithoutLog,
@@ -39,7 +41,8 @@ from clonos_py.observe.events import (
     TaskFailed,
     VertexProgress,
 )
-from clonos_py.observe.status import RunStatus
+from clonos_py.observe.log_lines import log_line
+from clonos_py.observe.status import RunStatus, interval_text
 from clonos_py.observe.units import bytes_text, duration_text
 
 JOIN = TaskId("join", 0)
@@ -104,6 +107,32 @@ def test_the_live_view_shows_the_event_time_of_old_data_instead_of_a_lag() -> No
         assert said in drawn(
             status_after((0, Deployed(tasks=1, standbys=1)), (1, Progress(vertices=(vertex,), in_flight_bytes=0)))
         )
+
+
+CHOSEN = IntervalChosen(4.2, 4.2, None, 0.012, 0.48, 12.5, 3 / 60, 0.9531)
+CHOSEN_TEXT = (
+    "checkpoint interval 4.2 s: a checkpoint costs 12 ms, a restart takes 480 ms, replays run at 12.5 times normal "
+    "speed, a failure every 20 s; utilization so far 95.31%"
+)
+
+
+def test_an_interval_that_the_job_chooses_is_shown_with_what_it_follows_from() -> None:
+    assert CHOSEN_TEXT in " ".join(drawn(status_after(STORY[0], (1, CHOSEN))).split())
+    assert f"  {CHOSEN_TEXT}" in list(summary("hot", status_after(*STORY, (2, CHOSEN), (4_000_000, Finished()))))
+    bounded = interval_text(IntervalChosen(1, 0.25, "checkpoint_interval_min", 1e-5, None, None, 1 / 86_400, 1))
+    assert bounded == (
+        "checkpoint interval 1 s instead of 250 ms, bound by checkpoint_interval_min: a checkpoint costs 10 us, a "
+        "failure every 1 d; utilization so far 100.00%"
+    )
+
+
+def test_lines_report_an_interval_only_if_it_has_changed_much() -> None:
+    status, said = RunStatus(), []
+    for interval_s in (5.0, 5.5, 4.5, 7.0, 6.0):
+        event = msgspec.structs.replace(CHOSEN, interval_s=interval_s)
+        status.on(1, event)
+        said += [line[1].split(":")[0] for line in [log_line(status, 1, event)] if line]
+    assert said == ["checkpoint interval 5 s", "checkpoint interval 7 s"]
 
 
 def test_the_live_view_can_be_drawn_before_any_event() -> None:

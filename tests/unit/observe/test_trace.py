@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from clonos_py.model.coordinator_events import IntervalChosen
 from clonos_py.model.errors import SettingError
 from clonos_py.observe import events as e
 from clonos_py.observe.metrics import LatencyHistogram
@@ -39,6 +40,15 @@ def test_a_trace_contains_the_reported_events(tmp_path: Path) -> None:
     assert (failed["vertex"], failed["index"], failed["detail"]) == ("window", 0, "killed by --kill")
     assert [row["what"] for row in events][-1] == "Finished"
     assert {row["checkpoint"] for row in events if row["what"] == "CheckpointCompleted"} == {1, 2}
+
+
+def test_the_interval_that_a_job_chooses_is_in_the_trace_with_what_it_follows_from(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path, {})
+    writer(1, IntervalChosen(4.2, 4.2, None, 0.012, 0.48, 12.5, 3 / 60, 0.9531))
+    writer.close()
+    (row,) = pq.read_table(tmp_path / "events").to_pylist()
+    assert (row["what"], row["duration_ms"]) == ("IntervalChosen", 4_200)
+    assert row["detail"].startswith("checkpoint interval 4.2 s: a checkpoint costs 12 ms")
 
 
 def test_a_marker_is_written_once_although_processes_report_totals(tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clonos_py.job.events import AutoInterval
 from clonos_py.model.errors import SettingError
 from clonos_py.model.retention import Spill
+from clonos_py.runtime.run_settings import policy
 from clonos_py.settings.definitions import DEFINITIONS, Guarantee, Runtime, Settings
 from clonos_py.settings.kinds import DURATION, SIZE, Kill
 from clonos_py.settings.resolution import read_file, resolve
@@ -88,7 +90,17 @@ def test_the_switch_for_tracebacks_is_no_setting() -> None:
         ("beyond_sharing_depth", "both", "'both' is not one of consistency, availability"),
         ("sharing_depth", "deep", "'deep' is neither 'full' nor a number of hops"),
         ("checkpoint_interval", 5, "5 is not a duration: write it with its unit"),
-        ("checkpoint_interval", "-5s", "'-5s' must be more than 0"),
+        ("checkpoint_interval", "-5s", "'-5s' must be more than 0, or 'auto'"),
+        ("checkpoint_interval", "0s", "'0s' must be more than 0, or 'auto'"),
+        ("checkpoint_interval", "automatic", "'automatic' is not a duration"),
+        ("checkpoint_interval", True, "True is not a duration"),
+        ("checkpoint_interval_min", "auto", "'auto' is not a duration"),
+        ("checkpoint_interval_min", "0s", "'0s' must be more than 0"),
+        ("checkpoint_interval_max", "-1min", "'-1min' must be more than 0"),
+        ("checkpoint_interval_max", "inf", "'inf' is not a duration"),
+        ("checkpoint_interval_max", 600, "600 is not a duration: write it with its unit"),
+        ("mtbf", "0h", "'0h' must be more than 0"),
+        ("mtbf", "never", "'never' is not a duration"),
         ("in_flight_budget", "1 gigabyte", "'1 gigabyte' is not a size"),
         ("fresh", "maybe", "'maybe' is neither true nor false"),
         ("kills", "join@3s", "'join@3s' is not a kill: write OPERATOR"),
@@ -120,6 +132,39 @@ def test_guarantee_and_sharing_depth_follow_from_each_other() -> None:
     assert resolve({"guarantee": "at-most-once"}).sharing_depth == 0
     assert resolve({"guarantee": "exactly-once"}).sharing_depth == -1
     assert resolve({"guarantee": "at-least-once", "sharing_depth": "full"}).sharing_depth == -1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"checkpoint_interval_min": "2s"}, "only checkpoint_interval = auto has bounds"),
+        (
+            {"checkpoint_interval_max": "1h", "checkpoint_interval": "30s"},
+            r"checkpoint_interval_max = 1h \(Job\(...\)\) contradicts checkpoint_interval = 30s",
+        ),
+        (
+            {"checkpoint_interval": "auto", "checkpoint_interval_min": "11min"},
+            r"checkpoint_interval_min = 11min \(Job\(...\)\) contradicts checkpoint_interval_max = 10min \(default\)",
+        ),
+    ],
+)
+def test_bounds_of_the_interval_that_cannot_be_followed_are_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        resolve(given)
+
+
+def test_the_coordinator_gets_the_bounds_of_an_interval_that_the_job_finds() -> None:
+    assert policy(resolve()).auto_interval is None
+    found = policy(resolve({"checkpoint_interval": "auto", "mtbf": "1h", "checkpoint_interval_max": "1min"}))
+    assert found.checkpoint_interval_us == 5_000_000
+    assert found.auto_interval == AutoInterval(1_000_000, 60_000_000, 3_600_000_000, 2**30)
+    first = policy(resolve({"checkpoint_interval": "auto", "checkpoint_interval_max": "2s", "spill": "spill-buffer"}))
+    assert first.checkpoint_interval_us == 2_000_000
+    assert first.auto_interval is not None
+    assert first.auto_interval.budget_bytes is None
+    assert (
+        dict(entry[:2] for entry in resolve({"checkpoint_interval": "auto"}).shown())["checkpoint_interval"] == "auto"
+    )
 
 
 def test_exactly_once_without_determinants_is_rollback_recovery_if_both_are_stated() -> None:

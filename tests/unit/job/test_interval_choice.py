@@ -1,0 +1,140 @@
+"""A coordinator that finds the checkpoint interval itself: what it measures, and when the next checkpoint comes."""
+
+from __future__ import annotations
+
+import pytest
+
+from clonos_py.checkpoint.interval import IntervalModel, LocalFailures
+from clonos_py.job.events import AutoInterval, JobPolicy, ManifestWritten, ProcessDied
+from clonos_py.model.coordinator_events import IntervalChosen
+from clonos_py.model.counters import ProcessCounters
+from clonos_py.model.messages import Pong, Running, Sever, Snapshotted, TriggerCheckpoint
+from clonos_py.model.snapshots import TaskHandle
+from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, deployed, reported, sent
+
+TASKS = (SOURCE, MIDDLE, SINK)
+MTBF_US = 3_600 * SECOND_US
+POLICY = JobPolicy(
+    checkpoint_interval_us=5 * SECOND_US,
+    checkpoint_timeout_us=1_000_000 * SECOND_US,
+    heartbeat_us=0,
+    auto_interval=AutoInterval(SECOND_US, 600 * SECOND_US, MTBF_US, budget_bytes=1_000_000),
+)
+PER_S = len(TASKS) / 3_600
+
+
+def complete(stage: Stage, checkpoint: int, cost_ms: float = 10) -> IntervalChosen:
+    """The snapshots of a triggered checkpoint become durable, and its manifest is written."""
+    for task in TASKS:
+        handle, lost_ms = TaskHandle(task, checkpoint, {}, b"", {}), (cost_ms / 2, cost_ms / 4, cost_ms / 4)
+        stage.say(Snapshotted(stage.process(task), handle, 0.0, *lost_ms))
+    events = reported(stage.say(ManifestWritten(checkpoint)))
+    (chosen,) = [event for event in events if isinstance(event, IntervalChosen)]
+    return chosen
+
+
+def triggered(stage: Stage, duration_us: float) -> list[int]:
+    """The checkpoints that are triggered in this time."""
+    return [trigger.checkpoint for _, trigger in sent(stage.wait(round(duration_us)), TriggerCheckpoint)]
+
+
+def test_the_first_checkpoint_comes_after_the_first_interval_and_the_next_after_the_chosen_one() -> None:
+    stage = deployed(policy=POLICY)
+    assert triggered(stage, 4.9 * SECOND_US) == []
+    assert triggered(stage, 0.2 * SECOND_US) == [1]
+    chosen = complete(stage, 1)
+    assert chosen.cost_s == 0.01
+    assert chosen.failures_per_s == pytest.approx(0.1 / (0.1 / PER_S + 5.1))
+    expected_s = IntervalModel(0.01, None, LocalFailures(chosen.failures_per_s)).best_s()
+    assert chosen.interval_s == pytest.approx(expected_s)
+    assert (chosen.best_s, chosen.bound) == (chosen.interval_s, None)
+    since_trigger_s = 0.1
+    assert triggered(stage, (expected_s - since_trigger_s) * SECOND_US - 1_000) == []
+    assert triggered(stage, 2_000) == [2]
+
+
+@pytest.mark.parametrize(("cost_ms", "found"), [(10_000, []), (0.01, [2])])
+def test_the_chosen_interval_counts_from_the_last_trigger_whether_it_is_longer_or_shorter(
+    cost_ms: float, found: list[int]
+) -> None:
+    stage = deployed(policy=POLICY)
+    assert triggered(stage, 7 * SECOND_US) == [1]
+    complete(stage, 1, cost_ms)
+    assert triggered(stage, 1) == found
+
+
+def test_a_policy_with_a_fixed_interval_chooses_none() -> None:
+    stage = deployed(policy=JobPolicy(checkpoint_interval_us=5 * SECOND_US, heartbeat_us=0))
+    stage.wait(5 * SECOND_US + 1)
+    stage.snapshot(*TASKS, checkpoint=1)
+    stage.say(ManifestWritten(1))
+    assert not [event for event in reported(stage.instructions) if isinstance(event, IntervalChosen)]
+
+
+def fail(stage: Stage, detected_us: int, replay_us: int) -> None:
+    """The task in the middle fails, and its standby replays."""
+    stage.start_up()
+    died = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    stage.wait(detected_us)
+    stage.answer(sent(died, Sever))
+    stage.wait(replay_us)
+    stage.say(Running(stage.process(MIDDLE), 2, 100))
+
+
+def test_restart_and_replay_speed_come_from_recoveries() -> None:
+    stage = deployed(policy=POLICY)
+    stage.wait(5 * SECOND_US)
+    stage.wait(1)
+    complete(stage, 1)
+    stage.wait(4 * SECOND_US)
+    fail(stage, SECOND_US // 2, SECOND_US)
+    stage.wait(100 * SECOND_US)
+    chosen = complete(stage, 2)
+    assert chosen.restart_s == pytest.approx(0.5)
+    assert chosen.replay_speed == pytest.approx(4, rel=0.01)
+    assert chosen.failures_per_s > 5 * PER_S
+    assert chosen.utilization == pytest.approx(1 - (0.02 + 1.5) / (stage.now_us / SECOND_US), abs=1e-3)
+
+
+def test_tasks_that_are_lost_together_are_one_failure() -> None:
+    one, both = deployed(policy=POLICY), deployed(policy=POLICY)
+    for stage, tasks in ((one, (MIDDLE,)), (both, (MIDDLE, SINK))):
+        stage.wait(5 * SECOND_US + 1)
+        complete(stage, 1)
+        severs = []
+        for task in tasks:
+            severs = sent(stage.say(ProcessDied(stage.process(task), "killed")), Sever)
+        stage.answer(severs)
+        stage.start_up()
+        for task in tasks:
+            stage.say(Running(stage.process(task), 2, 100))
+        stage.wait(100 * SECOND_US)
+    assert complete(one, 2).failures_per_s == complete(both, 2).failures_per_s
+
+
+def test_where_nothing_is_logged_failures_are_rollbacks() -> None:
+    plan = chain(sharing_depth=0)
+    stage = Stage(plan, POLICY)
+    stage.start_up()
+    stage.wait(5 * SECOND_US + 1)
+    assert complete(stage, 1).replay_speed is None
+
+
+def test_the_in_flight_budget_bounds_the_interval() -> None:
+    stage = deployed(policy=POLICY)
+    stage.wait(5 * SECOND_US + 1)
+    stage.say(Pong(stage.process(SOURCE), 1, ProcessCounters(active=True, in_flight_bytes=500_000)))
+    stage.say(Pong(stage.process(MIDDLE), 1, ProcessCounters(active=True, in_flight_bytes=100_000)))
+    chosen = complete(stage, 1, cost_ms=100)
+    assert chosen.bound == "in_flight_budget"
+    assert chosen.interval_s == pytest.approx(5, rel=0.01)
+    assert chosen.best_s is not None
+    assert chosen.best_s > 10
+
+
+def test_what_stays_of_a_job_is_bounded() -> None:
+    stage = deployed(policy=POLICY)
+    for checkpoint in range(1, 50):
+        stage.wait(700 * SECOND_US)
+        assert complete(stage, checkpoint, cost_ms=1e6).bound == "checkpoint_interval_max"
+    assert triggered(stage, 600 * SECOND_US) == [50]
