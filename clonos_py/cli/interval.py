@@ -64,7 +64,7 @@ def _model(given: Mapping[str, Any], run: MeasuredRun | None) -> IntervalModel:
 
     where = given["run"]
     cost_s = _needed(
-        _seconds(given["cost"]),
+        _seconds(given["cost"]) or (run.cost_s if run else None),
         "--cost 1.07s",
         f"{where} says how long checkpoints took, not how much work one costs" if run else "",
     )

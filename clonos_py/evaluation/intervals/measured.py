@@ -1,8 +1,9 @@
 """What a run says about its checkpoint interval: how often tasks failed, how fast they recovered and replayed.
 
-A report (``evaluation/nexmark/report.py``) and a trace (``observe/trace.py``) hold it. Neither holds the work that a
-checkpoint costs, but the time until it is complete, in which tasks go on working. A report holds no replay speed, since
-it has no rates of single tasks.
+A report (``evaluation/nexmark/report.py``) and a trace (``observe/trace.py``) hold it. The work that a checkpoint costs
+is only in the report of a job that found its interval itself (``checkpoint_interval = auto``), and so is a report's
+replay speed, since a report has no rates of single tasks. Others hold the time until a checkpoint is complete, in which
+tasks go on working.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class MeasuredRun:
     lag_s: float | None
     """From the trigger of a checkpoint until it was complete, in the median."""
     interval_s: float | None
+    cost_s: float | None = None
+    """What a checkpoint costs, if the job measured it to find its interval."""
 
 
 def measured(path: Path) -> MeasuredRun:
@@ -69,14 +72,15 @@ def _of_report(path: Path) -> MeasuredRun | None:
     back, failures = rolls_back(report["settings"]), report["failures"]
     if not failures:
         return None
-    median_ms = report["checkpoints"]["median_ms"]
+    median_ms, chosen = report["checkpoints"]["median_ms"], report.get("interval") or {}
     return MeasuredRun(
         rolls_back=back,
         failures_per_s=len(failures) / (report["seconds"] - report["deployed_s"]),
         restart_s=_mean_s(failure["restarted_ms" if back else "standby_activated_ms"] for failure in failures),
-        replay_speed=None,
+        replay_speed=None if back else chosen.get("replay_speed"),
         lag_s=None if median_ms is None else median_ms / 1e3,
-        interval_s=_interval_s(report["settings"]),
+        interval_s=_interval_s(report["settings"]) or chosen.get("interval_s"),
+        cost_s=chosen.get("cost_s"),
     )
 
 

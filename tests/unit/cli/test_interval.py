@@ -98,6 +98,19 @@ def test_the_plot_is_a_file_with_its_own_style(capsys: Printed, tmp_path: Path) 
 # ---- from a run
 
 
+def test_the_report_of_a_job_that_found_its_interval_gives_everything(
+    capsys: Printed, report: dict[str, Any], tmp_path: Path
+) -> None:
+    report["settings"]["checkpoint_interval"] = "auto"
+    report["interval"] = {"interval_s": 4.2, "cost_s": 0.012, "replay_speed": 12.5}
+    path = saved(report, tmp_path)
+    found = as_json(capsys, "--from", path)
+    assert found["model"]["cost_s"] == 0.012
+    assert found["model"]["local"]["replay_speed"] == 12.5
+    assert next(row["interval_s"] for row in found["intervals"] if row["name"] == "yours") == 4.2
+    assert as_json(capsys, "--from", path, "--cost", "1s")["model"]["cost_s"] == 1
+
+
 @pytest.fixture
 def report(tmp_path: Path) -> dict[str, Any]:
     return {
