@@ -10,7 +10,7 @@ from clonos_py.dsl.runs import JobHandle
 WAIT_S_MAX = 120.0
 """Only a condition that never becomes true takes so long: a busy machine may stall for several seconds."""
 
-SOON_S = 45.0
+SOON_S = 90.0
 """An answer within this time did not wait for anything: idle machines need a second, the failures that tests look for
 take minutes."""
 
