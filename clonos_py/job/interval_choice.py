@@ -147,7 +147,7 @@ class IntervalChoice:
         self._estimator.completed(duration_s)
         self._restart_point_s = self._now_s - duration_s
         chosen = self._estimator.choose(self._now_s)
-        self._context.interval_us = round(chosen.interval_s * 1e6)
+        self._context.interval_us = max(round(chosen.interval_s * 1e3), 1) * 1_000
         return ReportEvent(_event(chosen))
 
 
