@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from clonos_py.model.calls import ServiceCall
-from clonos_py.process.contract import FromTask, RestoreState, SnapshotTaken, SnapshotTimes, ToTask
+from clonos_py.process.contract import AbortRequest, FromTask, RestoreState, SnapshotTaken, SnapshotTimes, ToTask
 from clonos_py.runtime.executors.low_priority import LowPriority
 from clonos_py.task.machine import TaskMachine
 
@@ -51,6 +51,10 @@ class _SnapshotClock:
         self._busy_us += now_us - began_us
         self._blocked_since_us = now_us if blocked else None
 
+    def aborted(self) -> None:
+        """There is no snapshot: a failure or a timeout has cost the time, not the checkpoint."""
+        self._blocked_us, self._blocked_since_us = 0, None
+
     def snapshot(self, began_us: int, now_us: int) -> SnapshotTimes:
         """A snapshot was taken in the step that began then."""
         times = SnapshotTimes((now_us - began_us) / 1_000, self._blocked_us / 1_000, self._busy_us / 1_000)
@@ -71,6 +75,8 @@ class TaskExecutor:
 
     def offer(self, item: ToTask) -> None:
         """Adds an item for the task. A later step takes it."""
+        if isinstance(item, AbortRequest):
+            self._snapshots.aborted()
         if isinstance(item, RestoreState) and item.ahead:
             self._low_priority.do(partial(self.machine.offer, item))
         else:

@@ -9,7 +9,7 @@ from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.link.instructions import Persist, Persisted
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.snapshots import TaskSnapshot
-from clonos_py.process.contract import FromTask, SnapshotTaken, SnapshotTimes, TaskProgress
+from clonos_py.process.contract import AbortRequest, FromTask, SnapshotTaken, SnapshotTimes, TaskProgress, ToTask
 from clonos_py.runtime.executors.low_priority import AtOnce
 from clonos_py.runtime.executors.storage import StorageExecutor
 from clonos_py.runtime.executors.task import TaskEnvironment, TaskExecutor
@@ -31,6 +31,9 @@ class ScriptedMachine:
         self.now_us = 0
         self.blocked = False
 
+    def offer(self, item: ToTask) -> None:
+        """Takes an item, which changes no step."""
+
     def step(self, now_us: int) -> Outcome:
         duration_ms, events, idle, self.blocked = next(self._steps)
         self.now_us += duration_ms * 1_000
@@ -38,7 +41,10 @@ class ScriptedMachine:
 
 
 def times_of(
-    steps: Sequence[tuple[int, Sequence[FromTask], bool, bool]], pause_ms: int, shares_thread: bool = False
+    steps: Sequence[tuple[int, Sequence[FromTask], bool, bool]],
+    pause_ms: int,
+    shares_thread: bool = False,
+    aborted_before: int = -1,
 ) -> list[SnapshotTimes]:
     """The times of all snapshots, if the task waits ``pause_ms`` whenever it has nothing to do."""
     machine, produced = ScriptedMachine(steps), list[FromTask]()
@@ -46,7 +52,9 @@ def times_of(
         produced.extend, lambda call: None, AtOnce(), lambda: 0, lambda: machine.now_us, shares_thread
     )
     executor = TaskExecutor(cast(TaskMachine, cast(Any, machine)), environment)
-    for _ in steps:
+    for number in range(len(steps)):
+        if number == aborted_before:
+            executor.offer(AbortRequest(1))
         if executor.step() is not None:
             machine.now_us += pause_ms * 1_000
     return [event.times for event in produced if isinstance(event, SnapshotTaken)]
@@ -60,6 +68,12 @@ def test_the_step_of_the_snapshot_is_lost_and_work_before_it_is_not() -> None:
 def test_time_without_anything_to_take_is_lost_if_frames_wait_behind_a_barrier() -> None:
     steps = [(5, [], True, True), (1, [], True, True), (1, [], True, False), (7, [TAKEN], False, False)]
     assert times_of(steps, pause_ms=100) == [SnapshotTimes(7, 200, 7)]
+
+
+def test_time_behind_a_barrier_whose_checkpoint_is_aborted_is_no_cost_of_the_next_one() -> None:
+    steps = [(5, [], True, True), (1, [], True, True), (7, [TAKEN], False, False)]
+    assert times_of(steps, pause_ms=100, aborted_before=1) == [SnapshotTimes(7, 100, 6)]
+    assert times_of(steps, pause_ms=100, aborted_before=2) == [SnapshotTimes(7, 0, 6)]
 
 
 def test_time_that_other_tasks_of_the_thread_use_is_not_lost() -> None:
