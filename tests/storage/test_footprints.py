@@ -45,6 +45,7 @@ class Log:
         """The open windows that it stands for, as of their footprints."""
         operator, out = begun()
         operator.restore([self.store.read(self.handle)])
+        operator.begin_rebuild()
         operator.rebuilt()
         out.batches = []
         operator.on_end()
