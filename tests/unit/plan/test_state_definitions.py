@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Optional
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from clonos_py.model.record import Record
@@ -138,4 +138,8 @@ def test_every_value_of_a_type_that_is_taken_over_is_read_as_the_new_one(
     assert found(old, old) == ""
     if found(old, new) == "":
         value = data.draw(st.from_type(old))
-        msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=new)
+        try:
+            encoded = msgspec.msgpack.encode(value)
+        except OverflowError:  # an integer that no state can hold
+            reject()
+        msgspec.msgpack.decode(encoded, type=new)
