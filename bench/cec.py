@@ -178,6 +178,7 @@ def measured(scale: _Scale, experiment: str, target: str) -> dict[str, Any]:
     operator.save_in_parts()
     began = time.perf_counter()
     operator.restore([saved])
+    operator.begin_rebuild()
     loaded = time.perf_counter()
     again = [(position, batch) for position, batch in run.kept if position >= extent.positions[0]]
     for position, batch in again:
