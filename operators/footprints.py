@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from clonos_py.columns.grouping import group
 from clonos_py.columns.views import Bools, Ints, concat, fixed, plain
-from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError
+from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCheckpointError
 from clonos_py.model.hidden import hidden
 from clonos_py.model.operators import Extent, PartwiseOperator
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
@@ -39,7 +39,6 @@ _AT = hidden("at")
 """int64 column: the number of a batch, or a position."""
 _ANY = hidden("any")
 """Column without meaning: a batch of the keys of an operator without keys has rows, too."""
-_REMEDY = "restore the checkpoint from a copy, or start over with --fresh"
 
 
 class FootprintPlace(NamedTuple):
@@ -201,7 +200,7 @@ class _Log:
         if self._saved.rows != self._keys_at_end or any(not batch.live for batch in list(self._log)[:1]):
             raise UnreadableCheckpointError(
                 f"the log of footprints has {self._saved.rows} keys with state, its end says {self._keys_at_end}: "
-                f"the checkpoint is damaged; {_REMEDY}"
+                f"the checkpoint is damaged; {DAMAGED_REMEDY}"
             )
 
     def _load(self, parts: Sequence[pa.RecordBatch], marks: Sequence[int]) -> None:
@@ -335,7 +334,7 @@ def _batches(part: OperatorState) -> Iterator[_Batch]:
         if [_rows(opened), _rows(closed)] != rows:
             raise UnreadableCheckpointError(
                 f"batch {number} of the log of footprints has {_rows(opened)} and {_rows(closed)} rows of open and "
-                f"closed keys, its header says {rows[0]} and {rows[1]}: the checkpoint is damaged; {_REMEDY}"
+                f"closed keys, its header says {rows[0]} and {rows[1]}: the checkpoint is damaged; {DAMAGED_REMEDY}"
             )
         yield _Batch(number, position, opened, closed, records, 0, values)
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.views import Ints, concat, fixed
-from clonos_py.model.errors import UnreadableCheckpointError
+from clonos_py.model.errors import DAMAGED_REMEDY, UnreadableCheckpointError
 from clonos_py.model.hidden import hidden
 from clonos_py.model.operators import Extent
 from clonos_py.model.state import Chunk
@@ -132,7 +132,7 @@ class SavedPanes:
         if at != len(chunks):
             raise UnreadableCheckpointError(
                 f"a snapshot has {len(chunks)} chunks of windows, its header says {at}: the checkpoint is damaged; "
-                "restore it from a copy, or start over with --fresh"
+                f"{DAMAGED_REMEDY}"
             )
         return list(chunks)
 

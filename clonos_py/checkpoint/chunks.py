@@ -9,9 +9,8 @@ from __future__ import annotations
 import pyarrow as pa
 import xxhash
 
-from clonos_py.model.errors import UnreadableCheckpointError
+from clonos_py.model.errors import DAMAGED_REMEDY, UnreadableCheckpointError
 
-DAMAGED_REMEDY = "restore the file from a copy, or start over with --fresh"
 _ALIGNMENT_BYTES = 64
 _WRITE = pa.ipc.IpcWriteOptions(use_threads=False)
 _READ = pa.ipc.IpcReadOptions(use_threads=False)

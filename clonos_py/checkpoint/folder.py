@@ -20,10 +20,9 @@ from typing import Protocol
 import pyarrow as pa
 from pyarrow import fs
 
-from clonos_py.checkpoint.chunks import DAMAGED_REMEDY
 from clonos_py.checkpoint.layout import TEMPORARY_SUFFIX
 from clonos_py.model.durable_folders import flush_folder, make_folder
-from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError
+from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCheckpointError
 
 Content = bytes | memoryview
 _MODE = 0o700

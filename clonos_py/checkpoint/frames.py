@@ -15,8 +15,8 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from clonos_py.checkpoint.chunks import DAMAGED_REMEDY, Scratch, padded
-from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError
+from clonos_py.checkpoint.chunks import Scratch, padded
+from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCheckpointError
 from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames
 
 _LENGTH = struct.Struct("<I")

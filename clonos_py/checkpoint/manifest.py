@@ -27,10 +27,9 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import xxhash
 
-from clonos_py.checkpoint.chunks import DAMAGED_REMEDY
 from clonos_py.checkpoint.layout import adoption_name, generation_name
 from clonos_py.checkpoint.retention import needed_bytes
-from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError
+from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import Manifest, TaskHandle
 

@@ -18,9 +18,8 @@ from collections.abc import Callable
 import msgspec
 
 from clonos_py.checkpoint import manifest as manifests
-from clonos_py.checkpoint.chunks import DAMAGED_REMEDY
 from clonos_py.checkpoint.manifest import Base, ManifestDelta, Mark, NamedEpochs
-from clonos_py.model.errors import UnreadableCheckpointError
+from clonos_py.model.errors import DAMAGED_REMEDY, UnreadableCheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import Manifest
 

@@ -16,13 +16,13 @@ import msgspec
 import pyarrow as pa
 
 from clonos_py.checkpoint import frames, layout, retention
-from clonos_py.checkpoint.chunks import DAMAGED_REMEDY, Scratch, decode
+from clonos_py.checkpoint.chunks import Scratch, decode
 from clonos_py.checkpoint.folder import open_folder
 from clonos_py.checkpoint.layout import Location
 from clonos_py.checkpoint.manifest import Mark
 from clonos_py.checkpoint.manifest_files import ManifestFiles
 from clonos_py.checkpoint.retention import OldestEpochs, oldest_epochs
-from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError
+from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCheckpointError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import (

@@ -10,6 +10,9 @@ import re
 from collections.abc import Callable
 from enum import Enum
 
+DAMAGED_REMEDY = "restore the file from a copy, or start over with --fresh"
+"""What to do about a file of a checkpoint that is not as it was written."""
+
 
 def one_line(error: object) -> str:
     """The text of an error without its line breaks."""

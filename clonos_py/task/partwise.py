@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from clonos_py.columns.views import concat
 from clonos_py.model.counters import SavedParts
-from clonos_py.model.errors import UnreadableCheckpointError
+from clonos_py.model.errors import DAMAGED_REMEDY, UnreadableCheckpointError
 from clonos_py.model.operators import Extent, PartwiseOperator
 from clonos_py.model.protocols import FootprintPolicy
 from clonos_py.model.state import Chunk, OperatorState
@@ -180,7 +180,7 @@ class PartwiseState:
         if position != progress.taken:
             raise UnreadableCheckpointError(
                 f"the stored order of input ends at event {position}, the snapshot at {progress.taken}: the checkpoint "
-                "is damaged; restore it from a copy, or start over with --fresh"
+                f"is damaged; {DAMAGED_REMEDY}"
             )
 
     def begin_rebuild(self) -> None:
