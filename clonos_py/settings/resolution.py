@@ -109,7 +109,8 @@ def _consistent(settings: Settings) -> Settings:
         _refuse(settings, "beyond_sharing_depth", "sharing_depth", "without determinants exactly-once has to roll back")
     if settings.rollback and settings.spill is Spill.REGENERATE:
         _refuse(settings, "spill", "sharing_depth", "frames are made again from the log, and depth 0 keeps none")
-    if not settings.protocol.coordinated and settings.sharing_depth != FULL_DEPTH and not settings.rollback:
+    alone = not settings.protocol.coordinated and settings.protocol.rolls_back
+    if alone and settings.sharing_depth != FULL_DEPTH and not settings.rollback:
         _refuse(
             settings,
             "protocol",
