@@ -5,9 +5,10 @@ written in batches: those of keys that were opened since the last batch (G_open)
 theirs are the oldest (G_check), and marks of keys that have no state any more (R). The newest footprint of a key
 decides. The *extent* is the log from the oldest footprint that decides on; batches before it are dropped.
 
-A rebuild reads the extent backwards, from the newest batch on, and takes the first footprint of each key. Then the
-input since the position of the oldest batch comes again, and each row counts only if it comes behind the footprint of
-its key (CEC, sections 2 and 3). Positions are numbers of events, not times, so there are no ties.
+A rebuild reads the extent and takes the last footprint of each key; the paper reads backwards until it has one of each,
+and the extent begins just there. Then the input since the position of the oldest batch comes again, and each row counts
+only if it comes behind the footprint of its key (CEC, sections 2 and 3). Positions are numbers of events, not times, so
+there are no ties.
 """
 
 from __future__ import annotations

@@ -82,6 +82,8 @@ class WindowAggregate(WindowOperator, PartwiseOperator):
         """By position of a footprint: the values of a snapshot there."""
         self._position = -1
         """In a rebuild: that of the current event; -1: there is none."""
+        self._end_values: list[OperatorState] = []
+        """In a rebuild: the values of the snapshot with which it ends."""
         self._merges = SlidingMerges(self._panes, self._clock)
         self._progress = EventTimeProgress()
         self._next_end = MAX_TIME

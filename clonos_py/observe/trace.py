@@ -39,6 +39,8 @@ def _schema(*fields: Field) -> pa.Schema:
     return pa.schema([*place, *fields])
 
 
+_SAVED_PARTS = ("open_parts", "extent", "replay_rows")
+"""The columns of ``ProcessCounters.saved_parts``."""
 READINGS = _schema(
     ("process", pa.int32()), ("active", pa.bool_()),
     ("rows_in", pa.int64()), ("rows_replayed", pa.int64()), ("rows_out", pa.int64()), ("lag_us", pa.int64()),
@@ -46,7 +48,7 @@ READINGS = _schema(
     ("data_bytes", pa.int64()), ("determinant_bytes", pa.int64()), ("in_flight_bytes", pa.int64()),
     ("spilled_bytes", pa.int64()), ("log_bytes", pa.int64()), ("feed_bytes", pa.int64()),
     ("fed_bytes", pa.int64()), ("standby_lag_us", pa.int64()), ("cpu_us", pa.int64()),
-    ("open_parts", pa.int64()), ("extent", pa.int64()), ("replay_rows", pa.int64()),
+    *((name, pa.int64()) for name in _SAVED_PARTS),
 )  # fmt: skip
 """Counters are totals since the start of the process. A task's next attempt is another process."""
 
@@ -108,12 +110,8 @@ class TraceWriter:
         task = {"at_us": reading.at_us, "vertex": reading.task.vertex, "index": reading.task.index}
         process = task | {"process": reading.process}
         saved = reading.counters.saved_parts
-        parts = {
-            "open_parts": saved.open if saved else None,
-            "extent": saved.extent if saved else None,
-            "replay_rows": saved.replay_rows if saved else None,
-        }
-        process |= parts
+        parts = (saved.open, saved.extent, saved.replay_rows) if saved else (None, None, None)
+        process |= zip(_SAVED_PARTS, parts, strict=True)
         counted = {name: getattr(reading.counters, name) for name in READINGS.names if name not in process}
         self._rows["readings"].append(process | counted)
         for latency_us, times in self._latency.new(reading.process, reading.counters.latency).durations():

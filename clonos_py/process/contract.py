@@ -120,15 +120,19 @@ class TaskProgress(msgspec.Struct):
     """The inputs there; empty: a restore does not go back."""
 
     @property
+    def first_inputs(self) -> list[InputProgress]:
+        """The inputs with which a restore begins."""
+        return self.rebuild or self.inputs
+
+    @property
     def covered(self) -> list[int]:
         """By input channel: the first frame that a restore needs."""
-        return [channel.next_seq for channel in self.rebuild or self.inputs]
+        return [channel.next_seq for channel in self.first_inputs]
 
     @property
     def begun(self) -> TaskProgress:
         """The progress with which a restore begins."""
-        back = self.rebuild or self.inputs
-        return msgspec.structs.replace(self, inputs=back, taken=self.rebuild_taken, rebuild=[])
+        return msgspec.structs.replace(self, inputs=self.first_inputs, taken=self.rebuild_taken, rebuild=[])
 
 
 # ---- link to task

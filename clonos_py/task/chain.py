@@ -37,15 +37,15 @@ NOT_ENDED = -1
 class _Port:
     """The ``Output`` of one producer: passes the rows of each port to its consumers."""
 
-    def __init__(self, chain: Chain) -> None:
-        self._chain = chain
+    def __init__(self, chain: Chain, shared: TaskContext) -> None:
+        self._chain, self._shared = chain, shared
         self.consumers: dict[int, list[tuple[int, int]]] = {}
         self.edges: dict[int, list[int]] = {}
         self.causal_sink: int | None = None
         """The number of the causal sink that owns this port; None for other operators."""
 
     def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
-        if not rows.num_rows or self._chain.silent:
+        if not rows.num_rows or self._shared.silent:
             return
         for operator, side in self.consumers.get(port, ()):
             self._chain.push(operator, rows, side)
@@ -78,9 +78,7 @@ class Chain:
         vertex = plan.by_name[task.vertex]
         self.outputs = outputs
         self._shared = shared
-        self.silent = False
-        """Whether what operators emit is dropped: in a rebuild."""
-        self.source_port = _Port(self)
+        self.source_port = _Port(self, shared)
         self._entries = {e.id: (e.consumer, e.side) for e in plan.edges if e.target == task.vertex}
         self._edges_of = {e.id: e.producer for e in plan.edges if e.source == task.vertex}
         entered = {consumer for consumer, _ in self._entries.values()}
@@ -97,7 +95,7 @@ class Chain:
                     operator_plan.name,
                     operator_plan.factory(),
                     context,
-                    _Port(self),
+                    _Port(self, shared),
                     tuple(producers),
                     operator_plan.where,
                     label(operator_plan.name),
@@ -247,8 +245,8 @@ class Chain:
         parts."""
         states = {}
         for number, stage in enumerate(self._stages):
-            in_parts = self.partwise is not None and self.partwise.number == number and partwise is not None
-            state = self._guard(stage, partwise if in_parts and partwise else stage.operator.snapshot)
+            in_parts = self.partwise is not None and self.partwise.number == number
+            state = self._guard(stage, partwise if in_parts and partwise is not None else stage.operator.snapshot)
             if number in self._given:
                 self._given[number].barrier(state)
             if state.tables or state.values:
@@ -283,7 +281,7 @@ class Chain:
         """An input event comes again, for the operator whose state is saved in parts."""
         assert self.partwise is not None
         stage = self._stages[self.partwise.number]
-        self.silent = self._shared.silent = True
+        self._shared.silent = True
         try:
             if rows is not None:
                 _, side = self._entries[edge]
@@ -292,7 +290,7 @@ class Chain:
                 stage.context.watermark = watermark
                 self._guard(stage, partial(stage.operator.on_watermark, watermark))
         finally:
-            self.silent = self._shared.silent = False
+            self._shared.silent = False
 
     def rebuilt(self) -> None:
         """The operator has the state of the snapshot."""

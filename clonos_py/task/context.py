@@ -64,7 +64,7 @@ class TaskContext:
         self.counted = False
         """Whether the counts have changed since they were read."""
         self.silent = False
-        """Whether what operators count, and the timers that they set, are dropped: in a rebuild."""
+        """Whether what operators emit and count, and the timers that they set, are dropped: in a rebuild."""
         self._random: random.Random | None = None
 
     def open_epoch(self) -> None:

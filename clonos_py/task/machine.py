@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
+import pyarrow as pa
 
 from clonos_py.causal.determinants import (
     Abort,
@@ -46,7 +47,7 @@ from clonos_py.causal.determinants import (
 )
 from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import LogWriter
-from clonos_py.channel.frames import FrameKind
+from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.columns.views import concat
 from clonos_py.model.calls import Answered
 from clonos_py.model.errors import DivergenceError, EndedError, ProtocolError, UserCodeError
@@ -355,10 +356,7 @@ class TaskMachine:
         if not self._inputs.ready(channel, count):
             return False
         self._partwise.begin(self._inputs.progress, now_us)
-        frames = [self._inputs.take(channel) for _ in range(count)]
-        self._events.append(FramesTaken(channel, frames[-1].seq + 1, self._inputs.restarts(channel)))
-        batches = [frame.rows for frame in frames if frame.rows is not None]
-        rows = concat(batches) if batches else None
+        frames, rows = self._taken(channel, count)
         row_count = rows.num_rows if rows is not None else 0
         if rows is not None:
             self._events.append(self._metrics.took(row_count, self._chain.watermark, True))
@@ -521,21 +519,19 @@ class TaskMachine:
     def _take_frames(self, channel: int, count: int) -> int:
         """Takes frames and returns their number of rows. Several frames are data frames, and their rows are processed
         as one batch."""
-        frames = [self._inputs.take(channel) for _ in range(count)]
+        requested = self._rows_requested if self._input_edges[channel].adaptive else 0
+        frames, rows = self._taken(channel, count, requested)
         frame = frames[-1]
         if self._stamps:
             self._checkpointing.took(frames)
-        requested = self._rows_requested if self._input_edges[channel].adaptive else 0
-        self._events.append(FramesTaken(channel, frame.seq + 1, self._inputs.restarts(channel), requested))
         self._shared.frame = (channel, frames[0].seq)
         row_count = 0
-        if batches := [f.rows for f in frames if f.rows is not None]:
+        if rows is not None:
             if self._ended:
                 raise UserCodeError(
                     f"rows returned to {self.task}, the head of a loop that has ended: an operator of the loop emits "
                     "rows at the end of its input, or by a timer; emit them while rows arrive, or after the loop"
                 )
-            rows = concat(batches)
             row_count = rows.num_rows
             self._events.append(self._metrics.took(row_count, self._chain.watermark, self.state is TaskState.REPLAYING))
             self._chain.enter(self._input_edges[channel].id, rows)
@@ -561,6 +557,13 @@ class TaskMachine:
             case FrameKind.LOG_ONLY | FrameKind.LOGS_ARRIVED:
                 raise ProtocolError("a frame without a number is for the link, not for the task")
         return row_count
+
+    def _taken(self, channel: int, count: int, requested: int = 0) -> tuple[list[Frame], pa.RecordBatch | None]:
+        """Takes frames from an input, and returns them with all of their rows. ``requested``: see ``FramesTaken``."""
+        frames = [self._inputs.take(channel) for _ in range(count)]
+        self._events.append(FramesTaken(channel, frames[-1].seq + 1, self._inputs.restarts(channel), requested))
+        batches = [frame.rows for frame in frames if frame.rows is not None]
+        return frames, concat(batches) if batches else None
 
     @property
     def _rows_requested(self) -> int:

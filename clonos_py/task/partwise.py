@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -142,17 +141,17 @@ class PartwiseState:
 
     def _trim(self) -> None:
         """Drops what lies before the oldest footprint."""
-        oldest = next(iter(self.operator.extent.positions), self.taken)
+        positions = self.operator.extent.positions
+        oldest = positions[0] if positions else self.taken
         while self._marks[0].position < oldest:
             self._marks.popleft()
         while self._segments and self._segments[0][0] < oldest:
             self._segments.popleft()
-        self._join()
+        self._join(set(positions))
 
-    def _join(self) -> None:
+    def _join(self, needed: set[int]) -> None:
         """Drops marks without footprints, and joins the order before and behind them. A snapshot names each chunk, so
         there should be few. Only chunks of similar size are joined: what was joined is stored again."""
-        needed = set(self.operator.extent.positions)
         joined: list[tuple[_Mark, Chunk]] = []
         for mark, (_, chunk) in zip(self._marks, self._segments, strict=False):
             joined.append((mark, chunk))
@@ -209,7 +208,8 @@ class PartwiseState:
         self._marks.append(_Mark(self.taken, inputs, self._rows, now_us))
 
     def _remark(self, inputs: list[InputProgress], now_us: int) -> None:
-        if any(start == self.taken for start, _ in islice(self._segments, len(self._marks), len(self._marks) + 1)):
+        number = len(self._marks)
+        if number < len(self._segments) and self._segments[number][0] == self.taken:
             self._marks.append(_Mark(self.taken, inputs, self._rows, now_us))
 
 

@@ -68,7 +68,7 @@ class Snapshotting:
         self._shared.counts = dict(progress.counts) if progress else {}
         self._shared.counted = bool(self._shared.counts)
         self._outputs.restore(item.checkpoint, progress)
-        self._inputs.restore((progress.rebuild or progress.inputs) if progress else None)
+        self._inputs.restore(progress.first_inputs if progress else None)
         self._checkpointing.restore(progress.protocol if progress else b"")
         self._checkpointing.triggers.aborted = set(item.aborted)
         offset = progress.log_offset if progress else 0

@@ -160,8 +160,7 @@ class IndependentCheckpoints(JobCheckpointing):
             case Purpose.PERIODIC | Purpose.REQUESTED:
                 return self._send_triggers(tasks, purpose)
             case Purpose.FINAL:
-                lacking = [task for task in tasks if not self._finished(task)]
-                return self._send_triggers(lacking or tasks)
+                return self._send_triggers([task for task in tasks if not self._finished(task)] or tasks)
             case Purpose.STOP:
                 return self._trigger_stop([task for task in tasks if not self._passed_stop(task)])
 

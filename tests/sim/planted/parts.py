@@ -14,7 +14,7 @@ from clonos_py.model.state import OperatorState
 from clonos_py.operators import footprints
 from clonos_py.process.contract import InputProgress, TaskProgress
 from clonos_py.settings.protocols import CONTINUOUS
-from clonos_py.task.chain import Chain
+from clonos_py.task.context import TaskContext
 from clonos_py.task.partwise import Arrival, PartwiseState
 from clonos_py.task.snapshotting import Snapshotting
 from tests.sim.planted.bug import Bugs
@@ -68,7 +68,7 @@ def the_oldest_footprint_of_a_key_decides(patch: pytest.MonkeyPatch) -> None:
 
 @parts("kill")
 def results_of_a_rebuild_are_sent(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Chain, "silent", property(lambda self: False, lambda self, value: None), raising=False)
+    patch.setattr(TaskContext, "silent", property(lambda self: False, lambda self, value: None), raising=False)
 
 
 @parts("kill", "crash")
