@@ -200,16 +200,18 @@ class _Listener:
                 pass
 
 
-def latency(library: Library, delivery: str, rate: int, seconds: int) -> Latency:
+def latency(library: Library, delivery: str, rate: int, seconds: int, feed: str = "off") -> Latency:
     """Measures one run. Latencies are of the second quarter of the rows: the job is warm, and no task has been killed.
-    A task is killed after 60% of ``seconds``. The gap is that after the first quarter."""
+    A task is killed after 60% of ``seconds``. The gap is that after the first quarter. ``feed``: the setting
+    ``standby_feed``."""
     rows = rate * seconds
     stop = {("in", partition): rows // PARTITIONS for partition in range(PARTITIONS)}
     kill = f"source-kafka[0]@{seconds * 3 // 5}s"
     with broker() as found, tempfile.TemporaryDirectory() as folder, _two_processes() as pool:
         consumed = pool.submit(consume, found.bootstrap, rows)
         listener = _Listener(partial(pool.submit, partial(produce, found.bootstrap, rows, rate)))
-        run_to_end(job(found.bootstrap, library, delivery, False, stop=stop), folder, listener, kills=(kill,))
+        made = job(found.bootstrap, library, delivery, False, stop=stop)
+        run_to_end(made, folder, listener, kills=(kill,), standby_feed=feed)
         latencies_ms, arrivals = consumed.result(_CONSUMED_S)
         journal, written = _size(found, "journal"), count_committed(found.bootstrap, "out", arrow=False)
     if written.rows != rows and delivery != "idempotent":
@@ -258,7 +260,17 @@ def _rates(
     return rates
 
 
-def run(peers: tuple[str, ...], scale: float, repeat: int, rate: int, seconds: int, root: Path) -> None:
+def run(
+    peers: tuple[str, ...],
+    measured: str,
+    deliveries: tuple[str, ...],
+    standby_feeds: tuple[str, ...],
+    scale: float,
+    repeat: int,
+    rate: int,
+    seconds: int,
+    root: Path,
+) -> None:
     sizes: dict[tuple[Library, str, bool], int] = {
         ("confluent-kafka", "causal", False): 1_500_000,
         ("confluent-kafka", "transactional", False): 1_500_000,
@@ -266,13 +278,17 @@ def run(peers: tuple[str, ...], scale: float, repeat: int, rate: int, seconds: i
         ("kafka-python", "causal", False): 200_000,
         ("confluent-kafka", "causal", True): 10_000_000,
     }
+    for feed in standby_feeds:
+        resolve({"standby_feed": feed})
+    sizes = {key: rows for key, rows in sizes.items() if key[1] in deliveries}
     with connected(None):
-        rates = _rates(sizes, peers, scale, repeat, root)
-        measured: dict[tuple[Library, str], list[Latency]] = {}
-        for _ in range(repeat):
-            for delivery in DELIVERIES:
-                library = LIBRARIES[0]
-                measured.setdefault((library, delivery), []).append(latency(library, delivery, rate, seconds))
+        if measured != "latency":
+            _show_rates(_rates(sizes, peers, scale, repeat, root))
+        if measured != "throughput":
+            _show_latencies(deliveries, standby_feeds, repeat, rate, seconds)
+
+
+def _show_rates(rates: Mapping[tuple[str, ...], list[float]]) -> None:
     show(
         "From topic to topic",
         ("client", "delivery", "format", "rows/s, median", "all"),
@@ -281,15 +297,26 @@ def run(peers: tuple[str, ...], scale: float, repeat: int, rate: int, seconds: i
             for key, all_ in rates.items()
         ],
     )
+
+
+def _show_latencies(
+    deliveries: Sequence[str], standby_feeds: Sequence[str], repeat: int, rate: int, seconds: int
+) -> None:
+    """Measures in turns, and prints."""
+    found: dict[tuple[str, str, str], list[Latency]] = {}
+    library = LIBRARIES[0]
+    for _ in range(repeat):
+        for delivery in deliveries:
+            for feed in standby_feeds:
+                measured = latency(library, delivery, rate, seconds, feed)
+                found.setdefault((library, delivery, feed), []).append(measured)
+    figures = ("median ms", "95% ms", "gap after SIGKILL ms", "journal bytes/row", "memory MB")
     show(
         f"Latency at {rate:,} rows/s, checkpoints every 10 s",
-        ("client", "delivery", "median ms", "95% ms", "gap after SIGKILL ms", "journal bytes/row", "memory MB"),
+        ("client", "delivery", "standby feed", *figures),
         [
-            (
-                *key,
-                *(_median_and_range(values) for values in zip(*(_shown(of) for of in all_), strict=True)),
-            )
-            for key, all_ in measured.items()
+            (*key, *(_median_and_range(values) for values in zip(*(_shown(of) for of in all_), strict=True)))
+            for key, all_ in found.items()
         ],
     )
 
@@ -311,6 +338,19 @@ command = click.Command(
         click.Option(
             ["--peers"], multiple=True, type=click.Choice(list(_PEERS)),
             help="Measure this engine, too; may be given several times.",
+        ),
+        click.Option(
+            ["--measured"], type=click.Choice(["throughput", "latency", "both"]), default="both", show_default=True,
+            help="What to measure.",
+        ),
+        click.Option(
+            ["deliveries", "--delivery"], multiple=True, type=click.Choice(DELIVERIES), default=DELIVERIES,
+            show_default=True, help="A delivery to measure; may be given several times.",
+        ),
+        click.Option(
+            ["standby_feeds", "--standby-feed"], multiple=True, metavar="DURATION|off",
+            default=("off",), show_default=True,
+            help="How often standbys are fed in a latency run; may be given several times.",
         ),
         click.Option(["--scale"], type=float, default=1.0, show_default=True, help="Factor for the numbers of rows."),
         click.Option(["--repeat"], type=click.IntRange(1), default=3, show_default=True, help="Runs of each, in turn."),
