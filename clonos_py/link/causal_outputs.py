@@ -9,6 +9,7 @@ written with the pieces that depend on them, and before these.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -16,7 +17,7 @@ from operator import attrgetter
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame, FrameCodec
 from clonos_py.link import instructions as io
-from clonos_py.model.errors import DivergenceError
+from clonos_py.model.errors import DivergenceError, SinkError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.operators import OutputSegment
 from clonos_py.model.plan import PhysicalPlan, Vertex
@@ -36,6 +37,8 @@ class _Output:
         """(epoch, piece)"""
         self.writing = 0
         """The number of pieces whose writing has not ended."""
+        self.unwritten: deque[int] = deque()
+        """The numbers of the pieces that wait or are being written."""
         self._epoch, self._position = -1, 0
 
     def take(self, frame: Frame, checksum: int, task: TaskId) -> None:
@@ -43,6 +46,7 @@ class _Output:
         assert frame.rows is not None
         if frame.seq >= self.next_seq:
             self.waiting.append((frame.epoch, OutputSegment(frame.seq, checksum, frame.rows)))
+            self.unwritten.append(frame.seq)
         elif self.checksums.pop(frame.seq, checksum) != checksum:
             raise DivergenceError(
                 f"piece {frame.seq} of sink {self.name!r} was rebuilt with other content than {task} has "
@@ -98,7 +102,25 @@ class CausalOutputs:
     @property
     def unwritten(self) -> int:
         """The number of unwritten pieces of the output that has the most of them."""
-        return max((len(output.waiting) + output.writing for output in self._outputs), default=0)
+        return max((len(output.unwritten) for output in self._outputs), default=0)
+
+    def written_below(self, published: Sequence[int]) -> bool:
+        """Whether all pieces below these numbers, one for each output, are visible."""
+        return all(
+            not output.unwritten or output.unwritten[0] >= number
+            for output, number in zip(self._outputs, published, strict=True)
+        )
+
+    def check_visible(self, start: Sequence[int], end: Sequence[int]) -> None:
+        """Raises SinkError if an acquired output lacks one of the pieces [start, end)."""
+        for output, first, below in zip(self._outputs, start, end, strict=True):
+            lacking = [seq for seq in range(first, below) if seq not in output.checksums] if output.acquired else []
+            if lacking:
+                raise SinkError(
+                    f"the output of sink {output.name!r} lacks {len(lacking)} pieces that {self._task} has written "
+                    "since its last checkpoint: it was changed from outside, or its storage lost what it had "
+                    "confirmed; the task starts again from that checkpoint"
+                )
 
     def published(self, frames: Sequence[tuple[int, Frame]]) -> list[io.Instruction]:
         """Takes what sinks have emitted. Pieces that arrive during a write are written together after it."""
@@ -115,6 +137,8 @@ class CausalOutputs:
     def written(self, event: io.OutputWritten) -> list[io.Instruction]:
         output = self._outputs[event.number]
         output.writing -= event.pieces
+        for _ in range(event.pieces):
+            output.unwritten.popleft()
         return [] if output.writing else list(output.writes(self._store))
 
     def flush(self) -> list[io.Instruction]:

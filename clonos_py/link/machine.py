@@ -117,7 +117,7 @@ class LinkMachine:
             process, task_id, self.inputs, self.outputs, RestoredFrames(plan, codec, self._logs), self._following
         )
         self._status = TaskStatus(process, self.inputs, self.outputs, self._restoring)
-        self._feed = StandbyFeed(plan, task_id, self.outputs, self.store, codec)
+        self._feed = StandbyFeed(plan, task_id, self.outputs, self.store, codec, self._causal_outputs)
         self._replay: control.Replay | None = None
         self._epochs = Epochs()
         self._checkpointing = checkpointing(plan, self.outputs, codec)
@@ -368,10 +368,16 @@ class LinkMachine:
 
     def _on_output_acquired(self, event: io.OutputAcquired) -> list[io.Instruction]:
         self._causal_outputs.acquired(event)
+        if (fed := self._restoring.fed) is not None:
+            restart_point, start_at = self._restoring.restart_point, fed.progress.published
+            self._causal_outputs.check_visible(
+                restart_point.published if restart_point else [0] * len(start_at), start_at
+            )
         return self._answer()
 
     def _on_output_written(self, event: io.OutputWritten) -> list[io.Instruction]:
-        return self._causal_outputs.written(event) + self._outflow.check_pressure()
+        written = self._causal_outputs.written(event)
+        return [*written, *self._feed.written(), *self._outflow.check_pressure()]
 
     def _on_frames_moved(self, event: FramesMoved) -> list[io.Instruction]:
         if isinstance(event, io.FramesRead) and event.checkpoint:

@@ -1,11 +1,14 @@
 """The feed of a task's standbys, on the side of the task (E17).
 
-    subscribed --frames before the subscription covered or sent--> ready --feed point taken--> behind
+    subscribed --frames before the subscription covered or sent--> ready --feed point taken and sent--> behind
     behind --the standby's task has loaded the point--> ready
 
 Frames are sent to a standby when they are cut, state when a feed point is taken. The next point is requested when all
 standbys have the last one, so that a slow standby gets fewer points and no queue of them. A new standby gets all state
 with its first point. What a standby has is known per connection only.
+
+A point of a task with causal sinks is sent when all pieces that they have published before it are visible: the process
+that starts there does not publish them again.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame, FrameCodec, FrameHeader, FrameKind
 from clonos_py.channel.retained import RetainedFrame, record_of
 from clonos_py.link import instructions as io
+from clonos_py.link.causal_outputs import CausalOutputs
 from clonos_py.link.feed_parts import (
     ChunkPart,
     FramePart,
@@ -148,15 +152,19 @@ class StandbyFeed:
         outputs: Sequence[OutputChannel],
         store: CausalStore,
         codec: FrameCodec,
+        causal_outputs: CausalOutputs,
     ) -> None:
         self._job, self._channel, self._feeds = plan.job, feed_channel(task), plan.feeds(task)
         self._outputs, self._store, self._codec = outputs, store, codec
+        self._causal_outputs = causal_outputs
         self._subscriptions: dict[int, _Subscription] = {}
         """By connection."""
         self.sent_bytes = 0
         """Bytes sent to standbys, determinants not counted."""
         self._requested = False
-        """Whether the task was asked for a point that it has not taken."""
+        """Whether the task was asked for a point that was not sent yet."""
+        self._unsent: tuple[FeedPointTaken, dict[int, dict[str, list[bytes]]]] | None = None
+        """The point that was taken, with what sinks had prepared by then, while pieces before it are not visible."""
 
     def is_for(self, hello: io.Hello) -> bool:
         return hello.channel == self._channel
@@ -192,7 +200,14 @@ class StandbyFeed:
 
     def taken(self, event: FeedPointTaken, committables: dict[int, dict[str, list[bytes]]]) -> list[io.Instruction]:
         """The task has taken a feed point. ``committables``: see ``PointPart``."""
-        self._requested = False
+        self._unsent = event, committables
+        return self.written()
+
+    def written(self) -> list[io.Instruction]:
+        """Sends the point that was taken, if all that causal sinks have published before it is visible."""
+        if self._unsent is None or not self._causal_outputs.written_below(self._unsent[0].progress.published):
+            return []
+        (event, committables), self._unsent, self._requested = self._unsent, None, False
         out: list[io.Instruction] = []
         first = [output.frames.first for output in self._outputs]
         for subscription in self._ready() if not self._store.incomplete else ():

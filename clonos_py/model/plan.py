@@ -183,8 +183,8 @@ class PhysicalPlan:
     def feeds(self, task: TaskId) -> bool:
         """Whether a task feeds its standbys. A source that restarts at a landmark needs no feed."""
         vertex = self.by_name[task.vertex]
-        possible = self.standby_feed_us > 0 and vertex.standbys > 0 and self.loop_of(task) is None
-        return possible and not self.regenerates(vertex) and not vertex.causal_sinks
+        possible = self.standby_feed_us > 0 and vertex.standbys > 0
+        return possible and not self.regenerates(vertex)
 
     def saved_in_parts(self, vertex: Vertex) -> int | None:
         """The number of the operator of a vertex whose state is saved in parts; None if there is none. It gets all

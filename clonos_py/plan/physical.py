@@ -121,7 +121,7 @@ def _feed_notes(plan: PhysicalPlan) -> list[str]:
     if resume:
         notes.append(f"restarts at a landmark of its log instead: {', '.join(resume)}")
     if others:
-        notes.append(f"not fed, since it has a causal sink or is in a loop: {', '.join(others)}")
+        notes.append(f"not fed, since it has no standby: {', '.join(others)}")
     return notes
 
 

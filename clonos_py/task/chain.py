@@ -15,7 +15,7 @@ from clonos_py.causal.determinants import Completion
 from clonos_py.columns.conforming import conformed
 from clonos_py.model.errors import CheckpointError, ClonosError, Interrupted, UserCodeError, type_and_text
 from clonos_py.model.ids import TaskId
-from clonos_py.model.operators import EventTimeAssigner, Operator, PartwiseOperator, Sink
+from clonos_py.model.operators import CausalSink, EventTimeAssigner, Operator, PartwiseOperator, Sink
 from clonos_py.model.places import blamed, located
 from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.model.state import OperatorState
@@ -119,10 +119,8 @@ class Chain:
             if isinstance(stage.operator, EventTimeAssigner)
         }
         """The operators that assign event time to the source's rows, by number."""
-        fed = plan.feeds(task)
-        self._given = {
-            n: SinkRows() for n, stage in enumerate(self._stages) if fed and isinstance(stage.operator, Sink)
-        }
+        fed = [number for number, stage in enumerate(self._stages) if plan.feeds(task) and _stages_rows(stage.operator)]
+        self._given = {number: SinkRows() for number in fed}
         """By number of a sink."""
         self.partwise = self._partwise(plan, vertex)
         """The operator whose state is saved in parts; None if there is none."""
@@ -352,3 +350,8 @@ class Chain:
     def close(self) -> None:
         for stage in self._stages:
             self._guard(stage, stage.operator.close)
+
+
+def _stages_rows(operator: Operator) -> bool:
+    """Whether an operator is a sink that keeps rows until a checkpoint. What a causal sink is given is visible."""
+    return isinstance(operator, Sink) and not isinstance(operator, CausalSink)

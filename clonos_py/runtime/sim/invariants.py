@@ -219,7 +219,8 @@ class InvariantChecker:
                 )
                 self._restore_dependencies(process, restore.checkpoint)
                 self._starts_at_feed_point(process)
-                self._taken.restarts(process.task, restore.checkpoint)
+                fed = self._starts_at.get(process.number)
+                self._taken.restarts(process.task, restore.checkpoint if fed is None else fed.epoch)
                 self._renumbered(process)
             case messages.Sever():
                 self._renumbered(process)

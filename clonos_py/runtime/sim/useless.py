@@ -29,8 +29,8 @@ class SnapshotHistory:
         self._taken[task][epoch] = positions
 
     def restarts(self, task: TaskId, epoch: int) -> None:
-        """The task restarts from the snapshot that begins this epoch. Later snapshots are dropped: it takes them again,
-        or others."""
+        """The task restarts from the snapshot that begins this epoch, or from a feed point in it. Later snapshots are
+        dropped: it takes them again, or others."""
         self._taken[task] = {taken: found for taken, found in self._taken[task].items() if taken <= epoch}
 
     def useless(self) -> list[str]:

@@ -13,6 +13,7 @@ from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame
 from clonos_py.link import instructions as io
+from clonos_py.link.causal_outputs import CausalOutputs
 from clonos_py.link.connections import Connections
 from clonos_py.link.following import FeedState, Following
 from clonos_py.link.held_logs import HeldLogs
@@ -21,9 +22,11 @@ from clonos_py.link.restoring import Restoring
 from clonos_py.link.standby_feed import StandbyFeed
 from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import Restore
+from clonos_py.model.operators import Sink
 from clonos_py.model.state import OperatorState
 from clonos_py.process.contract import RestoreState
 from clonos_py.protocols.aligned.task import AlignedBarriers
+from clonos_py.task import chain
 from clonos_py.task.chain import Chain
 from clonos_py.task.checkpointing import TaskCheckpointing
 from clonos_py.task.context import TaskContext
@@ -180,3 +183,14 @@ def a_sink_restores_a_state_that_it_never_had(patch: pytest.MonkeyPatch) -> None
         return restore(self, parts) or [OperatorState() for _ in parts]
 
     patch.setattr(SinkRows, "restore", always)
+
+
+@fed("kill")
+def a_point_is_sent_before_what_it_has_published_is_visible(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CausalOutputs, "written_below", lambda self, published: True)
+    patch.setattr(CausalOutputs, "check_visible", lambda self, start, end: None)
+
+
+@fed("kill")
+def a_causal_sink_gets_the_rows_since_the_barrier_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(chain, "_stages_rows", lambda operator: isinstance(operator, Sink))

@@ -220,6 +220,8 @@ FOUND_BY = {
     "a_manifest_that_hangs_is_waited_for_without_an_end": 266,
     "a_coordinator_takes_its_standstill_for_the_silence_of_others": 7,
     "the_time_of_the_takeover_counts_as_silence": 32,
+    "a_point_is_sent_before_what_it_has_published_is_visible": 218,
+    "a_causal_sink_gets_the_rows_since_the_barrier_again": 73,
 }
 """The others are found by seed 0."""
 

@@ -8,11 +8,14 @@ import pytest
 
 from clonos_py.causal.codec import encode
 from clonos_py.causal.determinants import InputOrder
+from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame, FrameHeader, FrameKind, PassThrough
 from clonos_py.link import instructions as io
+from clonos_py.link.causal_outputs import CausalOutputs
+from clonos_py.link.feed_parts import feed_channel
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model import messages as control
-from clonos_py.model.errors import DivergenceError
+from clonos_py.model.errors import DivergenceError, SinkError
 from clonos_py.model.ids import Attempt, LogId
 from clonos_py.model.messages import Peer, Restore
 from clonos_py.model.operators import CausalSink, PublishedOutput
@@ -52,14 +55,16 @@ def checksum(*found: int) -> int:
     return PassThrough().checksum(rows(*found), sampled=False)
 
 
-def promoted(attempt: Attempt = SECOND, checkpoint: int = 0) -> tuple[LinkMachine, list[io.Instruction]]:
-    link = link_machine(PLAN, DOWN, 5, PassThrough(), ChannelLimits(window=2))
+def promoted(
+    attempt: Attempt = SECOND, checkpoint: int = 0, plan: PhysicalPlan = PLAN
+) -> tuple[LinkMachine, list[io.Instruction]]:
+    link = link_machine(plan, DOWN, 5, PassThrough(), ChannelLimits(window=2))
     peers = [Peer(INPUT, "middle:1", FIRST)]
     return link, link.handle(control.Promote(1, attempt, Restore(checkpoint), peers, "line-0"))
 
 
-def running(held: PublishedOutput = PublishedOutput([], {})) -> LinkMachine:  # noqa: B008 - immutable
-    link, instructions = promoted()
+def running(held: PublishedOutput = PublishedOutput([], {}), plan: PhysicalPlan = PLAN) -> LinkMachine:  # noqa: B008 - immutable
+    link, instructions = promoted(plan=plan)
     (connect,) = of(instructions, io.Connect)
     link.handle(io.Connected(0, FROM_MIDDLE, connect.hello))
     header = FrameHeader(0, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, (), [segment(UPPER, 0), segment(MIDST, 0)])
@@ -165,6 +170,30 @@ def test_the_task_is_held_back_while_its_output_is_behind() -> None:
         link.handle(task.Produced(segment(OWN, seq), [], [published(seq, seq)]))
     assert io.SendToTask(task.MayProduce(False)) in link.handle(task.Produced(segment(OWN, 3), [], [published(3, 3)]))
     assert io.SendToTask(task.MayProduce(True)) in link.handle(io.OutputWritten(0, 1))
+
+
+def test_a_feed_point_waits_until_what_was_published_before_it_is_visible() -> None:
+    fed = replace(PLAN, standby_feed_us=100_000)
+    link = running(plan=fed)
+    hello = io.Hello(fed.job, feed_channel(DOWN), SECOND, SECOND, 0)
+    assert io.SendToTask(task.FeedRequested()) in link.handle(io.Subscribed(77, hello))
+    link.handle(task.Produced(segment(OWN, 0), [], [published(0, 7)]))
+    link.handle(task.Produced(segment(OWN, 1), [], [published(1, 8)]))
+    progress = task.TaskProgress([], [], [], [], False, 2, [], [], [], {}, published=[2])
+    assert link.handle(task.FeedPointTaken({}, progress, task.FeedPosition(0, 0, 2), [])) == []
+    assert of(link.handle(io.OutputWritten(0, 1)), io.SendFrame) == [], "the second piece is being written"
+    link.handle(task.Produced(segment(OWN, 2), [], [published(2, 9)]))
+    (point,) = of(link.handle(io.OutputWritten(0, 1)), io.SendFrame)
+    assert point.header.kind is FrameKind.FEED_POINT
+
+
+def test_an_output_that_lacks_what_a_feed_point_covers_is_refused() -> None:
+    outputs = CausalOutputs(PLAN, DOWN, CausalStore(PLAN.logs), PassThrough())
+    outputs.check_visible([2], [5])  # it is not acquired yet
+    outputs.acquired(io.OutputAcquired(0, PublishedOutput([], {2: 1, 3: 1, 5: 1})))
+    outputs.check_visible([2], [4])
+    with pytest.raises(SinkError, match="the output of sink 'down' lacks 1 pieces that down"):
+        outputs.check_visible([2], [5])
 
 
 def test_a_sink_task_hands_over_rows_with_its_log_and_numbers_them_across_snapshots() -> None:

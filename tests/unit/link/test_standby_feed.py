@@ -13,6 +13,7 @@ import pytest
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import FrameKind, PassThrough
 from clonos_py.link import instructions as io
+from clonos_py.link.causal_outputs import CausalOutputs
 from clonos_py.link.following import Following
 from clonos_py.link.standby_feed import StandbyFeed
 from clonos_py.model.errors import CodecError, ProtocolError
@@ -33,7 +34,8 @@ class Ends:
 
     def __init__(self) -> None:
         self.store = CausalStore(PLAN.logs)
-        self.feed = StandbyFeed(PLAN, SINK, [], self.store, PassThrough())
+        outputs = CausalOutputs(PLAN, SINK, self.store, PassThrough())
+        self.feed = StandbyFeed(PLAN, SINK, [], self.store, PassThrough(), outputs)
         self.standby = Following(PLAN, SINK, CausalStore(PLAN.logs))
         (connect,) = self.standby.follow(Follow("address", FIRST))
         assert isinstance(connect, io.Connect)
