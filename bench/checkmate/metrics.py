@@ -38,7 +38,6 @@ from typing import Any, TypeVar
 from clonos_py.bench.checkmate.invalid import ahead_of_line
 from clonos_py.checkpoint.line import line_channels
 from clonos_py.evaluation.metrics import LatencyMarkers, events_per_s, percentiles_ms, reading, samples
-from clonos_py.evaluation.recovery import WINDOW_US, LatencyWindow, healings
 from clonos_py.model.coordinator_events import (
     CheckpointAborted,
     CheckpointCompleted,
@@ -52,7 +51,8 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.definitions import overhead, recovery_ms, restart_ms, span_ms
 from clonos_py.observe.events import Detected, Event, KillMissed, Measured, Progress, TaskFailed
-from clonos_py.observe.metrics import LatencyHistogram
+from clonos_py.observe.metrics import LATENCY_WINDOW_US, LatencyHistogram
+from clonos_py.observe.normality import LatencyWindow, healings
 
 _SECOND_US = 1_000_000
 
@@ -194,7 +194,7 @@ def _worst_by_window(markers: Iterable[tuple[int, LatencyHistogram]]) -> list[La
     """The windows in which markers arrived, by time."""
     found: dict[int, LatencyWindow] = {}
     for at_us, histogram in sorted(markers, key=lambda marker: marker[0]):
-        window, worst_us = at_us // WINDOW_US, histogram.percentile_us(100) or 0
+        window, worst_us = at_us // LATENCY_WINDOW_US, histogram.percentile_us(100) or 0
         before = found.get(window, LatencyWindow(at_us, 0))
         found[window] = before._replace(worst_us=max(before.worst_us, worst_us))
     return [*found.values()]

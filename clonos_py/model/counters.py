@@ -76,3 +76,6 @@ class ProcessCounters(msgspec.Struct, frozen=True):
     """Of a source, since the process started; approximate, to a second."""
     latency: dict[int, int] = {}
     """By bucket of a ``LatencyHistogram``: the latency markers that reached it."""
+    worst_latency: dict[int, int] = {}
+    """By number of a window of ``LATENCY_WINDOW_US``, of the clock of the run: the highest latency of the markers that
+    reached it, in microseconds."""

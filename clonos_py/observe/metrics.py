@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 _SUB_BUCKET_BITS = 6
+LATENCY_WINDOW_US = 250_000
+_WINDOWS_KEPT = 20
 
 
 class LatencyHistogram:
@@ -57,6 +59,20 @@ class LatencyHistogram:
             if seen >= rank:
                 return duration_us
         return None
+
+
+class WorstLatencies:
+    """The highest latency of each window of time, of the last five seconds."""
+
+    def __init__(self) -> None:
+        self.windows: dict[int, int] = {}
+        """By number of the window since the epoch of the clock. Windows without markers are left out."""
+
+    def record(self, now_us: int, duration_us: int) -> None:
+        number = now_us // LATENCY_WINDOW_US
+        if number not in self.windows:
+            self.windows = {n: worst for n, worst in self.windows.items() if n > number - _WINDOWS_KEPT}
+        self.windows[number] = max(duration_us, self.windows.get(number, 0))
 
 
 class LatencyTotals:

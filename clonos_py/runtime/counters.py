@@ -6,7 +6,7 @@ import msgspec
 
 from clonos_py.model.counters import EventTimesRead, ProcessCounters, SavedParts
 from clonos_py.model.times import MIN_TIME
-from clonos_py.observe.metrics import LatencyHistogram
+from clonos_py.observe.metrics import LatencyHistogram, WorstLatencies
 from clonos_py.process.contract import Observed
 
 
@@ -27,6 +27,7 @@ class Counters:
         self._saved_parts: SavedParts | None = None
         self._event_times: dict[tuple[str, str], EventTimesRead] = {}
         self._latency = LatencyHistogram()
+        self._worst = WorstLatencies()
 
     def observe(self, event: Observed, now_us: int) -> None:
         self._rows_in += event.events
@@ -46,6 +47,7 @@ class Counters:
             self._counts = dict(event.counts)
         if event.marker_us:
             self._latency.record(now_us - event.marker_us)
+            self._worst.record(now_us, now_us - event.marker_us)
 
     def added_to(self, counters: ProcessCounters) -> ProcessCounters:
         """``counters`` of the link of the same process, with these counts added."""
@@ -61,4 +63,5 @@ class Counters:
             counts=dict(self._counts),
             event_times=list(self._event_times.values()),
             latency=self._latency.counts,
+            worst_latency=dict(self._worst.windows),
         )

@@ -117,8 +117,10 @@ class EventPublisher:
         if now_us >= self._progress_us and not self._finished:
             self._progress_us = now_us + PROGRESS_US
             self._publish_progress(now_us - self.began_us)
-            for task, at_us in self._normality.read(self.latency.counts, now_us - self.began_us):
-                self._listener(at_us, Recovered(task))
+            for _, counters in self._counters.values():
+                self._normality.report(counters.worst_latency)
+            for task, at_us in self._normality.recoveries(now_us):
+                self._listener(at_us - self.began_us, Recovered(task))
 
     def prepare(self, now_us: int, doing: str) -> None:
         """Publishes a step of the preparation, before there is a coordinator."""
@@ -273,7 +275,7 @@ class EventPublisher:
             case Finished():
                 self._finish(at_us, event)
             case FirstNewEffect(task):
-                self._normality.effective(task)
+                self._normality.effective(task, at_us + self.began_us)
                 self._listener(at_us, event)
             case _:
                 self._listener(at_us, event)
@@ -284,5 +286,5 @@ class EventPublisher:
             self._listener(at_us, self._failure(lost.task, lost.reason, lost.planned))
         else:
             self._crashed[lost.task] -= 1
-        self._normality.failed(lost.task)
+        self._normality.failed(lost.task, at_us + self.began_us)
         self._listener(at_us, Detected(lost.task))

@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from clonos_py.evaluation.metrics import WARM_UP_US, RateSample, durations_ms, throughput
-from clonos_py.evaluation.recovery import WINDOW_US, Healing, LatencyWindow, healings
 from clonos_py.evaluation.spark import analysis_tables as tables
 from clonos_py.observe.definitions import overhead, recovery_ms, restart_ms, span_ms
+from clonos_py.observe.metrics import LATENCY_WINDOW_US
+from clonos_py.observe.normality import Healing, LatencyWindow, healings
 from clonos_py.observe.trace import read_header
 
 SECOND_US = 1_000_000
@@ -79,7 +80,9 @@ def _rows(found: DataFrame) -> list[Row]:
 
 
 def _windows(markers: DataFrame) -> list[LatencyWindow]:
-    worst = markers.groupBy(tables.step_of(WINDOW_US)).agg(f.min("at_us").alias("at"), f.max("latency_us").alias("us"))
+    worst = markers.groupBy(tables.step_of(LATENCY_WINDOW_US)).agg(
+        f.min("at_us").alias("at"), f.max("latency_us").alias("us")
+    )
     return [LatencyWindow(row["at"], row["us"]) for row in worst.orderBy("at").collect()]
 
 
