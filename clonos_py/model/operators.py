@@ -343,6 +343,11 @@ class CausalSink(Sink):
             self.out.emit(rows)
             self.ctx.count("rows_out", rows.num_rows)
 
+    def warm_up(self) -> None:
+        """Called once in every process, also of a standby, before ``acquire`` and by the same thread: opens the
+        connections that ``acquire`` needs. It must change nothing in the output. A ClonosError is ignored: ``acquire``
+        meets the same problem."""
+
     def acquire(self, attempt: Attempt, checkpoint: int, shape: str, lineage: str) -> PublishedOutput:
         """Takes over the output from all earlier attempts, so that none of them can add to it. Returns what it holds
         since ``checkpoint``, the last complete one. ``shape``: the job's vertices, with their operators and

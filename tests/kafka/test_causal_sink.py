@@ -117,6 +117,33 @@ def test_a_replaced_attempt_writes_no_more_rows(client: Client, topic: str, at: 
     second.close()
 
 
+def test_a_standby_connects_ahead_and_takes_nothing_from_the_task(
+    client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = acquired(topic, at, 1)
+    first.append(0, log(0), [piece(0, 1)])
+    standby = sink(topic, at)
+    standby.warm_up()
+    first.append(0, log(1), [piece(1, 2)])
+    monkeypatch.setattr(
+        JournaledTopic, "_new_writer", lambda self, client, index: pytest.fail("it has a writer already")
+    )
+    assert standby.acquire(Attempt(1, 2), 0, SHAPE, "line").checksums == {0: 1_000, 1: 1_001}
+    standby.append(0, log(2), [piece(2, 3)])
+    assert visible(client, topic, 3) == [1, 2, 3]
+    monkeypatch.undo()
+    with pytest.raises(SinkError, match="has been replaced"):
+        first.append(0, log(2), [piece(2, 99)])
+    first.close()
+    standby.close()
+
+
+def test_a_standby_that_cannot_connect_ahead_says_nothing(at: dict[str, Any]) -> None:
+    standby = sink("out", {**at, "bootstrap": "127.0.0.1:1"})
+    standby.warm_up()
+    standby.close()
+
+
 def test_a_commit_without_an_answer_is_neither_lost_nor_repeated(
     client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

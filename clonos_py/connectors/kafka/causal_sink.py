@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 import msgspec
 
-from clonos_py.connectors.kafka.client import TransactionalWriter
+from clonos_py.connectors.kafka.client import KafkaFailure, TransactionalWriter
 from clonos_py.connectors.kafka.journal import Entry, Found, messages_of
 from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
 from clonos_py.connectors.kafka.outgoing import MessageMaker
@@ -45,6 +46,10 @@ class KafkaCausalWriter(CausalSink):
         self._drop()
 
     # ---- taking over
+
+    def warm_up(self) -> None:
+        with suppress(KafkaFailure):  # acquire tries again, and reports it
+            self._medium.warm_up(self._index)
 
     def acquire(self, attempt: Attempt, checkpoint: int, shape: str, lineage: str) -> PublishedOutput:
         self._own = Entry("", 0, self.ctx.operator, lineage, shape, attempt, checkpoint, [], [])

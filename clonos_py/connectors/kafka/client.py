@@ -158,6 +158,10 @@ class MessageWriter(Protocol):
 class TransactionalWriter(MessageWriter, Protocol):
     """Writes in transactions under a stable id."""
 
+    def connect(self, topic: str) -> None:
+        """Connects to the cluster within a few seconds: later calls take less time. The id remains with its owner."""
+        ...
+
     def acquire(self) -> None:
         """Takes over the id. An earlier producer can commit nothing more. Its open transaction is aborted, or committed
         if its commit had begun."""

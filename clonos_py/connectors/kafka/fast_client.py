@@ -65,6 +65,8 @@ _LEADER_CHANGES = {
 }
 """What a broker answers about a partition that has just been created or moved, until the cluster's metadata agree. The
 library retries then when it reads and writes, but not when it lists offsets."""
+_CONNECTED_S = 2.0
+"""How long to wait for the first connection of a writer that has no messages yet."""
 _TRIES, _TRY_S = 4, 0.1
 """How often to acquire a transactional id with a new client, and how long to wait for an answer. The broker refuses
 until it has ended the transaction that an earlier attempt has left open, which takes some milliseconds. The library
@@ -346,6 +348,10 @@ class _FastTransactionalWriter(_FastWriter):
     ) -> None:
         timeout_ms = round(timeout_s * 1_000)
         super().__init__(settings, failures, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+
+    def connect(self, topic: str) -> None:
+        with self._failures.raised():
+            self._producer.list_topics(topic, timeout=_CONNECTED_S)
 
     def acquire(self) -> None:
         refused, until = self._failures.refusals + REFUSALS_MAX, time.monotonic() + ANSWER_S

@@ -45,6 +45,8 @@ class JournaledTopic:
         self._client: Client | None = None
         self._admin: Admin | None = None
         self._writers: list[TransactionalWriter] = []
+        self._connected_ahead: dict[int, TransactionalWriter] = {}
+        """By task: a writer that has connected and has not acquired its id."""
 
     def open(self, ctx: OperatorContext) -> None:
         self._operator, self._partitions = ctx.operator, ctx.parallelism
@@ -61,13 +63,29 @@ class JournaledTopic:
     def writer(self, index: int) -> TransactionalWriter:
         """Takes over the transactional id of a task; a writer of an earlier attempt can commit nothing more. Raises
         KafkaFailure, SinkError."""
-        name = f"{self.journal}.{index}"
-        writer = self._connected(index)[0].transactional_writer(name)
-        self._writers.append(writer)
+        name = self._transactional_id(index)
+        writer = self._connected_ahead.pop(index, None) or self._new_writer(self._connected(index)[0], index)
         try:
             writer.acquire()
         except KafkaFailure as failure:
             raise failure.about(f"transactional id {name!r}") from None
+        return writer
+
+    def warm_up(self, index: int) -> None:
+        """Connects ahead of ``writer``, which then takes less time. Tries for a few seconds. Raises KafkaFailure,
+        SinkError."""
+        self._client = self._client or self._address.connect()
+        writer = self._new_writer(self._client, index)
+        writer.connect(self.topic)
+        self._connected(index)
+        self._connected_ahead[index] = writer
+
+    def _transactional_id(self, index: int) -> str:
+        return f"{self.journal}.{index}"
+
+    def _new_writer(self, client: Client, index: int) -> TransactionalWriter:
+        writer = client.transactional_writer(self._transactional_id(index))
+        self._writers.append(writer)
         return writer
 
     def transact(self, writer: TransactionalWriter, messages: Sequence[Message]) -> None:
@@ -107,7 +125,7 @@ class JournaledTopic:
         for used in (*self._writers, self._admin):
             if used is not None:
                 used.close()
-        self._writers, self._admin = [], None
+        self._writers, self._admin, self._connected_ahead = [], None, {}
 
     def _offset(self, index: int, place: Place) -> int:
         _, admin = self._connected(index)

@@ -359,6 +359,9 @@ class _PythonTransactionalWriter(_PythonWriter):
         timeout_ms = round(timeout_s * 1_000)
         super().__init__(settings, failures, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
 
+    def connect(self, topic: str) -> None:
+        """The library has connected when it was created."""
+
     def acquire(self) -> None:
         with self._failures.raised():
             self._producer.init_transactions()

@@ -7,6 +7,7 @@ snapshot covers only output that is visible and durable by then.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -28,6 +29,7 @@ from clonos_py.link.instructions import (
     SinkWork,
     WriteOutput,
 )
+from clonos_py.model.errors import ClonosError
 from clonos_py.model.messages import Restore
 from clonos_py.model.operators import CausalSink, Committing
 from clonos_py.model.state import OperatorState
@@ -54,6 +56,13 @@ class StorageExecutor:
         self.snapshots = Snapshots(store)
         self._committing, self._now_us, self._low_priority = committing, now_us, low_priority
         self._lost_cpu_us = lost_cpu_us
+
+    def warm_up(self) -> None:
+        """Called before the first work, by the same thread."""
+        for sink in self._committing.values():
+            if isinstance(sink, CausalSink):
+                with suppress(ClonosError):
+                    sink.warm_up()
 
     def carry_out(self, work: StorageWork) -> tuple[LinkEvent, ...]:
         """Does one piece of work. Raises SinkError. An error of a snapshot is returned as an event."""

@@ -157,9 +157,9 @@ class ProcessRuntime:
             self._background,
             LostProcessorTime().lost_us,
         )
-        self._storage = RequestLoop(storage.carry_out, self._link.put, self._raised)
+        self._storage = RequestLoop(storage.carry_out, self._link.put, self._raised, begin=storage.warm_up)
         spill = SpillExecutor(FileShelf(self._spilled))
-        self._spill = RequestLoop(spill.carry_out, self._link.put, self._raised, spill.close)
+        self._spill = RequestLoop(spill.carry_out, self._link.put, self._raised, close=spill.close)
         loops: list[tuple[str, Callable[[], None]]] = [
             ("link", self._link.run),
             ("task", self._task.run),

@@ -43,16 +43,19 @@ class RequestLoop(InboxLoop[R]):
         carry_out: Callable[[R], Iterable[LinkEvent]],
         answer: Callable[[LinkEvent], None],
         fail: Callable[[BaseException], None],
+        begin: Callable[[], None] = _nothing,
         close: Callable[[], None] = _nothing,
     ) -> None:
         """``carry_out`` serves a request, and ``answer`` takes the resulting events. ``fail`` takes an error that ended
-        the thread. The thread calls ``close`` after the last request."""
+        the thread. The thread calls ``begin`` before the first request and ``close`` after the last one."""
         super().__init__()
-        self._carry_out, self._answer, self._fail, self._close = carry_out, answer, fail, close
+        self._carry_out, self._answer, self._fail = carry_out, answer, fail
+        self._begin, self._close = begin, close
 
     def run(self) -> None:
         """Serves requests until stopped, or until one raises an error, which ends the process."""
         try:
+            self._begin()
             while (request := self._inbox.get()) is not None and not self._abandoned:
                 for event in self._carry_out(request):
                     self._answer(event)

@@ -14,13 +14,15 @@ from msgspec.structs import replace
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.columns.keys import hash_rows
 from clonos_py.link.instructions import Commit, LinkEvent, Load, Loaded, LoadFailed, Persist
+from clonos_py.model.errors import SinkError
 from clonos_py.model.ids import Attempt, LogId, TaskId
 from clonos_py.model.messages import Restore
-from clonos_py.model.operators import Sink
+from clonos_py.model.operators import CausalSink, Sink
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames, TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.operators.history import History
+from clonos_py.runtime.executors.low_priority import AtOnce
 from clonos_py.runtime.executors.storage import StorageExecutor
 from clonos_py.runtime.ray.background import Background
 
@@ -86,6 +88,23 @@ def test_a_sink_gets_the_snapshot_before_it_commits_the_committables_in_it(tmp_p
     load(made, restore(store, 1, chunk(1, 2)))
     made.carry_out(Commit(1, {"join": [b"1", b"2"], "other": [b"3"]}))
     assert sink.calls == [[2], b"1", b"2"]
+
+
+class Away(CausalSink):
+    """A causal sink whose medium does not answer."""
+
+    warmed_up = 0
+
+    def warm_up(self) -> None:
+        self.warmed_up += 1
+        raise SinkError("nobody answers")
+
+
+def test_a_sink_that_cannot_connect_ahead_does_not_end_the_process(tmp_path: Path) -> None:
+    sinks = {"away": Away(), "other": Away()}
+    made = StorageExecutor(CheckpointStore(str(tmp_path), "job"), {**sinks, "rows": Kept()}, lambda: 0, AtOnce())
+    made.warm_up()
+    assert [sink.warmed_up for sink in sinks.values()] == [1, 1]
 
 
 def test_a_standby_reads_only_the_new_part_of_a_growing_state(tmp_path: Path) -> None:
