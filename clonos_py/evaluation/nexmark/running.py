@@ -23,8 +23,6 @@ from clonos_py.model.errors import SettingError
 from clonos_py.observe.events import Event, Listener, no_listener
 from clonos_py.settings.definitions import Settings
 
-_PARTITIONS = 8
-
 
 class SinkKind(Enum):
     """The sink of a query's results."""
@@ -36,7 +34,8 @@ class SinkKind(Enum):
 
 @dataclass(frozen=True)
 class QueryRun:
-    """A query run: the query, the events (generated or from a folder), the rate, and the sink."""
+    """A query run: the query, the events (generated or from a folder), the rate, and the sink. ``partitions``: of
+    generated events; rounded up to the same number for every task."""
 
     query: str
     events: int
@@ -46,6 +45,7 @@ class QueryRun:
     out: Path | None = None
     model: Model = OFFICIAL
     events_from: Path | None = None
+    partitions: int = 8
 
     def __post_init__(self) -> None:
         if self.sink is SinkKind.FILES and self.out is None:
@@ -54,7 +54,7 @@ class QueryRun:
             raise SettingError("a blackhole leaves nothing to put into a folder: omit --out, or choose another sink")
 
     def source(self, settings: Settings) -> EventSource:
-        """The source of the events. Generated events have the same number of partitions for every task."""
+        """The source of the events."""
         if self.events_from is not None:
             return RecordedEvents(str(self.events_from.absolute()), self.rate)
         return NexmarkSource(
@@ -62,7 +62,7 @@ class QueryRun:
             rate=self.rate,
             event_rate=self.event_rate,
             seed=settings.seed,
-            partitions=-(-_PARTITIONS // settings.parallelism) * settings.parallelism,
+            partitions=-(-self.partitions // settings.parallelism) * settings.parallelism,
             model=self.model,
         )
 
