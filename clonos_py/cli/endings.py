@@ -1,7 +1,7 @@
 """Runs command lines: prints one line for every error, and returns an exit code.
 
-Exit codes: 0 success, 1 an error in the job or its input, 2 a usage error, 130 interrupted, 141 the program that
-reads the output has ended, as in ``clonos plan hot.py | head -1``, without a message.
+Exit codes: 0 success, 1 an error in the job or its input, 2 a usage error, 130 interrupted (Ctrl-C), 141 the program
+that reads the output has ended, as in ``clonos plan hot.py | head -1``, without a message, 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import TextIO
 
 import click
 
-from clonos_py.model.errors import ClonosError, error_line, one_line, shows_tracebacks, type_and_text
+from clonos_py.model.errors import ClonosError, Terminated, error_line, one_line, shows_tracebacks, type_and_text
 from clonos_py.model.places import blamed
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+TERMINATED = 143
 
 
 def ended(command: click.Command, arguments: Sequence[str], name: str) -> int:
@@ -35,6 +36,8 @@ def ended(command: click.Command, arguments: Sequence[str], name: str) -> int:
         return error.exit_code
     except click.ClickException as error:
         return _print(_usage_error(error), error.exit_code)
+    except Terminated:
+        return _print("terminated", TERMINATED)
     except (click.Abort, KeyboardInterrupt):
         return _print("interrupted", INTERRUPTED)
     except SystemExit as error:

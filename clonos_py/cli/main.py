@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
-import signal
 import sys
 from collections.abc import Sequence
 
 import click
 
 from clonos_py.cli.endings import ended
+from clonos_py.runtime.interrupts import end_in_order
 from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray.disconnect import exit_now, process_ends
 
@@ -88,10 +88,10 @@ def clonos() -> None:
 
 
 def main() -> None:
-    """The console script. SIGTERM is handled as an interrupt: the job stops in an orderly way."""
+    """The console script. SIGTERM stops the job in an orderly way, as Ctrl-C does."""
     _open_standard_streams()
     defer_pandas()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_in_order()
     process_ends()
     code = invoke(sys.argv[1:])
     sys.stdout.flush()

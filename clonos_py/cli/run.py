@@ -26,7 +26,7 @@ def run(ctx: click.Context, /, **parameters: Any) -> None:
             click.echo(_how_to_go_on(ctx, settings), err=True)
     except KeyboardInterrupt:
         click.echo(_how_to_go_on(ctx, settings), err=True)
-        raise click.Abort from None
+        raise
 
 
 def _how_to_go_on(ctx: click.Context, settings: Settings) -> str:
@@ -41,9 +41,11 @@ command = JobCommand(
     "run",
     callback=run,
     params=[click.Argument(["file"]), *setting_options()],
-    help=f"""Runs a job until its sources end; Ctrl-C stops it, its last checkpoint intact.
+    help=f"""Runs a job until its sources end; Ctrl-C or SIGTERM stops it, its last checkpoint intact.
 
     {FILE_HELP} If the job is a function such as job(topic: str), its parameters are options: --topic bids.
+
+    The exit code is 0 if the job has ended, 1 after an error, 130 after Ctrl-C and 143 after SIGTERM.
 
     \b
     Examples:

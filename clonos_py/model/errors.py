@@ -102,6 +102,10 @@ class Interrupted(KeyboardInterrupt):
     """The run is to stop, as after Ctrl-C. A user's function that raises KeyboardInterrupt itself has failed."""
 
 
+class Terminated(Interrupted):
+    """The run is to stop, because the process has got SIGTERM."""
+
+
 class UserCodeError(ClonosError):
     """A user's function raised an error. The message names operator and record, and ends with the user's line."""
 

@@ -1,7 +1,8 @@
-"""Handling of Ctrl-C in the main thread.
+"""Handling of Ctrl-C and SIGTERM in the main thread.
 
 ``interrupts`` distinguishes Ctrl-C from a KeyboardInterrupt that a user's function raises. ``held_back`` delays Ctrl-C
-while a library runs that must not be interrupted half-way."""
+while a library runs that must not be interrupted half-way. A command handles SIGTERM in the same places as Ctrl-C once
+it has called ``end_in_order``; the two differ in the exit code only."""
 
 from __future__ import annotations
 
@@ -11,26 +12,44 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from clonos_py.model.errors import Interrupted
+from clonos_py.model.errors import Interrupted, Terminated
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+Handler = Callable[[int, FrameType | None], object]
+
+
+def on_termination(number: int, frame: FrameType | None) -> None:
+    """The handler of SIGTERM in a command."""
+    raise Terminated
+
+
+_OURS: dict[signal.Signals, Handler] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: on_termination}
+"""The handlers that raise KeyboardInterrupt."""
+
+
+def end_in_order() -> None:
+    """Lets SIGTERM interrupt the main thread, as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, on_termination)
+
+
+def _raised_for(number: int) -> KeyboardInterrupt:
+    return Terminated() if number == signal.SIGTERM else Interrupted()
 
 
 class Interrupts:
     """Whether a signal has asked the run to stop. The exception alone is not enough: a user's function may catch it."""
 
     def __init__(self) -> None:
-        self._requested = False
+        self._came: int | None = None
 
     def check(self) -> None:
-        """Raises Interrupted if a signal has come."""
-        if self._requested:
-            raise Interrupted
+        """Raises Interrupted or Terminated if a signal has come."""
+        if self._came is not None:
+            raise _raised_for(self._came)
 
     def take(self, number: int, frame: FrameType | None) -> None:
         """The handler of the signals."""
-        self._requested = True
-        raise Interrupted
+        self._came = number
+        raise _raised_for(number)
 
 
 @contextmanager
@@ -48,19 +67,19 @@ def held_back() -> Iterator[None]:
     with _handled_by(lambda number, frame: came.append(number)):
         yield
     if came:
-        raise KeyboardInterrupt
+        raise _raised_for(came[-1])
 
 
 @contextmanager
-def _handled_by(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+def _handled_by(handler: Handler) -> Iterator[None]:
     """Sets ``handler`` for the signals that would raise KeyboardInterrupt, which they do in the main thread only."""
     taken = []
     if threading.current_thread() is threading.main_thread():
-        taken = [number for number in _SIGNALS if signal.getsignal(number) is signal.default_int_handler]
+        taken = [number for number, ours in _OURS.items() if signal.getsignal(number) is ours]
     for number in taken:
         signal.signal(number, handler)
     try:
         yield
     finally:
         for number in taken:
-            signal.signal(number, signal.default_int_handler)
+            signal.signal(number, _OURS[number])

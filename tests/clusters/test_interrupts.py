@@ -7,12 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from clonos_py.runtime.ray.process_table import descendants, entries
-from tests.waiting import SOON_S, wait_until
+from deploy.start_raylets import raylets
+from tests.ray.numbers_command import HEEDING, started
+from tests.visible_rows import visible_rows
+from tests.waiting import SOON_S, WAIT_S_MAX, wait_until
 
 pytestmark = pytest.mark.ray
 
@@ -47,9 +51,7 @@ def test_an_interrupted_command_ends_at_once_together_with_its_ray(number: signa
     file.write_text(JOB)
     command = [sys.executable, "-m", "clonos_py.cli.main", "run", str(file), "--out", str(tmp_path / "out")]
     command += ["--checkpoints", str(tmp_path / "checkpoints"), "--checkpoint-interval", "1s"]
-    heeding = f"import signal, os, sys; signal.signal({signal.SIGINT:d}, signal.default_int_handler); "
-    heeding += "os.execv(sys.argv[1], sys.argv[1:])"  # a shell's background jobs ignore it
-    process = subprocess.Popen([sys.executable, "-c", heeding, *command], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*HEEDING, *command], stderr=subprocess.PIPE, text=True)
     try:
         manifests = tmp_path / "checkpoints"
         while process.poll() is None and not list(manifests.rglob("*.manifest")):
@@ -63,10 +65,50 @@ def test_an_interrupted_command_ends_at_once_together_with_its_ray(number: signa
         took_s = time.monotonic() - sent
     finally:
         process.kill()
-    assert process.returncode == 130, printed
-    *_, stopped, how, last = printed.splitlines()
-    assert stopped.startswith("interrupted_on_ray stopped after ")
+    assert process.returncode == 128 + number, printed
+    *summary, how, last = printed.splitlines()
+    assert any(line.startswith("interrupted_on_ray stopped after ") for line in summary), printed
     assert how.startswith("to continue from the last checkpoint: ")
-    assert last == "interrupted"
+    assert last == ("interrupted" if number == signal.SIGINT else "terminated")
     wait_until(lambda: not running() & started)
     assert took_s < SOON_S
+
+
+@pytest.mark.thorough
+def test_a_job_that_is_interrupted_again_and_again_writes_each_row_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by a signal that comes before its first checkpoint, while it resumes."""
+    total, checkpoints = 100_000, tmp_path / "checkpoints"
+
+    def manifests() -> set[str]:
+        return {path.name for path in checkpoints.rglob("line/manifests/*.manifest")}
+
+    def has_begun() -> bool:
+        commands = [command for _, command in descendants(cluster.head_pid)]
+        return all(any(c.startswith(f"ray::{name}") for c in commands) for name in ("CoordinatorActor", "ProcessActor"))
+
+    def interrupted(number: signal.Signals, ready: Callable[[], bool]) -> None:
+        with started(tmp_path, *given) as process:
+            wait_until(lambda: ready() or process.poll() is not None)
+            process.send_signal(number)
+            _, printed = process.communicate(timeout=WAIT_S_MAX)
+        assert process.returncode == 128 + number, printed
+        assert printed.splitlines()[-2].startswith("to continue from the last checkpoint: clonos run job.py ")
+
+    def has_moved(before: set[str]) -> Callable[[], bool]:
+        return lambda: bool(manifests() - before)
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    with raylets(1) as cluster:
+        given = ["--total", str(total), "--unpaced", str(tmp_path / "unpaced"), "--checkpoint-interval", "300ms"]
+        given += ["--checkpoints", str(checkpoints), "--address", cluster.address]
+        interrupted(signal.SIGINT, has_moved(manifests()))
+        interrupted(signal.SIGTERM, has_begun)
+        interrupted(signal.SIGINT, has_moved(manifests()))
+        assert 0 < len(visible_rows(tmp_path / "out")) < total
+        (tmp_path / "unpaced").touch()
+        with started(tmp_path, *given) as process:
+            _, printed = process.communicate(timeout=WAIT_S_MAX)
+        assert process.returncode == 0, printed
+    assert sorted(row["id"] for row in visible_rows(tmp_path / "out")) == list(range(total))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,12 @@ from pathlib import Path
 
 from tests.waiting import attempts
 
+HEEDING = [
+    sys.executable,
+    "-c",
+    f"import signal, os, sys; signal.signal({signal.SIGINT:d}, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])",
+]
+"""Begins a command that SIGINT interrupts: a shell's background jobs, and what they start, ignore it."""
 CLONOS = str(Path(sys.executable).parent / "clonos")
 JOB = """
 from clonos_py import Job
@@ -30,7 +37,7 @@ def started(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     (folder / "job.py").write_text(JOB)
     temp = folder / "t"
     temp.mkdir(exist_ok=True)
-    command = [CLONOS, "run", "job.py", "--folder", str(folder / "out"), "--parallelism", "2", *options]
+    command = [*HEEDING, CLONOS, "run", "job.py", "--folder", str(folder / "out"), "--parallelism", "2", *options]
     environment = {**os.environ, "TMPDIR": str(temp), "RAY_TMPDIR": "/tmp"}
     with subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

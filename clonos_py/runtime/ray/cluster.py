@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from clonos_py.model.errors import ClusterError, ClusterLostError, SettingError
+from clonos_py.model.errors import ClusterError, ClusterLostError, SettingError, Terminated
 from clonos_py.runtime.ray.disconnect import await_disconnected, disconnect, patience_with_local_ray
 from clonos_py.runtime.ray.process_table import cluster_addresses
 from clonos_py.runtime.transport.batches import ALLOCATOR_ENVIRONMENT
@@ -108,7 +108,7 @@ def connected(address: str | None) -> Iterator[Cluster]:
 def termination_kept() -> Iterator[None]:
     """Keeps the handler of SIGTERM while Ray connects: it sets one of its own, which exits without an orderly end.
 
-    A process without a handler keeps that of Ray. A SIGTERM that comes in the block is an interrupt, too."""
+    A process without a handler keeps that of Ray. Raises Terminated for a SIGTERM that comes in the block."""
     handler = signal.getsignal(signal.SIGTERM)
     if threading.current_thread() is not threading.main_thread() or handler in (None, signal.SIG_DFL):
         yield
@@ -118,7 +118,7 @@ def termination_kept() -> Iterator[None]:
     except SystemExit as ended:
         if ended.code != signal.SIGTERM:
             raise
-        raise KeyboardInterrupt from None
+        raise Terminated from None
     finally:
         signal.signal(signal.SIGTERM, handler)
 

@@ -62,7 +62,8 @@ class Driver:
         self._term = 0
         self._deployed_us: int | None = None
         self._failed_starts = 0
-        self._interrupted = False
+        self.interrupt: KeyboardInterrupt | None = None
+        """What has interrupted the run."""
         self._gives_way = False
 
     def run(self) -> EndJob | None:
@@ -135,7 +136,7 @@ class Driver:
     def _listen(self, coordinator: Any) -> EndJob | None:
         """Creates requested processes and publishes events until the job has ended."""
         done = coordinator.run.remote()
-        if self._interrupted:
+        if self.interrupt is not None:
             coordinator.interrupt.remote()
         while True:
             try:
@@ -145,8 +146,8 @@ class Driver:
                     end: EndJob | None = self._ray.get(done)
                     self._ray.wait([coordinator.await_watchers.remote(_WATCHED_S_MAX)], timeout=_WATCHED_S_MAX)
                     return end
-            except KeyboardInterrupt:
-                self._interrupted = True
+            except KeyboardInterrupt as interrupt:
+                self.interrupt = interrupt
                 coordinator.interrupt.remote()
 
     def _fetch_update(self, coordinator: Any) -> CoordinatorUpdate:

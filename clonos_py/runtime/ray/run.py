@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from clonos_py.checkpoint.storage import CheckpointStore
-from clonos_py.model.errors import CheckpointError, one_line
+from clonos_py.model.errors import CheckpointError, Interrupted, one_line
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
 from clonos_py.plan.pickling import pack
@@ -67,10 +67,11 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
             settings.standbys_per_process,
         )
         actors = ActorRegistry(packed, cluster, settings.standbys_per_process)
-        end = Driver(plan.job, spec, actors, publisher, outage, stop or StopSwitch()).run()
+        driver = Driver(plan.job, spec, actors, publisher, outage, stop or StopSwitch())
+        end = driver.run()
         if end is None:
             publisher.stop(clock.now_us())
-            raise KeyboardInterrupt
+            raise driver.interrupt or Interrupted
     raise_for(end, settings.checkpoints)
     return RunResult(plan, publisher.latency, end.stopped)
 

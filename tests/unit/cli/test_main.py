@@ -15,7 +15,15 @@ import pytest
 
 from clonos_py.cli import main
 from clonos_py.job.events import EndJob
-from clonos_py.model.errors import ClonosError, ClusterError, ClusterLostError, SettingError, SourceError
+from clonos_py.model.errors import (
+    ClonosError,
+    ClusterError,
+    ClusterLostError,
+    Interrupted,
+    SettingError,
+    SourceError,
+    Terminated,
+)
 from clonos_py.runtime.run_settings import raise_for
 
 Plant = Callable[[Callable[..., None]], None]
@@ -96,10 +104,21 @@ def test_an_error_outside_a_job_does_not_mention_checkpoints(
     assert capsys.readouterr().err == "error: no answer\n"
 
 
-def test_an_interrupt_has_its_own_exit_code(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
-    plant(raising(KeyboardInterrupt()))
-    assert main.invoke(["run"]) == 130
-    assert "interrupted" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("interrupt", "code", "word"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (Interrupted(), 130, "interrupted"),
+        (Terminated(), 143, "terminated"),
+    ],
+)
+def test_an_interrupt_has_its_own_exit_code(
+    interrupt: KeyboardInterrupt, code: int, word: str, plant: Plant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That of a process which the signal ends."""
+    plant(raising(interrupt))
+    assert main.invoke(["run"]) == code
+    assert capsys.readouterr().err == f"{word}\n"
 
 
 def test_a_reader_of_the_output_that_has_ended_is_no_error() -> None:

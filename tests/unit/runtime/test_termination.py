@@ -1,4 +1,4 @@
-"""SIGTERM while Ray sets a handler of its own."""
+"""What a signal raises, and SIGTERM while Ray sets a handler of its own."""
 
 from __future__ import annotations
 
@@ -10,14 +10,43 @@ from types import FrameType
 
 import pytest
 
+from clonos_py.model.errors import Interrupted, Terminated
+from clonos_py.runtime.interrupts import end_in_order, held_back, interrupts, on_termination
 from clonos_py.runtime.ray.cluster import termination_kept
 
 
 @pytest.fixture(autouse=True)
 def the_handler_of_the_tests() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, Interrupted), (signal.SIGTERM, Terminated)])
+def test_a_run_is_told_which_signal_stops_it(number: signal.Signals, raised: type[Interrupted]) -> None:
+    """Also where a function has caught the exception."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    end_in_order()
+    with interrupts() as found:
+        with pytest.raises(raised) as first:
+            os.kill(os.getpid(), number)
+        with pytest.raises(raised) as again:
+            found.check()
+    with pytest.raises(raised) as late, held_back():
+        os.kill(os.getpid(), number)
+    assert {type(first.value), type(again.value), type(late.value)} == {raised}
+    assert signal.getsignal(signal.SIGTERM) is on_termination
+
+
+def test_a_handler_of_a_script_stays_in_place() -> None:
+    def handler(number: int, frame: FrameType | None) -> None:
+        """Another one."""
+
+    signal.signal(signal.SIGTERM, handler)
+    with interrupts(), held_back():
+        assert signal.getsignal(signal.SIGTERM) is handler
+    assert signal.getsignal(signal.SIGTERM) is handler
 
 
 def exits(number: int, frame: FrameType | None) -> None:
@@ -26,26 +55,26 @@ def exits(number: int, frame: FrameType | None) -> None:
 
 
 def test_the_handler_of_the_process_is_in_place_after_ray_set_its_own() -> None:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, on_termination)
     with termination_kept():
         signal.signal(signal.SIGTERM, exits)
-    assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is on_termination
 
 
 def test_a_termination_inside_is_an_interrupt() -> None:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, on_termination)
 
     def connect() -> None:
         signal.signal(signal.SIGTERM, exits)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(KeyboardInterrupt), termination_kept():
+    with pytest.raises(Terminated), termination_kept():
         connect()
-    assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is on_termination
 
 
 def test_another_exit_passes() -> None:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, on_termination)
     with pytest.raises(SystemExit, match="3"), termination_kept():
         sys.exit(3)
 
