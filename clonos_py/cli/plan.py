@@ -30,6 +30,7 @@ command = JobCommand(
         click.Argument(["file"]),
         click.Option(["--format"], type=click.Choice(FORMATS), default="text", show_default=True, help="How to draw."),
         *setting_options(
+            "runtime",
             "parallelism",
             "guarantee",
             "sharing_depth",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, Protocol
 
@@ -100,7 +100,7 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
             *recovery_notes(graph, chosen),
             *_regeneration_notes(chains, names, chosen),
         ),
-        warnings=tuple(held_event_time(written.without_dead_ends())),
+        warnings=(*unreadable_sinks(written, chosen), *held_event_time(written.without_dead_ends())),
     )
     _check_loops(made, chosen)
     _check_logs(made)
@@ -108,6 +108,19 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
         made,
         notes=(*made.notes, *_loop_notes(made), *_depth_notes(made, chosen), *_feed_notes(made), *_parts_notes(made)),
     )
+
+
+def unreadable_sinks(graph: LogicalGraph, settings: Settings) -> Iterator[str]:
+    """One line for each sink whose rows could not be read after a run with these settings, which is refused."""
+    if settings.runtime is not Runtime.RAY:
+        return
+    for node in graph.nodes:
+        if isinstance(node.work, WriteSink) and node.work.definition.only_here:
+            kind = type(node.work.definition).__name__
+            yield (
+                f"{node.where}: {node.name}: {kind} keeps its rows in the process of its task, and on Ray they cannot "
+                "be read there: run the job with runtime='local', or write to a FileSink and use read_results"
+            )
 
 
 def _feed_notes(plan: PhysicalPlan) -> list[str]:

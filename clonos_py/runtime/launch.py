@@ -5,8 +5,8 @@ from __future__ import annotations
 from clonos_py.dsl.job import Job
 from clonos_py.model.errors import ClonosError, GraphError, one_line
 from clonos_py.observe.events import Listener, PlanWarning, no_listener
-from clonos_py.plan.logical import EnrichRows, ReadSource, WriteSink
-from clonos_py.plan.physical import plan
+from clonos_py.plan.logical import EnrichRows, ReadSource
+from clonos_py.plan.physical import plan, unreadable_sinks
 from clonos_py.runtime.run_control import Ended, controlled
 from clonos_py.runtime.run_settings import RunResult
 from clonos_py.runtime.stop_switch import StopSwitch
@@ -20,15 +20,11 @@ def run_job(
     """Plans and runs a job until its sources end or ``stop`` is requested. Raises GraphError or SettingError before
     anything starts, later the error that ended the job, and KeyboardInterrupt when the run was interrupted."""
     physical = plan(job, settings)
+    for complaint in unreadable_sinks(job.graph(), settings):
+        raise GraphError(complaint)
     for node in job.graph().nodes:
         if isinstance(node.work, ReadSource | EnrichRows):
             node.work.definition.resolve()
-        if settings.runtime is Runtime.RAY and isinstance(node.work, WriteSink) and node.work.definition.only_here:
-            kind = type(node.work.definition).__name__
-            raise GraphError(
-                f"{node.where}: {node.name}: {kind} keeps its rows in the process of its task, and on Ray nobody could "
-                "read them there: run the job with runtime='local', or write to a FileSink and use read_results"
-            )
     match settings.runtime:
         case Runtime.RAY:
             from clonos_py.runtime.ray.run import run

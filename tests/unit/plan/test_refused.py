@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from clonos_py import GraphError, Job, SettingError, Stream, col, forever
+from clonos_py.connectors import MemorySink, UpsertMemorySink
 from clonos_py.evaluation.nexmark.jobs import build
 from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.plan.physical import plan
+from clonos_py.runtime.launch import run_job
 from clonos_py.settings.protocols import INDUCED, UNCOORDINATED
 from clonos_py.settings.resolution import resolve
 from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
@@ -63,6 +65,19 @@ def test_a_loop_requires_full_sharing_depth_or_none() -> None:
     assert countdown(Job("none"), {"sharing_depth": 0}).loops
     with pytest.raises(SettingError, match="the loop at 'iterate' needs sharing_depth = full or 0; it is 1"):
         countdown(Job("one"), {"sharing_depth": 1})
+
+
+@pytest.mark.parametrize("made", [MemorySink, lambda: UpsertMemorySink("auction")], ids=["rows", "upserts"])
+def test_a_sink_whose_rows_are_lost_on_ray_is_a_warning_of_the_plan_and_an_error_of_the_run(made: Any) -> None:
+    job = Job("lost")
+    bids(job).sink(made()).named("found")
+    (warning,) = plan(job, resolve({})).warnings
+    assert re.match(r".*test_refused\.py:\d+: found: (Upsert)?MemorySink keeps its rows in the process of its", warning)
+    assert "run the job with runtime='local', or write to a FileSink" in warning
+    with pytest.raises(GraphError) as refused:
+        run_job(job, resolve({}))
+    assert str(refused.value) == warning
+    assert plan(job, resolve({"runtime": "local"})).warnings == ()
 
 
 class Unportable:
