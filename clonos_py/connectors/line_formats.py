@@ -1,7 +1,11 @@
 """Parses lines of text, JSON or CSV into columns, one block of complete records at a time, and finds malformed records.
 
-The parsers are Arrow's, single-threaded. This module checks what they accept: text that is not UTF-8, and missing
-values of columns that are not nullable. Times are parsed as the text or numbers in which they are written.
+The parsers are Arrow's, single-threaded. This module checks what they accept: text that is not UTF-8, numbers beyond
+the range of floats, and missing values of columns that are not nullable. Times are parsed as the text or numbers in
+which they are written.
+
+A line is JSON if Python's ``json`` takes it, whatever the schema declares: of a name that is there twice the last value
+counts, and NaN, Infinity and -Infinity are floats. Fields that are not declared may have any value.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
@@ -20,6 +25,7 @@ from clonos_py.connectors import malformed_reasons
 from clonos_py.connectors.record_ends import (
     MARK,
     Records,
+    byte_table,
     csv_line_count,
     csv_lines,
     csv_records,
@@ -170,6 +176,7 @@ class JsonLines:
         written = as_written(schema)
         lenient = pa.schema([(field.name, with_nulls(field.type)) for field in written])  # nulls are checked below
         self._parse = pa_json.ParseOptions(explicit_schema=lenient, unexpected_field_behavior="ignore")
+        self._floats = _with_floats(schema)
 
     def begin(self, head: bytes, path: str, whole: bool) -> int | None:
         return _after_mark(head, whole)
@@ -195,16 +202,34 @@ class JsonLines:
             return _empty(self._schema)
         if b"null" in content and _LINE_OF_NULL.search(content):
             raise ValueError("null is not a JSON object")
-        options = pa_json.ReadOptions(use_threads=False, block_size=len(content) + 1)
         try:
-            table = pa_json.read_json(_stream(content), options, self._parse)
-            if table.num_rows <= _lines_with_text(content, table.num_rows):
-                return _conforming(table, self._schema)
+            return self._parsed(content)
         except ValueError as error:  # Arrow's errors are ValueErrors
-            raise ValueError(
-                malformed_reasons.reason_in_json(content, self._schema) or malformed_reasons.in_words(error)
-            ) from error
-        raise ValueError("a line has more than one object")
+            if reason := malformed_reasons.reason_in_json(content, self._schema):
+                raise ValueError(reason) from error
+            again = malformed_reasons.declared_json(content, self._schema)
+            if again is None:
+                raise ValueError(malformed_reasons.in_words(error)) from error
+        try:
+            return self._parsed(again)
+        except ValueError as error:
+            raise ValueError(malformed_reasons.in_words(error)) from error
+
+    def _parsed(self, content: bytes) -> pa.RecordBatch:
+        """Parses with Arrow's parser, and checks what it accepts: numbers that become infinite, constants that are not
+        JSON, and bytes that are no text, also in fields that it does not read."""
+        options = pa_json.ReadOptions(use_threads=False, block_size=len(content) + 1)
+        table = pa_json.read_json(_stream(content), options, self._parse)
+        if table.num_rows > _lines_with_text(content, table.num_rows):
+            raise ValueError("a line has more than one object")
+        if not is_text(content):
+            raise ValueError(f"it is {malformed_reasons.NO_TEXT}")
+        if has_unusual_constants(content):
+            raise ValueError("it is not JSON: write infinities as Infinity and -Infinity, and NaN without a sign")
+        widths = [width for name in self._floats for width in _infinite_floats(table.column(name).combine_chunks())]
+        if widths and malformed_reasons.has_large_numbers(content, min(widths)):
+            raise ValueError("a number does not fit into a float")
+        return _conforming(table, self._schema)
 
 
 class CsvLines:
@@ -219,6 +244,7 @@ class CsvLines:
         self._schema = schema
         self._names = list(names)
         self._records = csv_lines if names else csv_records
+        self._floats = _with_floats(schema)
         self._convert = pa_csv.ConvertOptions(
             column_types=as_text(schema),
             include_columns=schema.names,
@@ -270,6 +296,12 @@ class CsvLines:
         values = pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=not blank_is_null)
         try:
             table = pa_csv.read_csv(_stream(_unmarked(content)), options, values, self._convert)
+            infinite = [name for name in self._floats if _infinite_floats(table.column(name).combine_chunks())]
+            if infinite:
+                texts = pa_csv.ConvertOptions(
+                    column_types=dict.fromkeys(infinite, pa.string()), include_columns=infinite
+                )
+                _check_infinities(table, pa_csv.read_csv(_stream(_unmarked(content)), options, values, texts))
             return _conforming(table, self._schema, empty_text="")
         except ValueError as error:  # Arrow's errors are ValueErrors
             raise ValueError(
@@ -289,6 +321,83 @@ def csv_rows(content: bytes, path: str) -> list[dict[str, Any]]:
         return columns.parse(content[ends[0] : ends[-1]]).to_pylist()
     except ValueError as error:
         raise SourceError(f"{path}: cannot be read as CSV ({one_line(error)})") from error
+
+
+def is_text(content: bytes) -> bool:
+    """Whether all bytes are UTF-8."""
+    if content.isascii():
+        return True
+    ends = pa.py_buffer(np.array([0, len(content)], np.int32).data)
+    try:
+        pa.StringArray.from_buffers(1, ends, pa.py_buffer(content)).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def has_unusual_constants(content: bytes) -> bool:
+    """Whether JSON has one of the constants that Arrow's parser takes and Python does not: Inf, -Inf and -NaN. Of the
+    lines only those are searched that have one at the place of a value, which may still be in a text."""
+    data = np.frombuffer(content, np.uint8)
+    for first, others, sign, pair in ((b"I", b"nf", None, b"In"), (b"N", b"aN", b"-", b"-N")):
+        if first not in content or not _has_pair(content, pair):
+            continue
+        at = np.flatnonzero(data == ord(first))
+        at = at[(at > 0) & (at + 3 < len(data))]
+        at = at[(data[at + 1] == others[0]) & (data[at + 2] == others[1])]
+        at = at[data[at - 1] == ord(sign)] if sign else at[data[at + 3] != ord("i")]
+        before = at - 1
+        for _ in range(_BLANKS_MAX):
+            if not len(blank := np.flatnonzero(_BLANK[data[before]])):
+                break
+            before[blank] -= 1
+        for place in at[_BEFORE_VALUE[data[before]]].tolist():
+            start, stop = content.rfind(b"\n", 0, place) + 1, content.find(b"\n", place)
+            if malformed_reasons.has_unusual_constant(content[start : stop if stop >= 0 else len(content)]):
+                return True
+    return False
+
+
+def _has_pair(content: bytes, pair: bytes) -> bool:
+    """The same as ``pair in content``, in a tenth of its time."""
+    words = (np.frombuffer(content, "<u2", (len(content) - start) // 2, start) for start in (0, 1))
+    return any((some == int.from_bytes(pair, "little")).any() for some in words)
+
+
+_BLANKS_MAX = 32
+_BLANK, _BEFORE_VALUE = byte_table(b" \t\r-"), byte_table(b":,[ \t\r-")
+"""Before a value there are blanks, or more of them than are looked at."""
+
+
+def _with_floats(schema: pa.Schema) -> list[str]:
+    """The columns with floats, at any depth."""
+
+    def has_floats(kind: pa.DataType) -> bool:
+        return pa.types.is_floating(kind) or any(map(has_floats, _inner_types(kind)))
+
+    return [field.name for field in schema if has_floats(field.type)]
+
+
+def _infinite_floats(column: Any) -> list[int]:
+    """The widths in bits of the floats of a column, at any depth, of which one is infinite."""
+    kind: Any = column.type
+    if pa.types.is_floating(kind):
+        return [kind.bit_width] if pc.any(pc.is_inf(column)).as_py() else []
+    if not kind.num_fields:
+        return []
+    inner = column.flatten()
+    return [width for one in (inner if isinstance(inner, list) else [inner]) for width in _infinite_floats(one)]
+
+
+def _check_infinities(table: pa.Table, texts: pa.Table) -> None:
+    """Raises ValueError if a float is infinite whose text is a number. Arrow's parser accepts numbers of any size."""
+    for name in texts.column_names:
+        written: Any = pc.match_substring_regex(texts.column(name), _INFINITY)
+        if pc.any(pc.and_not(pc.is_inf(table.column(name)), written)).as_py():
+            raise ValueError(f"field {name!r} has a number that does not fit")
+
+
+_INFINITY = "(?i)^[ \t]*[+-]?inf(inity)?[ \t]*$"
 
 
 def _lines_with_text(content: bytes, expected: int) -> int:

@@ -1,7 +1,8 @@
 """Explains to users why a record of JSON or CSV is malformed: the field, its value, and what its column takes.
 
-Arrow's parsers decide whether a record is malformed, but they name columns by number and types by Arrow's names. This
-module reads one record that they refused a second time. If it finds nothing, Arrow's message is used.
+Arrow's parsers name columns by number and types by Arrow's names. This module reads one record that they refused a
+second time. If it finds nothing, Arrow's message is used. Of JSON they refuse more than Python does; ``declared_json``
+gives what they take.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import io
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -30,8 +31,10 @@ _BOOLEANS = ("1", "true", "True", "TRUE", "0", "false", "False", "FALSE")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _INTEGER_DIGITS_MAX = 20
 _SHOWN_LENGTH_MAX = 60
-_BRACKETS_MAX = 100
-"""Python's decoder reads records with so many lists and objects as a whole, however deep the stack is."""
+_DEPTH_MAX = 100
+"""Python's decoder reads records of this depth as a whole, however deep the stack is."""
+_FLOATS = {16: "<e", 32: "<f", 64: "<d"}
+"""The formats of ``struct``, by width in bits."""
 
 
 class _Whole(str):
@@ -47,14 +50,9 @@ class _Fraction(str):
 
 
 class _Object(dict[str, Any]):
-    """A JSON object. ``repeated``: the names that occur more than once."""
+    """A JSON object. Of a name that is there more than once the last value counts, as everywhere."""
 
-    __slots__ = ("repeated",)
-
-    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
-        super().__init__(pairs)
-        counts = Counter(name for name, _ in pairs) if len(self) < len(pairs) else {}
-        self.repeated = {name for name, count in counts.items() if count > 1}
+    __slots__ = ()
 
 
 class _Expected(NamedTuple):
@@ -79,52 +77,101 @@ _EXPECTED = (
 
 def reason_in_json(line: bytes, schema: pa.Schema) -> str | None:
     """The reason why one line is malformed; None for several lines, and if nothing is found."""
-    line = line.rstrip(b" \t\r\n")  # a position at the end is the same with and without a line end
-    if b"\n" in line:
+    text = _text_of(line)
+    if text is None:
         return None
+    is_whole = _is_shallow(text)
+    depth_max = 1 + max((_depth(field.type) for field in schema), default=0)
     try:
-        text = line.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return None
-    shallow = _without_inner(text, 1 + max((_depth(field.type) for field in schema), default=0))
-    try:
-        found = _decode(shallow)
+        found = _decode(text if is_whole else _without_inner(text, depth_max))
     except json.JSONDecodeError as error:
-        if shallow is not text and _brackets(text) <= _BRACKETS_MAX:
-            error = _error_in(text) or error
-        elif shallow is not text:
-            return None
-        return f"it is not JSON: {error.msg} at character {error.pos + 1}"
+        return f"it is not JSON: {error.msg} at character {error.pos + 1}" if is_whole else None
     if not isinstance(found, _Object):
         return "it is not a JSON object, which begins with '{'"
-    return _of_object(found, schema, "") or _of_tokens(text)
+    return _of_object(found, schema, "") or _of_tokens(text) or _of_bytes(line)
+
+
+def declared_json(line: bytes, schema: pa.Schema) -> bytes | None:
+    """The object on a line that has no reason to be malformed, with nothing but the fields that the schema names, each
+    of them once. None for several lines, and for an object nested too deep for Python.
+
+    Arrow's parser refuses more: a name that is there twice, and, also in fields that it does not read, half of a
+    surrogate pair and a number beyond the range of floats."""
+    text = _text_of(line)
+    if text is None or not _is_shallow(text):
+        return None
+    return _written_object(_decode(text), schema).encode()
+
+
+def has_unusual_constant(line: bytes) -> bool:
+    """Whether a line of JSON has a constant that Arrow's parser takes and Python does not: Inf, -Inf or -NaN."""
+    return any(not found.group().startswith(b'"') for found in _STRING_OR_CONSTANT.finditer(line))
+
+
+_STRING_OR_CONSTANT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-NaN|Inf(?!inity)', re.DOTALL)
+
+
+def has_large_numbers(content: bytes, width: int) -> bool:
+    """Whether JSON has a number that a float of this width in bits does not hold. Arrow's parser makes it infinite."""
+    numbers = (found.group().decode() for found in _STRING_OR_LARGE.finditer(content) if found.lastgroup)
+    return any(_is_too_big(number, width) for number in numbers)
+
+
+_STRING_OR_LARGE = re.compile(
+    rb'"[^"\\]*(?:\\.[^"\\]*)*"|(?P<large>[0-9]+(?:\.[0-9]*)?[eE]\+?[0-9]+|[0-9]{5,})', re.DOTALL
+)
+
+
+def _text_of(line: bytes) -> str | None:
+    """The text of one line; None for several. Bytes that are no text are replaced by halves of surrogate pairs."""
+    line = line.rstrip(b" \t\r\n")  # a position at the end is the same with and without a line end
+    return None if b"\n" in line else line.removeprefix(b"\xef\xbb\xbf").decode(errors="surrogateescape")
 
 
 def _of_tokens(text: str) -> str | None:
-    """The first text or number of the record, also of a field that is not read, which no value can represent."""
-    for found in _TEXT_OR_NUMBER.finditer(text):
+    """The first text of the record, also of a field that is not read, that is not JSON."""
+    for found in _STRING.finditer(text):
         token, at = found.group(), f"at character {found.start() + 1}"
-        if not token.startswith('"'):
-            return f"the number {_shortened(token)} {at} does not fit into 64 bits"
         if control := _CONTROL.search(token):
             return (
                 f"it is not JSON: the text {at} has the character {control.group()!r}, which JSON has as an escape only"
             )
         try:
-            value = json.loads(token)
+            json.loads(token)
         except json.JSONDecodeError as error:
             return f"it is not JSON: {error.msg} in the text {at}"
-        if sound(value) != value:
-            return f"the text {at} has half of a surrogate pair"
     return None
 
 
-_TEXT_OR_NUMBER = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.]*[eE]\+?0*[0-9]{3,}', re.DOTALL)
+def _of_bytes(line: bytes) -> str | None:
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        return f"it is {NO_TEXT}: the byte {line[error.start]:#04x} at byte {error.start + 1}"
+    return None
+
+
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _CONTROL = re.compile(r"[\0-\x1f]")
 _decode = json.JSONDecoder(
     object_pairs_hook=_Object, parse_int=_Whole, parse_float=_Fraction, parse_constant=_Fraction, strict=False
 ).decode
 _STRING_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+
+
+def _written_object(found: Mapping[str, Any], fields: Iterable[pa.Field[Any]]) -> str:
+    written = (f"{json.dumps(f.name)}:{_written(found[f.name], f.type)}" for f in fields if f.name in found)
+    return f"{{{','.join(written)}}}"
+
+
+def _written(value: Any, kind: Any) -> str:
+    """A value that fits the type as JSON; numbers as they were written."""
+    inner = [kind.field(number) for number in range(kind.num_fields)]
+    if isinstance(value, _Object):
+        return _written_object(value, inner)
+    if isinstance(value, list):
+        return f"[{','.join(_written(one, inner[0].type if inner else kind) for one in value)}]"
+    return value if isinstance(value, _Whole | _Fraction) else json.dumps(value)
 
 
 def _depth(kind: pa.DataType) -> int:
@@ -140,16 +187,13 @@ def in_words(problem: ValueError) -> str:
 _OF_ARROW = re.compile(r"\AJSON parse error: (.*?)\.? in row [0-9]+\Z", re.DOTALL)
 
 
-def _error_in(text: str) -> json.JSONDecodeError | None:
-    try:
-        _decode(text)
-    except json.JSONDecodeError as error:
-        return error
-    return None
-
-
 def _brackets(text: str) -> int:
     return text.count("[") + text.count("{")
+
+
+def _is_shallow(text: str) -> bool:
+    """Whether Python's decoder reads it as a whole."""
+    return _brackets(text) <= _DEPTH_MAX or _without_inner(text, _DEPTH_MAX) is text
 
 
 def _without_inner(text: str, depth_max: int) -> str:
@@ -198,8 +242,7 @@ def _expected(kind: pa.DataType) -> _Expected | None:
 def _of_object(found: _Object, fields: Iterable[pa.Field[Any]], path: str) -> str | None:
     for field in fields:
         name = path + field.name
-        twice = field.name in found.repeated
-        if reason := f"field {name!r} is there twice" if twice else _of_value(found.get(field.name), field, name):
+        if reason := _of_value(found.get(field.name), field, name):
             return reason
     return None
 
@@ -218,7 +261,9 @@ def _of_value(value: Any, field: pa.Field[Any], path: str) -> str | None:
     if pa.types.is_integer(kind):
         return None if _fits(value, kind) else _misfitting_number(path, value, kind)
     if pa.types.is_floating(kind):
-        return _misfitting_number(path, value, kind) if _is_too_big(value) else None
+        return _misfitting_number(path, value, kind) if _is_too_big(value, kind.bit_width) else None
+    if pa.types.is_string(kind):
+        return _of_characters(value, path)
     if pa.types.is_decimal(kind):
         return _of_decimal(value, value, kind, path)
     if pa.types.is_list(kind):
@@ -238,9 +283,27 @@ def _fits(digits: str, kind: pa.DataType) -> bool:
     return -(1 << kind.bit_width - 1) <= whole < 1 << kind.bit_width - 1
 
 
-def _is_too_big(number: str) -> bool:
-    """Whether Arrow's JSON parser would read the number as infinity because of its size."""
-    return "e" in number.lower() and math.isinf(float(number))
+def _of_characters(value: str, path: str) -> str | None:
+    """Bytes that are no text are halves of surrogate pairs here; some of these may have been written as escapes."""
+    if sound(value) == value:
+        return None
+    escape = any(not 0xDC80 <= ord(half) <= 0xDCFF for half in _HALF.findall(value))
+    return f"field {path!r} is {NO_TEXT}{': it has half of a surrogate pair' if escape else ''}"
+
+
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def _is_too_big(number: str, width: int) -> bool:
+    """Whether a number is finite, and infinite as a float of this width in bits."""
+    found = float(number)
+    if math.isinf(found):
+        return "inf" not in number.lower()
+    try:
+        struct.pack(_FLOATS[width], found)
+    except OverflowError:
+        return True
+    return False
 
 
 def _misfitting_number(path: str, value: str, kind: pa.DataType) -> str:
@@ -279,6 +342,8 @@ def _of_text(value: str, field: pa.Field[Any], quoted: bool) -> str | None:
     number = value.strip(" \t") if numeric else value
     try:
         pa.array([number], pa.string()).cast(field.type)
+        if pa.types.is_floating(field.type) and _is_too_big(number, field.type.bit_width):
+            return _misfitting_number(field.name, value, field.type)
     except pa.ArrowException:
         whole = pa.types.is_integer(field.type) and _INTEGER.fullmatch(number)
         if whole and not _fits(number, field.type):

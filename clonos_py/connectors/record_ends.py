@@ -31,14 +31,15 @@ _SPACES_MAX = 32
 _WINDOW_BYTES = 1 << 12
 
 
-def _table(characters: bytes) -> npt.NDArray[np.bool_]:
+def byte_table(characters: bytes) -> npt.NDArray[np.bool_]:
+    """Which bytes are among the characters."""
     found = np.zeros(256, np.bool_)
     found[list(characters)] = True
     return found
 
 
-_BLANK = _table(b" \t\r")
-_BETWEEN = _table(b",\r\n")
+_BLANK = byte_table(b" \t\r")
+_BETWEEN = byte_table(b",\r\n")
 """What may precede and follow a quoted field."""
 
 
