@@ -11,14 +11,17 @@ from typing import Any, Literal
 import pytest
 
 from clonos_py import Job, Record, count
-from clonos_py.connectors import KafkaSink, KafkaSource
+from clonos_py.connectors import FileSink, KafkaSink, KafkaSource
 from clonos_py.connectors.kafka.client import Client, Fields, Message, TopicPartition
+from clonos_py.dsl.runs import JobHandle
 from clonos_py.model.coordinator_events import CheckpointCompleted
 from clonos_py.observe.events import Event, Progress, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
-from tests.kafka.test_client import reading, taken, write
+from tests.kafka.test_client import complete, reading, taken, write
 from tests.kafka.words import Counted, Total, Word
+from tests.visible_rows import visible_rows
+from tests.waiting import wait_until, wait_while_running
 
 ROWS = 2_000
 
@@ -178,3 +181,59 @@ def test_a_topic_up_to_its_end_can_be_a_side_input(
     run(made, tmp_path, runtime="local")
     found = results(client, words, ROWS)
     assert Counter(row["name"] for row in found) == {f"n{n}": ROWS // 10 for n in range(10)}
+
+
+def test_messages_of_added_partitions_are_read_once_although_tasks_die_and_the_job_is_down(
+    client: Client, topic: str, at: dict[str, Any], tmp_path: Path
+) -> None:
+    """From their first message on, although the source starts at the latest one. Transactions leave gaps in offsets."""
+
+    def started(parallelism: int, *kills: str) -> JobHandle:
+        made = Job("kafka-growing")
+        rows = made.source(KafkaSource(topic, Word, start="latest", discover="100ms", **at)).named("rows")
+        rows.sink(FileSink(str(tmp_path / "out"))).named("out")
+        settings = {"checkpoint_interval": "150ms", "checkpoints": str(tmp_path / "checkpoints"), "kills": kills}
+        return made.start(runtime="local", parallelism=parallelism, **settings)
+
+    def found() -> list[int]:
+        return [row["number"] for row in visible_rows(tmp_path / "out")]
+
+    def put(partition: int) -> None:
+        """Ten rows in a partition, in transactions, every other one aborted; waits for none."""
+        writer = client.transactional_writer(f"{topic}.{partition}")
+        writer.acquire()
+        for _ in range(10):
+            row = b'{"word": "w", "number": %d}' % len(written)
+            complete(writer, Message(topic, row, partition=partition))
+            written.append(len(written))
+            writer.begin()
+            writer.write([Message(topic, b'{"word": "aborted", "number": -1}', partition=partition)])
+            writer.flush()
+            writer.abort()
+        writer.close()
+
+    def grown(partitions: int) -> None:
+        admin.add_partitions(topic, partitions)
+        wait_until(lambda: admin.topics([topic])[topic].partitions == partitions)
+        put(partitions - 1)
+
+    written: list[int] = []
+    admin = client.admin()
+    run = started(2, "rows[0]@600ms", "rows[1]@900ms", "rows[0]@1500ms")
+    wait_until(lambda: bool(run.counters))
+    put(0)
+    wait_while_running(run, lambda: len(found()) >= len(written), found)
+    grown(3)
+    put(1)
+    grown(4)
+    wait_while_running(run, lambda: len(found()) >= len(written), found)
+    run.stop()
+    grown(5)
+    put(3)
+    run = started(3, "rows[1]@300ms")
+    wait_while_running(run, lambda: len(found()) >= len(written), found)
+    grown(6)
+    wait_while_running(run, lambda: len(found()) >= len(written), found)
+    run.stop()
+    admin.close()
+    assert sorted(found()) == written

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from clonos_py import Record
+from clonos_py import Instant, Record
 from clonos_py.connectors.kafka.client import Messages, TopicPartition
 from clonos_py.connectors.kafka.columns import KafkaDeadLetter, RowLayout, RowMaker
 from clonos_py.connectors.kafka.part_decoder import PartDecoder
@@ -109,3 +109,43 @@ def test_which_messages_are_rows_does_not_depend_on_the_columns_that_are_read(re
     assert RowMaker(layout).skipped(messages) == 0
     bare = RowLayout(Word.schema(), "json", ATTRIBUTES)
     assert RowMaker(bare).skipped(messages) == 1
+
+
+class Keyed(Record):
+    number: int | None
+    word: str
+    at: Instant
+
+
+@pytest.mark.parametrize("tombstones", [False, True])
+def test_a_message_whose_attributes_do_not_fit_is_malformed(tombstones: bool) -> None:
+    """The same message whether messages without a value are rows or not."""
+    layout = RowLayout(Keyed.schema(), "json", {"word": "key", "at": "timestamp"}, tombstones)
+    good = b'{"number": 1}'
+    keys = [b"a", None, None, b"\xff", b"e", b"f", b"g", None]
+    values = [good, None, good, good, None, good, good, good]
+    times = [1, 2, 3, 4, 5, 2**62, -1, 8]
+    piece = Messages(TopicPartition("t", 0), range(10, 18), times, keys, values, [()] * 8)
+    rows, letters = RowMaker(layout, ["offset", "value", "reason"]).ports(piece)
+    assert rows is not None
+    assert letters is not None
+    nobody = "it has no key, but column 'word' is not declared '| None'"
+    refused = {11: nobody} if tombstones else {}
+    refused |= {12: nobody, 13: "its key is not UTF-8 text"}
+    refused |= {15: f"its timestamp of {2**62} ms is too far in the future"}
+    refused |= {16: "it has no timestamp, but column 'at' is not declared '| None'", 17: nobody}
+    assert {row["offset"]: row["reason"] for row in letters.to_pylist()} == refused
+    assert [row["value"] for row in letters.to_pylist()][:2] == ([b"", good] if tombstones else [good, good])
+    expected = [(1, "a", 1_000), *([(None, "e", 5_000)] if tombstones else [])]
+    assert [tuple(row.values()) for row in rows.to_pylist()] == expected
+    first = min(refused)
+    with pytest.raises(
+        SourceError, match=rf"Kafka message t\[0\] offset {first} is not json of this schema: it has no"
+    ):
+        RowMaker(layout).rows(piece)
+
+
+def test_a_message_without_a_timestamp_has_null_there() -> None:
+    schema = pa.schema([pa.field("at", pa.int64())])
+    piece = Messages(TopicPartition("t", 0), range(2), [-1, 0], (), [b"{}", b"{}"], ())
+    assert RowMaker(RowLayout(schema, "json", {"at": "timestamp"})).rows(piece).to_pydict() == {"at": [None, 0]}

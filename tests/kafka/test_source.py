@@ -15,7 +15,7 @@ import pytest
 from clonos_py import Job, Record
 from clonos_py.causal.determinants import SourceRead
 from clonos_py.connectors import KafkaSource, PrintSink
-from clonos_py.connectors.kafka.client import Client, Message, TopicPartition
+from clonos_py.connectors.kafka.client import Client, Message, Place, TopicPartition
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Discovered, End, EventTime, Read, Source, Wait
 from clonos_py.model.plan import SourcePlan
@@ -117,6 +117,33 @@ def test_a_source_reports_how_many_messages_wait(client: Client, topic: str, at:
     bounded.limit(1)
     first = numbers(polled(bounded, 1))
     assert bounded.rows_waiting() == 4 - len(first)
+
+
+def test_markers_of_transactions_are_no_messages_that_wait(client: Client, topic: str, at: dict[str, Any]) -> None:
+    """They have offsets, and so have the messages of an aborted transaction."""
+    writer = client.transactional_writer(topic)
+    writer.acquire()
+    complete(writer, *lines(topic, [0]))
+    complete(writer, *lines(topic, [1], partition=1))
+    reader = opened(KafkaSource(topic, Line, **at))
+    assert sorted(numbers(polled(reader, 2))) == [0, 1]
+    writer.begin()
+    writer.write(lines(topic, [9]))
+    writer.flush()
+    writer.abort()
+    writer.close()
+    admin = client.admin()
+    partitions = [TopicPartition(topic, number) for number in range(2)]
+    ends = {partitions[0]: 4, partitions[1]: 2}
+    wait_until(lambda: admin.offsets(partitions, Place.LATEST) == ends)  # a marker comes after the answer
+    admin.close()
+
+    def read_on() -> bool:
+        assert not isinstance(reader.poll(0), Read)
+        known: dict[int, int] = reader._ends_known  # type: ignore[attr-defined]
+        return sum(known.values()) == sum(ends.values()) and reader.rows_waiting() == 0
+
+    wait_until(read_on, reader.rows_waiting)
 
 
 def test_offsets_are_committed_to_a_group(client: Client, topic: str, at: dict[str, Any]) -> None:

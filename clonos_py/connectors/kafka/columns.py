@@ -29,6 +29,7 @@ ATTRIBUTES: Mapping[str, pa.DataType] = {
 """The message attributes that a column can hold instead of a part of the value. A key may also be text, and a timestamp
 a datetime."""
 _MS_US = 1_000
+_TIME_MAX = 2**63 - 1
 _LONG_BYTES = 4_096
 """Values of at least this length on average are added to a checksum one by one, as joining them would copy them."""
 
@@ -85,7 +86,8 @@ class RowLayout:
 
 
 class KafkaDeadLetter(Record):
-    """A message whose value does not fit the source's format and schema: its place, and the reason."""
+    """A message that does not fit the source's format and schema: its place, and the reason. ``value`` is empty if the
+    message has none."""
 
     topic: str
     partition: int
@@ -137,13 +139,13 @@ class RowMaker:
         try:
             decoded = self._decoded(messages)
             return self._batch(messages, decoded) if decoded.counts is None else None
-        except (Malformed, SourceError):
+        except Malformed:
             return None
 
     def _refused(self, messages: Messages, first: int) -> Iterator[tuple[int, str]]:
         """The malformed messages by number, with the reason. ``first``: the number of the first message."""
         try:
-            self._decoded(_present(messages))
+            self._rows(messages)
         except Malformed as problem:
             middle = len(messages.offsets) // 2
             if middle:
@@ -161,7 +163,7 @@ class RowMaker:
                 "partition": partition,
                 "offset": messages.offsets[number],
                 "key": messages.keys[number],
-                "value": messages.values[number],
+                "value": messages.values[number] or b"",
                 "reason": reason,
             }
             for number, reason in refused.items()
@@ -173,7 +175,7 @@ class RowMaker:
         try:
             return self._rows(messages)
         except Malformed as problem:
-            offset = _present(messages).offsets[problem.message]
+            offset = messages.offsets[problem.message]
             raise SourceError(
                 f"Kafka message {messages.partition} offset {offset} is not {self._layout.format} of this schema: "
                 f"{problem}; correct the schema or the program that writes such messages, or leave them out with "
@@ -181,17 +183,22 @@ class RowMaker:
             ) from problem
 
     def _rows(self, messages: Messages) -> pa.RecordBatch:
-        """Raises Malformed for one of the messages that have values, or SourceError."""
+        """Raises Malformed for one of the messages."""
         present = _present(messages)
-        decoded = self._decoded(present)
-        if present is not messages and self._layout.has_tombstones:
-            if self._format is None:
-                return self._batch(messages, decoded)
-            return self._batch(messages, _with_nulls(decoded, [value is not None for value in messages.values]))
-        return self._batch(present, decoded)
+        shown = present is messages or self._layout.has_tombstones
+        try:
+            decoded = self._decoded(present)
+            if not shown:
+                return self._batch(present, decoded)
+        except Malformed as problem:
+            kept = [number for number, value in enumerate(messages.values) if value is not None]
+            raise Malformed(kept[problem.message], str(problem)) from None
+        if present is not messages and self._format is not None:
+            decoded = _with_nulls(decoded, [value is not None for value in messages.values])
+        return self._batch(messages, decoded)
 
     def _batch(self, messages: Messages, decoded: Decoded) -> pa.RecordBatch:
-        """``decoded``: the values of exactly these messages."""
+        """``decoded``: the values of exactly these messages. Raises Malformed."""
         columns = [
             _attribute(self._layout.attributes[field.name], messages, decoded.counts, field)
             if field.name in self._layout.attributes
@@ -247,7 +254,7 @@ def _attribute(name: str, messages: Messages, counts: Sequence[int] | None, fiel
         case "key":
             column = messages.keys
         case "timestamp":
-            column = [at * _MS_US for at in messages.timestamps_ms]
+            column = [at * _MS_US if at >= 0 else None for at in messages.timestamps_ms]  # -1: it has none
         case "topic":
             column = [messages.partition.topic] * len(messages.offsets)
         case "partition":
@@ -258,10 +265,26 @@ def _attribute(name: str, messages: Messages, counts: Sequence[int] | None, fiel
             column = [[{"name": n, "value": v} for n, v in headers] for headers in messages.headers]
         case _:
             column = [value is None for value in messages.values]
-    made = pa.array(by_row(counts, column), ATTRIBUTES[name])
-    if made.null_count and not field.nullable:
-        missing = by_row(counts, messages.offsets)[made.is_null().index(True).as_py()]
-        raise SourceError(
-            f"Kafka message {messages.partition} offset {missing} has no {name}: declare column {field.name!r} '| None'"
-        )
-    return made.cast(field.type)
+    try:
+        made = pa.array(by_row(counts, column), ATTRIBUTES[name]).cast(field.type)
+        if not made.null_count or field.nullable:
+            return made
+    except (pa.ArrowException, OverflowError):
+        pass
+    reasons = ((number, _misfit(name, value, field)) for number, value in enumerate(column))
+    number, reason = next(found for found in reasons if found[1] is not None)
+    raise Malformed(number, str(reason))
+
+
+def _misfit(name: str, value: Any, field: pa.Field[Any]) -> str | None:
+    """Why the column of an attribute cannot have a value; None if it can."""
+    if value is None:
+        return None if field.nullable else f"it has no {name}, but column {field.name!r} is not declared '| None'"
+    if name == "key" and pa.types.is_string(field.type):
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            return "its key is not UTF-8 text"
+    if name == "timestamp" and value > _TIME_MAX:
+        return f"its timestamp of {value // _MS_US} ms is too far in the future"
+    return None

@@ -78,11 +78,6 @@ class _Buffer:
             self._pieces.append(messages)
 
     @property
-    def ends(self) -> bool:
-        """Whether the partition has an end."""
-        return self._end is not None
-
-    @property
     def ended(self) -> bool:
         """Whether the client has passed all messages before the end."""
         return self._end is not None and self.position >= self._end
@@ -168,6 +163,13 @@ class ReadAhead:
             buffer = self._buffers[partition]
             return not buffer.waiting and buffer.ended
 
+    def passed(self, partition: TopicPartition) -> int:
+        """The offset below which all messages are taken, as far as the client has seen: it is past records that are
+        never returned, such as the ends of transactions. 0 while messages wait."""
+        with self._changed:
+            buffer = self._buffers.get(partition)
+            return 0 if buffer is None or buffer.waiting else buffer.position
+
     def wait_for_change(self) -> None:
         """Waits until messages are fetched, or a short time has passed."""
         with self._changed:
@@ -240,14 +242,14 @@ class ReadAhead:
             full = bool(fills) and min(fills) >= 1
             paused = {p for p, b in buffers.items() if b.ended or b.fill >= (1 if fetching.pauses(p) else 2)}
             offsets = {partition: buffer.position for partition, buffer in buffers.items()}
-            ending = [partition for partition, buffer in buffers.items() if buffer.ends and not buffer.ended]
+            unended = [partition for partition, buffer in buffers.items() if not buffer.ended]
             self._room.clear()
         if full and fetching.follows(assignment):
             self._room.wait(_FETCH_S)
             return
         fetching.follow(assignment, offsets, paused)
         found = fetching.reader.fetch(_FETCH_S)
-        passed = {partition: fetching.reader.position(partition) for partition in ending}
+        passed = {partition: fetching.reader.position(partition) for partition in buffers}
         with self._changed:
             if assignment != self._assignment:
                 return  # the new assignment fetches these messages again if it needs them
@@ -255,7 +257,7 @@ class ReadAhead:
                 buffers[messages.partition].put(messages)
             for partition, offset in passed.items():
                 buffers[partition].position = max(buffers[partition].position, offset)
-            ended = any(buffers[partition].ended for partition in ending)
+            ended = any(buffers[partition].ended for partition in unended)
             self._changed.notify_all()
         if found or ended:
             self._wake()

@@ -224,7 +224,10 @@ class TopicReader(Source):
     def rows_waiting(self) -> int:
         """The number of messages before the last known end, or before the end of the source if it has one."""
         ends = self._ends_known if self._layout.ends is None else self._layout.ends
-        return sum(max(0, ends.get(number, 0) - at) for number, at in self._positions.items())
+        return sum(max(0, ends.get(number, 0) - self._passed(number, at)) for number, at in self._positions.items())
+
+    def _passed(self, number: int, at: int) -> int:
+        return at if self._ahead is None else max(at, self._ahead.passed(self._layout.partition(number)))
 
     def commit(self, positions: Mapping[int, int]) -> None:
         """Commits offsets for the group. If the cluster is unreachable, the next checkpoint commits them."""
