@@ -264,7 +264,12 @@ class CsvLines:
         self._names = _header(head[start : start + length], path, is_open=0 in found.alone)
         missing = [name for name in self._schema.names if name not in self._names]
         if missing:
-            raise SourceError(f"{path}: the header has no column {', '.join(missing)}; it has {', '.join(self._names)}")
+            there = one_line(repr(", ".join(self._names))[1:-1])
+            others = len(self._names) == 1 and any(character in there for character in (";", "\\t", "|"))
+            remedy = "; columns are separated by commas" if others else ""
+            raise SourceError(
+                f"{path}: the header has no column {', '.join(missing)}; it has {there}{remedy}{foreign(head)}"
+            )
         _check_unique(self._names, self._schema.names, path)
         return start + length
 
@@ -413,6 +418,22 @@ def _after_mark(head: bytes, whole: bool) -> int | None:
     return None if not whole and MARK.startswith(head) else 0
 
 
+def foreign(head: bytes) -> str:
+    """What a file is whose first bytes are these, if it is no text, with the remedy; to be added to an error."""
+    found = next((what for signature, what in _SIGNATURES.items() if head.startswith(signature)), None)
+    return f"; the file {found}" if found else ""
+
+
+_SIGNATURES = {
+    b"\x1f\x8b": "is compressed by gzip: decompress it",
+    b"\x28\xb5\x2f\xfd": "is compressed by Zstandard: decompress it",
+    b"PK\x03\x04": "is a ZIP archive: unpack it",
+    b"PAR1": "is Parquet: give format='parquet'",
+    b"\xff\xfe": "is UTF-16: convert it to UTF-8",
+    b"\xfe\xff": "is UTF-16: convert it to UTF-8",
+}
+
+
 def _header(line: bytes, path: str, is_open: bool) -> list[str]:
     try:
         if is_open:
@@ -425,7 +446,8 @@ def _header(line: bytes, path: str, is_open: bool) -> list[str]:
             pa_csv.ParseOptions(newlines_in_values=True),
         ).column_names
     except ValueError as error:
-        raise SourceError(f"{path}: the first line is not a CSV header ({one_line(error)})") from error
+        problem = f"{path}: the first line is not a CSV header ({one_line(error)}){foreign(line)}"
+        raise SourceError(problem) from error
 
 
 def _check_unique(names: Sequence[str], read: Sequence[str], path: str) -> None:

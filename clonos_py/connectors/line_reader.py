@@ -10,7 +10,7 @@ import numpy as np
 import xxhash
 
 from clonos_py.connectors.input_errors import ONLY_GROW, UNCHANGED, named_errors
-from clonos_py.connectors.line_formats import LineFormat
+from clonos_py.connectors.line_formats import LineFormat, foreign
 from clonos_py.connectors.malformed import REMEDY, OnError, Refused, RequestedColumns, parsed
 from clonos_py.connectors.partitions import PartitionRead
 from clonos_py.connectors.record_ends import Records, without_line_end
@@ -20,6 +20,7 @@ BLOCK_BYTES = 1 << 20
 RECORD_BYTES_MAX = 64 << 20
 HEAD_BYTES = 1 << 16
 _COUNTED_BYTES = 8 << 20
+_SIGNATURE_BYTES = 16
 
 
 class _Window(NamedTuple):
@@ -195,7 +196,8 @@ class LinePartition:
     def _malformed(self, at: int, records: Records, refused: Refused) -> SourceError:
         offset = at + (int(records.ends[refused.record - 1]) if refused.record else 0)
         place = f"{self.name}, line {self._lines.at(offset)} (byte {offset})"
-        return SourceError(f"{place}: malformed record: {refused.reason}; {REMEDY}")
+        what = foreign(self._pread(0, min(_SIGNATURE_BYTES, self.size_bytes))) if offset == self._first_record else ""
+        return SourceError(f"{place}: malformed record: {refused.reason}{what}; {REMEDY}")
 
     def _pread(self, start: int, size_bytes: int) -> bytes:
         with named_errors(self.name), open(self.name, "rb", buffering=0) as file:

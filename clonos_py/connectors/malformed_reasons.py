@@ -85,7 +85,8 @@ def reason_in_json(line: bytes, schema: pa.Schema) -> str | None:
     try:
         found = _decode(text if is_whole else _without_inner(text, depth_max))
     except json.JSONDecodeError as error:
-        return f"it is not JSON: {error.msg} at character {error.pos + 1}" if is_whole else None
+        over_lines = ": write each object on one line" if text in ("{", "[") else ""
+        return f"it is not JSON: {error.msg} at character {error.pos + 1}{over_lines}" if is_whole else None
     if not isinstance(found, _Object):
         return "it is not a JSON object, which begins with '{'"
     return _of_object(found, schema, "") or _of_tokens(text) or _of_bytes(line)

@@ -96,7 +96,8 @@ def sort_order(schema: pa.Schema, by: SortOrders) -> tuple[tuple[SortKey, ...], 
     for number, given in enumerate([by] if isinstance(by, str | SortOrder | Expr) else by):
         found = SortOrder(col(given)) if isinstance(given, str) else given
         if not isinstance(found, SortOrder):
-            raise GraphError(f"by={given!r}: write a column, col('price').desc() or col('price').asc()")
+            shown = f"col({str(given)!r})" if isinstance(given, Expr) else repr(given)
+            raise GraphError(f"by={shown}: write a column, col('price').desc() or col('price').asc()")
         if pa.types.is_nested(found.by.node.bind(schema).type):
             raise GraphError(f"by={found.by}: lists and structs have no order")
         name = found.by.node.name if isinstance(found.by.node, Column) else hidden(f"order:{number}", schema.names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import time
 from datetime import datetime
@@ -287,3 +288,38 @@ def test_errors_of_files_and_of_messages_contain_the_reason(tmp_path: Path) -> N
         everything(opened(FileSource(str(tmp_path / "orders.jsonl"), Order)))
     with pytest.raises(ValueError, match=expected):
         JsonValues(Order.schema()).parse([lines[1].encode()])
+
+
+@pytest.mark.parametrize("name", ["in.jsonl", "in.csv", "in.txt"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (gzip.compress(b'{"floor": 1}\n'), "; the file is compressed by gzip: decompress it"),
+        ('floor\n{"floor": 1}\n'.encode("utf-16"), "; the file is UTF-16: convert it to UTF-8"),
+        (b"PAR1\x15\xff\n", "; the file is Parquet: give format='parquet'"),
+    ],
+)
+def test_a_file_that_is_no_text_is_named(name: str, content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(SourceError) as refused:
+        everything(opened(FileSource(str(tmp_path / name), None if name.endswith("txt") else Place)))
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("floor;x", "it has floor;x; columns are separated by commas"),
+        ("floor\tx", r"it has floor\tx; columns are separated by commas"),
+        ("level,x", "it has level, x"),
+    ],
+)
+def test_another_separator_is_named(header: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text(f"{header}\n1;2\n")
+    with pytest.raises(SourceError) as refused:
+        everything(opened(FileSource(str(tmp_path / "in.csv"), Place)))
+    assert str(refused.value).endswith(said)
+
+
+def test_an_object_over_several_lines_is_named() -> None:
+    assert reason_of_json(b"{\n").endswith("at character 2: write each object on one line")

@@ -139,7 +139,7 @@ class Wrong(Record):
         (lambda: bids().key_by("auction").top(0, by="at"), "top: 0 is not a number of rows"),
         (lambda: bids().key_by("auction").top(2, by="at", into=Rankless), "Rankless needs a field 'rank_number'"),
         (lambda: bids().key_by("auction").top(2, by=[]), "by=[]: say in which order"),
-        (lambda: bids().key_by("auction").top(2, by=col("price")), "by=Expr"),  # type: ignore[call-overload]
+        (lambda: bids().key_by("auction").top(2, by=col("price")), "by=col('price'): write"),  # type: ignore[call-overload]
         (lambda: bids().key_by("auction").top(2, by="prize"), "no column 'prize'"),
         (lambda: bids().key_by("auction").top(2, by="at", rank="note"), "there is a column 'note' already"),
         (lambda: bids().key_by("auction").top(1, by="at", into=Wrong), "Wrong.expires: nothing of that name"),
