@@ -174,6 +174,9 @@ class WebServer:
         if (_header(request, b"content-encoding") or "identity").lower() != "identity":
             raise RefusedRequest(WebAnswer(415, {"error": "send the body as it is, without a content encoding"}))
         length = _header(request, b"content-length")
+        if length is not None and _header(request, b"transfer-encoding") is not None:  # proxies differ in what counts
+            error = "Content-Length and Transfer-Encoding are both there, so the length of the body is not clear"
+            raise RefusedRequest(WebAnswer(400, {"error": error}))
         if length is not None and int(length) > self._address.body_bytes_max:
             raise RefusedRequest(_too_large(self._address.body_bytes_max))
 

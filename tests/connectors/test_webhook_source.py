@@ -310,6 +310,19 @@ def test_a_request_with_several_keys_is_refused() -> None:
     assert served.reads == []
 
 
+def test_a_request_with_two_lengths_is_refused() -> None:
+    """A proxy that believes the other one would take the rest for a request of somebody else."""
+    served = serving()
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", served.port), WAIT_S_MAX) as stranger:
+        stranger.sendall(head.replace(b"POST /", b"POST " + httpx.URL(served.url).raw_path) + b"0\r\n\r\nPOST")
+        stranger.shutdown(socket.SHUT_WR)
+        answer = received(stranger)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"Content-Length and Transfer-Encoding are both there" in answer
+    assert served.reads == []
+
+
 def test_no_request_waits_for_the_long_body_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on = threading.Event(), threading.Event()
     parse = webhook_source.PostParser.parse
