@@ -29,6 +29,8 @@ def settings() -> str:
         "# All settings\n\n"
         "Each is an option of `clonos run` (`--checkpoint-interval 1s`), a variable (`CLONOS_CHECKPOINT_INTERVAL`), a\n"
         "key of `clonos.toml` (`checkpoint_interval`), and an argument of `Job(...)` and `job.run(...)`.\n"
+        "`renames` and `kills` are the options `--rename` and `--kill`. Where a setting has several values the option\n"
+        "is repeated, a variable has commas between them, and the others take a list.\n"
         "[Settings](../tasks/settings.md) explains them.\n\n"
         "| setting | default | meaning |\n|---|---|---|"
     )

@@ -165,7 +165,9 @@ class Settings:
     )
     checkpoints_kept: int = _setting(count(1), 2, "How many completed checkpoints are kept.")
     drop_state: tuple[str, ...] = _setting(
-        NAMES, (), "Resume without the state of an operator that the job no longer has."
+        NAMES,
+        (),
+        "Resume without the state of an operator: the job no longer has it, or it begins with an empty state.",
     )
     renames: tuple[Rename, ...] = _setting(
         RENAMES, (), "Resume with the state of operator OLD as that of NEW, which is its name now."
