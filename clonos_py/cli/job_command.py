@@ -20,6 +20,8 @@ _RESERVED = frozenset({*DEFINITIONS, "file", "format", "help", "kill", "live", "
 _ARGUMENTS = f"{__name__}.arguments"
 _ONCE, _ONCE_WITH_VALUE = ("--fresh",), ("--kill",)
 """Options that do not apply when the same command is run again."""
+_CARRIED_OUT_WITH_VALUE = ("--drop-state", "--rename")
+"""Options that no longer apply when a checkpoint of the run is complete: they would drop the state since then."""
 
 
 class JobCommand(click.Command):
@@ -76,14 +78,15 @@ def job_of(ctx: click.Context) -> Job:
     return jobs.job({name: ctx.params[name] for name in jobs.parameters})
 
 
-def again(ctx: click.Context) -> str:
-    """The command line that resumes the job from its last checkpoint."""
+def again(ctx: click.Context, carried_out: bool = False) -> str:
+    """The command line that resumes the job from its last checkpoint. ``carried_out``: whether this run took it."""
+    once = (*_ONCE_WITH_VALUE, *(_CARRIED_OUT_WITH_VALUE if carried_out else ()))
     words = list(ctx.meta[_ARGUMENTS])
     kept = []
     while words:
         word = words.pop(0)
-        if word in _ONCE_WITH_VALUE:
+        if word in once:
             del words[:1]
-        elif word not in _ONCE and not word.startswith(tuple(f"{option}=" for option in _ONCE_WITH_VALUE)):
+        elif word not in _ONCE and not word.startswith(tuple(f"{option}=" for option in once)):
             kept.append(word)
     return shlex.join([*ctx.command_path.split(), *kept])

@@ -14,27 +14,35 @@ from clonos_py.settings.definitions import Settings
 @click.pass_context
 def run(ctx: click.Context, /, **parameters: Any) -> None:
     """The body of the command: loads the job, resolves settings, runs the job and shows the live view."""
+    from clonos_py.model.coordinator_events import CheckpointCompleted
     from clonos_py.observe.console import watch
     from clonos_py.runtime.launch import run_job
 
     job = job_of(ctx)
     settings = resolved(job.settings, parameters)
+    has_checkpoint = False
     try:
         with watch(job.name, settings.log_level, settings.log_format) as listener:
-            result = run_job(job, settings, listener)
+
+            def heard(at_us: int, event: Any) -> None:
+                nonlocal has_checkpoint
+                has_checkpoint |= isinstance(event, CheckpointCompleted)
+                listener(at_us, event)
+
+            result = run_job(job, settings, heard)
         if result.stopped:
-            click.echo(_how_to_go_on(ctx, settings), err=True)
+            click.echo(_how_to_go_on(ctx, settings, has_checkpoint), err=True)
     except KeyboardInterrupt:
-        click.echo(_how_to_go_on(ctx, settings), err=True)
+        click.echo(_how_to_go_on(ctx, settings, has_checkpoint), err=True)
         raise
 
 
-def _how_to_go_on(ctx: click.Context, settings: Settings) -> str:
+def _how_to_go_on(ctx: click.Context, settings: Settings, has_checkpoint: bool) -> str:
     if settings.checkpoints is None:
         return (
             "this run left no checkpoints: with --checkpoints FOLDER the next one can continue where it was interrupted"
         )
-    return f"to continue from the last checkpoint: {again(ctx)}"
+    return f"to continue from the last checkpoint: {again(ctx, has_checkpoint)}"
 
 
 command = JobCommand(

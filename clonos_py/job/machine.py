@@ -106,9 +106,8 @@ class JobMachine:
         self.state = JOB_STATES.initial
         self._last = LastEvents()
         self._plan, self._policy = plan, policy
-        self._completed = CompletedCheckpoint(
-            plan, mapped(manifest, plan, policy.state_mapping, code_digest), code_digest, policy.lineage
-        )
+        resumed = mapped(manifest, plan, policy.state_mapping, code_digest, policy.lineage)
+        self._completed = CompletedCheckpoint(plan, resumed, code_digest, policy.lineage)
         self._context = CoordinatorContext(plan, policy, self._completed, generation)
         self._protocol = checkpointing(self._context)
         self._fleet = self._context.fleet

@@ -47,10 +47,11 @@ def definitions_of(plan: PhysicalPlan) -> dict[str, StateDefinition]:
 
 
 def mapped(
-    manifest: Manifest | None, plan: PhysicalPlan, mapping: StateMapping, code_digest: str = ""
+    manifest: Manifest | None, plan: PhysicalPlan, mapping: StateMapping, code_digest: str = "", run: str = ""
 ) -> Manifest | None:
     """The checkpoint to resume from, with its state under the operator names of ``plan``. A decision about state that
-    the checkpoint no longer holds is ignored: an earlier run has carried it out. Raises UnmappedStateError for state
+    the checkpoint no longer holds is ignored: an earlier run has carried it out. So are all decisions if this ``run``
+    has taken the checkpoint: its state is that of the operators since then. Raises UnmappedStateError for state
     that maps to no operator. Raises SettingError if the checkpoint has another number of key groups, or can only be
     resumed with other tasks, other code or another protocol."""
     if manifest is None:
@@ -60,6 +61,8 @@ def mapped(
             f"key_groups is {plan.key_groups}, but checkpoint {manifest.checkpoint} holds state in "
             f"{manifest.key_groups} key groups: run with --key-groups {manifest.key_groups}, or start over with --fresh"
         )
+    if run and manifest.run == run:
+        mapping = StateMapping()
     for old, new in mapping.renamed.items():
         manifest = _renamed(manifest, plan, old, new)
     if mapping.dropped:

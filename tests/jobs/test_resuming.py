@@ -157,6 +157,16 @@ def test_an_interrupted_job_resumes_at_another_parallelism(command: Arguments, t
     check(tmp_path)
 
 
+def test_the_command_that_continues_drops_no_state_again(command: Arguments, tmp_path: Path) -> None:
+    """The run has dropped it, and the state in its checkpoints is new."""
+    interrupted(tmp_path)
+    said = tmp_path / "said"
+    given = command("--drop-state", "windows", "--rename=nobody=windows", "--checkpoint-interval", "100ms")
+    assert ended_by(signal.SIGINT, given, tmp_path, said) == 130
+    how = said.read_text().splitlines()[-2].removeprefix("to continue from the last checkpoint: ")
+    assert how == shlex.join(["clonos", *command("--checkpoint-interval", "100ms")[3:]])
+
+
 def test_a_resume_with_changed_code_is_reported_and_is_no_error(command: Arguments, tmp_path: Path) -> None:
     interrupted(tmp_path)
     (tmp_path / "resumed.py").write_text(f"{JOB}# a comment is a change\n")

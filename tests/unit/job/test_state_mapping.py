@@ -5,12 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from clonos_py.job.events import JobPolicy
+from clonos_py.job.machine import JobMachine
 from clonos_py.job.state_mapping import StateMapping, mapped
 from clonos_py.model.errors import SettingError, UnmappedStateError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, TaskHandle
 from clonos_py.process.contract import ORDER_TABLE, InputProgress, TaskProgress
 from clonos_py.process.progress import progress_of
+from clonos_py.protocols.known import protocol_of
 from tests.unit.job.stage import chain
 
 NO_VALUES = msgspec.msgpack.encode({})
@@ -70,6 +73,22 @@ def test_input_of_dropped_state_in_parts_does_not_come_again(dropped: str, back_
     assert kept is not None
     restored = progress_of(kept.tasks[0])
     assert (restored.begun.taken, restored.covered) == (back_to, [7] if dropped == "middle" else [3])
+
+
+@pytest.mark.parametrize("mapping", [StateMapping(("middle",)), StateMapping(renamed={"gone": "middle"})])
+def test_a_later_coordinator_of_a_run_keeps_the_state_that_the_run_has_made_since(mapping: StateMapping) -> None:
+    """The first one has dropped or renamed what the checkpoint before the run had."""
+    found = msgspec.structs.replace(
+        manifest("gone" if mapping.renamed else "middle", rows(3), kind=None), run="earlier"
+    )
+    mapped_once = mapped(found, chain(), mapping, run="this")
+    assert mapped_once is not None
+    assert mapped_once != found
+    since = msgspec.structs.replace(manifest("middle", rows(3)), run="this")
+    assert mapped(since, chain(), mapping, run="this") == since
+    policy = JobPolicy(state_mapping=mapping, lineage="this")
+    machine = JobMachine(chain(), policy, protocol_of(chain()).job, since)
+    assert machine._completed.manifest == since
 
 
 def test_state_in_another_number_of_key_groups_is_refused() -> None:
