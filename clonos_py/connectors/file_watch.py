@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from clonos_py.connectors.input_errors import folder_gone
 from clonos_py.connectors.local_paths import check_name
 
 INTERVAL_US = 100_000
@@ -61,13 +62,15 @@ class FileWatch:
         self._in_turn: set[str] = set()
         self._recent: dict[str, int] = {}
         """When a file was seen to have changed, the earliest first."""
+        self._place: tuple[str, int] | None = None
+        """The folder, and the file system that it is on."""
         self._folder: tuple[int, int] | None = None
         self._same_since_us = 0
         self._listed_us: int | None = None
 
     def look(self, now_us: int, own: Callable[[str], bool], everything: bool = False) -> FileChanges:
         """The changes since the last call. ``own``: whether the caller needs the changes of a file. ``everything``:
-        lists and looks at all files. Raises SourceError for a name that is not UTF-8."""
+        lists and looks at all files. Raises SourceError for a name that is not UTF-8, and if the folder is gone."""
         changes = FileChanges([], [], {})
         if everything or self._listing_is_due(now_us):
             self._list(now_us, own, changes)
@@ -88,6 +91,7 @@ class FileWatch:
         return self._state_of_folder() != self._folder or now_us - self._same_since_us < _SETTLED_US
 
     def _list(self, now_us: int, own: Callable[[str], bool], changes: FileChanges) -> None:
+        self._check_place()
         folder = self._state_of_folder()
         if folder != self._folder:
             self._folder, self._same_since_us = folder, now_us
@@ -115,6 +119,25 @@ class FileWatch:
                 changes.changed.append(path)
             self.files[path] = state
             self._note(path, now_us)
+
+    @property
+    def names_nothing(self) -> str | None:
+        """The path, if it is no pattern and there is neither a file nor a folder of this name."""
+        return None if glob.has_magic(self._path) or os.path.exists(self._path) else self._path
+
+    def _check_place(self) -> None:
+        """Raises SourceError if the folder is gone, or lies on another file system than before."""
+        folder = self._path if os.path.isdir(self._path) else os.path.dirname(self._path)
+        while glob.has_magic(folder):
+            folder = os.path.dirname(folder)
+        known, device = self._place or (folder or os.curdir, None)
+        try:
+            found = os.stat(known).st_dev
+        except OSError:
+            raise folder_gone(known) from None
+        if device is not None and found != device:
+            raise folder_gone(known)
+        self._place = known, found
 
     def _state_of_folder(self) -> tuple[int, int] | None:
         """What changes when a name in the folder does; None if the path is a pattern for several folders."""

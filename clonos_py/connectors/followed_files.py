@@ -2,7 +2,7 @@
 
 Each file is a partition, numbered by a hash of its path, so that tasks need no shared list of files. A file that was
 removed has ended, and its position records that. If a file with that path appears later, it is refused: its first bytes
-would count as already read.
+would count as already read. If the whole folder is gone, such as a mounted one, no file has ended: that is an error.
 
 Whether a file is still the same does not follow from its path and size. Before more of a file is read, the bytes of the
 last read are compared with their checksum. A file that another one has replaced, or that was written again from its
@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 import xxhash
 
 from clonos_py.connectors.file_watch import INTERVAL_US, FileChanges, FileState, FileWatch
-from clonos_py.connectors.input_errors import ENDED, MOVE, ONLY_GROW
+from clonos_py.connectors.input_errors import ENDED, MOVE, ONLY_GROW, folder_gone
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.partitions import ACTIVE, PartitionRead
 from clonos_py.model.errors import SourceError
@@ -144,6 +144,9 @@ class FollowedFiles(Source):
         if self._look_at_all:
             self._look_at_all = False
             self._removed = [n for n in self._positions if n not in self._found and n not in self._ended]
+            missing = self._watch.names_nothing
+            if self._removed and missing is not None and number_of(missing) not in self._positions:
+                raise folder_gone(missing)
             changed = list(self._watch.files)
         new = []
         for path in changed:

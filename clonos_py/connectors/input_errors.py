@@ -16,6 +16,14 @@ MOVE = "move files that have been read to another folder, or to names that begin
 ENDED = "a followed file that was removed is at its end; write new rows to a file with another name"
 
 
+def folder_gone(folder: str) -> SourceError:
+    """If the folder of followed files is missing, none of them was removed."""
+    return SourceError(
+        f"{folder}: the folder of the followed files is gone, or another file system is mounted there: put it back, "
+        "and run the job again, which goes on from its last checkpoint"
+    )
+
+
 @contextmanager
 def named_errors(path: str) -> Iterator[None]:
     """Turns errors of the operating system and of Arrow into SourceErrors."""

@@ -198,6 +198,49 @@ def test_nothing_is_kept_of_a_removed_file_but_its_end(tmp_path: Path) -> None:
     assert [len(one) for one in kept] == [0] * len(kept)
 
 
+@pytest.mark.parametrize("between_runs", [False, True])
+@pytest.mark.parametrize("pattern", ["logs", "logs/*.jsonl", "*ogs/a.jsonl"])
+def test_files_of_a_folder_that_is_gone_have_not_ended(pattern: str, between_runs: bool, tmp_path: Path) -> None:
+    """It comes back, such as a mounted one, and its files are read on."""
+    folder = tmp_path / "mount" / "logs"
+    folder.mkdir(parents=True)
+    append(folder / "a.jsonl", lines(1))
+    reading = Reading(followed(tmp_path / "mount" / pattern))
+    assert reading.new() == [1]
+    gone = folder if pattern == "logs" else folder.parent
+    gone.rename(tmp_path / "away")
+    if between_runs:
+        source = FileSource(str(tmp_path / "mount" / pattern), Line, "jsonl", follow=True).create((None,))
+        source.open(0, 1)
+        reading = reading.restarted(source)
+    with pytest.raises(SourceError, match="the folder of the followed files is gone, or another file system"):
+        reading.new()
+    (tmp_path / "away").rename(gone)
+    append(folder / "a.jsonl", lines(2))
+    assert reading.restarted(followed(tmp_path / "mount" / pattern)).new() == [2]
+
+
+def test_a_file_system_that_takes_the_place_of_the_folder_ends_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the empty folder below a mount."""
+    append(tmp_path / "a.jsonl", lines(1))
+    reading = Reading(followed(tmp_path))
+    assert reading.new() == [1]
+    status = os.stat
+
+    def moved(path: Any, **more: Any) -> os.stat_result:
+        found = status(path, **more)
+        if str(path) != str(tmp_path):
+            return found
+        return os.stat_result((*found[:2], found.st_dev + 1, *found[3:]), {"st_mtime_ns": found.st_mtime_ns + 1})
+
+    (tmp_path / "a.jsonl").unlink()
+    monkeypatch.setattr(os, "stat", moved)
+    with pytest.raises(SourceError, match="or another file system is mounted there: put it back"):
+        reading.new()
+
+
 def test_a_file_that_is_created_again_after_its_removal_is_refused_by_every_attempt(tmp_path: Path) -> None:
     file = tmp_path / "current"
     append(file, lines(1, 2))
