@@ -221,7 +221,7 @@ class JsonLines:
         options = pa_json.ReadOptions(use_threads=False, block_size=len(content) + 1)
         table = pa_json.read_json(_stream(content), options, self._parse)
         if table.num_rows > _lines_with_text(content, table.num_rows):
-            raise ValueError("a line has more than one object")
+            raise ValueError(malformed_reasons.MORE_THAN_ONE)
         if not is_text(content):
             raise ValueError(f"it is {malformed_reasons.NO_TEXT}")
         if has_unusual_constants(content):

@@ -24,6 +24,9 @@ from clonos_py.model.errors import sound
 
 MISSING = "is missing or null, but not declared '| None'"
 NO_TEXT = "not UTF-8 text"
+MORE_THAN_ONE = "a line has more than one object"
+_EXTRA_DATA = "Extra data"
+"""What Python's decoder says of text behind a value, at the first character that is no blank."""
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
 _FIELD_OF_CSV = re.compile(r'((?:"(?:[^"]|"")*")?[^,\r\n]*)(?:,|\r?\n?\Z)')
 _BOOLEANS = ("1", "true", "True", "TRUE", "0", "false", "False", "FALSE")
@@ -85,6 +88,8 @@ def reason_in_json(line: bytes, schema: pa.Schema) -> str | None:
     try:
         found = _decode(text if is_whole else _without_inner(text, depth_max))
     except json.JSONDecodeError as error:
+        if error.msg == _EXTRA_DATA and text[error.pos] == "{":
+            return MORE_THAN_ONE
         over_lines = ": write each object on one line" if text in ("{", "[") else ""
         return f"it is not JSON: {error.msg} at character {error.pos + 1}{over_lines}" if is_whole else None
     if not isinstance(found, _Object):

@@ -111,6 +111,8 @@ def test_the_field_of_an_object_is_named(other: dict[str, Any], reason: str) -> 
         ),
         (b'{"x": [[[["\\x"]]]], "id": 2}', r"it is not JSON: Invalid \escape"),
         (b'{"id": 1}\x0b', "it is not JSON: Extra data at character 10"),
+        (b'{"id": 1}{"id": 2}', "a line has more than one object"),
+        (b'{"id": 1} \t {"id": 2}', "a line has more than one object"),
     ],
 )
 def test_a_line_that_is_no_object_is_described(line: bytes, reason: str) -> None:
