@@ -45,6 +45,9 @@ _LINE_OF_NULL = re.compile(rb"(?:\A" + _MARK + rb"|\n)[ \t\r]*null")
 _NO_OBJECT = re.compile(rb"[ \t\r\n]*[^{ \t\r\n]")
 """The start of a record that is not an object."""
 
+_READ_AGAIN_MAX = 256
+"""The most records that are read a second time together."""
+
 TEXT_SCHEMA = pa.schema([pa.field("line", pa.string(), nullable=False)])
 
 
@@ -205,15 +208,30 @@ class JsonLines:
         try:
             return self._parsed(content)
         except ValueError as error:  # Arrow's errors are ValueErrors
-            if reason := malformed_reasons.reason_in_json(content, self._schema):
-                raise ValueError(reason) from error
-            again = malformed_reasons.declared_json(content, self._schema)
-            if again is None:
-                raise ValueError(malformed_reasons.in_words(error)) from error
+            again = self._declared(content, error)
         try:
             return self._parsed(again)
         except ValueError as error:
             raise ValueError(malformed_reasons.in_words(error)) from error
+
+    def _declared(self, content: bytes, error: ValueError) -> bytes:
+        """The records that Arrow's parser has refused, with nothing but the fields of the schema. Of many records it is
+        tried only where others than malformed ones are refused. Raises ValueError."""
+        if b"\n" in content.strip(b" \t\r\n") and not (
+            content.count(b"\n") <= _READ_AGAIN_MAX and malformed_reasons.is_of_parser_only(error)
+        ):
+            raise ValueError(malformed_reasons.in_words(error)) from error
+        found: list[bytes] = []
+        for line in content.split(b"\n"):
+            if not line.strip(b" \t\r"):
+                continue
+            declared = None
+            if (reason := malformed_reasons.reason_in_json(line, self._schema)) is None:
+                declared = malformed_reasons.declared_json(line, self._schema)
+            if declared is None:
+                raise ValueError(reason or malformed_reasons.in_words(error)) from error
+            found.append(declared)
+        return b"\n".join(found)
 
     def _parsed(self, content: bytes) -> pa.RecordBatch:
         """Parses with Arrow's parser, and checks what it accepts: numbers that become infinite, constants that are not

@@ -109,6 +109,14 @@ def declared_json(line: bytes, schema: pa.Schema) -> bytes | None:
     return _written_object(_decode(text), schema).encode()
 
 
+def is_of_parser_only(problem: ValueError) -> bool:
+    """Whether Arrow's parser complains of something that need not be malformed, see ``declared_json``."""
+    return _OF_PARSER_ONLY.search(str(problem)) is not None
+
+
+_OF_PARSER_ONLY = re.compile(r"specified twice|Number too big|surrogate pair in string is invalid")
+
+
 def has_unusual_constant(line: bytes) -> bool:
     """Whether a line of JSON has a constant that Arrow's parser takes and Python does not: Inf, -Inf or -NaN."""
     return any(not found.group().startswith(b'"') for found in _STRING_OR_CONSTANT.finditer(line))

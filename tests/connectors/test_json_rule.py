@@ -192,3 +192,19 @@ def test_a_number_of_csv_that_a_float_does_not_hold_is_malformed(fields: list[st
     refused = {one.record: one.reason for one in got.refused}
     assert ["malformed" if number in refused else rows.pop(0) for number in range(len(fields))] == right
     assert all("which does not fit into" in reason for reason in refused.values())
+
+
+@pytest.mark.parametrize("odd", [b'"a":0,', b'"b":1e400,', b'"b":"\\ud800",'])
+def test_many_objects_that_only_arrow_refuses_are_read_together(odd: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one by one: that would take two milliseconds for each."""
+    calls: list[int] = []
+    read = JsonLines._parsed
+
+    def counted(self: JsonLines, content: bytes) -> pa.RecordBatch:
+        calls.append(content.count(b"\n"))
+        return read(self, content)
+
+    monkeypatch.setattr(JsonLines, "_parsed", counted)
+    lines = [b'{%b"a":%d}' % (odd, number) for number in range(3_000)]
+    assert of_lines(JsonLines(pa.schema([("a", pa.int64())])), lines) == [str(number) for number in range(3_000)]
+    assert len(calls) < 60
