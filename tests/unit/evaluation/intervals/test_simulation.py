@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from clonos_py.checkpoint.interval import IntervalModel, LocalFailures, Rollbacks, lag_of
-from tests.interval_simulation import Times, simulate
+from clonos_py.evaluation.intervals.simulation import Times, simulate
 
 STANDARD_ERRORS = 3.0
 SEED = 3
