@@ -12,6 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from clonos_py.checkpoint.estimates import IntervalEstimator
+from clonos_py.model.ids import TaskId
+
+TASK = TaskId("task", 0)
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class AdaptiveJob:
             if self._now_s + left_s <= failure_s:
                 useful_s += self._since_checkpoint_s + left_s - conditions.cost_s
                 self._now_s, self._since_checkpoint_s = self._now_s + left_s, 0.0
-                self._estimator.snapshot("task", conditions.cost_s, 0.0)
+                self._estimator.snapshot(TASK, conditions.cost_s, 0.0)
             else:
                 self._since_checkpoint_s += failure_s - self._now_s
                 failure_s = self._recover(failure_s, conditions)

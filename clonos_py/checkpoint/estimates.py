@@ -9,11 +9,12 @@ runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
 
 from clonos_py.checkpoint.interval import IntervalModel, LocalFailures, Rollbacks
+from clonos_py.model.ids import TaskId
+from clonos_py.model.snapshots import KeptEstimates, WeightedSum
 
 _CHECKPOINTS = 5
 _FAILURES = 30
@@ -70,10 +71,10 @@ class ChosenInterval:
 class _Mean:
     """A mean that forgets: with each value all earlier ones count a little less."""
 
-    def __init__(self, values: int) -> None:
+    def __init__(self, values: int, kept: WeightedSum | None = None) -> None:
         """``values``: about how many values count."""
         self._keep = 1 - 1 / values
-        self._sum = self._weight = 0.0
+        self._sum, self._weight = (0.0, 0.0) if kept is None else (kept.sum, kept.weight)
 
     def add(self, value: float, weight: float = 1.0) -> None:
         self._sum, self._weight = self._sum * self._keep + value, self._weight * self._keep + weight
@@ -82,58 +83,100 @@ class _Mean:
     def value(self) -> float | None:
         return self._sum / self._weight if self._weight else None
 
+    @property
+    def kept(self) -> WeightedSum:
+        return WeightedSum(self._sum, self._weight)
+
 
 class _Rate:
     """The rate of failures: a Gamma distribution, which the expected rate begins, and which forgets with failures."""
 
-    def __init__(self, expected_per_s: float, now_s: float) -> None:
-        self._expected, self._expected_s = _PRIOR_FAILURES, _PRIOR_FAILURES / expected_per_s
-        self._failures = self._rollbacks = self._seconds = 0.0
-        self._since_s = now_s
+    def __init__(self, expected_per_s: float, now_s: float, kept: KeptEstimates | None) -> None:
+        self.expected, self.expected_s = _PRIOR_FAILURES, _PRIOR_FAILURES / expected_per_s
+        self.failures = self.rollbacks = self.seconds = 0.0
+        self.since_s = now_s
+        if kept is not None:
+            self.expected, self.expected_s = kept.expected, kept.expected_s
+            self.failures, self.rollbacks = kept.failures, kept.rollbacks
+            self.seconds, self.since_s = kept.seconds, now_s - kept.since_s
 
     def failed(self, at_s: float) -> None:
         keep = 1 - 1 / _FAILURES
-        self._expected, self._expected_s = self._expected / 2, self._expected_s / 2
-        self._failures, self._rollbacks = self._failures * keep + 1, self._rollbacks * keep
-        self._seconds, self._since_s = self._seconds * keep + at_s - self._since_s, at_s
+        self.expected, self.expected_s = self.expected / 2, self.expected_s / 2
+        self.failures, self.rollbacks = self.failures * keep + 1, self.rollbacks * keep
+        self.seconds, self.since_s = self.seconds * keep + at_s - self.since_s, at_s
 
     def rolled_back(self) -> None:
         """The last failure has rolled the job back."""
-        self._rollbacks += 1
+        self.rollbacks += 1
 
     def per_s(self, now_s: float) -> float:
-        observed_s = self._seconds + now_s - self._since_s
-        return (self._expected + self._failures) / (self._expected_s + observed_s)
+        observed_s = self.seconds + now_s - self.since_s
+        return (self.expected + self.failures) / (self.expected_s + observed_s)
 
     @property
     def rollback_share(self) -> float:
-        return min(self._rollbacks / self._failures, 1.0) if self._failures else 0.0
+        return min(self.rollbacks / self.failures, 1.0) if self.failures else 0.0
 
 
 class IntervalEstimator:
     """The estimates of one job. ``rolls_back``: every failure rolls the job back. ``fed``: standbys are fed, so that a
-    local recovery takes the same time whatever the interval."""
+    local recovery takes the same time whatever the interval. ``kept``: estimates to go on with."""
 
-    def __init__(self, limits: IntervalLimits, now_s: float, rolls_back: bool, fed: bool = False) -> None:
+    def __init__(
+        self,
+        limits: IntervalLimits,
+        now_s: float,
+        rolls_back: bool,
+        fed: bool = False,
+        kept: KeptEstimates | None = None,
+    ) -> None:
         self._limits, self._rolls_back, self._fed = limits, rolls_back, fed
-        self._began_s = now_s
-        self._rate = _Rate(limits.failures_per_s, now_s)
-        self._costs: dict[Hashable, tuple[_Mean, _Mean]] = {}
+        self._rate = _Rate(limits.failures_per_s, now_s, kept)
+        self._costs: dict[TaskId, tuple[_Mean, _Mean]] = {}
         """By task: what its snapshots cost, and how long it was busy between them."""
-        self._duration = _Mean(_CHECKPOINTS)
-        self._growth = _Mean(_CHECKPOINTS)
-        self._restart, self._rollback_restart = _Mean(_FAILURES), _Mean(_FAILURES)
-        self._speed = _Mean(_FAILURES)
-        self._lost_s = 0.0
+        if kept is not None and kept.task is not None:
+            self._costs[kept.task] = _Mean(_CHECKPOINTS, kept.cost), _Mean(_CHECKPOINTS, kept.busy)
+        self._duration = _Mean(_CHECKPOINTS, kept.duration if kept else None)
+        self._growth = _Mean(_CHECKPOINTS, kept.growth if kept else None)
+        self._restart = _Mean(_FAILURES, kept.restart if kept else None)
+        self._rollback_restart = _Mean(_FAILURES, kept.rollback_restart if kept else None)
+        self._speed = _Mean(_FAILURES, kept.speed if kept else None)
+        self._began_s = now_s - (kept.elapsed_s if kept else 0.0)
+        self._lost_s = kept.lost_s if kept else 0.0
+
+    def kept(self, now_s: float) -> KeptEstimates:
+        """The estimates of now, for an estimator that goes on with them. Of the tasks it has the one that limits the
+        job: the others are measured again with the next checkpoint."""
+        rate, limiting = self._rate, self._bottleneck
+        cost, busy = self._costs[limiting] if limiting else (_Mean(1), _Mean(1))
+        return KeptEstimates(
+            now_s - self._began_s,
+            self._lost_s,
+            rate.expected,
+            rate.expected_s,
+            rate.failures,
+            rate.rollbacks,
+            rate.seconds,
+            now_s - rate.since_s,
+            limiting,
+            cost.kept,
+            busy.kept,
+            self._duration.kept,
+            self._growth.kept,
+            self._restart.kept,
+            self._rollback_restart.kept,
+            self._speed.kept,
+        )
 
     # ---- what is measured
 
-    def snapshot(self, task: Hashable, cost_s: float, busy_s: float) -> None:
+    def snapshot(self, task: TaskId, cost_s: float, busy_s: float) -> None:
         """The snapshot of a task has cost so much work. ``busy_s``: how long it has worked since its last one."""
         costs, busy = self._costs.setdefault(task, (_Mean(_CHECKPOINTS), _Mean(_CHECKPOINTS)))
         costs.add(cost_s)
         busy.add(busy_s)
-        if self._costs[task] is self._bottleneck:
+        if task == self._bottleneck:
             self._lost_s += cost_s
 
     def completed(self, duration_s: float) -> None:
@@ -170,12 +213,13 @@ class IntervalEstimator:
     @property
     def cost_s(self) -> float | None:
         """The work that a checkpoint costs: that of the task that limits the job."""
-        return self._bottleneck[0].value if self._bottleneck else None
+        limiting = self._bottleneck
+        return self._costs[limiting][0].value if limiting else None
 
     @property
-    def _bottleneck(self) -> tuple[_Mean, _Mean] | None:
+    def _bottleneck(self) -> TaskId | None:
         """The task with most to do, snapshots included."""
-        return max(self._costs.values(), key=lambda means: (means[0].value or 0) + (means[1].value or 0), default=None)
+        return max(self._costs, key=lambda task: sum(mean.value or 0 for mean in self._costs[task]), default=None)
 
     @property
     def replay_speed(self) -> float | None:

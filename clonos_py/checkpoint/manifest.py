@@ -31,7 +31,7 @@ from clonos_py.checkpoint.layout import adoption_name, generation_name
 from clonos_py.checkpoint.retention import needed_bytes
 from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCheckpointError
 from clonos_py.model.ids import TaskId
-from clonos_py.model.snapshots import Manifest, TaskHandle
+from clonos_py.model.snapshots import KeptEstimates, Manifest, TaskHandle
 
 FORMAT_VERSION = 6
 _MANIFEST = "manifest"
@@ -67,6 +67,7 @@ class ManifestDelta(msgspec.Struct, frozen=True):
     """The tasks for which the base names other snapshots."""
     handles: list[TaskHandle]
     """The snapshots that the base does not name."""
+    estimates: KeptEstimates | None = None
 
 
 class Generation(msgspec.Struct, frozen=True):

@@ -94,7 +94,12 @@ def composed(base: Manifest, delta: ManifestDelta) -> Manifest:
             f"{DAMAGED_REMEDY}"
         ) from unknown
     return msgspec.structs.replace(
-        base, checkpoint=delta.checkpoint, generation=delta.generation, tasks=tasks, earlier=earlier
+        base,
+        checkpoint=delta.checkpoint,
+        generation=delta.generation,
+        tasks=tasks,
+        earlier=earlier,
+        estimates=delta.estimates,
     )
 
 
@@ -108,6 +113,7 @@ def _delta(base: Manifest, checksum: str, manifest: Manifest) -> ManifestDelta:
         Base(base.checkpoint, checksum),
         [NamedEpochs(task, epochs) for task, epochs in _epochs(manifest).items() if epochs != before.get(task)],
         [handle for handle in manifest.handles if known.get((handle.task, handle.checkpoint)) != handle],
+        manifest.estimates,
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from clonos_py.job.reopening import ended_vertices, reopened
 from clonos_py.job.state_mapping import at_the_end, definitions_of, kinds_of, operators_of, same_shape
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Restore
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.snapshots import Manifest, TaskHandle, numbering_of
+from clonos_py.model.snapshots import KeptEstimates, Manifest, TaskHandle, numbering_of
 
 
 class CompletedCheckpoint:
@@ -26,6 +26,10 @@ class CompletedCheckpoint:
         self._renumberings, self._closed = 0, frozenset[str]()
         self.stay_ended: tuple[str, ...] = ()
         """Sources that had ended before others, and are not read again by this run."""
+        self.estimates: Callable[[], KeptEstimates | None] = lambda: None
+        """What the job has measured by now to find its checkpoint interval: each manifest holds it."""
+        self.kept = manifest.estimates if manifest is not None and manifest.run == lineage else None
+        """What an earlier coordinator of this run had measured."""
         if manifest is not None:
             self.adopt(manifest)
             begins_again = manifest.run != lineage and at_the_end(manifest)
@@ -99,6 +103,7 @@ class CompletedCheckpoint:
             run=self._run,
             closed=sorted(self._closed),
             definitions=definitions_of(self._plan),
+            estimates=self.estimates(),
         )
 
     def restart(self, task: TaskId) -> Restore:

@@ -2,8 +2,8 @@
 
 A failure begins with the first lost task and ends when its replacement has replayed, or, where the job rolls back, when
 all tasks have had an effect again. Tasks that are lost before a replacement is activated belong to the same failure.
-There is one interval for the job, also where tasks take snapshots alone. A coordinator that replaces a lost one begins
-with no measurements.
+There is one interval for the job, also where tasks take snapshots alone. Each manifest holds the estimates, and a
+coordinator that replaces a lost one goes on with those of the newest.
 """
 
 from __future__ import annotations
@@ -60,12 +60,16 @@ class IntervalChoice:
             self._now_s,
             self._loses_work,
             plan.standby_feed_us > 0,
+            context.completed.kept,
         )
         self._fed = plan.standby_feed_us > 0
         self._failure: _Failure | None = None
         self._restart_point_s = self._now_s
         self._retained_bytes: dict[int, int] = {}
         """By process: its retained frames, as last reported."""
+        context.completed.estimates = lambda: self._estimator.kept(self._now_s)
+        if context.completed.kept is not None:
+            self._use(self._estimator.choose(self._now_s))
 
     @property
     def _now_s(self) -> float:
@@ -147,8 +151,11 @@ class IntervalChoice:
         self._estimator.completed(duration_s)
         self._restart_point_s = self._now_s - duration_s
         chosen = self._estimator.choose(self._now_s)
-        self._context.interval_us = max(round(chosen.interval_s * 1e3), 1) * 1_000
+        self._use(chosen)
         return ReportEvent(_event(chosen))
+
+    def _use(self, chosen: ChosenInterval) -> None:
+        self._context.interval_us = max(round(chosen.interval_s * 1e3), 1) * 1_000
 
 
 def _event(chosen: ChosenInterval) -> IntervalChosen:

@@ -137,6 +137,37 @@ def lineage_of(numbering: str) -> str:
     return numbering.rpartition("-")[0]
 
 
+class WeightedSum(msgspec.Struct, frozen=True, array_like=True):
+    """The state of a mean that forgets."""
+
+    sum: float = 0.0
+    weight: float = 0.0
+
+
+class KeptEstimates(msgspec.Struct, frozen=True):
+    """What a job has measured to find its checkpoint interval (E20), for the next coordinator. Seconds."""
+
+    elapsed_s: float
+    lost_s: float
+    expected: float
+    expected_s: float
+    failures: float
+    rollbacks: float
+    seconds: float
+    """The time in which the failures came."""
+    since_s: float
+    """The time since the last failure."""
+    task: TaskId | None
+    """The task that limits the job, of which ``cost`` and ``busy`` are; None: no snapshot was measured."""
+    cost: WeightedSum
+    busy: WeightedSum
+    duration: WeightedSum
+    growth: WeightedSum
+    restart: WeightedSum
+    rollback_restart: WeightedSum
+    speed: WeightedSum
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """A completed checkpoint: the handles of all tasks. It is complete when, and only when, its manifest is written."""
 
@@ -169,6 +200,8 @@ class Manifest(msgspec.Struct, frozen=True):
     """The operators that had reached the end of all input in an earlier run of the lineage."""
     definitions: dict[str, StateDefinition] = {}
     """By name: what the state of an operator means."""
+    estimates: KeptEstimates | None = None
+    """None unless the job finds its checkpoint interval."""
 
     @property
     def handles(self) -> Iterator[TaskHandle]:

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from clonos_py.checkpoint.estimates import IntervalBound, IntervalEstimator, IntervalLimits
+from clonos_py.checkpoint.estimates import ChosenInterval, IntervalBound, IntervalEstimator, IntervalLimits
 from clonos_py.checkpoint.interval import IntervalModel, LocalFailures, Rollbacks
-from tests.adaptive_intervals import AdaptiveJob, JobConditions
+from clonos_py.model.ids import TaskId
+from tests.adaptive_intervals import TASK, AdaptiveJob, JobConditions
 
 RUNS = 100
 FAILURES = 200
@@ -109,7 +110,7 @@ def chosen(estimator: IntervalEstimator, now_s: float = 0.0) -> tuple[float, Int
 
 def measured(limits: IntervalLimits, cost_s: float = 0.1, rolls_back: bool = True) -> IntervalEstimator:
     estimator = IntervalEstimator(limits, 0.0, rolls_back)
-    estimator.snapshot("task", cost_s, 0.0)
+    estimator.snapshot(TASK, cost_s, 0.0)
     return estimator
 
 
@@ -159,15 +160,42 @@ def test_frames_that_are_written_to_disk_bound_nothing() -> None:
 
 def test_the_task_with_most_to_do_limits_the_job() -> None:
     estimator = IntervalEstimator(LIMITS, 0.0, rolls_back=True)
-    estimator.snapshot("idle", 0.5, busy_s=0)
-    estimator.snapshot("busy", 0.1, busy_s=4)
+    estimator.snapshot(TaskId("idle", 0), 0.5, busy_s=0)
+    estimator.snapshot(TaskId("busy", 0), 0.1, busy_s=4)
     assert estimator.cost_s == 0.1
+
+
+def test_what_is_kept_goes_on_in_another_estimator() -> None:
+    one = measured(LIMITS, rolls_back=False)
+    one.snapshot(TaskId("idle", 0), 5.0, 0.0)
+    one.snapshot(TASK, 0.5, 20.0)
+    one.completed(0.5)
+    one.retained(1_000, within_s=10)
+    for at_s in (50, 90, 100):
+        one.failed(at_s)
+        one.replayed(0.5, work_s=20, replay_s=4)
+    one.rolled_back()
+    one.restarted(3, 2)
+    other = IntervalEstimator(LIMITS, 1_000.0, rolls_back=False, kept=one.kept(120.0))
+    assert_same(other.choose(1_000.0), one.choose(120.0))
+    for estimator, offset_s in ((one, 0.0), (other, 880.0)):
+        estimator.failed(130 + offset_s)
+        estimator.snapshot(TASK, 0.2, 20.0)
+    assert_same(other.choose(1_100.0), one.choose(220.0))
+
+
+def assert_same(one: ChosenInterval, other: ChosenInterval) -> None:
+    """But for rounding, as their clocks differ."""
+    assert one.bound is other.bound
+    found, expected = ([v for v in vars(each).values() if isinstance(v, float)] for each in (one, other))
+    assert len(found) == 7
+    assert found == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_cost_forgets() -> None:
     estimator = measured(LIMITS, cost_s=1)
     for _ in range(20):
-        estimator.snapshot("task", 4, 0)
+        estimator.snapshot(TASK, 4, 0)
     assert estimator.cost_s == pytest.approx(4, rel=0.02)
 
 
@@ -201,7 +229,7 @@ def test_rollbacks_among_local_failures_make_the_interval_shorter() -> None:
 
 def test_with_fed_standbys_only_rollbacks_limit_the_interval() -> None:
     estimator = IntervalEstimator(LIMITS, 0.0, rolls_back=False, fed=True)
-    estimator.snapshot("task", 0.1, 0)
+    estimator.snapshot(TASK, 0.1, 0)
     estimator.failed(10)
     assert chosen(estimator, 10) == (600, IntervalBound.LONGEST)
     estimator.failed(20)

@@ -19,7 +19,7 @@ from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.snapshots import Manifest, TaskHandle
+from clonos_py.model.snapshots import KeptEstimates, Manifest, TaskHandle, WeightedSum
 from tests.unit.checkpoint.stores import JOB, chunk, rows_of, snapshot
 
 TASKS = [TaskId("source", 0), TaskId("join", 0), TaskId("join", 1)]
@@ -48,7 +48,12 @@ class Line:
         self._handles |= {TASKS[task]: self.snapshot(task) for task in tasks}
         self._count += 1
         named = [self._handles[task] for task in TASKS]
-        manifest = Manifest(JOB, self._count, self.generation, 128, {"source": 1, "join": 2}, named, {"join": "join"})
+        none = WeightedSum(0.5, 2)
+        estimates = KeptEstimates(
+            self._count, 0.1, 0, 0, 0, 0, 0, 0, TASKS[0], none, none, none, none, none, none, none
+        )
+        widths, operators = {"source": 1, "join": 2}, {"join": "join"}
+        manifest = Manifest(JOB, self._count, self.generation, 128, widths, named, operators, estimates=estimates)
         self.store.write_manifest(manifest)
         return manifest
 

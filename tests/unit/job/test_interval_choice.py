@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from clonos_py.checkpoint.interval import IntervalModel, LocalFailures
-from clonos_py.job.events import AutoInterval, JobPolicy, ManifestWritten, ProcessDied
+from clonos_py.job.events import AutoInterval, JobPolicy, ManifestWritten, ProcessDied, WriteManifest
 from clonos_py.model.coordinator_events import IntervalChosen
 from clonos_py.model.counters import ProcessCounters
-from clonos_py.model.messages import Pong, Running, Sever, Snapshotted, TriggerCheckpoint
+from clonos_py.model.messages import Pong, Running, Sever, Snapshotted, Started, StatusReport, TriggerCheckpoint
 from clonos_py.model.snapshots import TaskHandle
-from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, deployed, reported, sent
+from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, deployed, of, reported, sent
 
 TASKS = (SOURCE, MIDDLE, SINK)
 MTBF_US = 3_600 * SECOND_US
@@ -25,12 +27,16 @@ PER_S = len(TASKS) / 3_600
 
 def complete(stage: Stage, checkpoint: int, cost_ms: float = 10) -> IntervalChosen:
     """The snapshots of a triggered checkpoint become durable, and its manifest is written."""
-    for task in TASKS:
-        handle, lost_ms = TaskHandle(task, checkpoint, {}, b"", {}), (cost_ms / 2, cost_ms / 4, cost_ms / 4)
-        stage.say(Snapshotted(stage.process(task), handle, 0.0, *lost_ms))
+    snapshots(stage, checkpoint, cost_ms)
     events = reported(stage.say(ManifestWritten(checkpoint)))
     (chosen,) = [event for event in events if isinstance(event, IntervalChosen)]
     return chosen
+
+
+def snapshots(stage: Stage, checkpoint: int, cost_ms: float) -> None:
+    for task in TASKS:
+        handle, lost_ms = TaskHandle(task, checkpoint, {}, b"", {}), (cost_ms / 2, cost_ms / 4, cost_ms / 4)
+        stage.say(Snapshotted(stage.process(task), handle, 0.0, *lost_ms))
 
 
 def triggered(stage: Stage, duration_us: float) -> list[int]:
@@ -110,6 +116,47 @@ def test_tasks_that_are_lost_together_are_one_failure() -> None:
             stage.say(Running(stage.process(task), 2, 100))
         stage.wait(100 * SECOND_US)
     assert complete(one, 2).failures_per_s == complete(both, 2).failures_per_s
+
+
+def test_a_coordinator_that_replaces_a_lost_one_goes_on_with_its_estimates() -> None:
+    stage = deployed(policy=POLICY)
+    stage.wait(5 * SECOND_US)
+    stage.wait(1)
+    complete(stage, 1, cost_ms=100)
+    stage.wait(4 * SECOND_US)
+    fail(stage, SECOND_US // 2, SECOND_US)
+    chosen = work(stage, 100)[-1]
+    manifest = of(stage.instructions, WriteManifest)[-1].manifest
+    roster = {stage.process(task): task for task in TASKS}
+    successor = Stage(policy=POLICY, manifest=manifest, generation=2, roster=roster)
+    successor.attempts = stage.attempts
+    for process, task in roster.items():
+        successor.say(Started(process, f"host:{process}"))
+        successor.say(StatusReport(process, stage.attempts[task][1], begun=True))
+    one, other = (work(each, chosen.interval_s + 2)[0] for each in (stage, successor))
+    assert (other.restart_s, other.replay_speed) == (one.restart_s, one.replay_speed)
+    assert other.failures_per_s == pytest.approx(one.failures_per_s, rel=0.1)
+    assert other.interval_s == pytest.approx(one.interval_s, rel=0.1)
+    assert other.utilization == pytest.approx(one.utilization, abs=0.01)
+
+
+def work(stage: Stage, seconds: float) -> list[IntervalChosen]:
+    """Time passes; triggered checkpoints are complete at once. Returns what was chosen."""
+    found = []
+    for _ in range(round(seconds * 10)):
+        found += [complete(stage, checkpoint, cost_ms=100) for checkpoint in triggered(stage, 0.1 * SECOND_US)]
+    return found
+
+
+def test_a_later_run_begins_without_the_estimates_of_the_one_before() -> None:
+    stage = deployed(policy=POLICY)
+    stage.wait(6 * SECOND_US)
+    complete(stage, 1, cost_ms=100)
+    (write,) = of(stage.instructions, WriteManifest)
+    assert write.manifest.estimates is not None
+    later = Stage(policy=replace(POLICY, lineage="later"), manifest=write.manifest)
+    later.start_up()
+    assert len(triggered(later, 5.1 * SECOND_US)) == 1, "the first interval is that of the policy"
 
 
 def test_where_nothing_is_logged_failures_are_rollbacks() -> None:
