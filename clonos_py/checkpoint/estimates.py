@@ -120,18 +120,18 @@ class _Rate:
 
 
 class IntervalEstimator:
-    """The estimates of one job. ``rolls_back``: every failure rolls the job back. ``fed``: standbys are fed, so that a
-    local recovery takes the same time whatever the interval. ``kept``: estimates to go on with."""
+    """The estimates of one job. ``rolls_back``: every failure rolls the job back. ``feed_lag_s``: how far fed
+    standbys are behind, None if they are not fed. ``kept``: estimates to go on with."""
 
     def __init__(
         self,
         limits: IntervalLimits,
         now_s: float,
         rolls_back: bool,
-        fed: bool = False,
+        feed_lag_s: float | None = None,
         kept: KeptEstimates | None = None,
     ) -> None:
-        self._limits, self._rolls_back, self._fed = limits, rolls_back, fed
+        self._limits, self._rolls_back, self._feed_lag_s = limits, rolls_back, feed_lag_s
         self._rate = _Rate(limits.failures_per_s, now_s, kept)
         self._costs: dict[TaskId, tuple[_Mean, _Mean]] = {}
         """By task: what its snapshots cost, and how long it was busy between them."""
@@ -232,11 +232,11 @@ class IntervalEstimator:
             return None
         per_s = self._rate.per_s(now_s)
         rollbacks_per_s = per_s * (1.0 if self._rolls_back else self._rate.rollback_share)
-        local_per_s = 0.0 if self._fed else per_s - rollbacks_per_s
+        local_per_s, restart_s, speed = per_s - rollbacks_per_s, self._restart.value or 0.0, self.replay_speed or 1.0
         return IntervalModel(
             self.cost_s,
             Rollbacks(rollbacks_per_s, self._rollback_restart.value or 0.0) if rollbacks_per_s else None,
-            LocalFailures(local_per_s, self._restart.value or 0.0, self.replay_speed or 1.0) if local_per_s else None,
+            LocalFailures(local_per_s, restart_s, speed, self._feed_lag_s) if local_per_s else None,
             self._duration.value or 0.0,
         )
 

@@ -10,10 +10,12 @@ Intervals in Distributed Stream Processing Systems*). Names here, and the letter
     restart_s       R       from a failure until work goes on, replay not included
     lag_s           D       from a barrier until its checkpoint is complete: (n - 1) delta for n operators in a row
     replay_speed    v       speed of a replay, as a multiple of normal speed; this is ours
+    feed_lag_s      f       how far a fed standby is behind its task; this is ours, too
 
 There are two kinds of failures. After a *rollback* the work since the last complete checkpoint is lost and done again
 (equations 1, 3, 4 and 10). After a *local* failure one task is replaced, which replays the work of its predecessor;
-nothing else is lost (E19). A failure during a restart or a replay begins it again, and a rollback may come during a
+nothing else is lost (E19). A fed standby has most of that work already, so that it replays ``feed_lag_s`` at most. A
+failure during a restart or a replay begins it again, and a rollback may come during a
 local recovery, too.
 """
 
@@ -44,11 +46,13 @@ class Rollbacks:
 
 @dataclass(frozen=True)
 class LocalFailures:
-    """Failures after which one task is replaced and replays the work since its restart point."""
+    """Failures after which one task is replaced and replays the work since its restart point; the last ``feed_lag_s``
+    of it if standbys are fed."""
 
     per_s: float
     restart_s: float = 0.0
     replay_speed: float = 1.0
+    feed_lag_s: float | None = None
 
     def __post_init__(self) -> None:
         _check(self, positive=("per_s", "replay_speed"))
@@ -57,6 +61,11 @@ class LocalFailures:
     def weight_per_s(self) -> float:
         """The rate of rollbacks for which the best interval is the same."""
         return self.per_s / self.replay_speed
+
+    def recovery_s(self, behind_s: float) -> float:
+        """How long it takes at so much work behind the last complete checkpoint."""
+        replayed_s = behind_s if self.feed_lag_s is None else min(behind_s, self.feed_lag_s)
+        return self.restart_s + replayed_s / self.replay_speed
 
 
 @dataclass(frozen=True)
@@ -98,13 +107,16 @@ class IntervalModel:
     # ---- the best interval
 
     def best_s(self) -> float:
-        """The interval with the highest utilization; infinite without failures.
+        """The interval with the highest utilization; infinite without failures, and if standbys are fed and nothing
+        rolls back: then a failure costs the same after any interval longer than their lag.
 
         With one kind of failures it depends on its cost and its rate only (E18). With both it is the root of the
         derivative, which is unique since ``effective_s`` is convex."""
         if self.rollbacks is None or self.local is None:
             rate = self._rate if self.local is None else self.local.weight_per_s
-            return best_interval_s(self.cost_s, rate) if rate else math.inf
+            best_s = best_interval_s(self.cost_s, rate) if rate else math.inf
+            fed_s = self.local.feed_lag_s if self.local else None
+            return best_s if fed_s is None or best_s + self.lag_s <= fed_s else math.inf
         low_s = self.cost_s
         high_s = best_interval_s(self.cost_s, max(self._rate, self.local.weight_per_s))
         while self._rises(high_s):
@@ -126,6 +138,13 @@ class IntervalModel:
     def _weighed_s(self, behind_s: float, work_s: float) -> float:
         """ln(h(z + x) / h(z)) / lambda2: how long work x, which begins z behind the checkpoint, takes with local
         failures, weighed so that rollbacks act on it as on work without local failures. Raises OverflowError."""
+        if self.local is None or self.local.feed_lag_s is None:
+            return self._weighed_unfed_s(behind_s, work_s)
+        unfed_s = min(max(self.local.feed_lag_s - behind_s, 0.0), work_s)
+        fed_s = (work_s - unfed_s) * self._speed_ratio(behind_s + unfed_s)
+        return self._weighed_unfed_s(behind_s, unfed_s) + fed_s
+
+    def _weighed_unfed_s(self, behind_s: float, work_s: float) -> float:
         speed = self.local.replay_speed if self.local else 1.0
         grown_s = self._speed_ratio(behind_s) * _growing(self._both, work_s / speed)
         if grown_s == math.inf:
@@ -137,7 +156,7 @@ class IntervalModel:
         times a local recovery. It is exp(y) without rollbacks, 1 without local failures. Raises OverflowError."""
         if self.local is None:
             return 1.0
-        recovery_s = self.local.restart_s + behind_s / self.local.replay_speed
+        recovery_s = self.local.recovery_s(behind_s)
         if not self._rate:
             return math.exp(self._both * recovery_s)
         return self._both / (self._rate + self.local.per_s * math.exp(-self._both * recovery_s))
@@ -160,12 +179,15 @@ class IntervalModel:
 
     def bounds(self, interval_s: float) -> IntervalBounds:
         """What follows from an interval beside utilization."""
-        speed = self.local.replay_speed if self.local else 1.0
+        speed, most_s = self.local.replay_speed if self.local else 1.0, interval_s + self.lag_s
+        fed_s = self.local.feed_lag_s if self.local else None
+        fed_s = most_s if fed_s is None else min(fed_s, most_s)
+        beyond_s = max(fed_s - self.lag_s, 0.0)
         return IntervalBounds(
             visible_s_mean=(interval_s + self.cost_s) / 2 + self.lag_s,
             visible_s_max=interval_s + self.lag_s,
-            replay_s_mean=(interval_s / 2 + self.lag_s) / speed,
-            replay_s_max=(interval_s + self.lag_s) / speed,
+            replay_s_mean=(fed_s - beyond_s**2 / (2 * interval_s)) / speed,
+            replay_s_max=fed_s / speed,
             retained_s_max=interval_s + self.lag_s,
         )
 

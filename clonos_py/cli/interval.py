@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -80,10 +81,19 @@ def _model(given: Mapping[str, Any], run: MeasuredRun | None) -> IntervalModel:
     speed = given["replay_speed"] or (run.replay_speed if run else None)
     if run is not None and not run.rolls_back:
         _needed(speed, "--replay-speed 3", f"failures were local, and {where} does not say how fast tasks replayed")
-    others = _other_rollbacks(given, speed)
+    others, feed_lag_s = _other_rollbacks(given, speed), _seconds(given["feed_lag"])
     if speed is None:
+        if feed_lag_s is not None:
+            raise click.UsageError("--feed-lag is for local failures: add --replay-speed", _context())
         return IntervalModel(cost_s, Rollbacks(per_s, restart_s), None, _lag_s(given, run))
-    return IntervalModel(cost_s, others, LocalFailures(per_s, restart_s, speed), _lag_s(given, run))
+    model = IntervalModel(cost_s, others, LocalFailures(per_s, restart_s, speed, feed_lag_s), _lag_s(given, run))
+    if model.best_s() == math.inf:
+        raise click.UsageError(
+            "with --feed-lag a local failure costs the same after any interval: add --rollback-rate and "
+            "--rollback-restart, or choose the longest interval for which frames are retained",
+            _context(),
+        )
+    return model
 
 
 def _needed(value: float | None, example: str, lacks: str = "") -> float:
@@ -221,6 +231,10 @@ command = click.Command(
         ),
         click.Option(["--rollback-restart"], type=_DURATION, help="With --rollback-rate: how long that takes."),
         click.Option(
+        click.Option(
+            ["--feed-lag"], type=_DURATION,
+            help="With --replay-speed: standbys are fed, and so far behind (standby_feed). They replay no more.",
+        ),
             ["--from", "run"], type=_PATH, metavar="FILE|DIR",
             help="Takes what is not given from a report or a trace of a run with failures.",
         ),

@@ -49,6 +49,7 @@ class IntervalChoice:
         self._context = context
         policy, plan = context.policy, context.plan
         self._loses_work = plan.rollback or plan.gaps
+        self._feed_lag_s = plan.standby_feed_us / 1e6 if plan.standby_feed_us else None
         self._estimator = IntervalEstimator(
             IntervalLimits(
                 policy.checkpoint_interval_us / 1e6,
@@ -59,10 +60,9 @@ class IntervalChoice:
             ),
             self._now_s,
             self._loses_work,
-            plan.standby_feed_us > 0,
+            self._feed_lag_s,
             context.completed.kept,
         )
-        self._fed = plan.standby_feed_us > 0
         self._failure: _Failure | None = None
         self._restart_point_s = self._now_s
         self._retained_bytes: dict[int, int] = {}
@@ -138,7 +138,7 @@ class IntervalChoice:
         if failure.tasks or failure.activated_s is None:
             return
         self._failure = None
-        work_s = 0.0 if self._fed else failure.work_s
+        work_s = failure.work_s if self._feed_lag_s is None else min(failure.work_s, self._feed_lag_s)
         self._estimator.replayed(failure.activated_s - failure.at_s, work_s, self._now_s - failure.activated_s)
 
     # ---- the interval

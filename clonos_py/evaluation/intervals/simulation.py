@@ -102,7 +102,9 @@ class _Jobs:
         """How long each run has to go without failure to recover; infinite if it works."""
         needed_s = np.full(self._runs, np.inf)
         if self._model.local:
-            replay_s = (self._done_s - self._restart_point_s) / self._model.local.replay_speed
+            behind_s, fed_s = self._done_s - self._restart_point_s, self._model.local.feed_lag_s
+            replayed_s = behind_s if fed_s is None else np.minimum(behind_s, fed_s)
+            replay_s = replayed_s / self._model.local.replay_speed
             needed_s[self._recovers_locally] = (self._model.local.restart_s + replay_s)[self._recovers_locally]
         if self._model.rollbacks:
             needed_s[self._restarts] = self._model.rollbacks.restart_s

@@ -228,7 +228,7 @@ def test_rollbacks_among_local_failures_make_the_interval_shorter() -> None:
 
 
 def test_with_fed_standbys_only_rollbacks_limit_the_interval() -> None:
-    estimator = IntervalEstimator(LIMITS, 0.0, rolls_back=False, fed=True)
+    estimator = IntervalEstimator(LIMITS, 0.0, rolls_back=False, feed_lag_s=0.1)
     estimator.snapshot(TASK, 0.1, 0)
     estimator.failed(10)
     assert chosen(estimator, 10) == (600, IntervalBound.LONGEST)

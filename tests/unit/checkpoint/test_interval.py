@@ -142,8 +142,9 @@ speeds = st.floats(0.3, 20)
 
 
 @st.composite
-def models(draw: st.DrawFn, kinds: str = "rollbacks local both") -> IntervalModel:
-    """Models whose parts all matter: a failure in 10 to a million times the cost of a checkpoint."""
+def models(draw: st.DrawFn, kinds: str = "rollbacks local both", fed: bool = False) -> IntervalModel:
+    """Models whose parts all matter: a failure in 10 to a million times the cost of a checkpoint. ``fed``: standbys may
+    be fed."""
     cost_s, kind = draw(seconds), draw(st.sampled_from(kinds.split()))
 
     def rate() -> float:
@@ -151,6 +152,8 @@ def models(draw: st.DrawFn, kinds: str = "rollbacks local both") -> IntervalMode
 
     rollbacks = Rollbacks(rate(), draw(st.floats(0, 10)) * cost_s) if kind != "local" else None
     local = LocalFailures(rate(), draw(st.floats(0, 10)) * cost_s, draw(speeds)) if kind != "rollbacks" else None
+    if local and fed and draw(st.booleans()):
+        local = replace(local, feed_lag_s=draw(st.floats(0, 100)) * cost_s)
     return IntervalModel(cost_s, rollbacks, local, draw(st.floats(0, 5)) * cost_s)
 
 
@@ -277,13 +280,47 @@ def test_utilization_is_continuous_where_both_rates_weigh_the_same(
     assert at(rate * (1 + nudge)) == pytest.approx(at(rate), rel=100 * abs(nudge) + 1e-13)
 
 
+@given(models("local both"), st.floats(1.01, 50))
+def test_a_feed_further_behind_than_any_failure_changes_nothing(model: IntervalModel, times: float) -> None:
+    assert model.local
+    interval_s = model.cost_s * times
+    fed = replace(model, local=replace(model.local, feed_lag_s=interval_s + model.lag_s))
+    assert fed.effective_s(interval_s) == pytest.approx(model.effective_s(interval_s), rel=1e-12)
+
+
+@given(models("local"), st.floats(1.01, 50), st.floats(0, 1))
+def test_with_fed_standbys_time_grows_evenly_beyond_their_lag(model: IntervalModel, times: float, share: float) -> None:
+    """T_eff is that until the lag, and exp(lambda (R + f / v)) times the rest (E19)."""
+    assert model.local
+    interval_s, local = (
+        model.cost_s * times,
+        replace(model.local, feed_lag_s=share * model.cost_s * times + model.lag_s),
+    )
+    assert local.feed_lag_s is not None
+    before_s = local.feed_lag_s - model.lag_s
+    rest_s = (interval_s - before_s) * math.exp(local.per_s * local.recovery_s(math.inf))
+    expected_s = rest_s + (model.effective_s(before_s) if before_s else 0)
+    assert replace(model, local=local).effective_s(interval_s) == pytest.approx(expected_s, rel=1e-12)
+
+
+def test_with_fed_standbys_only_rollbacks_make_an_interval_too_long() -> None:
+    fed = LocalFailures(0.01, 1, 1, feed_lag_s=0.1)
+    assert IntervalModel(1, None, fed).best_s() == math.inf
+    assert IntervalModel(1, Rollbacks(0.001), fed).best_s() == pytest.approx(best_interval_s(1, 0.001), rel=0.01)
+    behind = replace(fed, feed_lag_s=100.0)
+    assert IntervalModel(1, None, behind).best_s() == IntervalModel(1, None, replace(fed, feed_lag_s=None)).best_s()
+
+
 # ---- shapes
 
 
-@given(models(), st.floats(1.0001, 50))
+@given(models(fed=True), st.floats(1.0001, 50))
 def test_no_interval_is_better_than_the_best(model: IntervalModel, times: float) -> None:
     best = model.best_s()
     assert best > model.cost_s
+    if best == math.inf:
+        assert model.utilization(model.cost_s * 1e9 * times) > model.utilization(model.cost_s * times)
+        return
     highest = model.utilization(best)
     for other in (model.cost_s * times, best * times, best * 1.01, model.cost_s + (best - model.cost_s) / times):
         if other > model.cost_s:
@@ -292,7 +329,7 @@ def test_no_interval_is_better_than_the_best(model: IntervalModel, times: float)
     assert model.utilization(model.cost_s + (best - model.cost_s) * 0.95) < highest
 
 
-@given(models(), st.floats(1.01, 50), st.floats(1.001, 5))
+@given(models(fed=True), st.floats(1.01, 50), st.floats(1.001, 5))
 def test_more_failures_and_slower_recoveries_cost_utilization(model: IntervalModel, times: float, more: float) -> None:
     """More rollbacks do unless a local recovery takes longer: then a rollback ends it early."""
     interval_s = model.cost_s * times
@@ -312,7 +349,7 @@ def test_more_failures_and_slower_recoveries_cost_utilization(model: IntervalMod
     assert all(other.utilization(interval_s) <= best * (1 + 1e-12) for other in worse)
 
 
-@given(models(), st.floats(1.01, 50))
+@given(models(fed=True), st.floats(1.01, 50))
 def test_utilization_is_a_share(model: IntervalModel, times: float) -> None:
     assert 0 <= model.utilization(model.cost_s * times) < 1
 
@@ -411,6 +448,8 @@ def test_bounds_follow_from_the_interval() -> None:
     assert found.retained_s_max == 23
     assert IntervalModel(2, Rollbacks(1e-3, 5), lag_s=3).bounds(20).replay_s_max == 23
     assert model.longest_s(2**30, 2**25) == 29
+    fed = IntervalModel(2, None, LocalFailures(1e-3, 1, 4, feed_lag_s=8), lag_s=3).bounds(20)
+    assert (fed.replay_s_mean, fed.replay_s_max) == ((8 - 25 / 40) / 4, 8 / 4)
 
 
 # ---- bad values
@@ -427,6 +466,7 @@ def test_bounds_follow_from_the_interval() -> None:
         (lambda: Rollbacks(1, -1), "restart_s is -1"),
         (lambda: LocalFailures(math.inf), "per_s is inf"),
         (lambda: LocalFailures(1, 1, 0), "replay_speed is 0"),
+        (lambda: LocalFailures(1, 1, 1, -1), "feed_lag_s is -1"),
         (lambda: IntervalModel(1).utilization(1), "an interval of 1 s leaves no time to work, as a checkpoint costs 1"),
         (lambda: IntervalModel(1).utilization(math.inf), "an interval of inf s"),
         (lambda: IntervalModel(1).utilization(math.nan), "an interval of nan s"),

@@ -71,6 +71,18 @@ def test_a_replay_speed_makes_failures_local(capsys: Printed) -> None:
     assert both["best"]["interval_s"] < found["best"]["interval_s"]
 
 
+def test_with_fed_standbys_only_rollbacks_make_an_interval_too_long(capsys: Printed) -> None:
+    local = [*SYSTEM, "--replay-speed", "4", "--feed-lag", "100ms"]
+    assert "a local failure costs the same after any interval: add --rollback-rate and --rollback-restart" in refused(
+        capsys, *local
+    )
+    found = as_json(capsys, *local, "--rollback-rate", "1/d", "--rollback-restart", "1min")
+    assert found["model"]["local"]["feed_lag_s"] == 0.1
+    alone = as_json(capsys, "--failure-rate", "1/d", "--cost", "1.07s", "--restart", "1min")
+    assert found["best"]["interval_s"] == pytest.approx(alone["best"]["interval_s"], rel=0.01)
+    assert found["best"]["bounds"]["replay_s_max"] == 0.025
+
+
 def test_a_data_rate_shows_what_a_task_retains_and_whether_the_budget_holds_it(
     capsys: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +150,9 @@ def test_a_report_gives_rate_restart_completion_and_interval(
     found = as_json(capsys, "--from", path, "--cost", "20ms", "--replay-speed", "3")
     assert found["model"] == {
         "cost_s": 0.02, "rollbacks": None, "lag_s": pytest.approx(0.12),
-        "local": {"per_s": pytest.approx(0.03), "restart_s": pytest.approx(0.05), "replay_speed": 3.0},
+        "local": {
+            "per_s": pytest.approx(0.03), "restart_s": pytest.approx(0.05), "replay_speed": 3.0, "feed_lag_s": None,
+        },
     }  # fmt: skip
     assert next(row["interval_s"] for row in found["intervals"] if row["name"] == "yours") == 5
     assert f"{path}: a failure every 33.33 s, a restart of 50 ms" in printed(
@@ -150,7 +164,8 @@ def test_options_win_over_the_run(capsys: Printed, report: dict[str, Any], tmp_p
     run = ["--from", saved(report, tmp_path), "--replay-speed", "3"]
     found = as_json(capsys, *run, *SYSTEM, *DEEP, "--interval", "1min")
     assert found["model"]["lag_s"] == pytest.approx(0.056)
-    assert found["model"]["local"] == {"per_s": pytest.approx(0.01 / 60), "restart_s": 23.7, "replay_speed": 3.0}
+    local = {"per_s": pytest.approx(0.01 / 60), "restart_s": 23.7, "replay_speed": 3.0, "feed_lag_s": None}
+    assert found["model"]["local"] == local
     assert next(row["interval_s"] for row in found["intervals"] if row["name"] == "yours") == 60
 
 
@@ -196,6 +211,8 @@ def test_a_trace_is_read_like_a_report(capsys: Printed, tmp_path: Path) -> None:
         ([*SYSTEM, "--delay", "5ms"], "give both --depth and --delay"),
         ([*SYSTEM, "--rollback-rate", "1/d", "--rollback-restart", "1s"], "add --rollback-rate to --failure-rate"),
         (
+        ([*SYSTEM, "--feed-lag", "100ms"], "--feed-lag is for local failures: add --replay-speed"),
+        ([*SYSTEM, "--replay-speed", "3", "--feed-lag", "1"], "Invalid value for '--feed-lag': '1' has no unit"),
             [*SYSTEM, "--replay-speed", "2", "--rollback-rate", "1/d"],
             "give both --rollback-rate",
         ),

@@ -49,6 +49,17 @@ def test_local_failures_agree_with_their_formula(speed: float, lag: float) -> No
 
 
 @pytest.mark.parametrize("lag", [0, 4])
+@pytest.mark.parametrize("fed", [0, 3, 15, 1_000])
+@pytest.mark.parametrize("rollbacks", [None, Rollbacks(0.001, 30), Rollbacks(0.02, 1)])
+def test_failures_with_fed_standbys_agree_with_their_formula(
+    rollbacks: Rollbacks | None, fed: float, lag: float
+) -> None:
+    model = IntervalModel(1, rollbacks, replace(LOCAL, feed_lag_s=fed), lag)
+    for interval in (10.0, 40.0):
+        assert apart(simulated(model, interval), model.utilization(interval)) < STANDARD_ERRORS
+
+
+@pytest.mark.parametrize("lag", [0, 4])
 @pytest.mark.parametrize("rollbacks", [Rollbacks(0.001, 30), Rollbacks(0.02 / 3, 10), Rollbacks(0.02, 1)])
 def test_both_kinds_agree_with_their_formula(rollbacks: Rollbacks, lag: float) -> None:
     model = IntervalModel(1, rollbacks, LOCAL, lag)
