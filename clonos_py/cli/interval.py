@@ -163,6 +163,7 @@ def _taken(path: Path, run: MeasuredRun) -> str:
     found = [f"a failure every {span_text(1 / run.failures_per_s)}"]
     found += [] if run.restart_s is None else [f"a restart of {span_text(run.restart_s)}"]
     found += [] if run.replay_speed is None else [f"a replay speed of {run.replay_speed:.3g}"]
+    found += [] if run.cost_s is None else [f"a checkpoint costs {span_text(run.cost_s)}"]
     found += [] if run.lag_s is None else [f"checkpoints complete after {span_text(run.lag_s)}"]
     kind = "rollbacks" if run.rolls_back else "local recovery"
     return f"{path}: {', '.join(found)} ({kind})"
@@ -231,10 +232,10 @@ command = click.Command(
         ),
         click.Option(["--rollback-restart"], type=_DURATION, help="With --rollback-rate: how long that takes."),
         click.Option(
-        click.Option(
             ["--feed-lag"], type=_DURATION,
             help="With --replay-speed: standbys are fed, and so far behind (standby_feed). They replay no more.",
         ),
+        click.Option(
             ["--from", "run"], type=_PATH, metavar="FILE|DIR",
             help="Takes what is not given from a report or a trace of a run with failures.",
         ),

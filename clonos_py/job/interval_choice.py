@@ -79,8 +79,7 @@ class IntervalChoice:
 
     def snapshot(self, message: messages.Snapshotted) -> None:
         """The snapshot of a task is durable."""
-        cost_s = (message.sync_ms + message.blocked_ms + message.persist_cpu_ms) / 1e3
-        self._estimator.snapshot(message.handle.task, cost_s, message.busy_ms / 1e3)
+        self._estimator.snapshot(message.handle.task, message.cost_ms / 1e3, message.busy_ms / 1e3)
 
     def counted(self, message: messages.Pong) -> None:
         """A process has answered a heartbeat."""

@@ -104,7 +104,8 @@ class CheckpointCompleted(msgspec.Struct, frozen=True):
     ``snapshots``: the number of new snapshots, of which ``forced`` were taken because of frames (E10). ``durable_ms``:
     the mean time from a trigger until its snapshots were durable, without the manifest, over ``durable`` triggers. A
     coordinated checkpoint is one trigger, durable with its last snapshot. If tasks take snapshots alone, each triggered
-    snapshot is one trigger, and those that became durable since the last event count."""
+    snapshot is one trigger, and those that became durable since the last event count. ``cost_ms``: the work that the
+    task with the most to do has lost for it (E20); None if tasks take snapshots alone."""
 
     checkpoint: int
     duration_ms: float
@@ -113,6 +114,7 @@ class CheckpointCompleted(msgspec.Struct, frozen=True):
     forced: int = 0
     durable: int = 0
     durable_ms: float = 0.0
+    cost_ms: float | None = None
 
 
 class CheckpointAborted(msgspec.Struct, frozen=True):

@@ -252,6 +252,10 @@ class Snapshotted(msgspec.Struct, frozen=True, tag=True):
     busy_ms: float = 0.0
     """How long the task has worked since its last snapshot, the step not counted."""
 
+    @property
+    def cost_ms(self) -> float:
+        return self.sync_ms + self.blocked_ms + self.persist_cpu_ms
+
 
 class SnapshotFailed(msgspec.Struct, frozen=True, tag=True):
     process: int

@@ -57,9 +57,10 @@ MARKERS = _schema(("latency_us", pa.int64()), ("times", pa.int64()))
 
 EVENTS = _schema(
     ("what", pa.string()), ("checkpoint", pa.int64()), ("duration_ms", pa.float64()), ("bytes", pa.int64()),
-    ("rows", pa.int64()), ("attempt", pa.string()), ("detail", pa.string()),
+    ("rows", pa.int64()), ("attempt", pa.string()), ("detail", pa.string()), ("cost_ms", pa.float64()),
 )  # fmt: skip
-"""``what`` is the kind of event. ``detail`` is how a task failed, or the reason of the event."""
+"""``what`` is the kind of event. ``detail`` is how a task failed, or the reason of the event. ``cost_ms`` is the work
+that a checkpoint has cost."""
 
 TABLES: Mapping[str, pa.Schema] = {"readings": READINGS, "markers": MARKERS, "events": EVENTS}
 _MEASURES = (e.Measured, e.Progress, e.TraceStopped, e.FunctionPrinted)
@@ -123,7 +124,7 @@ def _event_row(at_us: int, event: e.Event) -> dict[str, Any]:
     task = getattr(event, "task", None)
     if task is not None:
         row |= {"vertex": task.vertex, "index": task.index}
-    for name in ("checkpoint", "duration_ms", "bytes", "rows"):
+    for name in ("checkpoint", "duration_ms", "bytes", "rows", "cost_ms"):
         row[name] = getattr(event, name, None)
     attempt = getattr(event, "attempt", None)
     row["attempt"] = None if attempt is None else str(attempt)

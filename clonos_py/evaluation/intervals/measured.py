@@ -1,9 +1,9 @@
 """What a run says about its checkpoint interval: how often tasks failed, how fast they recovered and replayed.
 
-A report (``evaluation/nexmark/report.py``) and a trace (``observe/trace.py``) hold it. The work that a checkpoint costs
-is only in the report of a job that found its interval itself (``checkpoint_interval = auto``), and so is a report's
-replay speed, since a report has no rates of single tasks. Others hold the time until a checkpoint is complete, in which
-tasks go on working.
+A report (``evaluation/nexmark/report.py``) and a trace (``observe/trace.py``) hold it. A report has a replay speed only
+of a job that found its interval itself (``checkpoint_interval = auto``), since it has no rates of single tasks. The
+work that a checkpoint costs is missing where tasks take snapshots alone. The time until a checkpoint is complete is
+another quantity: tasks go on working meanwhile.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MeasuredRun:
     """From the trigger of a checkpoint until it was complete, in the median."""
     interval_s: float | None
     cost_s: float | None = None
-    """What a checkpoint costs, if the job measured it to find its interval."""
+    """The work that a checkpoint costs."""
 
 
 def measured(path: Path) -> MeasuredRun:
@@ -73,6 +73,7 @@ def _of_report(path: Path) -> MeasuredRun | None:
     if not failures:
         return None
     median_ms, chosen = report["checkpoints"]["median_ms"], report.get("interval") or {}
+    cost_ms = report["checkpoints"].get("cost_ms")
     return MeasuredRun(
         rolls_back=back,
         failures_per_s=len(failures) / (report["seconds"] - report["deployed_s"]),
@@ -80,7 +81,7 @@ def _of_report(path: Path) -> MeasuredRun | None:
         replay_speed=None if back else chosen.get("replay_speed"),
         lag_s=None if median_ms is None else median_ms / 1e3,
         interval_s=_interval_s(report["settings"]) or chosen.get("interval_s"),
-        cost_s=chosen.get("cost_s"),
+        cost_s=chosen.get("cost_s") or (cost_ms / 1e3 if cost_ms else None),
     )
 
 
@@ -105,7 +106,8 @@ def _of_trace(path: Path) -> MeasuredRun | None:
     failures = _traced_failures(events, _rates(readings))
     if not failures:
         return None
-    durations_ms = [row["duration_ms"] for row in events if row["what"] == "CheckpointCompleted"]
+    completed = [row for row in events if row["what"] == "CheckpointCompleted"]
+    durations_ms, costs_ms = [row["duration_ms"] for row in completed], [row.get("cost_ms") for row in completed]
     back = rolls_back(header["settings"])
     return MeasuredRun(
         rolls_back=back,
@@ -114,6 +116,7 @@ def _of_trace(path: Path) -> MeasuredRun | None:
         replay_speed=None if back else _replay_speed(failures),
         lag_s=statistics.median(durations_ms) / 1e3 if durations_ms else None,
         interval_s=_interval_s(header["settings"]),
+        cost_s=_cost_s(costs_ms),
     )
 
 
@@ -183,6 +186,12 @@ def _ms(failed: Row, step: Row | None) -> float | None:
 def _mean_s(times_ms: Iterable[float | None]) -> float | None:
     known = [time for time in times_ms if time is not None]
     return statistics.mean(known) / 1e3 if known else None
+
+
+def _cost_s(costs_ms: Iterable[float | None]) -> float | None:
+    """The median; None if nothing was measured."""
+    known = [cost_ms for cost_ms in costs_ms if cost_ms]
+    return statistics.median(known) / 1e3 if known else None
 
 
 def _interval_s(settings: Mapping[str, str]) -> float | None:

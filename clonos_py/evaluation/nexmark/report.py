@@ -119,12 +119,14 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _checkpoints(status: RunStatus) -> dict[str, Any]:
     durations = [checkpoint.duration_ms for checkpoint in status.checkpoints]
+    costs = [checkpoint.cost_ms for checkpoint in status.checkpoints if checkpoint.cost_ms is not None]
     return {
         "completed": len(durations),
         "aborted": len(status.aborted),
         "skipped": len(status.skipped),
         **durations_ms(durations),
         "durations_ms": durations,
+        "cost_ms": round(statistics.median(costs), 3) if costs else None,
         "bytes": sum(checkpoint.bytes for checkpoint in status.checkpoints),
     }
 

@@ -50,6 +50,8 @@ class Pending:
     """Whether a checkpoint was due while this one was pending."""
     durable_ms: float = 0.0
     """How long after the trigger all snapshots were durable."""
+    busiest_ms: tuple[float, float] = (0.0, 0.0)
+    """Of the task with the most to do: its work since its last snapshot, with the cost of this one, and that cost."""
 
 
 def sources(context: CoordinatorContext) -> list[TaskProcess]:
@@ -170,6 +172,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
         if pending is None or handle.checkpoint != pending.checkpoint or pending.manifest is not None:
             return []
         pending.handles[handle.task] = handle
+        pending.busiest_ms = max(pending.busiest_ms, (message.busy_ms + message.cost_ms, message.cost_ms))
         return self._all_collected(pending) if len(pending.handles) == len(plan.tasks) else []
 
     def _all_collected(self, pending: Pending) -> Instructions:
@@ -191,8 +194,10 @@ class CoordinatedCheckpoints(JobCheckpointing):
         duration_ms = (context.clock_us - pending.clock_us) / 1_000
         written_bytes = sum(handle.written_bytes for handle in pending.manifest.tasks)
         tasks = len(pending.manifest.tasks)
-        durable_ms = pending.durable_ms
-        completed = CheckpointCompleted(pending.checkpoint, duration_ms, written_bytes, tasks, 0, 1, durable_ms)
+        durable_ms, (_, cost_ms) = pending.durable_ms, pending.busiest_ms
+        completed = CheckpointCompleted(
+            pending.checkpoint, duration_ms, written_bytes, tasks, 0, 1, durable_ms, cost_ms
+        )
         announced = self.announce(pending.manifest, context.plan.tasks)
         return Adopted([ReportEvent(completed), *announced], pending.purpose)
 

@@ -160,6 +160,13 @@ def test_a_report_gives_rate_restart_completion_and_interval(
     )
 
 
+def test_a_report_gives_what_a_checkpoint_costs(capsys: Printed, report: dict[str, Any], tmp_path: Path) -> None:
+    report["checkpoints"]["cost_ms"] = 12.5
+    path = saved(report, tmp_path)
+    assert as_json(capsys, "--from", path, "--replay-speed", "3")["model"]["cost_s"] == 0.0125
+    assert "a checkpoint costs 12.5 ms" in printed(capsys, "--from", path, "--replay-speed", "3")
+
+
 def test_options_win_over_the_run(capsys: Printed, report: dict[str, Any], tmp_path: Path) -> None:
     run = ["--from", saved(report, tmp_path), "--replay-speed", "3"]
     found = as_json(capsys, *run, *SYSTEM, *DEEP, "--interval", "1min")
@@ -204,6 +211,8 @@ def test_a_trace_is_read_like_a_report(capsys: Printed, tmp_path: Path) -> None:
         ([*SYSTEM, "--restart", "-1s"], "Invalid value for '--restart': '-1s' must be more than 0"),
         ([*SYSTEM, "--replay-speed", "0"], "Invalid value for '--replay-speed': '0' is not a finite number"),
         ([*SYSTEM, "--replay-speed", "inf"], "Invalid value for '--replay-speed': 'inf' is not a finite number"),
+        ([*SYSTEM, "--feed-lag", "100ms"], "--feed-lag is for local failures: add --replay-speed"),
+        ([*SYSTEM, "--replay-speed", "3", "--feed-lag", "1"], "Invalid value for '--feed-lag': '1' has no unit"),
         ([*SYSTEM, "--interval", "1.07s"], "'--interval': 1.07 s leaves no time to work, as a checkpoint costs 1.07 s"),
         ([*SYSTEM, "--interval", "inf"], "Invalid value for '--interval': 'inf' is not a duration"),
         ([*SYSTEM, "--depth", "0", "--delay", "1s"], "Invalid value for '--depth'"),
@@ -211,8 +220,6 @@ def test_a_trace_is_read_like_a_report(capsys: Printed, tmp_path: Path) -> None:
         ([*SYSTEM, "--delay", "5ms"], "give both --depth and --delay"),
         ([*SYSTEM, "--rollback-rate", "1/d", "--rollback-restart", "1s"], "add --rollback-rate to --failure-rate"),
         (
-        ([*SYSTEM, "--feed-lag", "100ms"], "--feed-lag is for local failures: add --replay-speed"),
-        ([*SYSTEM, "--replay-speed", "3", "--feed-lag", "1"], "Invalid value for '--feed-lag': '1' has no unit"),
             [*SYSTEM, "--replay-speed", "2", "--rollback-rate", "1/d"],
             "give both --rollback-rate",
         ),

@@ -59,8 +59,9 @@ def test_a_trace_holds_the_rate_of_failures_the_restart_the_replay_speed_and_the
     found = traced(
         tmp_path,
         [
-            (2 * SECOND, CheckpointCompleted(checkpoint=1, duration_ms=100.0, bytes=1)),
-            (4 * SECOND, CheckpointCompleted(checkpoint=2, duration_ms=300.0, bytes=1)),
+            (2 * SECOND, CheckpointCompleted(checkpoint=1, duration_ms=100.0, bytes=1, cost_ms=20.0)),
+            (3 * SECOND, CheckpointCompleted(checkpoint=2, duration_ms=200.0, bytes=1)),
+            (4 * SECOND, CheckpointCompleted(checkpoint=3, duration_ms=300.0, bytes=1, cost_ms=40.0)),
             *rows_taken(2, 0, 5 * SECOND),
             *failure(5 * SECOND, rows=700, replay_us=250 * MS),
             *rows_taken(3, 6 * SECOND, 12 * SECOND, replayed=700),
@@ -73,6 +74,7 @@ def test_a_trace_holds_the_rate_of_failures_the_restart_the_replay_speed_and_the
     assert found.restart_s == pytest.approx(0.04)
     assert found.replay_speed == pytest.approx(1.0 / 0.4)
     assert found.lag_s == pytest.approx(0.2)
+    assert found.cost_s == pytest.approx(0.03)
 
 
 def test_time_after_the_last_row_does_not_count_as_normal_speed(tmp_path: Path) -> None:
@@ -96,7 +98,7 @@ def test_in_rollback_recovery_the_restart_ends_when_all_tasks_have_restarted(tmp
 
 def test_what_a_trace_does_not_hold_is_none(tmp_path: Path) -> None:
     found = traced(tmp_path, [(SECOND, e.TaskFailed(task=SOURCE, how="killed"))])
-    assert (found.restart_s, found.replay_speed, found.lag_s) == (None, None, None)
+    assert (found.restart_s, found.replay_speed, found.lag_s, found.cost_s) == (None, None, None, None)
 
 
 def test_a_trace_without_failures_is_refused(tmp_path: Path) -> None:
