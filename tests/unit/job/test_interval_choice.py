@@ -10,7 +10,16 @@ from clonos_py.checkpoint.interval import IntervalModel, LocalFailures
 from clonos_py.job.events import AutoInterval, JobPolicy, ManifestWritten, ProcessDied, WriteManifest
 from clonos_py.model.coordinator_events import IntervalChosen
 from clonos_py.model.counters import ProcessCounters
-from clonos_py.model.messages import Pong, Running, Sever, Snapshotted, Started, StatusReport, TriggerCheckpoint
+from clonos_py.model.messages import (
+    Pong,
+    RequestCheckpoint,
+    Running,
+    Sever,
+    Snapshotted,
+    Started,
+    StatusReport,
+    TriggerCheckpoint,
+)
 from clonos_py.model.snapshots import TaskHandle
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, deployed, of, reported, sent
 
@@ -177,6 +186,32 @@ def test_the_in_flight_budget_bounds_the_interval() -> None:
     assert chosen.interval_s == pytest.approx(5, rel=0.01)
     assert chosen.best_s is not None
     assert chosen.best_s > 10
+
+
+def test_an_hour_without_failures_exceeds_neither_the_bounds_nor_the_memory() -> None:
+    """The source retains what it sends until a checkpoint covers it, after half an hour eight times as much. As every
+    task it requests a checkpoint when half of its budget is used."""
+    budget_bytes = 1_000_000
+    auto = AutoInterval(SECOND_US, 60 * SECOND_US, 24 * 3_600 * SECOND_US, budget_bytes)
+    stage = deployed(policy=replace(POLICY, auto_interval=auto))
+    retained, requested, found, sizes = 0, False, list[tuple[IntervalChosen, int]](), list[int]()
+    for second in range(3_600):
+        triggers = triggered(stage, SECOND_US)
+        retained += 5_000 if second < 1_800 else 40_000
+        sizes.append(retained)
+        stage.say(Pong(stage.process(SOURCE), second, ProcessCounters(active=True, in_flight_bytes=retained)))
+        if retained >= budget_bytes // 2 and not requested:
+            requested = True
+            said = stage.say(RequestCheckpoint(stage.process(SOURCE)))
+            triggers += [trigger.checkpoint for _, trigger in sent(said, TriggerCheckpoint)]
+        for checkpoint in triggers:
+            found.append((complete(stage, checkpoint, cost_ms=100), retained))
+            retained, requested = 0, False
+    assert all(1 <= chosen.interval_s <= 60 for chosen, _ in found)
+    assert {chosen.bound for chosen, _ in found} == {"checkpoint_interval_max", "in_flight_budget"}
+    assert max(sizes) <= budget_bytes
+    assert max(sizes[1_900:]) <= budget_bytes // 2 + 40_000
+    assert found[-1][0].interval_s == pytest.approx(12.5, rel=0.1)
 
 
 def test_what_stays_of_a_job_is_bounded() -> None:
