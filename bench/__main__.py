@@ -3,7 +3,8 @@
 Some scripts run only when their name is given. ``digests`` and ``soak`` print no figures: ``digests`` compares the
 results of the queries on every driver, and ``soak`` checks the output of jobs after hundreds of failures. ``memory``
 and ``state`` need gigabytes, ``peers`` installs other engines, ``kafka`` starts brokers, and ``checkmate`` takes days.
-``prices`` fits the costs of the simulated cluster. ``cec`` measures continuous eventual checkpoints.
+``prices`` fits the costs of the simulated cluster. ``cec`` measures continuous eventual checkpoints, and
+``interval`` checkpoint intervals.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from clonos_py.bench import (
     determinants,
     digests,
     generation,
+    interval,
     latency,
     memory,
     overhead,
@@ -49,6 +51,7 @@ _BY_NAME = (
     cec.command,
     checkmate.command,
     digests.command,
+    interval.command,
     kafka.command,
     memory.command,
     peers.command,
