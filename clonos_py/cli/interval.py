@@ -85,9 +85,17 @@ def _model(given: Mapping[str, Any], run: MeasuredRun | None) -> IntervalModel:
     if speed is None:
         if feed_lag_s is not None:
             raise click.UsageError("--feed-lag is for local failures: add --replay-speed", _context())
-        return IntervalModel(cost_s, Rollbacks(per_s, restart_s), None, _lag_s(given, run))
-    model = IntervalModel(cost_s, others, LocalFailures(per_s, restart_s, speed, feed_lag_s), _lag_s(given, run))
-    if model.best_s() == math.inf:
+        return _solvable(IntervalModel(cost_s, Rollbacks(per_s, restart_s), None, _lag_s(given, run)))
+    local = LocalFailures(per_s, restart_s, speed, feed_lag_s)
+    return _solvable(IntervalModel(cost_s, others, local, _lag_s(given, run)))
+
+
+def _solvable(model: IntervalModel) -> IntervalModel:
+    """The model, if it has a best interval."""
+    best_s = model.best_s()
+    if best_s <= model.cost_s:
+        _wrong("--cost", "failures leave no time for a checkpoint, whatever the interval: give a lower --cost")
+    if best_s == math.inf:
         raise click.UsageError(
             "with --feed-lag a local failure costs the same after any interval: add --rollback-rate and "
             "--rollback-restart, or choose the longest interval for which frames are retained",

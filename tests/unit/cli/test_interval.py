@@ -214,6 +214,7 @@ def test_a_trace_is_read_like_a_report(capsys: Printed, tmp_path: Path) -> None:
         ([*SYSTEM, "--feed-lag", "100ms"], "--feed-lag is for local failures: add --replay-speed"),
         ([*SYSTEM, "--replay-speed", "3", "--feed-lag", "1"], "Invalid value for '--feed-lag': '1' has no unit"),
         ([*SYSTEM, "--interval", "1.07s"], "'--interval': 1.07 s leaves no time to work, as a checkpoint costs 1.07 s"),
+        ([*SYSTEM, "--replay-speed", "1e-300"], "'--cost': failures leave no time for a checkpoint, whatever the"),
         ([*SYSTEM, "--interval", "inf"], "Invalid value for '--interval': 'inf' is not a duration"),
         ([*SYSTEM, "--depth", "0", "--delay", "1s"], "Invalid value for '--depth'"),
         ([*SYSTEM, "--depth", "5"], "give both --depth and --delay"),
