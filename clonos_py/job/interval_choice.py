@@ -65,6 +65,8 @@ class IntervalChoice:
         )
         self._failure: _Failure | None = None
         self._restart_point_s = self._now_s
+        self._recoveries: list[tuple[float, float]] = []
+        """Begin and end of those since the restart point: no work was done in this time."""
         self._retained_bytes: dict[int, int] = {}
         """By process: its retained frames, as last reported."""
         context.completed.estimates = lambda: self._estimator.kept(self._now_s)
@@ -103,8 +105,7 @@ class IntervalChoice:
             case Replayed(task=task) if self._failure and not (self._failure.rolls_back or self._loses_work):
                 self._replayed(self._failure, task)
             case Restarted() if self._failure and (self._failure.rolls_back or self._loses_work):
-                self._estimator.restarted(self._now_s - self._failure.at_s, self._failure.work_s)
-                self._failure = None
+                self._restarted(self._failure)
             case CheckpointCompleted(duration_ms=duration_ms):
                 return [self._completed(duration_ms / 1e3)]
             case _:
@@ -117,17 +118,29 @@ class IntervalChoice:
         else:
             self._failure.activated_s = self._now_s
 
+    @property
+    def _work_s(self) -> float:
+        """The work since the restart point."""
+        since_s = self._restart_point_s
+        down_s = sum(max(end_s - max(begin_s, since_s), 0.0) for begin_s, end_s in self._recoveries)
+        return self._now_s - since_s - down_s
+
+    def _failed(self) -> _Failure:
+        self._estimator.failed(self._now_s)
+        return _Failure(self._now_s, self._work_s)
+
     def _lost(self, task: TaskId) -> None:
-        if self._failure is None or self._failure.activated_s is not None:
-            self._estimator.failed(self._now_s)
-            self._failure = _Failure(self._now_s, self._now_s - self._restart_point_s)
+        if self._failure is None:
+            self._failure = self._failed()
+        elif self._failure.activated_s is not None:  # its recovery has not ended, and begins again
+            self._recoveries.append((self._failure.at_s, self._now_s))
+            self._failure = self._failed()
         self._failure.tasks.add(task)
 
     def _rolls_back(self) -> None:
         """A rollback follows the loss of a task, or an error that only a rollback can mend."""
         if self._failure is None:
-            self._estimator.failed(self._now_s)
-            self._failure = _Failure(self._now_s, self._now_s - self._restart_point_s)
+            self._failure = self._failed()
         if not self._failure.rolls_back:
             self._estimator.rolled_back()
         self._failure.rolls_back, self._failure.activated_s = True, None
@@ -137,8 +150,14 @@ class IntervalChoice:
         if failure.tasks or failure.activated_s is None:
             return
         self._failure = None
+        self._recoveries.append((failure.at_s, self._now_s))
         work_s = failure.work_s if self._feed_lag_s is None else min(failure.work_s, self._feed_lag_s)
         self._estimator.replayed(failure.activated_s - failure.at_s, work_s, self._now_s - failure.activated_s)
+
+    def _restarted(self, failure: _Failure) -> None:
+        """The work since the restart point begins again."""
+        self._estimator.restarted(self._now_s - failure.at_s, failure.work_s)
+        self._failure, self._restart_point_s, self._recoveries = None, self._now_s, []
 
     # ---- the interval
 
@@ -149,6 +168,7 @@ class IntervalChoice:
         self._estimator.retained(most_bytes, self._now_s - self._restart_point_s)
         self._estimator.completed(duration_s)
         self._restart_point_s = self._now_s - duration_s
+        self._recoveries = [recovery for recovery in self._recoveries if recovery[1] > self._restart_point_s]
         chosen = self._estimator.choose(self._now_s)
         self._use(chosen)
         return ReportEvent(_event(chosen))

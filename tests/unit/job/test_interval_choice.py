@@ -11,6 +11,7 @@ from clonos_py.job.events import AutoInterval, JobPolicy, ManifestWritten, Proce
 from clonos_py.model.coordinator_events import IntervalChosen
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.messages import (
+    NewEffect,
     Pong,
     RequestCheckpoint,
     Running,
@@ -109,6 +110,35 @@ def test_restart_and_replay_speed_come_from_recoveries() -> None:
     assert chosen.replay_speed == pytest.approx(4, rel=0.01)
     assert chosen.failures_per_s > 5 * PER_S
     assert chosen.utilization == pytest.approx(1 - (0.02 + 1.5) / (stage.now_us / SECOND_US), abs=1e-3)
+
+
+def test_the_time_of_an_earlier_recovery_is_no_work_to_replay() -> None:
+    """Two failures since a checkpoint, 4 s and 5 s of work behind it; each replays at 4 times normal speed."""
+    stage = deployed(policy=POLICY)
+    stage.wait(5 * SECOND_US)
+    stage.wait(1)
+    complete(stage, 1)
+    stage.wait(4 * SECOND_US)
+    fail(stage, SECOND_US // 2, SECOND_US)
+    stage.wait(SECOND_US)
+    fail(stage, SECOND_US // 2, 5 * SECOND_US // 4)
+    stage.wait(30 * SECOND_US)
+    _, newest = sent(stage.instructions, TriggerCheckpoint)[-1]
+    assert complete(stage, newest.checkpoint).replay_speed == pytest.approx(4, rel=0.01)
+
+
+def test_work_that_is_done_again_counts_from_the_rollback() -> None:
+    """Two rollbacks to the start, after 4 s and then after 3 s of work."""
+    stage = deployed(replace(chain(sharing_depth=0), rollback=True), POLICY)
+    for worked_s in (4, 3):
+        stage.wait(worked_s * SECOND_US)
+        stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+        stage.wait(SECOND_US)
+        stage.start_up()
+        for task in TASKS:
+            stage.say(NewEffect(stage.process(task)))
+    chosen = complete(stage, triggered(stage, 8 * SECOND_US)[-1])
+    assert chosen.utilization == pytest.approx(1 - (4 + 3 + 2 + 0.01) / (stage.now_us / SECOND_US), abs=1e-3)
 
 
 def test_tasks_that_are_lost_together_are_one_failure() -> None:
