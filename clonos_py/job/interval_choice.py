@@ -166,9 +166,10 @@ class IntervalChoice:
         self._retained_bytes = {n: size for n, size in self._retained_bytes.items() if n in active}
         most_bytes = max(self._retained_bytes.values(), default=0)
         self._estimator.retained(most_bytes, self._now_s - self._restart_point_s)
-        self._estimator.completed(duration_s)
         self._restart_point_s = self._now_s - duration_s
         self._recoveries = [recovery for recovery in self._recoveries if recovery[1] > self._restart_point_s]
+        if self._failure is None and not self._recoveries:  # otherwise it has waited for a replay
+            self._estimator.completed(duration_s)
         chosen = self._estimator.choose(self._now_s)
         self._use(chosen)
         return ReportEvent(_event(chosen))

@@ -141,6 +141,20 @@ def test_work_that_is_done_again_counts_from_the_rollback() -> None:
     assert chosen.utilization == pytest.approx(1 - (4 + 3 + 2 + 0.01) / (stage.now_us / SECOND_US), abs=1e-3)
 
 
+def test_a_checkpoint_that_waits_for_a_replay_does_not_show_how_long_checkpoints_take() -> None:
+    stage = deployed(policy=POLICY)
+    stage.wait(5 * SECOND_US)
+    stage.wait(1)
+    complete(stage, 1)
+    stage.wait(4 * SECOND_US)
+    fail(stage, SECOND_US // 2, 20 * SECOND_US)
+    _, newest = sent(stage.instructions, TriggerCheckpoint)[-1]
+    assert newest.checkpoint > 1, "triggered during the replay"
+    assert complete(stage, newest.checkpoint).bound == "checkpoint_interval_min"
+    (third,) = triggered(stage, 15 * SECOND_US)
+    assert complete(stage, third).bound == "the time until a checkpoint is complete"
+
+
 def test_tasks_that_are_lost_together_are_one_failure() -> None:
     one, both = deployed(policy=POLICY), deployed(policy=POLICY)
     for stage, tasks in ((one, (MIDDLE,)), (both, (MIDDLE, SINK))):
