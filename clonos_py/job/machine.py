@@ -73,6 +73,7 @@ from clonos_py.model.coordinator_events import (
     SpillFailed,
     StandbyLost,
     StandbyUnready,
+    TaskKeepsDying,
 )
 from clonos_py.model.errors import ProtocolError, Remedy
 from clonos_py.model.ids import TaskId
@@ -349,9 +350,13 @@ class JobMachine:
         if process is None:
             return []
         if process.role is not Role.STANDBY:
-            return self._lose(process, reason)
+            return [*self._lose(process, reason), *self._count_death(process.task, reason)]
         lost = ReportEvent(StandbyLost(process.task, reason))
         return [lost, *self._rounds.replace_standby(process.task), *self._advance(self._rounds.advance)]
+
+    def _count_death(self, task: TaskId, reason: str) -> Instructions:
+        times = self._limits.died(task)
+        return [ReportEvent(TaskKeepsDying(task, times, reason))] if times is not None else []
 
     def _lose(self, process: TaskProcess, reason: str, planned: bool = False) -> Instructions:
         """The process of a task is no longer part of the job: a round begins."""

@@ -194,6 +194,15 @@ class StandbyLost(msgspec.Struct, frozen=True):
     reason: str
 
 
+class TaskKeepsDying(msgspec.Struct, frozen=True):
+    """Processes of ``task`` have died so many times, and no checkpoint was completed in between. ``how``: the last
+    time."""
+
+    task: TaskId
+    times: int
+    how: str
+
+
 class StandbyUnready(msgspec.Struct, frozen=True):
     """A standby of ``task`` could not load a checkpoint's state. It tries again with the next one, or when it is
     promoted."""
@@ -258,6 +267,7 @@ PublishedEvent = (
     | DeletionFailed
     | SpillFailed
     | StandbyUnready
+    | TaskKeepsDying
     | StandbyActivated
     | Replayed
     | FirstNewEffect

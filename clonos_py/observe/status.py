@@ -28,6 +28,7 @@ from clonos_py.model.coordinator_events import (
     SpillFailed,
     StandbyActivated,
     StandbyUnready,
+    TaskKeepsDying,
     WentBack,
 )
 from clonos_py.model.ids import Attempt, TaskId
@@ -124,6 +125,14 @@ class Recovery:
 
 def unready_text(event: StandbyUnready) -> str:
     return f"the standby of {event.task} could not load checkpoint {event.checkpoint}: {event.reason}"
+
+
+def dying_text(event: TaskKeepsDying) -> str:
+    return (
+        f"{event.task} has died {event.times} times without a completed checkpoint in between ({event.how}): if it "
+        "dies at the same input each time, give it more memory (dmesg on its node tells whether that ran out), or mend "
+        "what it does with that input; the job goes on trying"
+    )
 
 
 def unwritten_text(event: SpillFailed) -> str:
@@ -227,6 +236,8 @@ def news_text(at_us: int, event: Event) -> str | None:
             return "the coordinator was lost and replaced"
         case StandbyUnready():
             return unready_text(event)
+        case TaskKeepsDying():
+            return dying_text(event)
         case SpillFailed():
             return unwritten_text(event)
         case FunctionHangs() | ImplausibleEventTimes() | TargetMissed() | PlanWarning():

@@ -37,6 +37,14 @@ def test_a_checkpoint_of_all_tasks_resets_everything() -> None:
     assert ours.rolls_back(counted=True)
 
 
+def test_deaths_are_reported_after_five_then_after_twice_as_many_each_time() -> None:
+    ours = limits()
+    assert [died for _ in range(85) if (died := ours.died(A)) is not None] == [5, 10, 20, 40, 80]
+    assert ours.died(B) is None
+    ours.progress([A])
+    assert [ours.died(A) for _ in range(5)] == [None, None, None, None, 5]
+
+
 def test_rollbacks_count_until_all_tasks_have_new_snapshots() -> None:
     ours = limits()
     assert ours.rolls_back(counted=True)

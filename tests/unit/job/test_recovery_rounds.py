@@ -23,6 +23,7 @@ from clonos_py.model.coordinator_events import (
     RolledBack,
     StandbyLost,
     StandbyUnready,
+    TaskKeepsDying,
 )
 from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import (
@@ -294,3 +295,13 @@ def test_a_replaying_task_restarts_without_log_when_an_upstream_task_does() -> N
         (stage.process(MIDDLE), 1, 0),
     }
     assert stage.process(MIDDLE) != replaying
+
+
+def test_a_task_that_dies_again_and_again_is_reported_and_still_replaced() -> None:
+    stage = deployed()
+    for times in range(1, 6):
+        events = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+        dying = [event for event in reported(events) if isinstance(event, TaskKeepsDying)]
+        assert dying == ([TaskKeepsDying(MIDDLE, 5, "killed")] if times == 5 else [])
+        stage.answer(sent(events + stage.start_up(), Sever))
+    assert stage.machine.state is JobState.RUNNING

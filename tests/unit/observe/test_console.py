@@ -25,6 +25,7 @@ from clonos_py.model.coordinator_events import (
     RolledBack,
     StandbyActivated,
     StandbyUnready,
+    TaskKeepsDying,
 )
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.observe.console import summary, view, watch
@@ -200,6 +201,12 @@ def test_a_lapse_of_exactly_once_is_shown_at_once_and_in_the_summary() -> None:
     first, *rest = summary("hot", status)
     assert first.endswith("1 checkpoint, 1 recovery, 1 lapse of exactly-once")
     assert f"  {line}" in rest
+
+
+def test_a_task_that_keeps_dying_is_shown_at_once() -> None:
+    status = status_after(*STORY[:4], (2_000_000, TaskKeepsDying(task=JOIN, times=5, how="killed")))
+    (line,) = status.news
+    assert line.startswith("join[0] has died 5 times without a completed checkpoint in between (killed): if it dies")
 
 
 def test_unfulfilled_orders_are_in_the_summary() -> None:
