@@ -22,7 +22,7 @@ SIZE_US, SLIDE_US = 400, 100
 """Of hopping windows. A number is as many microseconds of event time."""
 
 
-class Answered(Number):
+class AnsweredNumber(Number):
     answer: int
 
 
@@ -42,8 +42,8 @@ class Hops(Record):
 def windowed(server: str, folder: str, total: int, rate: float, unpaced: str = "") -> Job:
     """The job. ``server``: the address of an ``answer_server``; ``unpaced``: see ``PacedNumbers``."""
 
-    def enrich(number: Number, ctx: Context) -> Answered:
-        return Answered.extend(number, answer=int(ctx.http.get(f"{server}/{number.id}", timeout="5s").text))
+    def enrich(number: Number, ctx: Context) -> AnsweredNumber:
+        return AnsweredNumber.extend(number, answer=int(ctx.http.get(f"{server}/{number.id}", timeout="5s").text))
 
     job = Job("witnesses")
     numbers = job.source(PacedNumbers(total, rate, unpaced)).named("numbers").with_event_time("id")
