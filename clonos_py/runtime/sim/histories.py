@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -26,6 +26,8 @@ IDS_PER_SOURCE = 1_000_000
 STEP = struct.Struct("<Bq")
 _KEYS = 5
 INSTANCE = 1 << 32
+RANKS = 3
+"""An operator that ranks rows in parts begins again after so many of a key."""
 
 
 def key_of(id_: int) -> int:
@@ -175,9 +177,16 @@ def _without_rounds(letters: bytes, rounds: Mapping[int, bytes]) -> bytes:
     return letters
 
 
-def disagreements(ledger: HistoryLedger, numbered: Mapping[int, bool]) -> list[str]:
+class Numbering(NamedTuple):
+    """How an operator counts. ``by_key``: each key separately. ``again``: it begins again after ``RANKS``."""
+
+    by_key: bool
+    again: bool
+
+
+def disagreements(ledger: HistoryLedger, numbered: Mapping[int, Numbering]) -> list[str]:
     """Finds witnesses with different histories of a row, and operators with gaps or duplicates in their counts.
-    ``numbered``: the operators that count, by letter, and whether they count each key separately."""
+    ``numbered``: the operators that count, by letter."""
     by_letters: dict[tuple[int, bytes], bytes] = {}
     differing = set()
     for rows in ledger.rows().values():
@@ -190,16 +199,20 @@ def disagreements(ledger: HistoryLedger, numbered: Mapping[int, bool]) -> list[s
     return found + _miscounts(by_letters, numbered)
 
 
-def _miscounts(by_letters: Mapping[tuple[int, bytes], bytes], numbered: Mapping[int, bool]) -> list[str]:
+def _miscounts(by_letters: Mapping[tuple[int, bytes], bytes], numbered: Mapping[int, Numbering]) -> list[str]:
     counts: dict[tuple[int, int, int], list[int]] = {}
     for (id_, letters), history in by_letters.items():
-        by_key = numbered.get(letters[-1])
-        if by_key is not None:
+        numbering = numbered.get(letters[-1])
+        if numbering is not None:
             instance, number = divmod(STEP.unpack(history[-STEP.size :])[1], INSTANCE)
-            key = key_of(id_) if by_key else -1
+            key = key_of(id_) if numbering.by_key else -1
             counts.setdefault((letters[-1], instance, key), []).append(number)
     return [
-        f"instance {instance} of operator {letter} counted {sorted(numbers)[:20]} instead of 1 to {len(numbers)}"
+        f"instance {instance} of operator {letter} counted {sorted(numbers)[:20]} in {len(numbers)} rows"
         for (letter, instance, _), numbers in sorted(counts.items())
-        if sorted(numbers) != list(range(1, len(numbers) + 1))
+        if sorted(numbers) != _expected(len(numbers), numbered[letter].again)
     ]
+
+
+def _expected(count: int, again: bool) -> list[int]:
+    return sorted(number % RANKS + 1 if again else number + 1 for number in range(count))

@@ -16,7 +16,7 @@ from clonos_py.operators.keyed_chunks import with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.runtime.sim.async_step import ask_later
 from clonos_py.runtime.sim.harsh_environment import LARGE, ORACLE
-from clonos_py.runtime.sim.histories import HISTORY_ROWS, INSTANCE, STEP
+from clonos_py.runtime.sim.histories import HISTORY_ROWS, INSTANCE, RANKS, STEP
 
 _RANKS = pa.schema([("key", pa.int64()), ("rank", pa.int64())])
 
@@ -164,9 +164,8 @@ class RankByKey(Step):
 
 
 class RankInParts(KeyedParts, Step):
-    """As ``RankByKey``, with state that can be saved key by key. Every third rank opens a new window of its key."""
-
-    _WINDOW = 3
+    """As ``RankByKey``, with state that can be saved key by key. Ranks begin again after ``RANKS``: then the key has no
+    state until its next row."""
 
     def __init__(self, letter: int) -> None:
         Step.__init__(self, letter)
@@ -183,17 +182,21 @@ class RankInParts(KeyedParts, Step):
             found: list[int] = distinct.take(positions).column(0).to_pylist()  # type: ignore[assignment]
             ranks |= zip(found, known, strict=True)
             self._ranks.remove(numbers)
-        opened, answers = set(), []
+        opened_or_closed, answers = set(), []
         for key in keys:
-            if ranks[key] % self._WINDOW == 0:
-                opened.add(key)
+            if ranks[key] == 0:
+                opened_or_closed.add(key)
             ranks[key] += 1
             answers.append(self.ctx.task.index * INSTANCE + ranks[key])
-        changed = pa.record_batch([list(ranks), list(ranks.values())], schema=_RANKS)
+            if ranks[key] == RANKS:
+                ranks[key] = 0
+                opened_or_closed.add(key)
+        ranked = [(key, rank) for key, rank in ranks.items() if rank]
+        changed = pa.record_batch([[key for key, _ in ranked], [rank for _, rank in ranked]], schema=_RANKS)
         self._ranks.append(with_groups(changed, ["key"], self.ctx.key_groups))
         self._ranks.compact()
-        if self.in_parts and opened:
-            self.changed(pa.record_batch({"key": pa.array(sorted(opened), pa.int64())}))
+        if self.in_parts and opened_or_closed:
+            self.changed(pa.record_batch({"key": pa.array(sorted(opened_or_closed), pa.int64())}))
         return answers
 
     def snapshot(self) -> OperatorState:

@@ -12,7 +12,14 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import EventTime
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
 from clonos_py.model.protocols import FootprintPolicy, ProtocolProperties
-from clonos_py.runtime.sim.histories import HISTORY_ROWS, CausalHistorySink, HistoryLedger, HistorySink, Path
+from clonos_py.runtime.sim.histories import (
+    HISTORY_ROWS,
+    CausalHistorySink,
+    HistoryLedger,
+    HistorySink,
+    Numbering,
+    Path,
+)
 from clonos_py.runtime.sim.origin import RowOrigin, Volume
 from clonos_py.runtime.sim.steps import STEPS, StepKind
 from clonos_py.settings.protocols import DEFAULT_PROTOCOL
@@ -94,11 +101,11 @@ class Topology:
         return range(number * STEPS_MAX, number * STEPS_MAX + len(self.nodes[number].steps))
 
     @property
-    def numbered(self) -> dict[int, bool]:
-        """The operators that count, by letter, and whether they count each key separately."""
+    def numbered(self) -> dict[int, Numbering]:
+        """The operators that count, by letter."""
         counting = (StepKind.COUNT, StepKind.RANK, StepKind.PARTS)
         return {
-            letter: kind is not StepKind.COUNT
+            letter: Numbering(kind is not StepKind.COUNT, kind is StepKind.PARTS)
             for n, node in enumerate(self.nodes)
             for letter, kind in zip(self.letters(n), node.steps, strict=True)
             if kind in counting

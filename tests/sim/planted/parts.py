@@ -123,3 +123,12 @@ def the_progress_of_the_rebuild_is_that_of_the_snapshot(patch: pytest.MonkeyPatc
         return msgspec.structs.replace(found, rebuild=found.inputs if found.rebuild else [])
 
     patch.setattr(Snapshotting, "progress", forward)
+
+
+@parts("kill")
+def keys_that_have_closed_are_not_marked(patch: pytest.MonkeyPatch) -> None:
+    def mark(self: footprints._Log, keys: pa.RecordBatch, key_groups: int) -> pa.RecordBatch:
+        return marks(self, keys.slice(0, 0), key_groups)
+
+    marks = footprints._Log._marks
+    patch.setattr(footprints._Log, "_marks", mark)
