@@ -244,6 +244,35 @@ def test_the_start_position_is_resolved_once(client: Client, topic: str, at: dic
     assert numbers(polled(opened(source), 2)) == [5, 6]
 
 
+@pytest.mark.parametrize("stop", [None, "latest"])
+@pytest.mark.parametrize("before", [1, 2])
+def test_a_checkpoint_before_the_first_read_holds_the_start_position(
+    client: Client, topic: str, at: dict[str, Any], stop: str | None, before: int
+) -> None:
+    """The job then goes on with the messages that came meanwhile, and none from before it was submitted; also at
+    another parallelism, after another such checkpoint, and with a partition that was added meanwhile."""
+    write(client, *lines(topic, range(5)), *lines(topic, [5], partition=1))
+    source = KafkaSource(topic, Line, start="latest", stop="latest", **at)
+    saved = [opened(source, index, before).snapshot() for index in range(before)]
+    write(client, *lines(topic, [6, 7]), *lines(topic, [8], partition=1))
+    for _ in range(2):
+        resumed = opened(KafkaSource(topic, Line, start="latest", stop=stop, **at))
+        for part in saved:
+            resumed.restore(part)
+        resumed.seek({})
+        saved = [resumed.snapshot()]
+    admin = client.admin()
+    admin.add_partitions(topic, 3)
+    wait_until(lambda: admin.topics([topic])[topic].partitions == 3)
+    admin.close()
+    write(client, *lines(topic, [9], partition=2))
+    last = opened(KafkaSource(topic, Line, start="latest", stop=stop, **at))
+    last.restore(saved[0])
+    last.seek({})
+    assert sorted(numbers(polled(last, 4))) == [6, 7, 8, 9]
+    assert last.snapshot()["starts"] == {}, "partitions that are read have positions"
+
+
 def test_a_source_starts_at_a_time_at_offsets_or_at_those_of_a_group(
     client: Client, topic: str, at: dict[str, Any]
 ) -> None:
@@ -347,9 +376,9 @@ def test_a_topic_that_was_deleted_and_created_again_is_refused(client: Client, t
     saved = reader.snapshot()
     reader.restore(saved)
     with pytest.raises(SourceError, match=f"Kafka topic '{topic}' was deleted and created again"):
-        reader.restore([(name, "another") for name, _ in saved])
+        reader.restore({**saved, "topics": [(name, "another") for name, _ in saved["topics"]]})
     with pytest.raises(SourceError, match="the checkpoint is of the topics other"):
-        reader.restore([("other", "x")])
+        reader.restore({**saved, "topics": [("other", "x")]})
 
 
 def test_a_topic_that_is_compacted_soon_is_refused(client: Client, topic: str, at: dict[str, Any]) -> None:

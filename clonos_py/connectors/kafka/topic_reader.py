@@ -58,6 +58,8 @@ class TopicReader(Source):
         self._positions: dict[int, int] = {}
         self._turn: list[int] = []
         self._resumed = False
+        self._pending: dict[int, int] = {}
+        """The first offsets of own partitions of the first run that the checkpoint had not begun to read."""
         self._all_read_us = 0
         """When a read left no messages behind."""
         self._found: dict[int, int] = {}
@@ -86,20 +88,24 @@ class TopicReader(Source):
         self._wake = wake
 
     def snapshot(self) -> Any:
-        return [(topic.name, topic.id) for topic in self._layout.topics]
+        """The topics, and the first offsets of partitions that are not read yet. Without these offsets, a resume would
+        not know where such a partition begins: it has no position, and "latest" means another offset by then."""
+        topics = [(topic.name, topic.id) for topic in self._layout.topics]
+        return {"topics": topics, "starts": self._unread(self._pending if self._resumed else self._layout.starts)}
 
     def restore(self, saved: Any) -> None:
         self._resumed = True
-        topics = self._layout.topics
-        if [name for name, _ in saved] != [topic.name for topic in topics]:
-            listed = ", ".join(name for name, _ in saved)
+        topics, kept = self._layout.topics, saved["topics"]
+        if [name for name, _ in kept] != [topic.name for topic in topics]:
+            listed = ", ".join(name for name, _ in kept)
             raise SourceError(f"the checkpoint is of the topics {listed}: resume with these, or start with --fresh")
-        for topic, (_, id) in zip(topics, saved, strict=True):
+        for topic, (_, id) in zip(topics, kept, strict=True):
             if id != topic.id:
                 raise SourceError(
                     f"Kafka topic {topic.name!r} was deleted and created again since the checkpoint, whose offsets "
                     "are not valid in it: start over with --fresh"
                 )
+        self._pending |= {number: offset for number, offset in saved["starts"].items() if self._is_own(number)}
 
     def seek(self, positions: Mapping[int, int]) -> None:
         self._stop_reading()
@@ -182,12 +188,32 @@ class TopicReader(Source):
     # ---- partitions
 
     def _new(self) -> dict[int, int] | None:
-        """New partitions to read, with their first offsets; None if there are none."""
+        """New partitions to read, with their first offsets; None if there are none. The offsets of the first run are
+        decided once: by its layout, or by what the checkpoint has of them."""
         with self._found_lock:
             found = dict(self._found)
-        if not self._resumed or self._layout.ends is not None:
-            found |= {number: offset for number, offset in self._layout.starts.items() if self._is_own(number)}
-        return {number: offset for number, offset in found.items() if number not in self._positions} or None
+        if self._resumed:
+            found = self._added_meanwhile() | found | self._pending
+        else:
+            found |= self._layout.starts
+        return self._unread(found) or None
+
+    def _unread(self, starts: Mapping[int, int]) -> dict[int, int]:
+        """Those of own partitions without a position."""
+        return {n: offset for n, offset in starts.items() if self._is_own(n) and n not in self._positions}
+
+    def _added_meanwhile(self) -> dict[int, int]:
+        """Partitions that a source with an end got between the first run and this one, from their first message on. A
+        source without an end finds them by its watch."""
+        known = {*self._positions, *self._pending}
+        added = {n: self._layout.partition(n) for n in self._layout.ends or {} if self._is_own(n) and n not in known}
+        if not added:
+            return {}
+        with self._named(None):
+            admin = self._address.connect().admin()
+            starts = admin.offsets(list(added.values()), Place.EARLIEST)
+            admin.close()
+        return {number: starts[partition] for number, partition in added.items()}
 
     def discovered(self, starts: Mapping[int, int]) -> None:
         self._positions |= starts
