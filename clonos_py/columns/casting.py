@@ -1,5 +1,5 @@
 """Arrow's cast, extended to inner types: null structs and lists, and nullability of inner fields. A decimal becomes the
-nearest float.
+nearest float, and a float the text that Python writes.
 
 Arrow's own cast refuses a null struct whose fields are not nullable, although they are null only because it is. It also
 accepts null items in a list whose items are not nullable.
@@ -11,8 +11,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from clonos_py.columns.decimals import as_floats
+
+_FEW = 256
+"""For up to as many values Python takes less time than Polars, whose import takes 0.1 s."""
+_FLOAT_MIN = 1e-4
+_FLOATS_MAX = {pa.float32(): 1e10, pa.float64(): float("inf")}
+"""Between these Polars writes the same text as Python; beyond, the form of exponents differs."""
 
 
 def cast(column: Any, target: pa.DataType) -> Any:
@@ -23,6 +30,8 @@ def cast(column: Any, target: pa.DataType) -> Any:
         return _decimals(column, target)
     if pa.types.is_decimal(column.type) and pa.types.is_floating(target):
         return as_floats(column, target)
+    if pa.types.is_floating(column.type) and is_text(target):
+        return floats_as_text(column, target)
     if not pa.types.is_nested(target):
         return column.cast(target)
     return _without_nulls(column.cast(with_nulls(target)), target, "")
@@ -35,6 +44,40 @@ def _decimals(column: Any, target: pa.Decimal128Type[Any, Any]) -> Any:
     if pa.types.is_integer(column.type):
         column = column.cast(pa.decimal128(38, target.scale))
     return column.cast(target)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def floats_as_text(floats: Any, target: pa.DataType) -> Any:
+    """Floats of an array or a scalar as Python writes them: ``1.0``, ``1e+16``, ``1e-05``, ``nan``. They have the
+    fewest digits that give the same value in their type: 0.1 as float32 is ``0.1``."""
+    if isinstance(floats, pa.Scalar):
+        return floats_as_text(pa.array([floats.as_py()], floats.type), target)[0]
+    if len(floats) <= _FEW or pa.types.is_float16(floats.type):
+        return pa.array(_as_python_writes(floats), target)
+    import polars as pl
+
+    text = pl.Series(pl.from_arrow(floats)).cast(pl.String).to_arrow().cast(target)
+    sizes = np.abs(floats.to_numpy(zero_copy_only=False))  # NaN where there is null
+    other = ~(((sizes >= _FLOAT_MIN) & (sizes < _FLOATS_MAX[floats.type])) | (sizes == 0.0))
+    if floats.null_count:
+        other &= floats.is_valid().to_numpy(zero_copy_only=False)
+    if not other.any():
+        return text
+    mask = pa.array(other)
+    return pc.replace_with_mask(text, mask, pa.array(_as_python_writes(floats.filter(mask)), target))
+
+
+def _as_python_writes(floats: Any) -> list[str | None]:
+    """Each float as text. NumPy finds the digits of narrow types, in which Python has no floats."""
+    if floats.type == pa.float64():
+        return [None if value is None else repr(value) for value in floats.to_pylist()]
+    digits = map(str, floats.to_numpy(zero_copy_only=False))
+    return [
+        repr(float(text)) if known else None for text, known in zip(digits, floats.is_valid().to_pylist(), strict=True)
+    ]
 
 
 def with_nulls(kind: Any) -> pa.DataType:

@@ -41,7 +41,8 @@ class Expr:
 
     def cast(self, target: object) -> Expr:
         """As another type: int, float, str, bool, datetime, date, Money, Instant or a pyarrow type. A value that does
-        not fit raises. Whole numbers become times as microseconds UTC, text as ISO 8601."""
+        not fit raises. Whole numbers become times as microseconds UTC, text as ISO 8601. Floats become the text that
+        Python writes, such as ``1.0`` and ``1e-05``."""
         return Expr(Cast(self.node, column_type(target)), self.alias_name)
 
     def is_null(self) -> Expr:

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clonos_py.columns.casting import floats_as_text, is_text
 from clonos_py.columns.decimals import as_floats, integers_times
 from clonos_py.columns.grouping import group_integers
 from clonos_py.columns.rounding import rounded
@@ -171,7 +172,8 @@ def _cast(argument: Callable[[pa.RecordBatch], Values], target: pa.DataType, row
 
 def as_type(values: Values, target: pa.DataType) -> Values:
     """A checked cast. Decimals are rounded half to even to fewer places, as Money is. Whole numbers become times as
-    microseconds UTC, as an Instant does, and text as ISO 8601. Times are rounded down to a coarser unit."""
+    microseconds UTC, as an Instant does, and text as ISO 8601. Times are rounded down to a coarser unit. Floats become
+    the text that Python writes."""
     if target == pa.int64() and pa.types.is_timestamp(values.type):
         return instants(values)
     if isinstance(target, pa.TimestampType):
@@ -184,6 +186,8 @@ def as_type(values: Values, target: pa.DataType) -> Values:
         return _round(values, target.scale).cast(target)
     if pa.types.is_decimal(values.type) and pa.types.is_floating(target):
         return as_floats(values, target)
+    if pa.types.is_floating(values.type) and is_text(target):
+        return floats_as_text(values, target)
     return values.cast(target)
 
 

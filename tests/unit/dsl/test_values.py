@@ -126,6 +126,34 @@ def test_membership_takes_what_equality_takes() -> None:
         values_of(col("i").is_in(["x"]), i=[1])
 
 
+EXPONENTS = st.builds(lambda digits, exponent: float(f"{digits}e{exponent}"), st.integers(-99, 99), st.integers(-9, 19))
+
+
+@pytest.mark.parametrize("rows", [1, 300])
+@given(st.lists(st.none() | FLOATS | EXPONENTS, min_size=1, max_size=8))
+@example([0.0, -0.0, 1.0, 1e15, 1e16, 9999999999999998.0, 1e-4, 9.999e-5, 1e-7, NAN, -NAN, -math.inf, None])
+def test_floats_become_the_text_that_python_writes(rows: int, values: list[float | None]) -> None:
+    """In a few rows as in many, which Polars converts."""
+    expected = [None if value is None else str(value) for value in values]
+    assert values_of(col("x").cast(str), x=pa.array(values * rows, pa.float64())) == expected * rows
+    if values[0] is not None:
+        assert values_of(lit(values[0]).cast(str), x=[1]) == expected[:1]
+
+
+@pytest.mark.parametrize("rows", [1, 300])
+@given(st.lists(st.none() | st.floats(width=32), min_size=1, max_size=8))
+@example([0.1, -0.0, 1e15, 123456.79, 16777216.0, 1e16, 1e-5, 3.4028234663852886e38, NAN, math.inf])
+def test_narrow_floats_become_the_shortest_text_with_their_value(rows: int, values: list[float | None]) -> None:
+    column = pa.array(np.array([x or 0.0 for x in values], np.float32), mask=np.array([x is None for x in values]))
+    found = values_of(col("x").cast(str), x=pa.concat_arrays([column] * rows))
+    assert found == found[: len(values)] * rows
+    for text, value in zip(found, column.to_pylist(), strict=False):
+        assert (text is None) == (value is None)
+        if value is not None:
+            assert text == repr(float(str(np.float32(value)))), "the digits of NumPy in the form of Python"
+            assert same(float(np.float32(text)), value)
+
+
 MOMENTS = st.datetimes(datetime(1000, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC))
 
 
