@@ -3,22 +3,24 @@
 Each file is a partition, numbered by a hash of its path, so that tasks need no shared list of files. A file that was
 removed has ended, and its position records that. If a file with that path appears later, it is refused: its first bytes
 would count as already read. If the whole folder is gone, such as a mounted one, no file has ended: that is an error.
+So is a single followed file that is missing when a task starts.
 
 Whether a file is still the same does not follow from its path and size. Before more of a file is read, the bytes of the
 last read are compared with their checksum. A file that another one has replaced, or that was written again from its
 start, is refused. So is a file under a new name, whose rows would be read twice: it has the inode of a file that was
-removed, and the bytes of its last read.
+removed, and the bytes of its last read. Two names of one file, by a hard or symbolic link, are refused, too.
 """
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import xxhash
 
 from clonos_py.connectors.file_watch import INTERVAL_US, FileChanges, FileState, FileWatch
-from clonos_py.connectors.input_errors import ENDED, MOVE, ONLY_GROW, folder_gone
+from clonos_py.connectors.input_errors import ENDED, MOVE, ONLY_GROW, file_gone, folder_gone
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.partitions import ACTIVE, PartitionRead
 from clonos_py.model.errors import SourceError
@@ -43,6 +45,8 @@ class FollowedFiles(Source):
         self._watch, self._make, self._ports = watch, make, ports
         self._numbers: dict[str, int] = {}
         """The numbers of the present files, those of other tasks included."""
+        self._paths: dict[tuple[int, int], str] = {}
+        """A path of each present file, by its inode at the time; those of other tasks included."""
         self._found: dict[int, str] = {}
         """The paths of this task's files at the last look, by number."""
         self._recalled: Callable[[int], LastRead | None] = lambda number: None
@@ -145,8 +149,8 @@ class FollowedFiles(Source):
             self._look_at_all = False
             self._removed = [n for n in self._positions if n not in self._found and n not in self._ended]
             missing = self._watch.names_nothing
-            if self._removed and missing is not None and number_of(missing) not in self._positions:
-                raise folder_gone(missing)
+            if self._removed and missing is not None:
+                self._check_is_there(missing)
             changed = list(self._watch.files)
         new = []
         for path in changed:
@@ -164,8 +168,11 @@ class FollowedFiles(Source):
         if is_first:
             self._check_known_names()
         self._check_names(changes)
-        for path in changes.removed:
+        for path, state in changes.removed.items():
             self._numbers.pop(path, None)
+            if self._paths.get(state.inode) == path:
+                del self._paths[state.inode]
+        self._check_links([*changes.added, *changes.changed])
         waiting = [number for number in self._new if number not in self._positions]
         known = set(waiting)
         self._new = [*waiting, *(number for _, number in sorted(new) if number not in known)]
@@ -193,6 +200,27 @@ class FollowedFiles(Source):
             self._new.remove(number)
         if number in self._positions and number not in self._ended:
             self._removed.append(number)
+
+    def _check_is_there(self, missing: str) -> None:
+        """Raises SourceError unless ``missing``, the source's path, was a file that had ended."""
+        at = self._positions.get(number_of(missing))
+        if at is None:
+            raise folder_gone(missing)
+        if at < _END:
+            raise file_gone(missing)
+
+    def _check_links(self, paths: Sequence[str]) -> None:
+        """Raises SourceError if one of the files has two names. Inodes are used again, so both names are looked up."""
+        for path in paths:
+            inode = self._watch.files[path].inode
+            other = self._paths.get(inode, path)
+            if other != path and _are_one_file(other, path):
+                first, second = sorted((other, path))
+                raise SourceError(
+                    f"{first} and {second} are two names of one file, whose rows would be read twice: keep one of "
+                    "them, and put the other into another folder, or give it a name that begins with . or _"
+                )
+            self._paths[inode] = path
 
     def _check_names(self, changes: FileChanges) -> None:
         """Raises SourceError if a removed file has another name now. Another file may have got its inode."""
@@ -246,3 +274,10 @@ class FollowedFiles(Source):
             self._open[number] = self._make(path, size_bytes)
         self._open[number].grow(size_bytes)
         return self._open[number]
+
+
+def _are_one_file(path: str, other: str) -> bool:
+    try:
+        return os.path.samefile(path, other)
+    except FileNotFoundError:
+        return False

@@ -24,6 +24,14 @@ def folder_gone(folder: str) -> SourceError:
     )
 
 
+def file_gone(path: str) -> SourceError:
+    """A single followed file is missing when a run resumes, or when a task starts again after a failure."""
+    return SourceError(
+        f"{path}: the followed file is missing, which was there at the last checkpoint: put it back, and run the job "
+        "again, which goes on from there; or start over with --fresh"
+    )
+
+
 @contextmanager
 def named_errors(path: str) -> Iterator[None]:
     """Turns errors of the operating system and of Arrow into SourceErrors."""

@@ -188,6 +188,7 @@ def test_nothing_is_kept_of_a_removed_file_but_its_end(tmp_path: Path) -> None:
     watch = source._watch
     kept: list[Sized] = [
         source._numbers,
+        source._paths,
         source._found,
         source._open,
         source._in_turn,
@@ -218,6 +219,56 @@ def test_files_of_a_folder_that_is_gone_have_not_ended(pattern: str, between_run
     (tmp_path / "away").rename(gone)
     append(folder / "a.jsonl", lines(2))
     assert reading.restarted(followed(tmp_path / "mount" / pattern)).new() == [2]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_single_file_that_is_missing_in_the_next_run_is_named_unless_it_had_ended(
+    ended: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "app.log"
+    append(file, lines(1))
+    reading = Reading(followed(file))
+    assert reading.new() == [1]
+    content = file.read_text()
+    file.unlink()
+    if ended:
+        assert reading.new() == []
+        assert reading.restarted(followed(file)).new() == []
+        return
+    with pytest.raises(
+        SourceError, match=r"app\.log: the followed file is missing.*: put it back, and run the job again"
+    ):
+        reading.restarted(followed(file)).new()
+    append(file, content)
+    append(file, lines(2))
+    assert reading.restarted(followed(file)).new() == [2]
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("at_first", [False, True])
+@pytest.mark.parametrize("link", [os.link, os.symlink])
+def test_a_file_with_two_names_is_refused(
+    link: Callable[[Path, Path], None], at_first: bool, parallelism: int, tmp_path: Path
+) -> None:
+    """Its rows would be read twice. A link from outside of the folder, or one that is hidden, does no harm."""
+    (folder := tmp_path / "logs").mkdir()
+    append(folder / "a", lines(1))
+    append(folder / "b", lines(2))
+    for other in (tmp_path / "a", folder / ".a"):
+        link(folder / "a", other)
+    if at_first:
+        link(folder / "a", folder / "c")
+    tasks = [Reading(followed(folder, index, parallelism)) for index in range(parallelism)]
+    if not at_first:
+        assert sorted(number for reading in tasks for number in reading.new()) == [1, 2]
+        link(folder / "a", folder / "c")
+    for reading in tasks:
+        with pytest.raises(SourceError, match=r"logs/a and .*logs/c are two names of one file.*: keep one of them"):
+            reading.new()
+    (folder / "c").unlink()
+    append(folder / "b", lines(3))
+    again = [reading.restarted(followed(folder, index, parallelism)) for index, reading in enumerate(tasks)]
+    assert sorted(number for reading in again for number in reading.new()) == ([1, 2, 3] if at_first else [3])
 
 
 def test_a_file_system_that_takes_the_place_of_the_folder_ends_no_file(
