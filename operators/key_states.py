@@ -33,6 +33,8 @@ from clonos_py.operators.timed_collections import TimedList, TimedMap
 _SLACK_ROWS = 1_024
 _LOOSE = (Any, object, list, dict, set, frozenset, tuple)
 """Types that do not declare the types of their contents."""
+_REFUSED = (TypeError, ValueError, OverflowError, RecursionError)
+"""What the encoder raises for a value that it does not take."""
 _FIELDS: list[pa.Field[Any]] = [
     pa.field(GROUP_COLUMN, pa.int32()),
     pa.field("key", pa.binary()),
@@ -90,7 +92,8 @@ class KeyStates:
                     self.touch(cell)
 
     def chunks(self) -> list[Chunk]:
-        """The snapshot. Raises UserCodeError naming an attribute whose value cannot be stored."""
+        """The snapshot. Raises UserCodeError naming an attribute whose value cannot be stored, and the key. A value is
+        not looked at before, unless failures are caught: a check costs more than most functions."""
         changed = [cell for cell in self._touched.values() if cell.stored or not cell.empty]
         for cell in self._touched.values():
             if cell.empty:
@@ -145,11 +148,21 @@ class KeyStates:
         columns: list[pa.Array[Any]] = [
             pa.array([cell.group for cell in cells], pa.int32()),
             pa.array([cell.key for cell in cells], pa.binary()),
-            pa.array([None if cell.empty else self.encoded(cell) for cell in cells], pa.binary()),
+            pa.array([None if cell.empty else self._stored(cell) for cell in cells], pa.binary()),
         ]
         for cell in cells:
             cell.stored = True
         return Chunk(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+
+    def _stored(self, cell: Cell) -> bytes:
+        try:
+            return self.encoded(cell)
+        except UserCodeError as error:
+            key = shown(msgspec.msgpack.decode(cell.key))
+            raise UserCodeError(
+                f"{error.text}; found at a checkpoint, in the state of key {key:.200}: with .catch() the row that "
+                "puts it there becomes a dead letter"
+            ) from error
 
     def _checked(self, cell: Cell, name: str) -> msgspec.Raw:
         """Encodes a value, if it can be read back as its declared type."""
@@ -162,7 +175,7 @@ class KeyStates:
                 self._check_whole(value, name, stored)
                 cell.values[name] = self._put(value, name, stored)
             return raw
-        except (TypeError, ValueError, OverflowError) as error:
+        except _REFUSED as error:
             if (encoded := self._without_numpy(cell, name)) is not None:
                 return encoded
             where = f"{self._process.__name__}.{name}"
@@ -193,7 +206,7 @@ class KeyStates:
         try:
             encoded = msgspec.Raw(msgspec.msgpack.encode(cell.values[name], enc_hook=plain_value))
             cell.values[name] = self._put(cell.values[name], name, self._value(name, encoded))
-        except (TypeError, ValueError, OverflowError, ClonosError):
+        except (*_REFUSED, ClonosError):
             return None
         return encoded
 

@@ -11,16 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clonos_py.model.errors import DivergenceError
+from clonos_py.model.errors import DivergenceError, UserCodeError
 from clonos_py.model.processes import ProcessInput
 from clonos_py.model.record import DeadLetter, Instant, Record
 from clonos_py.model.record_codec import encode
 from clonos_py.model.times import MAX_TIME
 from clonos_py.operators.process import (
+    ListState,
     MapState,
     Process,
     ProcessOperator,
     event_timer,
+    list_state,
     map_state,
     processing_timer,
     state,
@@ -165,6 +167,61 @@ def test_invalid_results_and_state_that_cannot_be_stored_fail_their_row() -> Non
     for row, reason in zip(out.rows(1), reasons, strict=True):
         assert reason in row["error"]
     assert sloppy.snapshot().tables["keys"] == []
+
+
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+NOT_STORED: dict[str, Any] = {
+    "text": "one",
+    "object": object(),
+    "function": len,
+    "float": 1.5,
+    "integer of more than 64 bits": 2**70,
+    "record": Line("one"),
+    "endless": ENDLESS,
+}
+
+
+@pytest.mark.parametrize("value", NOT_STORED.values(), ids=NOT_STORED)
+@pytest.mark.parametrize("ttl", [None, "10s"])
+@pytest.mark.parametrize("change", ["set", "append", "inside"])
+def test_an_entry_that_cannot_be_stored_fails_the_row_that_puts_it_there(
+    change: str, ttl: str | None, value: Any
+) -> None:
+    """If failures are caught. If not, the next checkpoint names the key and this remedy: a check of all entries after
+    each row costs more than most functions."""
+
+    class Sloppy(Process[Order, Line]):
+        by_name: MapState[str, int] = map_state(ttl=ttl)
+        listed: ListState[int] = list_state(ttl=ttl)
+        inside: MapState[str, list[int]] = map_state(ttl=ttl)
+
+        def on_row(self, order: Order, ctx: Context) -> Line:
+            found = value if order.cents == POISON else order.cents
+            if change == "set":
+                self.by_name[str(order.cents)] = found
+            elif change == "append":
+                self.listed.append(found)
+            else:
+                self.inside.setdefault("all", []).append(found)
+            return Line(f"{self.by_name} {self.listed} {self.inside}")
+
+    sloppy, clean = catching(Sloppy), catching(Sloppy)
+    (_, out), (_, expected) = opened(sloppy), opened(clean)
+    sloppy.on_rows(orders((1, 1, 0), (1, POISON, 0), (1, 2, 0)), 0)
+    clean.on_rows(orders((1, 1, 0), (1, 2, 0)), 0)
+    assert texts(out) == texts(expected)
+    assert [json.loads(row["record"])["cents"] for row in out.rows(1)] == [POISON]
+    assert [chunk.rows for chunk in sloppy.snapshot().tables["keys"]] == [
+        chunk.rows for chunk in clean.snapshot().tables["keys"]
+    ]
+    failing = ProcessOperator(Sloppy, [ProcessInput(ACCOUNT, Order, "at")], (Line,))
+    opened(failing)
+    failing.on_rows(orders((1, 1, 0), (5, POISON, 0), (1, 2, 0)), 0)
+    with pytest.raises(
+        UserCodeError, match=r"Sloppy\..* holds .*; found at a checkpoint, .* key \[5\]: with .catch\(\)"
+    ):
+        failing.snapshot()
 
 
 def test_errors_of_the_engine_are_not_caught() -> None:
