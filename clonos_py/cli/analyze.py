@@ -77,9 +77,9 @@ command = click.Command(
     params=[
         click.Argument(["trace"], type=_PATH),
         click.Option(
-            ["--out"], type=_PATH, metavar="DIR", help="Folder of the report; without, that of the trace or file."
+            ["--out"], type=_PATH, metavar="DIR", help="Folder of the report; by default that of the trace or file."
         ),
-        click.Option(["--master"], metavar="URL", help="Spark master; all cores of this machine without."),
+        click.Option(["--master"], metavar="URL", help="Spark's master; by default all cores of this machine."),
     ],
     help="""Makes a report of the trace that a run with --trace TRACE has written: latency over time with every failure
     marked, throughput, checkpoints, restarts, recoveries, message overhead. One HTML page and the figures as JSON.

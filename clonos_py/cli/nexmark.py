@@ -109,7 +109,7 @@ nexmark.add_command(
                 ["--events-from"], type=_PATH, metavar="DIR",
                 help="Replays what clonos nexmark generate wrote, instead of making events.",
             ),
-            click.Option(["--rate"], type=Count(), help="Events per second; as fast as possible without."),
+            click.Option(["--rate"], type=Count(), help="Events per second; by default as fast as possible."),
             *events_options(),
             click.Option(
                 ["--sink"], type=click.Choice(_SINKS), default="blackhole", show_default=True,

@@ -98,7 +98,8 @@ mst = click.Command(
             ["--seconds"], type=click.FloatRange(5), default=20.0, show_default=True, help="Length of each trial."
         ),
         click.Option(
-            ["--precision"], type=click.FloatRange(0.1, 50), default=5.0, show_default=True, help="Percent."
+            ["--precision"], type=click.FloatRange(0.1, 50), default=5.0, show_default=True,
+            help="How exactly to find the rate, in percent.",
         ),
         click.Option(
             ["--lag"], type=click.FloatRange(0.01), default=0.5, show_default=True,
@@ -209,16 +210,16 @@ matrix = click.Command(
     "matrix",
     callback=_matrix,
     params=[
-        click.Option(["--queries"], type=Words(), required=True, help="Such as q1,q3,q8."),
-        words("--parallelism", "parallelisms", "1", "Such as 1,2."),
-        words("--sharing-depth", "depths", "full", "Such as 0,1,full."),
-        words("--guarantee", "guarantees", "exactly-once", "Such as exactly-once,at-least-once."),
+        click.Option(["--queries"], type=Words(), required=True, help="The queries, such as q1,q3,q8."),
+        words("--parallelism", "parallelisms", "1", "Tasks per operator, such as 1,2."),
+        words("--sharing-depth", "depths", "full", "Sharing depths, such as 0,1,full."),
+        words("--guarantee", "guarantees", "exactly-once", "Guarantees, such as exactly-once,at-least-once."),
         click.Option(["--out"], type=_PATH, required=True, metavar="DIR", help="Folder of the results."),
         click.Option(
             ["--seconds"], type=click.FloatRange(1), default=20.0, show_default=True, help="Length of each run."
         ),
         click.Option(["--events"], type=Count(), help="Events of each run, instead of --seconds."),
-        click.Option(["--rate"], type=Count(), help="Events per second; as fast as possible without."),
+        click.Option(["--rate"], type=Count(), help="Events per second; by default as fast as possible."),
         click.Option(["--mst"], is_flag=True, help="Search for the highest rate that each cell sustains."),
         FAILURES,
         *setting_options(*_SHARED_SETTINGS),

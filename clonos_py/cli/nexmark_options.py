@@ -25,8 +25,8 @@ _MODEL_HELP = {
     "auction_bytes": "Mean size of an auction.",
     "bid_bytes": "Mean size of a bid, channel and page not counted.",
     "out_of_order_group": "Events are shuffled within groups of this size.",
-    "next_event_rate": "The event rate alternates with this one.",
-    "rate_shape": "How: in two steps, or in ten along a wave.",
+    "next_event_rate": "A second event rate, with which the first alternates.",
+    "rate_shape": "How the event rate alternates: in two steps, or in ten along a wave.",
     "rate_period_s": "Length of one cycle of rates, in seconds of event time.",
 }
 

@@ -17,12 +17,12 @@ _EXIT_DIFFERENT = 1
 
 
 def _seed() -> click.Option:
-    return click.Option(["--seed"], type=click.IntRange(0), default=1, show_default=True, help="Of the events.")
+    return click.Option(["--seed"], type=click.IntRange(0), default=1, show_default=True, help="Seed of the events.")
 
 
 def _master() -> click.Option:
     return click.Option(
-        ["--master"], metavar="URL", help="Spark's master, whose workers have clonos-py; this machine without."
+        ["--master"], metavar="URL", help="Spark's master, whose workers have clonos-py; by default this machine."
     )
 
 
@@ -142,13 +142,13 @@ prove_command = click.Command(
             ["--rate"], type=Count(), default="200k", show_default=True,
             help="Events per second of the runs in which a task is killed half-way.",
         ),
-        words("--seeds", "seeds", "1,2,3", "Of the events."),
+        words("--seeds", "seeds", "1,2,3", "Seeds of the events."),
         words("--parallelisms", "parallelisms", "1,2", "Tasks per operator."),
         _master(),
         *events_options(event_rate=10_000, out_of_order_group=100),
         *setting_options("runtime", "address", "checkpoint_interval"),
     ],
-    help="""Runs QUERIES (all without any) and verifies each result against Spark, with no task killed and with a task
+    help="""Runs QUERIES (by default all) and verifies each result against Spark, with no task killed and with a task
     killed half-way, over events that are out of order.
 
     \b

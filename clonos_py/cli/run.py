@@ -49,7 +49,7 @@ command = JobCommand(
     "run",
     callback=run,
     params=[click.Argument(["file"]), *setting_options()],
-    help=f"""Runs a job until its sources end; Ctrl-C or SIGTERM stops it, its last checkpoint intact.
+    help=f"""Runs a job until its sources end; Ctrl-C or SIGTERM ends it; the next run goes on from its last checkpoint.
 
     {FILE_HELP} If the job is a function such as job(topic: str), its parameters are options: --topic bids.
 

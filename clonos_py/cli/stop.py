@@ -6,7 +6,7 @@ import time
 
 import click
 
-from clonos_py.cli.options import resolved, setting_options
+from clonos_py.cli.options import resolved
 from clonos_py.cli.quantities import DurationParam
 from clonos_py.dsl.runs import STOP_TIMEOUT_S
 from clonos_py.model.errors import ClusterError, SettingError
@@ -61,7 +61,7 @@ command = click.Command(
     callback=stop,
     params=[
         click.Argument(["job"]),
-        *setting_options("address"),
+        click.Option(["--address"], help="The Ray cluster of the run, if it was started on another machine."),
         click.Option(
             ["--timeout"], type=DurationParam(), default=_TIMEOUT, help=f"How long to wait.  [default: {_TIMEOUT}]"
         ),

@@ -212,7 +212,7 @@ class Settings:
     log_format: LogFormat = _setting(
         choice(LogFormat), "plain", "Lines for people, or one JSON object for each; those also on a terminal."
     )
-    seed: int = _setting(count(), 0, "Seed of the simulator and of everything else that is drawn on purpose.")
+    seed: int = _setting(count(), 0, "Seed of the simulator, of generated events and of what a failure plan draws.")
     kills: tuple[Kill, ...] = _setting(KILLS, (), "Kill an instance of an operator at a time, as in 'join[0]@3s'.")
     origins: Mapping[str, str] = field(default_factory=dict)
 
