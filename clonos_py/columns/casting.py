@@ -7,6 +7,7 @@ accepts null items in a list whose items are not nullable.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def cast(column: Any, target: pa.DataType) -> Any:
         return floats_as_text(column, target)
     if not pa.types.is_nested(target):
         return column.cast(target)
-    return _without_nulls(column.cast(with_nulls(target)), target, "")
+    return _without_nulls(_with_texts(column, target).cast(with_nulls(target)), target, "")
 
 
 def _decimals(column: Any, target: pa.Decimal128Type[Any, Any]) -> Any:
@@ -125,13 +126,44 @@ def _without_nulls(column: Any, target: Any, path: str) -> Any:
         mask = column.is_null() if column.null_count else None
         return pa.StructArray.from_arrays(inner, fields=list(target), mask=mask)
     if pa.types.is_list(target) or pa.types.is_large_list(target):
-        large = pa.types.is_large_list(target)
-        items = _checked(column.flatten(), target.value_field, f"{path}[]", 0)
-        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int64() if large else pa.int32())
-        mask = column.is_null() if column.null_count else None
-        made: Any = pa.LargeListArray if large else pa.ListArray
-        return made.from_arrays(offsets, items, type=target, mask=mask)
+        return _list_of(column, _checked(column.flatten(), target.value_field, f"{path}[]", 0), target)
+    return column
+
+
+def _list_of(column: Any, items: Any, target: Any) -> Any:
+    """A list column of this type with other items in the lists of ``column``."""
+    large = pa.types.is_large_list(target)
+    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int64() if large else pa.int32())
+    mask = column.is_null() if column.null_count else None
+    made: Any = pa.LargeListArray if large else pa.ListArray
+    return made.from_arrays(offsets, items, type=target, mask=mask)
+
+
+def _with_texts(column: Any, target: Any) -> Any:
+    """The column with text in place of the inner floats that ``target`` has as text; the column itself if there are
+    none."""
+    kind: Any = column.type
+    if pa.types.is_floating(kind) and is_text(target):
+        return floats_as_text(column, target)
+    if pa.types.is_struct(kind) and pa.types.is_struct(target):
+        inner, types = column.flatten(), {field.name: field.type for field in target}
+        made = [
+            _with_texts(values, types[field.name]) if field.name in types else values
+            for values, field in zip(inner, kind, strict=True)
+        ]
+        if all(map(operator.is_, made, inner)):
+            return column
+        fields = [field.with_type(values.type) for field, values in zip(kind, made, strict=True)]
+        return pa.StructArray.from_arrays(made, fields=fields, mask=column.is_null() if column.null_count else None)
+    if all(pa.types.is_list(one) or pa.types.is_large_list(one) for one in (kind, target)):
+        items = column.flatten()
+        texts = _with_texts(items, target.value_type)
+        if texts is items:
+            return column
+        lists: Any = pa.large_list if pa.types.is_large_list(kind) else pa.list_
+        field: pa.Field[Any] = column.type.value_field
+        return _list_of(column, texts, lists(field.with_type(texts.type)))
     return column
 
 

@@ -87,3 +87,29 @@ def test_decimals_become_the_nearest_floats() -> None:
             expected = pa.array([None if value is None else float(value) for value in values]).cast(target)
             assert cast(column, target).equals(expected)
             assert cast(column.slice(1), target).equals(expected.slice(1))
+
+
+TEXTS = pa.struct([pa.field("x", pa.list_(pa.string())), pa.field("y", pa.string()), pa.field("z", pa.float64())])
+FLOATS = pa.struct([pa.field("x", pa.list_(pa.float64())), pa.field("y", pa.float64()), pa.field("z", pa.float64())])
+
+
+@pytest.mark.parametrize("rows", [1, 200])
+def test_floats_become_the_same_text_at_each_depth(rows: int) -> None:
+    values = [
+        {"x": [1.0, None, 1e-5], "y": 1e16, "z": 1.0},
+        None,
+        {"x": None, "y": None, "z": 2.0},
+        {"x": [], "y": 2.5},
+    ]
+    column: Any = pa.array(values * rows, FLOATS)
+    expected: list[Any] = [
+        {"x": ["1.0", None, "1e-05"], "y": "1e+16", "z": 1.0},
+        None,
+        {"x": None, "y": None, "z": 2.0},
+        {"x": [], "y": "2.5", "z": None},
+    ]
+    for start in (0, 1, len(values)):
+        made = cast(column[start:], TEXTS)
+        made.validate(full=True)
+        assert made.to_pylist() == (expected * rows)[start:]
+    assert cast(pa.array([1.0, None]), pa.string()).to_pylist() == ["1.0", None]
