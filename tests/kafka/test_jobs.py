@@ -237,3 +237,30 @@ def test_messages_of_added_partitions_are_read_once_although_tasks_die_and_the_j
     run.stop()
     admin.close()
     assert sorted(found()) == written
+
+
+def test_a_job_that_is_stopped_before_it_reads_goes_on_with_the_messages_since(
+    client: Client, topic: str, at: dict[str, Any], tmp_path: Path
+) -> None:
+    """It starts at the latest message of its first submission, wherever its checkpoint is taken."""
+
+    def started() -> JobHandle:
+        made = Job("kafka-stopped")
+        rows = made.source(KafkaSource(topic, Word, start="latest", **at)).named("rows")
+        rows.sink(FileSink(str(tmp_path / "out"))).named("out")
+        return made.start(runtime="local", checkpoints=str(tmp_path / "checkpoints"))
+
+    def found() -> list[int]:
+        return [row["number"] for row in visible_rows(tmp_path / "out")]
+
+    def put(number: int) -> None:
+        write(client, Message(topic, b'{"word": "w", "number": %d}' % number, partition=number % 2))
+
+    put(-1)
+    for number in range(3):
+        started().stop()
+        put(number)
+    run = started()
+    wait_while_running(run, lambda: len(found()) >= 3, found)
+    run.stop()
+    assert sorted(found()) == [0, 1, 2]
