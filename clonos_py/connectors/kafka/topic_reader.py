@@ -95,6 +95,8 @@ class TopicReader(Source):
 
     def restore(self, saved: Any) -> None:
         self._resumed = True
+        if isinstance(saved, list):  # earlier versions stored the topics only
+            saved = {"topics": saved, "starts": {}}
         topics, kept = self._layout.topics, saved["topics"]
         if [name for name, _ in kept] != [topic.name for topic in topics]:
             listed = ", ".join(name for name, _ in kept)
