@@ -296,10 +296,11 @@ def test_errors_of_files_and_of_messages_contain_the_reason(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (gzip.compress(b'{"floor": 1}\n'), "; the file is compressed by gzip: decompress it"),
+        (gzip.compress(b'{"floor": 1}\n', mtime=0), "; the file is compressed by gzip: decompress it"),
         ('floor\n{"floor": 1}\n'.encode("utf-16"), "; the file is UTF-16: convert it to UTF-8"),
         (b"PAR1\x15\xff\n", "; the file is Parquet: give format='parquet'"),
     ],
+    ids=["gzip", "UTF-16", "Parquet"],
 )
 def test_a_file_that_is_no_text_is_named(name: str, content: bytes, said: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
