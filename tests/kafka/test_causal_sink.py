@@ -141,6 +141,7 @@ def test_a_standby_connects_ahead_and_takes_nothing_from_the_task(
 def test_a_standby_that_cannot_connect_ahead_says_nothing(at: dict[str, Any]) -> None:
     standby = sink("out", {**at, "bootstrap": "127.0.0.1:1"})
     standby.warm_up()
+    assert standby._medium._writers == [], "its client does not go on trying"
     standby.close()
 
 

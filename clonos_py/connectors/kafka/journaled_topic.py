@@ -76,8 +76,13 @@ class JournaledTopic:
         SinkError."""
         self._client = self._client or self._address.connect()
         writer = self._new_writer(self._client, index)
-        writer.connect(self.topic)
-        self._connected(index)
+        try:
+            writer.connect(self.topic)
+            self._connected(index)
+        except (KafkaFailure, SinkError):
+            self._writers.remove(writer)
+            writer.close()
+            raise
         self._connected_ahead[index] = writer
 
     def _transactional_id(self, index: int) -> str:
