@@ -119,7 +119,7 @@ class Chain:
             if isinstance(stage.operator, EventTimeAssigner)
         }
         """The operators that assign event time to the source's rows, by number."""
-        fed = [number for number, stage in enumerate(self._stages) if plan.feeds(task) and _stages_rows(stage.operator)]
+        fed = [number for number, stage in enumerate(self._stages) if plan.feeds(task) and _keeps_rows(stage.operator)]
         self._given = {number: SinkRows() for number in fed}
         """By number of a sink."""
         self.partwise = self._partwise(plan, vertex)
@@ -352,6 +352,6 @@ class Chain:
             self._guard(stage, stage.operator.close)
 
 
-def _stages_rows(operator: Operator) -> bool:
+def _keeps_rows(operator: Operator) -> bool:
     """Whether an operator is a sink that keeps rows until a checkpoint. What a causal sink is given is visible."""
     return isinstance(operator, Sink) and not isinstance(operator, CausalSink)

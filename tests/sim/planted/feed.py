@@ -193,4 +193,4 @@ def a_point_is_sent_before_what_it_has_published_is_visible(patch: pytest.Monkey
 
 @fed("kill")
 def a_causal_sink_gets_the_rows_since_the_barrier_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(chain, "_stages_rows", lambda operator: isinstance(operator, Sink))
+    patch.setattr(chain, "_keeps_rows", lambda operator: isinstance(operator, Sink))
