@@ -15,8 +15,7 @@ Intervals in Distributed Stream Processing Systems*). Names here, and the letter
 There are two kinds of failures. After a *rollback* the work since the last complete checkpoint is lost and done again
 (equations 1, 3, 4 and 10). After a *local* failure one task is replaced, which replays the work of its predecessor;
 nothing else is lost (E19). A fed standby has most of that work already, so that it replays ``feed_lag_s`` at most. A
-failure during a restart or a replay begins it again, and a rollback may come during a
-local recovery, too.
+failure during a restart or a replay begins it again, and a rollback may come during a local recovery, too.
 """
 
 from __future__ import annotations
@@ -179,16 +178,17 @@ class IntervalModel:
 
     def bounds(self, interval_s: float) -> IntervalBounds:
         """What follows from an interval beside utilization."""
-        speed, most_s = self.local.replay_speed if self.local else 1.0, interval_s + self.lag_s
+        most_s = interval_s + self.lag_s
+        speed = self.local.replay_speed if self.local else 1.0
         fed_s = self.local.feed_lag_s if self.local else None
         fed_s = most_s if fed_s is None else min(fed_s, most_s)
         beyond_s = max(fed_s - self.lag_s, 0.0)
         return IntervalBounds(
             visible_s_mean=(interval_s + self.cost_s) / 2 + self.lag_s,
-            visible_s_max=interval_s + self.lag_s,
+            visible_s_max=most_s,
             replay_s_mean=(fed_s - beyond_s**2 / (2 * interval_s)) / speed,
             replay_s_max=fed_s / speed,
-            retained_s_max=interval_s + self.lag_s,
+            retained_s_max=most_s,
         )
 
     def longest_s(self, budget_bytes: float, bytes_per_s: float) -> float:

@@ -125,9 +125,14 @@ class FileWatch:
         """The path, if it is no pattern and there is neither a file nor a folder of this name."""
         return None if glob.has_magic(self._path) or os.path.exists(self._path) else self._path
 
+    @property
+    def _folder_path(self) -> str:
+        """The folder that is watched, or that of the file or pattern; empty for the working folder."""
+        return self._path if os.path.isdir(self._path) else os.path.dirname(self._path)
+
     def _check_place(self) -> None:
         """Raises SourceError if the folder is gone, or lies on another file system than before."""
-        folder = self._path if os.path.isdir(self._path) else os.path.dirname(self._path)
+        folder = self._folder_path
         while glob.has_magic(folder):
             folder = os.path.dirname(folder)
         known, device = self._place or (folder or os.curdir, None)
@@ -141,7 +146,7 @@ class FileWatch:
 
     def _state_of_folder(self) -> tuple[int, int] | None:
         """What changes when a name in the folder does; None if the path is a pattern for several folders."""
-        folder = self._path if os.path.isdir(self._path) else os.path.dirname(self._path)
+        folder = self._folder_path
         if glob.has_magic(folder):
             return None
         try:
