@@ -279,7 +279,7 @@ def run(
         ("confluent-kafka", "causal", True): 10_000_000,
     }
     for feed in standby_feeds:
-        resolve({"standby_feed": feed})
+        resolve(command_line={"standby_feed": feed})
     sizes = {key: rows for key, rows in sizes.items() if key[1] in deliveries}
     with connected(None):
         if measured != "latency":
