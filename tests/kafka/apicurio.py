@@ -6,7 +6,6 @@ import hashlib
 import os
 import signal
 import subprocess
-import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ import httpx
 
 from clonos_py.bench.kafka.jars import fetched_once, java
 from clonos_py.bench.ports import free_ports
+from tests.archives import unpack
 
 _VERSION = "3.0.9"
 _NAME = f"apicurio-registry-app-{_VERSION}"
@@ -71,6 +71,5 @@ def _fetch(folder: Path) -> None:
         for part in answer.iter_bytes():
             file.write(part)
     assert hashlib.sha256(archive.read_bytes()).hexdigest() == _SHA256, f"{_URL} has other content than before"
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+    unpack(archive, folder)
     archive.unlink()

@@ -7,12 +7,13 @@ import importlib
 import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.archives import unpack
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP_FOLDERS = ("operators", "services", "bench")
@@ -197,8 +198,7 @@ def test_the_wheel_contains_only_the_product_inside_the_package(tmp_path: Path) 
 
 def test_a_wheel_from_the_sdist_is_the_same_and_runs(tmp_path: Path) -> None:
     """``uv build`` makes it so. An archive has no links: their targets must lie in the package."""
-    with tarfile.open(built("sdist", ROOT, tmp_path)) as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(built("sdist", ROOT, tmp_path), tmp_path)
     (source,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert {path.name for path in source.iterdir()} == {
         *("clonos_py", "pyproject.toml", "README.md", "LICENSE", "PKG-INFO", ".gitignore")
