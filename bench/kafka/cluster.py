@@ -29,6 +29,7 @@ inter.broker.listener.name={first}
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,{protocols}
 controller.listener.names=CONTROLLER
 log.dirs={folder}/logs
+log.retention.ms=-1
 auto.create.topics.enable=false
 num.network.threads=2
 num.io.threads=2
