@@ -8,6 +8,7 @@
     FOLDER/JOB/line/savepoints/NAME.manifest
     FOLDER/JOB/line/state/000000000007.join-0.2.1.0.chunks
     FOLDER/JOB/line/answers/000000000007.join-0.3.6b1f0c.answer
+    FOLDER/JOB/line/records/000000000/000000000007.join-0.2.1.record
     FOLDER/JOB/archive/0001/                 a former ``line``, moved aside whole by ``--fresh``
     FOLDER/JOB/archive/0001.generations/     its generations, if they were damaged; else their numbers continue
 
@@ -15,6 +16,9 @@ A chunk file holds chunks of one task's snapshot, and the frames that are stored
 checkpoint that wrote it, so that retention can be decided from names alone. Task, attempt and a running number make the
 name unique, so that no file is ever overwritten. All paths in handles are relative to ``line``: an archived line stays
 readable.
+
+A record file holds the pieces of a task's log that are new with its snapshot (F1). A job that records has many such
+files. So they lie in *buckets*, one folder for every thousand checkpoints, which are deleted whole.
 """
 
 from __future__ import annotations
@@ -36,6 +40,8 @@ MANIFESTS = "manifests"
 SAVEPOINTS = "savepoints"
 STATE = "state"
 ANSWERS = "answers"
+RECORDS = "records"
+BUCKET_CHECKPOINTS = 1_000
 MANIFEST_SUFFIX = ".manifest"
 ADOPTED_SUFFIX = ".adopted"
 TEMPORARY_SUFFIX = ".incomplete"
@@ -46,9 +52,12 @@ _ORIGIN = re.compile(
     re.ASCII,
 )
 _LOCATION = re.compile(
-    rf"(?P<file>{STATE}/\d{{12}}\.[\w.~%-]+\.chunks)#(?P<offset>\d{{1,18}})\+(?P<size>\d{{1,18}}):(?P<checksum>[0-9a-f]{{16}})",
+    rf"(?P<file>{STATE}/\d{{12}}\.[\w.~%-]+\.chunks"
+    rf"|{RECORDS}/(?P<bucket>\d{{9}})/(?P=bucket)\d{{3}}\.[\w.~%-]+\.record)"
+    rf"#(?P<offset>\d{{1,18}})\+(?P<size>\d{{1,18}}):(?P<checksum>[0-9a-f]{{16}})",
     re.ASCII,
 )
+_RECORD = re.compile(r"(?P<checkpoint>\d{12})\.(?P<writer>.+-\d+)\.\d+\.\d+\.record", re.ASCII)
 
 
 def name_in_folder(name: str) -> str:
@@ -81,6 +90,27 @@ def writer_name(task: TaskId) -> str:
 
 def chunk_file_name(task: TaskId, attempt: Attempt, checkpoint: int, number: int) -> str:
     return f"{checkpoint:012d}.{writer_name(task)}.{attempt}.{number}.chunks"
+
+
+def bucket_name(checkpoint: int) -> str:
+    """The name of the folder of the record files that snapshots for this checkpoint write."""
+    return f"{checkpoint // BUCKET_CHECKPOINTS:09d}"
+
+
+def bucket_end(name: str) -> int | None:
+    """The first checkpoint after those of a bucket; None for a foreign folder."""
+    return (int(name) + 1) * BUCKET_CHECKPOINTS if re.fullmatch(r"\d{9}", name, re.ASCII) else None
+
+
+def record_file(task: TaskId, attempt: Attempt, checkpoint: int) -> str:
+    """The record file of a snapshot, relative to ``line``."""
+    return f"{RECORDS}/{bucket_name(checkpoint)}/{checkpoint:012d}.{writer_name(task)}.{attempt}.record"
+
+
+def record_origin(file: str) -> FileOrigin | None:
+    """The origin of a record file, by its path relative to ``line``; None for any other file."""
+    found = _RECORD.fullmatch(file.rpartition("/")[2]) if file.startswith(f"{RECORDS}/") else None
+    return FileOrigin(int(found["checkpoint"]), found["writer"]) if found else None
 
 
 def answer_name(epoch: int, task: TaskId, process: int, content: bytes) -> str:
@@ -149,15 +179,20 @@ class Location(NamedTuple):
     size_bytes: int
     checksum: int
 
+    @property
+    def is_record(self) -> bool:
+        """Whether it is in a record file."""
+        return self.file.startswith(f"{RECORDS}/")
+
     def __str__(self) -> str:
         return f"{self.file}#{self.offset}+{self.size_bytes}:{self.checksum:016x}"
 
     @classmethod
     @functools.lru_cache(maxsize=1 << 14)
     def parse(cls, text: str) -> Location:
-        """Parses a location. Raises CheckpointError if it is none, or if its file is not named by ``chunk_file_name``:
-        a manifest is input, and must lead to no other file. Results are cached, since successive manifests repeat
-        locations."""
+        """Parses a location. Raises CheckpointError if it is none, or if its file is named neither by
+        ``chunk_file_name`` nor by ``record_file``: a manifest is input, and must lead to no other file. Results are
+        cached, since successive manifests repeat locations."""
         found = _LOCATION.fullmatch(text)
         if found is None:
             raise UnreadableCheckpointError(f"{text!r} is no location of a chunk: the checkpoint's manifest is damaged")

@@ -28,7 +28,7 @@ import msgspec
 import xxhash
 
 from clonos_py.checkpoint.layout import adoption_name, generation_name
-from clonos_py.checkpoint.retention import needed_bytes
+from clonos_py.checkpoint.retention import check_records, needed_bytes
 from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import KeptEstimates, Manifest, TaskHandle
@@ -139,6 +139,7 @@ def _checked(manifest: M, job: str, path: str, mark: Mark | None) -> M:
         )
     try:
         needed_bytes(manifest.handles)
+        check_records(manifest.handles)
     except CheckpointError as problem:
         raise UnreadableCheckpointError(f"{path}: {problem}; {DAMAGED_REMEDY}") from problem
     if manifest.job != job:

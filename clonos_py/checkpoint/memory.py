@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from clonos_py.checkpoint import layout, manifest_chain
+from clonos_py.checkpoint.log_chunks import log_chunk, logs_in
 from clonos_py.checkpoint.manifest import (
     Adoption,
     Generations,
@@ -24,9 +25,10 @@ from clonos_py.checkpoint.manifest import (
 )
 from clonos_py.checkpoint.manifest_chain import DELTAS_MAX, ManifestChain
 from clonos_py.checkpoint.retention import collectable, oldest_epochs
-from clonos_py.checkpoint.storage import encode_values, fresh_chunks, fresh_frames, log_chunk, stored_frames
+from clonos_py.checkpoint.storage import encode_values, fresh_chunks, fresh_frames, stored_frames
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import FrameRun, Manifest, OperatorHandle, StoredChunk, TaskHandle, TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
 
@@ -46,6 +48,7 @@ class MemoryStore:
         self._chain = ManifestChain(deltas_max)
         self._chunks: dict[str, pa.RecordBatch] = {}
         self._runs: dict[str, FrameRun] = {}
+        self._records: dict[str, pa.RecordBatch] = {}
         self._manifests: dict[Mark, bytes] = {}
         self._decoded: dict[Mark, _Decoded] = {}
         """By mark: manifests that were read. One that was deleted or overwritten since is read again."""
@@ -63,11 +66,15 @@ class MemoryStore:
 
     def write(self, snapshot: TaskSnapshot, attempt: Attempt) -> TaskHandle:
         self._fail_if_planned("write")
-        logs = log_chunk(snapshot.logs)
+        logs = log_chunk(snapshot.logs) if snapshot.logs else None
         chunks = fresh_chunks(snapshot, logs)
         for chunk in chunks:
             chunk.location = self._next_location(snapshot, attempt)
             self._chunks[chunk.location] = chunk.rows
+        for piece in snapshot.record:
+            if piece.location is None:
+                piece.location = self._next_record_location(snapshot, attempt)
+                self._records[piece.location] = piece.rows
         runs = {self._next_location(snapshot, attempt): run for run in fresh_frames(snapshot)}
         self._runs |= runs
         sizes = [chunk.rows.nbytes for chunk in chunks] + [r.size_bytes for run in runs.values() for r in run.records]
@@ -82,7 +89,29 @@ class MemoryStore:
             frames=stored_frames(snapshot, runs),
             logs=self._stored(logs) if logs else None,
             forced=snapshot.forced,
+            record=[self._stored_piece(piece) for piece in snapshot.record],
         )
+
+    def _next_record_location(self, snapshot: TaskSnapshot, attempt: Attempt) -> str:
+        self._parts_written += 1
+        file = layout.record_file(snapshot.task, attempt, snapshot.checkpoint)
+        return str(layout.Location(file, self._parts_written, 0, 0))
+
+    def _stored_piece(self, piece: Chunk) -> StoredChunk:
+        location = piece.location or ""
+        self._check_recorded(location)
+        return StoredChunk(location, piece.rows.num_rows, piece.rows.nbytes, 0)
+
+    def read_record(self, record: Iterable[StoredChunk]) -> list[LogSegment]:
+        segments: list[LogSegment] = []
+        for location in (piece.location for piece in record):
+            self._check_recorded(location)
+            segments += logs_in(Chunk(self._records[location], location))
+        return segments
+
+    def _check_recorded(self, location: str) -> None:
+        if location not in self._records:
+            raise CheckpointError(f"{location!r} is missing: it was deleted while a checkpoint still referred to it")
 
     def _next_location(self, snapshot: TaskSnapshot, attempt: Attempt) -> str:
         self._parts_written += 1
@@ -215,6 +244,7 @@ class MemoryStore:
         self._chain.end()
         self._chunks.clear()
         self._runs.clear()
+        self._records.clear()
         self._answers.clear()
         self._archived += 1
         return f"memory, archive {self._archived}"

@@ -29,8 +29,17 @@ def needed_bytes(handles: Iterable[TaskHandle]) -> dict[str, int]:
     refer to anything else."""
     needed: dict[str, int] = {}
     for location in (Location.parse(text) for handle in handles for text in handle.locations):
+        if location.is_record:
+            raise UnreadableCheckpointError(f"{location.file} holds no state: the manifest is damaged")
         needed[location.file] = max(needed.get(location.file, 0), location.offset + location.size_bytes)
     return needed
+
+
+def check_records(handles: Iterable[TaskHandle]) -> None:
+    """Raises CheckpointError if the record of a snapshot is not in record files."""
+    for location in (Location.parse(piece.location) for handle in handles for piece in handle.record):
+        if not location.is_record:
+            raise UnreadableCheckpointError(f"{location.file} holds no record: the manifest is damaged")
 
 
 def check_present(needed: Mapping[str, int], sizes: Mapping[str, int], folder: str) -> None:

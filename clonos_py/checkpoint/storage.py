@@ -19,6 +19,7 @@ from clonos_py.checkpoint import frames, layout, retention
 from clonos_py.checkpoint.chunks import Scratch, decode
 from clonos_py.checkpoint.folder import open_folder
 from clonos_py.checkpoint.layout import Location
+from clonos_py.checkpoint.log_chunks import log_chunk, logs_in
 from clonos_py.checkpoint.manifest import Mark
 from clonos_py.checkpoint.manifest_files import ManifestFiles
 from clonos_py.checkpoint.retention import OldestEpochs, oldest_epochs
@@ -71,10 +72,11 @@ class CheckpointStore:
 
     def write(self, snapshot: TaskSnapshot, attempt: Attempt) -> TaskHandle:
         values = {name: encode_values(name, state) for name, state in snapshot.operators.items()}
-        logs = log_chunk(snapshot.logs)
+        logs = log_chunk(snapshot.logs) if snapshot.logs else None
         chunks = fresh_chunks(snapshot, logs)
         locations = list(self._write_parts(snapshot, attempt, [*chunks, *fresh_frames(snapshot)]))
-        for chunk, location in zip(chunks, locations, strict=False):
+        recorded = self._write_record(snapshot, attempt)
+        for chunk, location in chain(zip(chunks, locations, strict=False), recorded):
             chunk.location = str(location)
         return TaskHandle(
             task=snapshot.task,
@@ -88,11 +90,23 @@ class CheckpointStore:
             },
             progress=snapshot.progress,
             committables={name: list(named) for name, named in snapshot.committables.items()},
-            written_bytes=sum(location.size_bytes for location in locations),
+            written_bytes=sum(location.size_bytes for location in chain(locations, (at for _, at in recorded))),
             frames=stored_frames(snapshot, map(str, locations[len(chunks) :])),
             logs=_stored(logs) if logs else None,
             forced=snapshot.forced,
+            record=[_stored(piece) for piece in snapshot.record],
         )
+
+    def _write_record(self, snapshot: TaskSnapshot, attempt: Attempt) -> list[tuple[Chunk, Location]]:
+        """Writes the new pieces of the task's log into one file. Returns each with its location."""
+        fresh = [piece for piece in snapshot.record if piece.location is None]
+        if not fresh:
+            return []
+        self._scratch.clear()
+        file = layout.record_file(snapshot.task, attempt, snapshot.checkpoint)
+        written = [(piece, Location(file, *self._scratch.add(piece.rows, compressed=True))) for piece in fresh]
+        self._folder.write(f"{layout.LINE}/{file}", self._scratch.content())
+        return written
 
     def _write_parts(
         self, snapshot: TaskSnapshot, attempt: Attempt, parts: Iterable[Chunk | FrameRun]
@@ -138,6 +152,11 @@ class CheckpointStore:
             str(location): Chunk(decode(content, rows[str(location)], location.checksum, path), str(location))
             for location, content, path in self._read(rows)
         }
+
+    def read_record(self, record: Iterable[StoredChunk]) -> list[LogSegment]:
+        pieces = list(record)
+        found = self.read_chunks(pieces)
+        return [segment for piece in pieces for segment in logs_in(found[piece.location])]
 
     def read_frames(self, locations: Iterable[str]) -> dict[str, FrameRun]:
         return {
@@ -250,24 +269,6 @@ class CheckpointStore:
 
 def _needs(manifest: Manifest, marks: Sequence[Mark]) -> _Needs:
     return _Needs(frozenset(retention.needed_bytes(manifest.handles)), marks, oldest_epochs(manifest))
-
-
-def log_chunk(logs: Sequence[LogSegment]) -> Chunk | None:
-    """A chunk of log segments, one encoded segment per row."""
-    if not logs:
-        return None
-    return Chunk(pa.record_batch({"segment": pa.array([msgspec.msgpack.encode(s) for s in logs], pa.binary())}))
-
-
-def logs_in(chunk: Chunk) -> list[LogSegment]:
-    """The segments in a chunk made by ``log_chunk``. Raises CheckpointError on anything else."""
-    try:
-        rows: list[bytes] = chunk.rows.column("segment").to_pylist()  # type: ignore[assignment]
-        return [msgspec.msgpack.decode(row, type=LogSegment) for row in rows]
-    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
-        raise UnreadableCheckpointError(
-            f"{chunk.location} holds no determinants ({error}); {DAMAGED_REMEDY}"
-        ) from error
 
 
 def fresh_chunks(snapshot: TaskSnapshot, logs: Chunk | None) -> list[Chunk]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import FrameRun, Manifest, OperatorHandle, StoredChunk, TaskHandle, TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
 
@@ -29,6 +30,10 @@ class SnapshotStore(Protocol):
 
     def read_chunks(self, stored: Iterable[StoredChunk]) -> dict[str, Chunk]:
         """By location: the chunks, verified."""
+        ...
+
+    def read_record(self, record: Iterable[StoredChunk]) -> list[LogSegment]:
+        """The segments in these pieces of a task's log, in their order, verified. Raises CheckpointError."""
         ...
 
     def read_frames(self, locations: Iterable[str]) -> dict[str, FrameRun]:

@@ -119,10 +119,10 @@ class HeldLogs:
         known.update((reach.log, reach) for reach in found)
         return found
 
-    def produced(self, segment: LogSegment) -> None:
-        """Takes what the task has logged."""
+    def numbered(self, segment: LogSegment) -> LogSegment:
+        """What the task has logged, with the number of its incarnation."""
         number = self.incarnation.number
-        self.store.append(msgspec.structs.replace(segment, incarnation=number) if number else segment)
+        return msgspec.structs.replace(segment, incarnation=number) if number else segment
 
     def replayed(self) -> None:
         """The log is replayed: the frames that it names have arrived again, with the determinants they depend on."""

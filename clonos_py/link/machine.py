@@ -40,6 +40,7 @@ from clonos_py.link.inflow import Inflow
 from clonos_py.link.outflow import FRAMES_MOVED, FramesMoved, Outflow
 from clonos_py.link.pressure import Pressure
 from clonos_py.link.receiving import InputChannel
+from clonos_py.link.recording import LogRecording
 from clonos_py.link.restoring import RestoredFrames, Restoring
 from clonos_py.link.sending import OutputChannel, window_of
 from clonos_py.link.standby_feed import StandbyFeed
@@ -118,6 +119,8 @@ class LinkMachine:
         )
         self._status = TaskStatus(process, self.inputs, self.outputs, self._restoring)
         self._feed = StandbyFeed(plan, task_id, self.outputs, self.store, codec, self._causal_outputs)
+        self._recording = LogRecording(plan.recorded)
+        self._logged = plan.logged(task_id)
         self._replay: control.Replay | None = None
         self._epochs = Epochs()
         self._checkpointing = checkpointing(plan, self.outputs, codec)
@@ -258,6 +261,7 @@ class LinkMachine:
         self._replay = message
         self._status.note_checkpoint(max(message.aborted, default=0))
         self._held_logs.replay(message)
+        self._recording.start(message.log)
         return self._begin() if self._restoring.ready else []
 
     def _is_of_another_round(self, message: control.Replay) -> bool:
@@ -362,7 +366,10 @@ class LinkMachine:
 
     def _on_produced(self, event: task.Produced) -> list[io.Instruction]:
         if event.log is not None:
-            self._held_logs.produced(event.log)
+            segment = self._held_logs.numbered(event.log)
+            self._recording.produced(segment)
+            if self._logged:
+                self.store.append(segment)
         sent, written = self._outflow.produced(event), self._causal_outputs.published(event.published)
         return [*sent, *self._feed.cut(event.frames), *written, *self._outflow.check_pressure()]
 
@@ -410,6 +417,7 @@ class LinkMachine:
         for the snapshot, and does not trigger another."""
         assert self.attempt is not None
         self._unstored = None
+        snapshot = replace(snapshot, record=self._recording.taken(snapshot.checkpoint))
         if self._stores_logs:
             logs = self._held_logs.to_store()
             if logs is None:
@@ -451,6 +459,7 @@ class LinkMachine:
     def _truncate(self, completed: control.Complete) -> list[io.Instruction]:
         """Drops what a completed checkpoint covers, and acknowledges this to the senders."""
         self._mark(completed.marks)
+        self._recording.complete(completed.checkpoint)
         if (progress := self._epochs.complete(completed.checkpoint)) is None:
             return []
         self._restoring.restart_point = progress

@@ -169,7 +169,11 @@ class PhysicalPlan:
     standby_feed_us: int = 0
     """How often standbys are fed (E17); 0: they have the last completed checkpoint."""
     footprints: FootprintPolicy = field(default_factory=FootprintPolicy)
+    record_us: int = 0
+    """How long all determinants are kept in checkpoint storage (F1); 0: they are kept for recovery only."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    written_settings: Mapping[str, str] = field(default_factory=dict)
+    """The settings that were given, or follow from these, as a user would write them."""
     notes: tuple[str, ...] = ()
     """Messages to users about the planner's decisions: columns pruned, filters pushed, operators chained."""
     warnings: tuple[str, ...] = ()
@@ -318,6 +322,11 @@ class PhysicalPlan:
         """Whether the log of ``task`` is held anywhere: by a downstream task, or in the task's own causal output."""
         shown = self.sharing_depth != 0 and bool(self.by_name[task.vertex].causal_sinks)
         return shown or any(self.shares(task, receiver) for receiver in self.hops[task])
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the log of every task is kept in checkpoint storage, also one that ``logged`` denies."""
+        return self.record_us > 0
 
     def groups(self, task: TaskId) -> range:
         """The key groups that a task owns: contiguous, and as even as possible between instances."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from clonos_py.model.ids import TaskId
 from clonos_py.model.segments import LogSegment
-from clonos_py.model.state import OperatorState
+from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.state_definitions import StateDefinition
 
 
@@ -89,6 +89,9 @@ class TaskSnapshot:
     """Determinants of upstream tasks since their own restart points on which the state depends (E8)."""
     forced: bool = False
     """Whether it was forced by frames that were about to be taken (E10)."""
+    record: Sequence[Chunk] = ()
+    """The task's own determinants since its restart point before this snapshot, in pieces from snapshot to snapshot
+    (F1); empty unless the job records. Each row is an encoded segment."""
 
 
 class OperatorHandle(msgspec.Struct, frozen=True):
@@ -114,10 +117,12 @@ class TaskHandle(msgspec.Struct, frozen=True):
     """See TaskSnapshot: one row for each segment."""
     forced: bool = False
     """See TaskSnapshot."""
+    record: list[StoredChunk] = []
+    """See TaskSnapshot: the pieces, oldest first. A restart does not need them."""
 
     @property
     def locations(self) -> Iterator[str]:
-        """The locations of everything that the snapshot consists of."""
+        """The locations of everything that the snapshot consists of, its record not included."""
         for operator in self.operators.values():
             for chunks in operator.tables.values():
                 yield from (chunk.location for chunk in chunks)

@@ -89,10 +89,12 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
         protocol=chosen.protocol,
         rollback=chosen.rollback,
         standby_feed_us=chosen.standby_feed_us,
+        record_us=chosen.record_us,
         footprints=FootprintPolicy(
             chosen.extent_max, chosen.replay_max, chosen.check_time_us, chosen.check_period_us, chosen.mtbf_us
         ),
         settings={found.name: getattr(chosen, found.name) for found in fields(Settings) if found.metadata},
+        written_settings=dict(chosen.written()),
         notes=(
             *graph.notes,
             *_chain_notes(vertices),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clonos_py.checkpoint.frames import between
-from clonos_py.checkpoint.storage import logs_in
+from clonos_py.checkpoint.log_chunks import logs_in
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import CheckpointsRetired, ManifestFailed, ManifestWritten
 from clonos_py.link.instructions import Loaded, LoadFailed, Persist, Persisted, PersistFailed

@@ -164,6 +164,12 @@ class Settings:
         DURATION, "10min", "Abort a checkpoint that takes longer.", "checkpoint_timeout"
     )
     checkpoints_kept: int = _setting(count(1), 2, "How many completed checkpoints are kept.")
+    record_us: int = _setting(
+        DURATION_OR_OFF,
+        "off",
+        "Keep all determinants for this long, so that what the job did can be replayed; off: only for recovery.",
+        "record",
+    )
     drop_state: tuple[str, ...] = _setting(
         NAMES,
         (),
@@ -235,6 +241,20 @@ class Settings:
         for definition in DEFINITIONS.values():
             value = definition.kind.show(getattr(self, definition.attribute))
             yield definition.key, value, self.origin(definition.key)
+
+    def written(self) -> Iterator[tuple[str, str]]:
+        """(name, value as a user would write it) of each setting that was given or follows from one that was. Resolving
+        these gives the same settings."""
+        for definition in DEFINITIONS.values():
+            value = getattr(self, definition.attribute)
+            chosen = definition.key in self.origins or value != definition.default
+            if chosen and value is not None and value != ():
+                yield definition.key, _written(definition.kind, value)
+
+
+def _written(kind: SettingKind[Any], value: Any) -> str:
+    """In a list, values are separated by commas, as in an environment variable."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else kind.show(value)
 
 
 def _definitions() -> Iterator[Definition]:

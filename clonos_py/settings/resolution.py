@@ -144,6 +144,10 @@ def _consistent(settings: Settings) -> Settings:
         _refuse(settings, "standby_feed", "sharing_depth", "a standby that is fed needs all determinants of its task")
     if settings.standby_feed_us and settings.standbys == 0:
         _refuse(settings, "standby_feed", "standbys", "there are no standbys that could be fed")
+    if settings.record_us and settings.guarantee is Guarantee.AT_MOST_ONCE:
+        _refuse(settings, "record", "guarantee", "what at-most-once leaves out cannot be replayed")
+    if settings.record_us and settings.checkpoints is None:
+        _refuse(settings, "record", "checkpoints", "determinants are kept in the checkpoint folder")
     _check_footprints(settings)
     _check_interval(settings)
     for absent, present in itertools.permutations(("tls_certificate", "tls_key", "tls_ca"), 2):

@@ -124,8 +124,8 @@ class TaskMachine:
         self._events: list[FromTask] = []
         vertex = plan.by_name[task.vertex]
         self._gaps = plan.gaps
-        self._writer = LogWriter(task.log_id, keeps=plan.logged(task))
-        keeper = environment if plan.sharing_depth != 0 else None
+        self._writer = LogWriter(task.log_id, keeps=plan.logged(task) or plan.recorded)
+        keeper = environment if plan.sharing_depth != 0 or plan.recorded else None
         self._gate = Gate(self._writer, plan.settings.get(_GRANULARITY, 0), keeper)
         self._shared = TaskContext(
             task, vertex.parallelism, plan.groups(task), plan.key_groups, self._gate, environment

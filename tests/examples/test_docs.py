@@ -27,7 +27,7 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 FILE = re.compile(r"`([\w./-]+/[\w.-]+\.(?:py|md|toml))`")
 NAMES_BEHIND = re.compile(r"`(?P<file>[\w./-]+/[\w.-]+\.py)` \((?:class )?(?P<names>`[\w.]+`(?:, `[\w.]+`)*)\)")
 NAME_BEFORE = re.compile(r"(?P<names>`[\w.]+`) in\s+`(?P<file>[\w./-]+/[\w.-]+\.py)`")
-CITATION = re.compile(r"\b[DEP]\d{1,2}\b")
+CITATION = re.compile(r"\b[DEFP]\d{1,2}\b")
 
 
 class Block(NamedTuple):

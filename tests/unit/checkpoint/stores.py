@@ -7,9 +7,13 @@ from contextlib import suppress
 
 import pyarrow as pa
 
+from clonos_py.causal.codec import encode
+from clonos_py.causal.determinants import InputOrder
+from clonos_py.checkpoint.log_chunks import log_chunk
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import Manifest, TaskHandle, TaskSnapshot
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 
@@ -35,6 +39,21 @@ def snapshot(checkpoint: int, chunks: Sequence[Chunk], task: TaskId = JOIN) -> T
         {"rows": list(chunks)}, {"count": checkpoint, "marks": [1, None, b"x"], "by_id": {7: "seven"}}
     )
     return TaskSnapshot(task, checkpoint, {"join": state}, b"progress", {"out": [b"staged", b"staged before"]})
+
+
+def segments(epoch: int, start: int, count: int = 3, task: TaskId = JOIN) -> list[LogSegment]:
+    """The log of an epoch, which begins at offset ``start``: one determinant in each segment."""
+    payload = encode([InputOrder(0, 1)])
+    return [LogSegment(task.log_id, epoch, start, start + number, 1, payload) for number in range(count)]
+
+
+def recorded(checkpoint: int, pieces: Sequence[Chunk], task: TaskId = JOIN) -> TaskSnapshot:
+    """A snapshot that names these pieces of its task's log."""
+    return TaskSnapshot(task, checkpoint, {}, b"progress", record=list(pieces))
+
+
+def piece(epoch: int, start: int, count: int = 3, task: TaskId = JOIN) -> Chunk:
+    return log_chunk(segments(epoch, start, count, task))
 
 
 def manifest(checkpoint: int, *handles: TaskHandle, generation: int = 1, job: str = JOB) -> Manifest:

@@ -16,14 +16,26 @@ from msgspec.structs import replace
 
 from clonos_py.checkpoint import storage
 from clonos_py.checkpoint.folder import LocalFolder
-from clonos_py.checkpoint.layout import Location, chunk_file_name, name_in_folder
+from clonos_py.checkpoint.layout import Location, chunk_file_name, name_in_folder, record_file, record_origin
 from clonos_py.checkpoint.manifest import Adoption, Generation, decode, encode, encode_generation
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.snapshots import OperatorHandle, StoredChunk
 from tests.disks import make_read_only
-from tests.unit.checkpoint.stores import FIRST, JOB, JOIN, chunk, complete, manifest, rows_of, snapshot
+from tests.unit.checkpoint.stores import (
+    FIRST,
+    JOB,
+    JOIN,
+    chunk,
+    complete,
+    manifest,
+    piece,
+    recorded,
+    rows_of,
+    segments,
+    snapshot,
+)
 
 
 @pytest.fixture
@@ -404,9 +416,75 @@ def test_a_location_survives_its_text_form(
     assert Location.parse(str(location)) == location
 
 
+@given(st.text(min_size=1), st.integers(0, 10**12 - 1))
+def test_a_location_of_a_record_survives_its_text_form(vertex: str, checkpoint: int) -> None:
+    file = record_file(TaskId(vertex, 3), Attempt(1, 2), checkpoint)
+    location = Location(file, 0, 7, 9)
+    assert Location.parse(str(location)) == location
+    assert location.is_record
+    origin = record_origin(file)
+    assert origin is not None
+    assert (origin.epoch, origin.writer) == (checkpoint, f"{name_in_folder(vertex)}-3")
+
+
+def test_pieces_that_are_new_with_a_snapshot_share_one_file(store: CheckpointStore) -> None:
+    handle = store.write(recorded(7_001, [piece(6_999, 0), piece(7_000, 3)]), FIRST)
+    (bucket,) = files_below(store, "records")
+    (file,) = bucket.iterdir()
+    assert (bucket.name, file.name) == ("000000007", "000000007001.join-0.1.0.record")
+    assert {Location.parse(stored.location).file for stored in handle.record} == {f"records/{bucket.name}/{file.name}"}
+    assert handle.written_bytes == sum(stored.size_bytes for stored in handle.record)
+
+
+def test_a_record_is_compressed(store: CheckpointStore) -> None:
+    whole = piece(0, 0, 1_000)
+    (stored,) = store.write(recorded(1, [whole]), FIRST).record
+    assert stored.size_bytes < whole.rows.nbytes / 3
+
+
+@pytest.mark.parametrize("harm", ["damage", "cut", "remove"])
+def test_a_record_file_that_is_not_as_it_was_written_is_named(store: CheckpointStore, harm: str) -> None:
+    handle = store.write(recorded(1, [piece(0, 0)]), FIRST)
+    assert store.read_record(handle.record) == segments(0, 0)
+    ((file,),) = [list(bucket.iterdir()) for bucket in files_below(store, "records")]
+    match harm:
+        case "damage":
+            damage(file)
+        case "cut":
+            os.truncate(file, 10)
+        case _:
+            file.unlink()
+    with pytest.raises(CheckpointError, match=f"{file} is (corrupt|missing)"):
+        store.read_record(handle.record)
+
+
+def test_a_record_that_holds_something_else_is_refused(store: CheckpointStore) -> None:
+    handle = store.write(recorded(1, [chunk(0)]), FIRST)
+    with pytest.raises(CheckpointError, match=r"records/.* holds no determinants"):
+        store.read_record(handle.record)
+
+
+@pytest.mark.parametrize("place", ["state", "record"])
+def test_a_manifest_names_state_and_records_each_in_their_own_files(store: CheckpointStore, place: str) -> None:
+    """Records are deleted with whole folders: nothing else may be among them."""
+    stored = store.write(recorded(1, [piece(0, 0)]), FIRST)
+    state = store.write(snapshot(1, [chunk(0)]), FIRST)
+    if place == "record":
+        forged = replace(stored, record=state.operators["join"].tables["rows"])
+    else:
+        forged = replace(state, operators={"join": OperatorHandle({"rows": stored.record}, b"")})
+    with pytest.raises(CheckpointError, match=r"holds no (record|state): .* damaged"):
+        decode(encode(manifest(1, forged)), JOB, "here")
+
+
 @pytest.mark.parametrize(
     "location",
     [
+        "records/000000007/000000007001.join-0.1.0.chunks#0+10:0000000000000000",
+        "records/000000007/000000008001.join-0.1.0.record#0+10:0000000000000000",
+        "records/000000007/../000000007001.join-0.1.0.record#0+10:0000000000000000",
+        "records/000000007001.join-0.1.0.record#0+10:0000000000000000",
+        "state/000000007001.join-0.1.0.record#0+10:0000000000000000",
         "../../../etc/passwd#0+10:0000000000000000",
         "state/../../other/state/000000000001.join-0.1.0.1.chunks#0+10:0000000000000000",
         "state/000000000001.join-0.1.0.1.chunks#-5+10:0000000000000000",

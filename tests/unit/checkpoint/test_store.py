@@ -15,7 +15,20 @@ from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames, TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
-from tests.unit.checkpoint.stores import FIRST, JOB, JOIN, begin, chunk, complete, manifest, rows_of, snapshot
+from tests.unit.checkpoint.stores import (
+    FIRST,
+    JOB,
+    JOIN,
+    begin,
+    chunk,
+    complete,
+    manifest,
+    piece,
+    recorded,
+    rows_of,
+    segments,
+    snapshot,
+)
 
 
 @pytest.fixture(params=["files", "memory", "remote"])
@@ -288,3 +301,34 @@ def test_frames_in_flight_are_stored_once_and_kept_as_long_as_a_checkpoint_needs
 
 def same(one: FrameRun, other: FrameRun) -> bool:
     return (one.schema, one.records, one.bodies) == (other.schema, other.records, other.bodies)
+
+
+# ---- recorded logs
+
+
+def test_the_pieces_of_a_log_are_read_back_in_order(store: SnapshotStore) -> None:
+    handle = store.write(recorded(2, [piece(0, 0), piece(1, 3)]), FIRST)
+    assert store.read_record(handle.record) == [*segments(0, 0), *segments(1, 3)]
+    assert store.read_record([]) == []
+
+
+def test_a_stored_piece_is_referred_to_and_not_written_again(store: SnapshotStore) -> None:
+    first = piece(0, 0)
+    aborted = store.write(recorded(1, [first]), FIRST)
+    later = store.write(recorded(2, [first, piece(1, 3)]), FIRST)
+    assert later.record[0] == aborted.record[0]
+    assert store.read_record(later.record) == [*segments(0, 0), *segments(1, 3)]
+    assert store.write(recorded(3, [first]), FIRST).written_bytes == 0
+
+
+def test_a_record_is_no_part_of_what_a_restart_needs(store: SnapshotStore) -> None:
+    assert list(store.write(recorded(1, [piece(0, 0)]), FIRST).locations) == []
+
+
+def test_a_manifest_keeps_the_locations_of_records(store: SnapshotStore) -> None:
+    begin(store)
+    handle = store.write(recorded(1, [piece(0, 0)]), FIRST)
+    store.write_manifest(manifest(1, handle))
+    latest = store.latest()
+    assert latest is not None
+    assert latest.tasks == [handle]

@@ -124,7 +124,7 @@ def test_a_log_of_a_task_that_restarted_without_log_voids_the_old_one() -> None:
 def test_a_task_that_restarted_without_log_writes_segments_of_its_new_incarnation() -> None:
     made = held_logs(CHAIN, B)
     made.replay(Replay(1, [], [], [], complete=list(CHAIN.logs), incarnation=Incarnation(2)))
-    made.produced(log(B, Linger()))
+    made.store.append(made.numbered(log(B, Linger())))
     assert made.store.of(B.log_id) == [log(B, Linger(), incarnation=2)]
 
 

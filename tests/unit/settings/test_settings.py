@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,11 @@ def test_chaining_is_on_or_off_in_any_place() -> None:
         ({"standby_feed": "100ms", "standbys": 0}, "standby_feed .* contradicts standbys = 0"),
         ({"standby_feed": "100ms", "guarantee": "at-least-once"}, "standby_feed .* contradicts guarantee"),
         ({"standby_feed": "100ms", "sharing_depth": 1}, "standby_feed .* contradicts sharing_depth"),
+        ({"record": "24h"}, "record .* contradicts checkpoints .*determinants are kept in the checkpoint folder"),
+        (
+            {"record": "24h", "checkpoints": "here", "guarantee": "at-most-once"},
+            "record .* contradicts guarantee .*what at-most-once leaves out cannot be replayed",
+        ),
         ({"take_over": True}, "without a checkpoint folder there is nothing to continue from"),
         (
             {"take_over": True, "fresh": True, "checkpoints": "here"},
@@ -283,3 +289,36 @@ def test_a_feed_is_off_or_has_an_interval() -> None:
     fed = resolve({}, command_line={"standby_feed": "50ms"})
     assert fed.standby_feed_us == 50_000
     assert ("standby_feed", "50ms") in [(key, value) for key, value, _ in fed.shown()]
+
+
+@pytest.mark.parametrize("value", ["0s", "-1s", "inf", "nan", 100, "24", "", True, None])
+def test_a_record_is_a_duration_or_off(value: object) -> None:
+    with pytest.raises(SettingError, match=r"record .*, or turn it off with 'off'"):
+        resolve({}, command_line={"record": value, "checkpoints": "here"})
+
+
+def test_a_record_is_off_or_has_a_duration() -> None:
+    assert resolve({}).record_us == 0
+    assert resolve({}, command_line={"record": "off"}).record_us == 0
+    recorded = resolve({}, command_line={"record": "24h", "checkpoints": "here"})
+    assert recorded.record_us == 24 * 3_600_000_000
+    assert ("record", "24h") in [(key, value) for key, value, _ in recorded.shown()]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"record": "24h", "checkpoints": "here"},
+        {"guarantee": "exactly-once", "sharing_depth": 0},
+        {"guarantee": "at-least-once"},
+        {"sharing_depth": 0},
+        {"protocol": "continuous", "extent_max": 3},
+        {"kills": ["join[0]@3s", "a[1]@5ms"], "renames": ["a=b"], "checkpoints": "here", "in_flight_budget": "3MiB"},
+        {"spill": "spill-threshold", "spill_threshold": "1KiB", "chaining": False, "checkpoint_interval": "auto"},
+    ],
+)
+def test_written_settings_resolve_to_the_same_settings(given: dict[str, object]) -> None:
+    settings = resolve({}, command_line=given)
+    written = resolve({}, file=dict(settings.written()))
+    assert replace(written, origins={}) == replace(settings, origins={})
