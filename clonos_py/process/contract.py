@@ -116,6 +116,8 @@ class TaskProgress(msgspec.Struct):
     """The number of input events so far, of a task whose state is saved in parts."""
     rebuild_taken: int = 0
     """That number at the oldest footprint, to which a restore goes back."""
+    sunk: list[int] = []
+    """By sink of a job that records: a running checksum of all rows that it was given (``columns/chained.py``)."""
     rebuild: list[InputProgress] = []
     """The inputs there; empty: a restore does not go back."""
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 
 from clonos_py.causal.determinants import Completion
+from clonos_py.columns.chained import chained
 from clonos_py.columns.conforming import conformed
 from clonos_py.model.errors import CheckpointError, ClonosError, Interrupted, UserCodeError, type_and_text
 from clonos_py.model.ids import TaskId
@@ -122,6 +123,9 @@ class Chain:
         fed = [number for number, stage in enumerate(self._stages) if plan.feeds(task) and _keeps_rows(stage.operator)]
         self._given = {number: SinkRows() for number in fed}
         """By number of a sink."""
+        sinks = [number for number, stage in enumerate(self._stages) if isinstance(stage.operator, Sink)]
+        self._sunk = dict.fromkeys(sinks, 0) if plan.recorded else {}
+        """By number of a sink: the checksum of all rows that it was given."""
         self.partwise = self._partwise(plan, vertex)
         """The operator whose state is saved in parts; None if there is none."""
         self._watermarks = dict.fromkeys(range(SOURCE, len(self._stages)), MIN_TIME)
@@ -166,6 +170,8 @@ class Chain:
             )
         if number in self._given:
             self._given[number].add(side, rows)
+        if number in self._sunk:
+            self._sunk[number] = chained(self._sunk[number], rows)
         self._guard(stage, partial(stage.operator.on_rows, rows, side))
 
     def enter(self, edge: int, rows: pa.RecordBatch) -> None:
@@ -321,6 +327,11 @@ class Chain:
         """By operator: the last watermark that it received."""
         return [self._received[number] for number in range(len(self._stages))]
 
+    @property
+    def sunk(self) -> list[int]:
+        """See ``TaskProgress``."""
+        return list(self._sunk.values())
+
     def restore(
         self, parts: Mapping[str, Sequence[OperatorState]], progress: TaskProgress | None, closed: Collection[str] = ()
     ) -> None:
@@ -330,6 +341,8 @@ class Chain:
         self._shared.calls.clear()
         self._shared.working.clear()
         self._shared.full.clear()
+        sunk = progress.sunk if progress and len(progress.sunk) == len(self._sunk) else [0] * len(self._sunk)
+        self._sunk = dict(zip(self._sunk, sunk, strict=True))
         for number in self._watermarks:
             self._watermarks[number] = progress.watermarks[number + 1] if progress else MIN_TIME
         for number, stage in enumerate(self._stages):

@@ -173,5 +173,6 @@ class Snapshotting:
             protocol=self._checkpointing.state(),
             taken=partwise.taken if partwise is not None else 0,
             rebuild_taken=back_to,
+            sunk=self._chain.sunk,
             rebuild=rebuild,
         )
