@@ -14,6 +14,7 @@ import msgspec
 
 from clonos_py.model.errors import CodecError
 from clonos_py.model.ids import ChannelId, TaskId
+from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import FrameRecord
 from clonos_py.process.contract import FeedPosition, TaskProgress
 
@@ -56,7 +57,8 @@ class OperatorPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
 
 class PointPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A feed point. ``aborted``: see ``FeedPointTaken``. ``committables``: by epoch whose checkpoint is not complete,
-    the prepared results of each sink. ``first``: by output, frames below this number are covered."""
+    the prepared results of each sink. ``first``: by output, frames below this number are covered. ``record``: of a task
+    whose log is only recorded (F1), what it has logged since the point before; the first point has it all."""
 
     operators: dict[str, OperatorPart]
     progress: TaskProgress
@@ -64,6 +66,7 @@ class PointPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     aborted: list[int]
     committables: dict[int, dict[str, list[bytes]]]
     first: list[int]
+    record: list[LogSegment] = []
 
 
 def encode_part(part: ChunkPart | FramePart | PointPart) -> bytes:

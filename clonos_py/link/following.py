@@ -25,6 +25,7 @@ from clonos_py.model.errors import CodecError, ProtocolError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Follow
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import FrameRecord
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.process.contract import FeedPosition, RestoreState, TaskProgress
@@ -33,13 +34,15 @@ _ACKNOWLEDGED_AT_ONCE = 8
 
 
 class FeedState(NamedTuple):
-    """The state of a feed point. ``frames``: by output, those that receivers may still request."""
+    """The state of a feed point. ``frames``: by output, those that receivers may still request. ``record``: the log of
+    a task that is only recorded, from its restart point to this one."""
 
     position: FeedPosition
     progress: TaskProgress
     operators: Mapping[str, OperatorState]
     frames: list[list[RetainedFrame]]
     committables: dict[int, dict[str, list[bytes]]]
+    record: list[LogSegment]
 
 
 class Following:
@@ -47,6 +50,7 @@ class Following:
 
     def __init__(self, plan: PhysicalPlan, task: TaskId, store: CausalStore) -> None:
         self._job, self._channel, self._store = plan.job, feed_channel(task), store
+        self._log = task.log_id
         self.input = len(plan.inputs[task])
         """The number of the feed among the inputs: the one after the last."""
         self._outputs = len(plan.outputs[task])
@@ -63,6 +67,7 @@ class Following:
         self._chunks: dict[int, Chunk] = {}
         self._tables: dict[tuple[str, str], list[Chunk]] = {}
         self._frames: list[list[RetainedFrame]] = [[] for _ in range(self._outputs)]
+        self._record: list[LogSegment] = []
         self._received = self._loading = 0
 
     # ---- the connection
@@ -171,7 +176,9 @@ class Following:
             self._retained(output, first, part.progress.outputs[output]) for output, first in enumerate(part.first)
         ]
         self._loading = self._received
-        self.point = FeedState(part.position, part.progress, operators, frames, part.committables)
+        stable = self._store.stable(self._log)
+        self._record = [segment for segment in (*self._record, *part.record) if segment.epoch >= stable]
+        self.point = FeedState(part.position, part.progress, operators, frames, part.committables, self._record)
         parts = {name: [state] for name, state in operators.items()}
         return RestoreState(
             part.position.epoch, parts, part.progress, ahead=True, feed_point=self._received, aborted=part.aborted

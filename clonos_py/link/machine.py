@@ -50,7 +50,7 @@ from clonos_py.model import messages as control
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.segments import StableMark
+from clonos_py.model.segments import LogSegment, StableMark
 from clonos_py.model.snapshots import TaskSnapshot, lineage_of
 from clonos_py.model.states import EventTable, Ignored, Impossible, LastEvents, Unless
 from clonos_py.process import contract as task
@@ -118,9 +118,9 @@ class LinkMachine:
             process, task_id, self.inputs, self.outputs, RestoredFrames(plan, codec, self._logs), self._following
         )
         self._status = TaskStatus(process, self.inputs, self.outputs, self._restoring)
-        self._feed = StandbyFeed(plan, task_id, self.outputs, self.store, codec, self._causal_outputs)
         self._recording = LogRecording(plan.recorded)
         self._logged = plan.logged(task_id)
+        self._feed = StandbyFeed(plan, task_id, self.outputs, self.store, codec, self._causal_outputs, self._recording)
         self._replay: control.Replay | None = None
         self._epochs = Epochs()
         self._checkpointing = checkpointing(plan, self.outputs, codec)
@@ -261,11 +261,19 @@ class LinkMachine:
         self._replay = message
         self._status.note_checkpoint(max(message.aborted, default=0))
         self._held_logs.replay(message)
-        self._recording.start(message.log)
+        self._recording.start(self._own_log(message))
         return self._begin() if self._restoring.ready else []
 
     def _is_of_another_round(self, message: control.Replay) -> bool:
         return message.round != self._round or self._replay is not None
+
+    def _own_log(self, message: control.Replay) -> list[LogSegment]:
+        """The task's own log since its restart point. One that is only recorded is held by nobody who is asked in a
+        round: a process that starts at a feed point has it from the feed."""
+        restore, fed = self._restoring.requested, self._restoring.fed
+        if self._logged or fed is None or restore is None:
+            return message.log
+        return [segment for segment in fed.record if segment.epoch >= restore.checkpoint]
 
     def _begin(self) -> list[io.Instruction]:
         if self._replay is None or self.attempt is None:
@@ -276,8 +284,8 @@ class LinkMachine:
         self._catching_up.begin(self.attempt)
         self._enter(LinkCause.BEGUN)
         at_landmark = not any(output.has_restored_frames for output in self.outputs)
-        fed = self._restoring.begin()
-        begin = task.Begin(self.attempt, self._replay.log, self._replay.aborted, self._numbering, at_landmark, fed=fed)
+        log, fed = self._own_log(self._replay), self._restoring.begin()
+        begin = task.Begin(self.attempt, log, self._replay.aborted, self._numbering, at_landmark, fed=fed)
         held_back = [] if self._outflow.may_produce else [io.SendToTask(task.MayProduce(False))]
         opened = self._subscribe(self.attempt) if self._in_loop else []
         return [io.SendToTask(begin), *held_back, *opened, *self._serve()]

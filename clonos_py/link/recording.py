@@ -25,6 +25,8 @@ class LogRecording:
         self._on = on
         self._pieces: dict[int, Chunk] = {}
         """By epoch, in order: the pieces of epochs that are over."""
+        self._stops: dict[int, int] = {}
+        """By epoch that is over: the offset at which it ended."""
         self._open: dict[int, list[LogSegment]] = {}
         """By epoch, in order: the segments of later epochs."""
         self._end: int | None = None
@@ -50,7 +52,8 @@ class LogRecording:
     def taken(self, checkpoint: int) -> tuple[Chunk, ...]:
         """The pieces that the snapshot for ``checkpoint`` names, oldest first. All of its epochs are over."""
         for epoch in [epoch for epoch in self._open if epoch < checkpoint]:
-            self._pieces[epoch] = log_chunk(self._open.pop(epoch))
+            segments = self._open.pop(epoch)
+            self._pieces[epoch], self._stops[epoch] = log_chunk(segments), segments[-1].stop
         return tuple(piece for epoch, piece in self._pieces.items() if epoch < checkpoint)
 
     def complete(self, checkpoint: int) -> None:
@@ -58,8 +61,7 @@ class LogRecording:
         self._open = {epoch: segments for epoch, segments in self._open.items() if epoch >= checkpoint}
         self._pieces = {epoch: piece for epoch, piece in self._pieces.items() if epoch >= checkpoint}
 
-    @property
-    def segments(self) -> list[LogSegment]:
-        """Everything since the restart point."""
-        closed = (segment for piece in self._pieces.values() for segment in logs_in(piece))
-        return [*closed, *(segment for segments in self._open.values() for segment in segments)]
+    def since(self, offset: int) -> list[LogSegment]:
+        """What is held of the log from this offset on."""
+        closed = (logs_in(piece) for epoch, piece in self._pieces.items() if self._stops[epoch] > offset)
+        return [s for segments in (*closed, *self._open.values()) for s in segments if s.start >= offset]

@@ -33,6 +33,7 @@ from clonos_py.link.feed_parts import (
     encode_part,
     feed_channel,
 )
+from clonos_py.link.recording import LogRecording
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
@@ -73,6 +74,8 @@ class _Subscription:
         """By identity: the chunks of the last point with their numbers."""
         self._chunks = 0
         self._position = self._marks_carried = 0
+        self._recorded = 0
+        """The offset up to which the standby has the record."""
 
     def add_frame(self, output: int, entry: RetainedFrame) -> None:
         body, record = entry.body, record_of(entry, entry.size_bytes)
@@ -85,8 +88,9 @@ class _Subscription:
         committables: dict[int, dict[str, list[bytes]]],
         first: list[int],
         codec: FrameCodec,
+        recording: LogRecording | None,
     ) -> None:
-        """``committables`` and ``first``: see ``PointPart``."""
+        """``committables`` and ``first``: see ``PointPart``. ``recording``: of a task whose log is only recorded."""
         numbers: dict[int, tuple[Chunk, int]] = {}
         tables: dict[tuple[str, str], Sequence[Chunk]] = {}
         operators: dict[str, OperatorPart] = {}
@@ -101,8 +105,10 @@ class _Subscription:
                 tables[name, table] = list(chunks)
             operators[name] = OperatorPart(parts, msgspec.msgpack.encode(state.values))
         self._tables, self._numbers = tables, numbers
+        record = recording.since(self._recorded) if recording is not None else []
+        self._recorded = event.position.offset
         meta = encode_part(
-            PointPart(operators, event.progress, event.position, list(event.aborted), committables, first)
+            PointPart(operators, event.progress, event.position, list(event.aborted), committables, first, record)
         )
         self._add(FrameKind.FEED_POINT, meta, len(meta), lambda: None)
         self._loaded_at = self._sent + len(self._parts)
@@ -153,7 +159,10 @@ class StandbyFeed:
         store: CausalStore,
         codec: FrameCodec,
         causal_outputs: CausalOutputs,
+        recording: LogRecording,
     ) -> None:
+        self._recording = recording if plan.recorded and not plan.logged(task) else None
+        """That of a task whose log is only recorded: no standby gets it with other logs."""
         self._job, self._channel, self._feeds = plan.job, feed_channel(task), plan.feeds(task)
         self._outputs, self._store, self._codec = outputs, store, codec
         self._causal_outputs = causal_outputs
@@ -211,7 +220,7 @@ class StandbyFeed:
         out: list[io.Instruction] = []
         first = [output.frames.first for output in self._outputs]
         for subscription in self._ready() if not self._store.incomplete else ():
-            subscription.add_point(event, committables, first, self._codec)
+            subscription.add_point(event, committables, first, self._codec, self._recording)
             out += self._pump(subscription)
         return out + self.request()
 

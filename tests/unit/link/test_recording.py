@@ -85,14 +85,16 @@ def test_a_checkpoint_that_completes_during_the_replay_drops_what_it_covers() ->
     made = recording(segment(0, 0), segment(1, 1))
     made.complete(1)
     assert spans(made.taken(2)) == [[(1, 1)]]
-    assert made.segments == [segment(1, 1)]
+    assert made.since(0) == [segment(1, 1)]
 
 
-def test_the_segments_are_all_since_the_restart_point() -> None:
-    made = recording(segment(0, 0))
+def test_the_log_is_read_from_an_offset_on() -> None:
+    made = recording(segment(0, 0), segment(0, 1))
     made.taken(1)
-    made.produced(segment(1, 1))
-    assert made.segments == [segment(0, 0), segment(1, 1)]
+    made.produced(segment(1, 2))
+    assert made.since(0) == [segment(0, 0), segment(0, 1), segment(1, 2)]
+    assert made.since(1) == [segment(0, 1), segment(1, 2)]
+    assert (made.since(2), made.since(3)) == ([segment(1, 2)], [])
 
 
 def test_a_gap_is_an_error() -> None:
@@ -111,7 +113,7 @@ def test_a_segment_of_an_epoch_that_is_over_is_an_error() -> None:
 def test_a_recording_that_is_off_keeps_nothing() -> None:
     made = LogRecording(on=False)
     made.produced(segment(0, 0))
-    assert (made.taken(1), made.segments) == ((), [])
+    assert (made.taken(1), made.since(0)) == ((), [])
 
 
 # ---- the recording of a link

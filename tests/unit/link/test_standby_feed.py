@@ -14,11 +14,15 @@ from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import FrameKind, PassThrough
 from clonos_py.link import instructions as io
 from clonos_py.link.causal_outputs import CausalOutputs
+from clonos_py.link.feed_parts import PointPart, decode_part
 from clonos_py.link.following import Following
+from clonos_py.link.recording import LogRecording
 from clonos_py.link.standby_feed import StandbyFeed
 from clonos_py.model.errors import CodecError, ProtocolError
 from clonos_py.model.ids import Attempt, LogId
 from clonos_py.model.messages import Follow
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.segments import ALL_LOGS, LogSegment, StableMark
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.process.contract import FeedPointTaken, FeedPosition, FeedRequested, RestoreState, TaskProgress
 from tests.unit.job.graphs import graph, task
@@ -32,11 +36,13 @@ SINK = task("b")
 class Ends:
     """The feed of a process, and a standby that follows it on connection 7."""
 
-    def __init__(self) -> None:
+    def __init__(self, plan: PhysicalPlan = PLAN) -> None:
         self.store = CausalStore(PLAN.logs)
         outputs = CausalOutputs(PLAN, SINK, self.store, PassThrough())
-        self.feed = StandbyFeed(PLAN, SINK, [], self.store, PassThrough(), outputs)
-        self.standby = Following(PLAN, SINK, CausalStore(PLAN.logs))
+        self.recording = LogRecording(plan.recorded)
+        self.feed = StandbyFeed(plan, SINK, [], self.store, PassThrough(), outputs, self.recording)
+        self.held = CausalStore(PLAN.logs)
+        self.standby = Following(plan, SINK, self.held)
         (connect,) = self.standby.follow(Follow("address", FIRST))
         assert isinstance(connect, io.Connect)
         self.hello = connect.hello
@@ -158,3 +164,62 @@ def test_parts_out_of_order_and_points_that_name_what_was_not_sent_are_refused()
     damaged = io.FeedReceived(7, msgspec.structs.replace(point_part.header, meta=b"\x00"), None)
     with pytest.raises(CodecError, match="bytes are no PointPart"):
         ends.standby.received(damaged)
+
+
+# ---- a log that is only recorded
+
+
+def segment(epoch: int, start: int) -> LogSegment:
+    return LogSegment(SINK.log_id, epoch, start, start, 1, b"")
+
+
+def held_record(ends: Ends) -> list[LogSegment]:
+    point = ends.standby.point
+    assert point is not None
+    return point.record
+
+
+def test_a_point_has_the_log_since_the_one_before_if_no_other_process_holds_it() -> None:
+    ends = Ends(replace(PLAN, record_us=1_000_000))
+    ends.subscribe()
+    ends.recording.start([segment(2, 0), segment(2, 1)])
+    first = ends.receive(ends.point(2, {}))
+    assert first is not None
+    assert held_record(ends) == [segment(2, 0), segment(2, 1)]
+    ends.loaded(first)
+    ends.recording.produced(segment(3, 2))
+    (part,) = ends.point(3, {})
+    assert decode_part(part.header.meta, PointPart).record == [segment(3, 2)]
+    ends.receive([part])
+    assert held_record(ends) == [segment(2, 0), segment(2, 1), segment(3, 2)]
+    assert ends.held.of(SINK.log_id) == [], "it would be reported in a round"
+
+
+def test_a_standby_drops_what_the_restart_point_covers() -> None:
+    ends = Ends(replace(PLAN, record_us=1_000_000))
+    ends.subscribe()
+    ends.recording.start([segment(2, 0), segment(3, 1)])
+    ends.store.mark(StableMark(ALL_LOGS, 3))
+    ends.receive(ends.point(2, {}))
+    assert held_record(ends) == [segment(3, 1)]
+
+
+def test_a_new_connection_gets_the_whole_log_again() -> None:
+    ends = Ends(replace(PLAN, record_us=1_000_000))
+    ends.subscribe()
+    ends.recording.start([segment(2, 0)])
+    ends.receive(ends.point(1, {}))
+    assert ends.standby.lost(io.Lost(7))
+    ends.feed.lost(7)
+    ends.standby.connected(io.Connected(0, 7, ends.hello))
+    ends.subscribe()
+    ends.recording.produced(segment(2, 1))
+    ends.receive(ends.point(2, {}))
+    assert held_record(ends) == [segment(2, 0), segment(2, 1)]
+
+
+def test_no_log_is_in_a_point_of_a_job_that_does_not_record() -> None:
+    ends = Ends()
+    ends.subscribe()
+    ends.receive(ends.point(1, {}))
+    assert held_record(ends) == []
