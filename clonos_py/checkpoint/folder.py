@@ -60,6 +60,10 @@ class Folder(Protocol):
         """Deletes a file if it exists."""
         ...
 
+    def remove_folder(self, path: str) -> None:
+        """Deletes a folder that holds only files, and these."""
+        ...
+
     def move(self, source: str, target: str) -> None:
         """Moves a folder."""
         ...
@@ -140,6 +144,12 @@ class LocalFolder:
             except FileNotFoundError:
                 return
 
+    def remove_folder(self, path: str) -> None:
+        for name in self.names(path):
+            self.remove(f"{path}/{name}")
+        with named_errors(self._at(path)), suppress(FileNotFoundError):
+            os.rmdir(self._at(path))
+
     def move(self, source: str, target: str) -> None:
         with named_errors(self._at(target)):
             self._make_folder(os.path.dirname(self._at(target)))
@@ -215,6 +225,13 @@ class RemoteFolder:
         with named_errors(self._at(path)):
             try:
                 self._filesystem.delete_file(self._at(path))
+            except FileNotFoundError:
+                return
+
+    def remove_folder(self, path: str) -> None:
+        with named_errors(self._at(path)):
+            try:
+                self._filesystem.delete_dir(self._at(path))
             except FileNotFoundError:
                 return
 

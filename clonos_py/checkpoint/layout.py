@@ -9,6 +9,7 @@
     FOLDER/JOB/line/state/000000000007.join-0.2.1.0.chunks
     FOLDER/JOB/line/answers/000000000007.join-0.3.6b1f0c.answer
     FOLDER/JOB/line/records/000000000/000000000007.join-0.2.1.record
+    FOLDER/JOB/line/bases/000000000007.00000002.1732890164000.base
     FOLDER/JOB/archive/0001/                 a former ``line``, moved aside whole by ``--fresh``
     FOLDER/JOB/archive/0001.generations/     its generations, if they were damaged; else their numbers continue
 
@@ -18,7 +19,8 @@ name unique, so that no file is ever overwritten. All paths in handles are relat
 readable.
 
 A record file holds the pieces of a task's log that are new with its snapshot (F1). A job that records has many such
-files. So they lie in *buckets*, one folder for every thousand checkpoints, which are deleted whole.
+files. So they lie in *buckets*, one folder for every thousand checkpoints, which are deleted whole. A base is a
+checkpoint whose state is kept for the record. Its file only marks it, so that retention reads no other manifest.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ SAVEPOINTS = "savepoints"
 STATE = "state"
 ANSWERS = "answers"
 RECORDS = "records"
+BASES = "bases"
 BUCKET_CHECKPOINTS = 1_000
 MANIFEST_SUFFIX = ".manifest"
 ADOPTED_SUFFIX = ".adopted"
@@ -111,6 +114,17 @@ def record_origin(file: str) -> FileOrigin | None:
     """The origin of a record file, by its path relative to ``line``; None for any other file."""
     found = _RECORD.fullmatch(file.rpartition("/")[2]) if file.startswith(f"{RECORDS}/") else None
     return FileOrigin(int(found["checkpoint"]), found["writer"]) if found else None
+
+
+def base_name(checkpoint: int, generation: int, completed_ms: int) -> str:
+    """The name of the file that marks a checkpoint as a base of the record, with the time of its completion."""
+    return f"{checkpoint:012d}.{generation:08d}.{completed_ms}.base"
+
+
+def base_numbers(name: str) -> tuple[int, int, int] | None:
+    """Checkpoint, generation and time in a name made by ``base_name``; None for any other file."""
+    found = re.fullmatch(r"(\d{12})\.(\d{8})\.(\d{1,18})\.base", name, re.ASCII)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
 def answer_name(epoch: int, task: TaskId, process: int, content: bytes) -> str:

@@ -31,7 +31,7 @@ from clonos_py.checkpoint.layout import adoption_name, generation_name
 from clonos_py.checkpoint.retention import check_records, needed_bytes
 from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCheckpointError
 from clonos_py.model.ids import TaskId
-from clonos_py.model.snapshots import KeptEstimates, Manifest, TaskHandle
+from clonos_py.model.snapshots import KeptEstimates, Manifest, Recorded, TaskHandle
 
 FORMAT_VERSION = 6
 _MANIFEST = "manifest"
@@ -68,6 +68,7 @@ class ManifestDelta(msgspec.Struct, frozen=True):
     handles: list[TaskHandle]
     """The snapshots that the base does not name."""
     estimates: KeptEstimates | None = None
+    recorded: Recorded | None = None
 
 
 class Generation(msgspec.Struct, frozen=True):

@@ -100,6 +100,7 @@ def composed(base: Manifest, delta: ManifestDelta) -> Manifest:
         tasks=tasks,
         earlier=earlier,
         estimates=delta.estimates,
+        recorded=delta.recorded,
     )
 
 
@@ -114,6 +115,7 @@ def _delta(base: Manifest, checksum: str, manifest: Manifest) -> ManifestDelta:
         [NamedEpochs(task, epochs) for task, epochs in _epochs(manifest).items() if epochs != before.get(task)],
         [handle for handle in manifest.handles if known.get((handle.task, handle.checkpoint)) != handle],
         manifest.estimates,
+        manifest.recorded,
     )
 
 

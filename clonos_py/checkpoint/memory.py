@@ -24,6 +24,7 @@ from clonos_py.checkpoint.manifest import (
     is_void,
 )
 from clonos_py.checkpoint.manifest_chain import DELTAS_MAX, ManifestChain
+from clonos_py.checkpoint.record_retention import RecordBase, first_record, kept_bases
 from clonos_py.checkpoint.retention import collectable, oldest_epochs
 from clonos_py.checkpoint.storage import encode_values, fresh_chunks, fresh_frames, stored_frames
 from clonos_py.model.errors import CheckpointError
@@ -49,6 +50,7 @@ class MemoryStore:
         self._chunks: dict[str, pa.RecordBatch] = {}
         self._runs: dict[str, FrameRun] = {}
         self._records: dict[str, pa.RecordBatch] = {}
+        self._bases: list[RecordBase] = []
         self._manifests: dict[Mark, bytes] = {}
         self._decoded: dict[Mark, _Decoded] = {}
         """By mark: manifests that were read. One that was deleted or overwritten since is read again."""
@@ -176,6 +178,8 @@ class MemoryStore:
         check_not_fenced(manifest, self._generations)
         for location in _locations(manifest):
             self._check_present(location)
+        for piece in (piece for handle in manifest.handles for piece in handle.record):
+            self._check_recorded(piece.location)
         content = self._chain.encode(manifest)
         self._manifests[manifest.checkpoint, manifest.generation] = content
         self._chain.written(manifest, content)
@@ -214,10 +218,12 @@ class MemoryStore:
 
     def retire(self, keep: int = 2) -> None:
         self._fail_if_planned("retire")
-        kept = [self._read(mark) for mark in self._valid_marks()[-keep:]]
-        if not kept:
+        newest = [self._read(mark) for mark in self._valid_marks()[-keep:]]
+        if not newest:
             return
-        oldest_kept = kept[0][0]
+        self._bases = self._kept_bases(newest[-1][0])
+        kept = [*(self._read(base.mark) for base in self._bases), *newest]
+        oldest_kept = min((manifest for manifest, _ in kept), key=lambda manifest: manifest.checkpoint)
         needed = frozenset(mark for _, marks in kept for mark in marks)
         self._manifests = {
             mark: content
@@ -228,12 +234,26 @@ class MemoryStore:
         referenced = frozenset(
             location for m in (*(m for m, _ in kept), *self._savepoints.values()) for location in _locations(m)
         )
-        oldest = oldest_epochs(oldest_kept)
+        oldest_state = oldest_epochs(newest[0][0])
         for parts in (self._chunks, self._runs):
-            for location in collectable({location: _origin(location) for location in parts}, referenced, oldest):
+            for location in collectable({location: _origin(location) for location in parts}, referenced, oldest_state):
                 del parts[location]
+        oldest = oldest_epochs(oldest_kept)
         for name in collectable({name: layout.origin(name) for name in self._answers}, (), oldest):
             del self._answers[name]
+        first = first_record(oldest_kept)
+        self._records = {location: rows for location, rows in self._records.items() if _recorded_for(location) >= first}
+
+    def _kept_bases(self, newest: Manifest) -> list[RecordBase]:
+        if newest.recorded is None:
+            return []
+        counting = set(self._valid_marks())
+        base = RecordBase(newest.checkpoint, newest.generation, newest.recorded.completed_ms)
+        return kept_bases((b for b in self._bases if b.mark in counting), base, newest.recorded.record_us)
+
+    def bases(self) -> list[Manifest]:
+        counting = set(self._valid_marks())
+        return [self._read(base.mark)[0] for base in self._bases if base.mark in counting]
 
     def archive(self) -> str | None:
         """Drops the former line, since archives in memory could not be read."""
@@ -245,6 +265,7 @@ class MemoryStore:
         self._chunks.clear()
         self._runs.clear()
         self._records.clear()
+        self._bases.clear()
         self._answers.clear()
         self._archived += 1
         return f"memory, archive {self._archived}"
@@ -260,6 +281,13 @@ class MemoryStore:
 
 def _origin(location: str) -> layout.FileOrigin | None:
     return layout.origin(layout.Location.parse(location).file.removeprefix(f"{layout.STATE}/"))
+
+
+def _recorded_for(location: str) -> int:
+    """The checkpoint that wrote a piece of a log."""
+    origin = layout.record_origin(layout.Location.parse(location).file)
+    assert origin is not None
+    return origin.epoch
 
 
 def _locations(manifest: Manifest) -> frozenset[str]:

@@ -22,6 +22,8 @@ from clonos_py.checkpoint.layout import Location
 from clonos_py.checkpoint.log_chunks import log_chunk, logs_in
 from clonos_py.checkpoint.manifest import Mark
 from clonos_py.checkpoint.manifest_files import ManifestFiles
+from clonos_py.checkpoint.record_files import RecordFiles
+from clonos_py.checkpoint.record_retention import first_record
 from clonos_py.checkpoint.retention import OldestEpochs, oldest_epochs
 from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCheckpointError
 from clonos_py.model.ids import Attempt, TaskId
@@ -30,6 +32,7 @@ from clonos_py.model.snapshots import (
     FrameRun,
     Manifest,
     OperatorHandle,
+    Recorded,
     StoredChunk,
     StoredFrames,
     TaskHandle,
@@ -44,12 +47,14 @@ _ANSWERS = f"{layout.LINE}/{layout.ANSWERS}"
 
 
 class _Needs(NamedTuple):
-    """What a manifest needs: the files of the chunks that it refers to, the manifests that it is composed of, and
-    everything written for its oldest epochs or later."""
+    """What a manifest needs: the files of the chunks that it refers to, the manifests that it is composed of,
+    everything written for its oldest epochs or later, and record files of ``first_record`` or later."""
 
     files: frozenset[str]
     marks: Sequence[Mark]
     oldest: OldestEpochs
+    first_record: int
+    recorded: Recorded | None
 
 
 class CheckpointStore:
@@ -61,6 +66,7 @@ class CheckpointStore:
         self._scratch = Scratch()
         self._files_written = 0
         self._manifests = ManifestFiles(self._folder, job)
+        self._records = RecordFiles(self._folder)
         self._needs: dict[Mark | str, _Needs] = {}
         """By mark of a manifest, and by file of a savepoint."""
 
@@ -202,7 +208,7 @@ class CheckpointStore:
         sizes = {f"{layout.STATE}/{file}": size for file, size in self._folder.sizes(_STATE).items()}
         retention.check_present(needed, sizes, f"{self.path}/{layout.LINE}")
         marks = self._manifests.write(manifest)
-        self._needs[marks[-1]] = _Needs(frozenset(needed), marks, oldest_epochs(manifest))
+        self._needs[marks[-1]] = _needs(manifest, marks)
 
     def latest(self) -> Manifest | None:
         return self._manifests.latest()
@@ -219,28 +225,38 @@ class CheckpointStore:
 
     # Retention
 
+    def bases(self) -> list[Manifest]:
+        counting = set(self._manifests.valid())
+        return [self._manifests.read(base.mark)[0] for base in self._records.bases() if base.mark in counting]
+
     def retire(self, keep: int = 2) -> None:
-        kept = self._manifests.valid()[-keep:]
-        if not kept:
+        counting = self._manifests.valid()
+        if not counting:
             return
-        self._look_up_needs(kept)
+        newest, kept = counting[-1], counting[-keep:]
+        changed = self._records.keep(newest, self._needed_by(newest).recorded, counting)
+        bases = [base.mark for base in self._records.bases()]
+        self._look_up_needs({*bases, *kept})
         chunks = {file.removeprefix(f"{layout.STATE}/") for needs in self._needs.values() for file in needs.files}
         marks = {mark for needs in self._needs.values() for mark in needs.marks}
-        oldest = self._needs[kept[0]].oldest
-        problems = [
-            *self._remove(self._manifests.before(kept[0][0], marks)),
-            *self._remove(self._written_before(_ANSWERS, oldest, ())),
-            *self._remove(self._written_before(_STATE, oldest, chunks)),
-        ]
+        first = min((*bases, kept[0]))
+        problems = list(self._remove(self._written_before(_STATE, self._needs[kept[0]].oldest, chunks)))
+        if changed or not bases:
+            problems += self._remove(self._manifests.before(first[0], marks))
+            problems += self._remove(self._written_before(_ANSWERS, self._needs[first].oldest, ()))
+        problems += self._records.remove_before(self._needs[first].first_record)
         if problems:
             others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
             raise CheckpointError(f"{problems[0]}{others}")
 
-    def _look_up_needs(self, kept: Iterable[Mark]) -> None:
+    def _needed_by(self, mark: Mark) -> _Needs:
+        if mark not in self._needs:
+            self._needs[mark] = _needs(*self._manifests.read(mark))
+        return self._needs[mark]
+
+    def _look_up_needs(self, kept: Collection[Mark]) -> None:
         """Collects the needs of the kept manifests and all savepoints; reads those that this store has not written."""
-        known, self._needs = self._needs, {}
-        for mark in kept:
-            self._needs[mark] = known.get(mark) or _needs(*self._manifests.read(mark))
+        known, self._needs = self._needs, {mark: self._needed_by(mark) for mark in kept}
         for file in self._manifests.savepoints():
             self._needs[file] = known.get(file) or _needs(self._manifests.read_savepoint(file), ())
 
@@ -264,11 +280,13 @@ class CheckpointStore:
             self._folder.move(layout.LINE, target)
         self._manifests.archived(f"{target}.{layout.GENERATIONS}")
         self._needs.clear()
+        self._records.forget()
         return f"{self.path}/{target}" if had_line else None
 
 
 def _needs(manifest: Manifest, marks: Sequence[Mark]) -> _Needs:
-    return _Needs(frozenset(retention.needed_bytes(manifest.handles)), marks, oldest_epochs(manifest))
+    files = frozenset(retention.needed_bytes(manifest.handles))
+    return _Needs(files, marks, oldest_epochs(manifest), first_record(manifest), manifest.recorded)
 
 
 def fresh_chunks(snapshot: TaskSnapshot, logs: Chunk | None) -> list[Chunk]:

@@ -69,13 +69,22 @@ class SnapshotStore(Protocol):
 
     def manifests(self) -> list[Manifest]:
         """All complete checkpoints whose manifests exist, oldest first. Those before the kept ones exist as long as
-        kept ones are composed of them; their chunks may have been deleted."""
+        kept ones are composed of them; their chunks may have been deleted. In a job that records, the chunks of all but
+        the kept ones and the bases have been deleted."""
+        ...
+
+    def bases(self) -> list[Manifest]:
+        """The complete checkpoints whose state is kept for the record, oldest first: a replay can start from them. The
+        newest checkpoints are not among them, unless they are bases, too."""
         ...
 
     def retire(self, keep: int = 2) -> None:
         """Deletes all but the ``keep`` newest checkpoints, and the chunks that no kept one refers to. Does not touch
         savepoints, or files written by a checkpoint later than the oldest kept one. A file that cannot be deleted does
-        not prevent other deletions; the error is raised at the end, and the next call tries again."""
+        not prevent other deletions; the error is raised at the end, and the next call tries again.
+
+        If the newest checkpoint is recorded (``Manifest.recorded``), manifests, records and answers are kept from the
+        oldest base on, and the chunks of all bases; see ``record_retention``."""
         ...
 
     def write_savepoint(self, name: str, manifest: Manifest) -> None:

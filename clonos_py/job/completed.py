@@ -9,7 +9,7 @@ from clonos_py.job.state_mapping import at_the_end, definitions_of, kinds_of, op
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Restore
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.snapshots import KeptEstimates, Manifest, TaskHandle, numbering_of
+from clonos_py.model.snapshots import KeptEstimates, Manifest, Recorded, TaskHandle, numbering_of
 
 
 class CompletedCheckpoint:
@@ -26,6 +26,7 @@ class CompletedCheckpoint:
         self._renumberings, self._closed = 0, frozenset[str]()
         self.stay_ended: tuple[str, ...] = ()
         """Sources that had ended before others, and are not read again by this run."""
+        self._recorded = Recorded(plan.record_us, dict(plan.written_settings)) if plan.recorded else None
         self.estimates: Callable[[], KeptEstimates | None] = lambda: None
         """What the job has measured by now to find its checkpoint interval: each manifest holds it."""
         self.kept = manifest.estimates if manifest is not None and manifest.run == lineage else None
@@ -104,6 +105,7 @@ class CompletedCheckpoint:
             closed=sorted(self._closed),
             definitions=definitions_of(self._plan),
             estimates=self.estimates(),
+            recorded=self._recorded,
         )
 
     def restart(self, task: TaskId) -> Restore:

@@ -173,6 +173,17 @@ class KeptEstimates(msgspec.Struct, frozen=True):
     speed: WeightedSum
 
 
+class Recorded(msgspec.Struct, frozen=True):
+    """What a job that records keeps with each checkpoint, for a replay (F1)."""
+
+    record_us: int
+    """How long the job keeps its determinants: the setting ``record``."""
+    settings: dict[str, str] = {}
+    """See ``PhysicalPlan.written_settings``."""
+    completed_ms: int = 0
+    """The time of day at which the manifest was written, in milliseconds since 1970, UTC."""
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """A completed checkpoint: the handles of all tasks. It is complete when, and only when, its manifest is written."""
 
@@ -207,6 +218,8 @@ class Manifest(msgspec.Struct, frozen=True):
     """By name: what the state of an operator means."""
     estimates: KeptEstimates | None = None
     """None unless the job finds its checkpoint interval."""
+    recorded: Recorded | None = None
+    """None unless the job records its determinants."""
 
     @property
     def handles(self) -> Iterator[TaskHandle]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from clonos_py.checkpoint.frames import between
 from clonos_py.checkpoint.log_chunks import logs_in
 from clonos_py.checkpoint.store import SnapshotStore
@@ -82,6 +84,15 @@ class Snapshots:
                 request.snapshot.checkpoint,
                 f"the snapshot of {request.snapshot.task}: {one_line(type_and_text(problem))}",
             )
+
+
+def dated(manifest: Manifest, now_us: int) -> Manifest:
+    """A manifest that is to be written now, with the time of day if the job records. ``now_us``: microseconds UTC."""
+    if manifest.recorded is None:
+        return manifest
+    return msgspec.structs.replace(
+        manifest, recorded=msgspec.structs.replace(manifest.recorded, completed_ms=now_us // 1_000)
+    )
 
 
 def write_manifest(manifest: Manifest, store: SnapshotStore) -> ManifestWritten | ManifestFailed:

@@ -12,7 +12,8 @@ from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.messages import ToProcess
 from clonos_py.model.snapshots import Manifest
-from clonos_py.runtime.clock import SteadyClock
+from clonos_py.runtime.clock import SteadyClock, time_of_day_us
+from clonos_py.runtime.disk import dated
 from clonos_py.runtime.executors.job import complete
 from clonos_py.runtime.ray.serial_executor import SerialExecutor
 
@@ -97,6 +98,7 @@ class PlatformEnvironment:
         self._writer.submit(partial(self._complete, manifest))
 
     def _complete(self, manifest: Manifest) -> None:
+        manifest = dated(manifest, time_of_day_us())
         for event in complete(manifest, self._store, self._checkpoints_kept):
             self._answer(event)
 

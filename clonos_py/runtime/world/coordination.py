@@ -20,6 +20,7 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
 from clonos_py.model.times import MAX_TIME
 from clonos_py.protocols.known import protocol_of
+from clonos_py.runtime.disk import dated
 from clonos_py.runtime.executors.job import JobExecutor
 from clonos_py.runtime.roster import NO_PLACE, Roster
 from clonos_py.runtime.world.actions import Actions
@@ -277,6 +278,7 @@ class Coordination:
     # ---- checkpoint storage
 
     def write_manifest(self, manifest: Manifest) -> None:
+        manifest = dated(manifest, self._actions.now_us)
         if self._store_outside is not None:
             self._write_outside(manifest, iter(self._layers.complete(manifest, self._store)))
         else:

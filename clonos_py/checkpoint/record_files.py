@@ -1,0 +1,75 @@
+"""The files of a job's record that are not those of its checkpoints: marks of bases, and buckets of logs (F1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from clonos_py.checkpoint import layout
+from clonos_py.checkpoint.folder import Folder
+from clonos_py.checkpoint.manifest import Mark
+from clonos_py.checkpoint.record_retention import RecordBase, kept_bases
+from clonos_py.model.errors import CheckpointError
+from clonos_py.model.snapshots import Recorded
+
+_BASES = f"{layout.LINE}/{layout.BASES}"
+_RECORDS = f"{layout.LINE}/{layout.RECORDS}"
+
+
+class RecordFiles:
+    """The bases and buckets in the folder of a job. Folders are listed once, and again when a base is added."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._bases: list[RecordBase] | None = None
+        """None: not listed yet."""
+        self._buckets: list[str] | None = None
+
+    def forget(self) -> None:
+        """The line is another one."""
+        self._bases = self._buckets = None
+
+    def bases(self) -> list[RecordBase]:
+        """The bases, oldest first, also those whose manifests do not count."""
+        if self._bases is None:
+            numbers = map(layout.base_numbers, self._folder.names(_BASES))
+            self._bases = sorted(RecordBase(*found) for found in numbers if found is not None)
+        return self._bases
+
+    def keep(self, newest: Mark, recorded: Recorded | None, counting: Iterable[Mark]) -> bool:
+        """The checkpoint ``newest`` is complete: adds and deletes marks of bases. ``counting``: the manifests that
+        count. Returns whether files may have become useless. Raises CheckpointError."""
+        first_time = self._bases is None
+        before = self.bases()
+        marks = set(counting)
+        valid = [base for base in before if base.mark in marks]
+        kept = (
+            []
+            if recorded is None
+            else kept_bases(valid, RecordBase(*newest, recorded.completed_ms), recorded.record_us)
+        )
+        for base in kept:
+            if base not in before:
+                self._folder.write(_path(base), b"The state of this checkpoint is kept for the record.\n")
+                self._buckets = None
+        for base in before:
+            if base not in kept:
+                self._folder.remove(_path(base))
+        self._bases = kept
+        return first_time or kept != before
+
+    def remove_before(self, checkpoint: int) -> Iterator[CheckpointError]:
+        """Deletes the buckets whose files are all of earlier checkpoints."""
+        if self._buckets is None:
+            self._buckets = self._folder.names(_RECORDS)
+        for name in list(self._buckets):
+            end = layout.bucket_end(name)
+            if end is not None and end <= checkpoint:
+                try:
+                    self._folder.remove_folder(f"{_RECORDS}/{name}")
+                    self._buckets.remove(name)
+                except CheckpointError as problem:
+                    yield problem
+
+
+def _path(base: RecordBase) -> str:
+    return f"{_BASES}/{layout.base_name(*base)}"
