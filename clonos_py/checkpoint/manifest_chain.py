@@ -13,7 +13,7 @@ tasks have new snapshots, as in all manifests of coordinated checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -78,6 +78,23 @@ def read(newest: Mark, file: Callable[[Mark], tuple[bytes, str]], job: str) -> t
         manifest = composed(manifest, delta)
         marks.append((delta.checkpoint, delta.generation))
     return manifest, marks
+
+
+def read_each(marks: Iterable[Mark], file: Callable[[Mark], tuple[bytes, str]], job: str) -> Iterator[Manifest]:
+    """The manifests with these marks, in this order; see ``read``. A delta whose base is the manifest before it is
+    composed with that, so that no file is read twice."""
+    last: tuple[Mark, str, Manifest] | None = None
+    for mark in marks:
+        content, path = file(mark)
+        delta = manifests.decode_delta(content, job, path, mark) if manifests.is_delta(content) else None
+        if delta is None:
+            manifest = manifests.decode(content, job, path, mark)
+        elif last is not None and last[:2] == ((delta.base.checkpoint, delta.generation), delta.base.checksum):
+            manifest = composed(last[2], delta)
+        else:
+            manifest, _ = read(mark, file, job)
+        last = mark, manifests.checksum(content), manifest
+        yield manifest
 
 
 def composed(base: Manifest, delta: ManifestDelta) -> Manifest:

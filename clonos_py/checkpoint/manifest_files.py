@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 
 from clonos_py.checkpoint import layout, manifest_chain
 from clonos_py.checkpoint import manifest as manifests
@@ -80,6 +80,10 @@ class ManifestFiles:
     def read(self, mark: Mark) -> tuple[Manifest, list[Mark]]:
         """The manifest, and the marks of the files that it is composed of."""
         return manifest_chain.read(mark, self._file, self._job)
+
+    def read_each(self, marks: Iterable[Mark]) -> Iterator[Manifest]:
+        """The manifests with these marks, in this order."""
+        return manifest_chain.read_each(marks, self._file, self._job)
 
     def _file(self, mark: Mark) -> tuple[bytes, str]:
         return self._folder.read(_path(mark)).to_pybytes(), f"{self._folder.root}/{_path(mark)}"

@@ -92,6 +92,7 @@ class MemoryStore:
             logs=self._stored(logs) if logs else None,
             forced=snapshot.forced,
             record=[self._stored_piece(piece) for piece in snapshot.record],
+            without_log=snapshot.without_log,
         )
 
     def _next_record_location(self, snapshot: TaskSnapshot, attempt: Attempt) -> str:

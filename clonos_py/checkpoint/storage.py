@@ -101,6 +101,7 @@ class CheckpointStore:
             logs=_stored(logs) if logs else None,
             forced=snapshot.forced,
             record=[_stored(piece) for piece in snapshot.record],
+            without_log=snapshot.without_log,
         )
 
     def _write_record(self, snapshot: TaskSnapshot, attempt: Attempt) -> list[tuple[Chunk, Location]]:
@@ -214,7 +215,7 @@ class CheckpointStore:
         return self._manifests.latest()
 
     def manifests(self) -> list[Manifest]:
-        return [self._manifests.read(mark)[0] for mark in self._manifests.valid()]
+        return list(self._manifests.read_each(self._manifests.valid()))
 
     def write_savepoint(self, name: str, manifest: Manifest) -> None:
         self._manifests.write_savepoint(name, manifest)

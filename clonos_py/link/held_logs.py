@@ -119,6 +119,11 @@ class HeldLogs:
         known.update((reach.log, reach) for reach in found)
         return found
 
+    @property
+    def restarted_without_log(self) -> int:
+        """The checkpoint from which the task last restarted without its log; -1: it has not."""
+        return self.incarnation.checkpoint if self.incarnation.number else -1
+
     def numbered(self, segment: LogSegment) -> LogSegment:
         """What the task has logged, with the number of its incarnation."""
         number = self.incarnation.number

@@ -119,7 +119,7 @@ class LinkMachine:
         )
         self._status = TaskStatus(process, self.inputs, self.outputs, self._restoring)
         self._recording = LogRecording(plan.recorded)
-        self._logged = plan.logged(task_id)
+        self._recorded, self._logged = plan.recorded, plan.logged(task_id)
         self._feed = StandbyFeed(plan, task_id, self.outputs, self.store, codec, self._causal_outputs, self._recording)
         self._replay: control.Replay | None = None
         self._epochs = Epochs()
@@ -425,7 +425,9 @@ class LinkMachine:
         for the snapshot, and does not trigger another."""
         assert self.attempt is not None
         self._unstored = None
-        snapshot = replace(snapshot, record=self._recording.taken(snapshot.checkpoint))
+        if self._recorded:
+            record, without_log = self._recording.taken(snapshot.checkpoint), self._held_logs.restarted_without_log
+            snapshot = replace(snapshot, record=record, without_log=without_log)
         if self._stores_logs:
             logs = self._held_logs.to_store()
             if logs is None:

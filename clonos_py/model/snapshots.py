@@ -92,6 +92,9 @@ class TaskSnapshot:
     record: Sequence[Chunk] = ()
     """The task's own determinants since its restart point before this snapshot, in pieces from snapshot to snapshot
     (F1); empty unless the job records. Each row is an encoded segment."""
+    without_log: int = -1
+    """Of a job that records: the checkpoint (0: the start) from which the task last restarted without its log; -1: it
+    has not."""
 
 
 class OperatorHandle(msgspec.Struct, frozen=True):
@@ -119,6 +122,8 @@ class TaskHandle(msgspec.Struct, frozen=True):
     """See TaskSnapshot."""
     record: list[StoredChunk] = []
     """See TaskSnapshot: the pieces, oldest first. A restart does not need them."""
+    without_log: int = -1
+    """See TaskSnapshot."""
 
     @property
     def locations(self) -> Iterator[str]:

@@ -26,6 +26,10 @@ _LANDMARKS = 0.3
 _FED = 0.25
 """How often tasks feed their standbys, of the runs with full sharing depth."""
 _FEED_US = (2_000, 8_000, 30_000)
+_RECORDED = 0.2
+"""The share of runs that record the logs of all tasks."""
+_RECORD_US = (30_000, 300_000, 10_000_000)
+"""Some checkpoints, more of them, and all of the run with few bases."""
 _IN_PARTS = 0.7
 """How often a task begins with an operator whose state can be saved in parts, under a protocol that does so."""
 _LOGGED = 0.2
@@ -89,7 +93,7 @@ class Range:
     ``protocol`` None: any, drawn by the seed. ``cycles``: each job has a loop. ``recovery`` CAUSAL: each job replays
     its determinants; ROLLBACK: each rolls back; None: either, or neither (at-least-once), drawn by the seed.
     ``time_granularity_us``: see ``Gate``; None: drawn by the seed. ``fed``: whether tasks feed their standbys; None:
-    drawn by the seed."""
+    drawn by the seed. ``recorded``: whether logs are recorded; None: drawn by the seed."""
 
     faults: tuple[str, ...] = tuple(FAULTS)
     sharing_depth: int | None = None
@@ -100,6 +104,7 @@ class Range:
     recovery: str | None = None
     time_granularity_us: int | None = None
     fed: bool | None = None
+    recorded: bool | None = None
 
     def __post_init__(self) -> None:
         """Raises SettingError if a fault or a recovery does not exist, or does not fit the depth."""
@@ -184,6 +189,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
         topology = _with_causal_sinks(random.Random(~seed), topology)
     topology = _with_logged_rows(random.Random(f"rows of {seed}"), topology)
     topology = _with_feed(random.Random(f"feed of {seed}"), range_, topology)
+    topology = _with_record(random.Random(f"record of {seed}"), range_, topology)
     if protocol.partwise:
         topology = _with_parts(random.Random(f"parts of {seed}"), topology)
     faults = _losses(random.Random(f"losses of {seed}"), range_) if availability else ()
@@ -215,6 +221,14 @@ def _with_feed(random_: random.Random, range_: Range, topology: Topology) -> Top
     if not fed or topology.sharing_depth >= 0:
         return topology
     return replace(topology, standby_feed_us=random_.choice(_FEED_US))
+
+
+def _with_record(random_: random.Random, range_: Range, topology: Topology) -> Topology:
+    """Records the logs of all tasks in a share of the runs, for some time."""
+    recorded, record_us = random_.random() < _RECORDED, random_.choice(_RECORD_US)
+    if range_.recorded is not None:
+        recorded = range_.recorded
+    return replace(topology, record_us=record_us) if recorded else topology
 
 
 def _with_parts(random_: random.Random, topology: Topology) -> Topology:

@@ -20,6 +20,7 @@ from clonos_py.runtime.sim.harsh_environment import HarshEnvironment
 from clonos_py.runtime.sim.harsh_world import CRASHED, HarshWorld
 from clonos_py.runtime.sim.histories import HistoryLedger, disagreements, missing_or_doubled
 from clonos_py.runtime.sim.invariants import InvariantChecker
+from clonos_py.runtime.sim.records import record_problems
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.spill import Disk
 from clonos_py.runtime.sim.story import words
@@ -101,6 +102,8 @@ class _Run:
             result.problems += missing_or_doubled(self._ledger, topology.paths, topology.rows_of, once, topology.rounds)
             if once:
                 result.problems += disagreements(self._ledger, topology.numbered)
+            restarts = not self._exactly_once or self._scenario.conditions.availability
+            result.problems += record_problems(self._store, self._plan, may_restart_without_log=restarts)
         result.faults, result.rollbacks = self._chaos.done, self._watch.rollbacks
         return result
 

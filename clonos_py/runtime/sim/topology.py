@@ -79,6 +79,8 @@ class Topology:
     standby_feed_us: int = 0
     """How far standbys may be behind; 0: they are not fed."""
     footprints: FootprintPolicy = field(default_factory=FootprintPolicy)
+    record_us: int = 0
+    """How long determinants are kept (F1); 0: for recovery only."""
 
     @cached_property
     def fed(self) -> frozenset[int]:
@@ -153,6 +155,7 @@ class Topology:
             rollback=self.rollback,
             standby_feed_us=self.standby_feed_us,
             footprints=self.footprints,
+            record_us=self.record_us,
             settings=settings,
         )
 

@@ -26,6 +26,7 @@ class Bug:
     cycles: bool = False
     time_granularity_us: int | None = None
     fed: bool = False
+    recorded: bool = False
 
     @property
     def range(self) -> Range:
@@ -37,6 +38,7 @@ class Bug:
             cycles=self.cycles,
             time_granularity_us=self.time_granularity_us,
             fed=self.fed,
+            recorded=self.recorded,
         )
 
 
@@ -51,9 +53,12 @@ class Bugs(dict[str, Bug]):
         cycles: bool = False,
         time_granularity_us: int | None = None,
         fed: bool = False,
+        recorded: bool = False,
     ) -> Callable[[Patch], Patch]:
         def register(plant: Patch) -> Patch:
-            self[plant.__name__] = Bug(plant, faults or KILLS, depth, protocol, cycles, time_granularity_us, fed)
+            self[plant.__name__] = Bug(
+                plant, faults or KILLS, depth, protocol, cycles, time_granularity_us, fed, recorded
+            )
             return plant
 
         return register

@@ -19,6 +19,7 @@ from tests.sim.planted import (
     loops,
     outputs,
     parts,
+    records,
     recovery,
     recovery_line,
     rollback,
@@ -40,6 +41,7 @@ BUGS: dict[str, Bug] = {
     **outputs.BUGS,
     **feed.BUGS,
     **parts.BUGS,
+    **records.BUGS,
     **loops.BUGS,
     **bounds.BUGS,
 }
@@ -54,6 +56,12 @@ SMALL_OF, SMALLEST = 300, 80
 
 
 FOUND_BY = {
+    "a_piece_is_kept_for_one_epoch_too_few": 32,
+    "a_piece_is_dropped_when_its_checkpoint_is_aborted": 78,
+    "the_log_of_an_attempt_that_was_rolled_back_is_kept": 78,
+    "a_log_is_recorded_from_the_landmark_on": 67,
+    "a_log_is_recorded_from_the_feed_point_on": 22,
+    "the_log_that_is_replayed_is_not_recorded": 78,
     "frames_are_left_out_of_the_feed": 0,
     "the_seed_and_the_time_are_kept_over_a_feed_point": 21,
     "determinants_are_left_out_of_the_feed": 6,
