@@ -1,0 +1,120 @@
+"""``clonos record``: shows what the record of a job holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote
+
+import click
+
+from clonos_py.checkpoint.folder import open_folder
+from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.cli.job_command import FILE_HELP, JobCommand, job_of
+from clonos_py.cli.options import resolved, setting_options
+from clonos_py.cli.tables import show
+from clonos_py.model.errors import CheckpointError, SettingError
+from clonos_py.observe.units import bytes_text
+from clonos_py.runtime.record_summary import RecordPeriod, record_periods
+
+
+@click.pass_context
+def ls(ctx: click.Context, /, file: str | None, job: str | None, as_json: bool, **parameters: Any) -> None:
+    """The body of the command."""
+    if file is not None and job is not None:
+        raise click.UsageError("give FILE or --job: the file says the name of its job")
+    written = job_of(ctx) if file is not None else None
+    folder = resolved(written.settings if written is not None else {}, parameters).checkpoints
+    if folder is None:
+        raise SettingError("there is no checkpoint folder: give --checkpoints, or a FILE whose job names one")
+    name = written.name if written is not None else _only_job(folder, job)
+    store = CheckpointStore(folder, name)
+    manifests = store.manifests()
+    if not manifests:
+        raise CheckpointError(f"{store.path} has no checkpoints: {_jobs_text(folder)}")
+    periods = record_periods(manifests, store.bases())
+    if not periods:
+        raise CheckpointError(f"{store.path} has no record: run the job with --record, such as --record 24h")
+    if as_json:
+        click.echo(json.dumps({"job": name, "folder": store.path, "periods": [_as_json(p) for p in periods]}, indent=2))
+    else:
+        _print(name, periods)
+
+
+def _only_job(folder: str, job: str | None) -> str:
+    jobs = _jobs(folder)
+    if job is not None:
+        return job
+    if len(jobs) != 1:
+        raise SettingError(f"say which job with --job: {_jobs_text(folder)}")
+    return jobs[0]
+
+
+def _jobs(folder: str) -> list[str]:
+    return [unquote(name) for name in open_folder(folder).names("")]
+
+
+def _jobs_text(folder: str) -> str:
+    jobs = _jobs(folder)
+    return f"{folder} has the jobs {', '.join(map(repr, jobs))}" if jobs else f"there are no jobs in {folder}"
+
+
+def _print(job: str, periods: Sequence[RecordPeriod]) -> None:
+    headings = "from (UTC)", "until", "checkpoints", "bases", "determinants", "their bytes", "state bytes"
+    show(f"the record of {job!r}", headings, map(_row, periods))
+    for number, period in enumerate(periods):
+        click.echo()
+        if number:
+            tasks = ", ".join(f"{name} {count}" for name, count in period.parallelism.items())
+            click.echo(f"{_time(period.from_ms)}: tasks begin with new numbers: {tasks}")
+        if period.runs > 1:
+            click.echo(f"{_time(period.from_ms)}: {period.runs} runs of the job")
+        for gap in period.gaps:
+            click.echo(gap)
+        rows = [(task.task, str(task.determinants), bytes_text(task.log_bytes)) for task in period.tasks]
+        show(f"tasks from {_time(period.from_ms)}", ("task", "determinants", "bytes"), rows)
+
+
+def _row(period: RecordPeriod) -> tuple[str, ...]:
+    figures = period.checkpoints, len(period.bases_ms), period.determinants
+    sizes = bytes_text(period.log_bytes), bytes_text(period.state_bytes)
+    return _time(period.from_ms), _time(period.until_ms), *map(str, figures), *sizes
+
+
+def _time(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _as_json(period: RecordPeriod) -> dict[str, Any]:
+    return {**asdict(period), "determinants": period.determinants, "log_bytes": period.log_bytes}
+
+
+command = click.Group(
+    "record",
+    commands=[
+        JobCommand(
+            "ls",
+            callback=ls,
+            params=[
+                click.Argument(["file"], required=False),
+                *setting_options("checkpoints"),
+                click.Option(["--job"], metavar="NAME", help="The job, if the folder has several, and without FILE."),
+                click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, with times in ms since 1970, UTC."),
+            ],
+            help=f"""Lists what can be replayed: from when until when, and what it takes in storage.
+
+    A job keeps a record with --record, in its checkpoint folder. A replay starts from a base, a checkpoint whose state
+    is kept. {FILE_HELP} Without FILE, give --checkpoints.
+
+    \b
+    Examples:
+      clonos record ls hot_auctions.py
+      clonos record ls --checkpoints checkpoints/ --job hot_auctions --json
+    """,
+        )
+    ],
+    help="Shows the record of a job: the determinants that it keeps for replays.",
+)
