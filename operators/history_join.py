@@ -125,10 +125,14 @@ class HistoryJoin(Operator):
         return {name: grouped_schema(inputs[side], self._kept[side]) for side, name in enumerate(_SIDES)}
 
     def snapshot(self) -> OperatorState:
-        return OperatorState({name: self._histories[side].chunks() for side, name in enumerate(_SIDES)})
+        tables = {name: self._histories[side].chunks() for side, name in enumerate(_SIDES)}
+        return OperatorState(tables, {"expired": self._expired, "rows_kept": self._rows_kept})
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        self._expired, self._rows_kept = MIN_TIME, 0
+        """Of one former instance it also takes when rows were removed last: then it removes the next ones when that
+        instance would have, and its snapshots have the same chunks."""
+        alone = parts[0].values if len(parts) == 1 else {}
+        self._expired, self._rows_kept = alone.get("expired", MIN_TIME), alone.get("rows_kept", 0)
         for history, name in zip(self._histories, _SIDES, strict=True):
             history.load(owned(stored(parts, name), self.ctx.groups))
 

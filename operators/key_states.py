@@ -3,6 +3,8 @@
 A snapshot is a log of encoded cells. Each snapshot appends the keys touched since the last one as a chunk, and a key
 that has become empty as a tombstone. Small chunks are merged eight at a time until they are large. When the log has
 twice as many entries as there are keys, it is rewritten.
+
+The order of entries does not depend on whether the task was restored before: a replay can compare chunks.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import typing
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -86,10 +89,13 @@ class KeyStates:
     def expire(self, now: int) -> None:
         """Removes values whose ttl has expired."""
         limited = [state for state in self._process.declared_states.values() if state.ttl_us is not None]
+        expired = []
         for cell in self.cells.values() if limited else ():
-            for state in limited:
-                if state.drop_expired(cell, now):
-                    self.touch(cell)
+            dropped = [state.drop_expired(cell, now) for state in limited]
+            if any(dropped):
+                expired.append(cell)
+        for cell in sorted(expired, key=attrgetter("key")):
+            self.touch(cell)
 
     def chunks(self) -> list[Chunk]:
         """The snapshot. Raises UserCodeError naming an attribute whose value cannot be stored, and the key. A value is
@@ -102,7 +108,7 @@ class KeyStates:
         logged = sum(chunk.rows.num_rows for chunk in self._chunks) + len(changed)
         if self._outdated or logged > 2 * len(self.cells) + _SLACK_ROWS:
             self._chunks, self._outdated = [], False
-            changed = list(self.cells.values())
+            changed = [cell for _, cell in sorted(self.cells.items())]
         if changed:
             self._chunks.append(self._chunk(changed))
         while count := mergeable(self._chunks):

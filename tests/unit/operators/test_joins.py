@@ -313,3 +313,29 @@ def test_history_joins_equal_their_definition(
         if bounds is None or (bounds[0] <= b[1] - a[1] <= bounds[1] and a[1] >= a[3] and b[1] >= b[3])
     ]
     assert found == sorted(expected)
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 1)), min_size=4, max_size=24), st.integers(0, 3))
+def test_snapshots_have_the_same_chunks_after_a_restore(steps: list[tuple[int, int]], begin: int) -> None:
+    """A replay starts from a snapshot, and compares the chunks of later ones. Rows are removed from time to time."""
+    operator, restored = history_join((-64, 64)), history_join((-64, 64))
+    (ctx, _), (other, _) = opened(operator), opened(restored)
+    at = 0
+    for number, (step, side) in enumerate(steps):
+        at += step
+        rows = batch([(n % 3, at - 60 * (n % 2), "r") for n in range(4)])
+        operator.on_rows(rows, side)
+        advance(operator, ctx, at)
+        if number > begin:
+            restored.on_rows(rows, side)
+            advance(restored, other, at)
+        state = operator.snapshot()
+        if number == begin:
+            other.watermark = ctx.watermark
+            restored.restore([stored(state)])
+        elif number > begin:
+            assert chunks_of(restored.snapshot()) == chunks_of(state)
+
+
+def chunks_of(state: OperatorState) -> dict[str, list[list[dict[str, Any]]]]:
+    return {name: [chunk.rows.to_pylist() for chunk in chunks] for name, chunks in state.tables.items()}

@@ -229,3 +229,21 @@ def test_values_in_nested_keys_have_the_types_of_their_columns() -> None:
     encoded = key_states.encoded_keys(pa.RecordBatch.from_pylist(values, schema), schema.names)
 
     assert [ProcessKeys(schema).by_name(key) for key in encoded] == values
+
+
+@given(st.lists(st.lists(st.integers(0, 5), max_size=5), min_size=3, max_size=12), st.integers(0, 2))
+def test_snapshots_have_the_same_chunks_after_a_restore(batches: list[list[int]], begin: int) -> None:
+    """A replay starts from a snapshot, and compares the chunks of later ones."""
+    task, restored = KeyStates(Counting), KeyStates(Counting)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_states, "_SLACK_ROWS", 0)
+        for number, keys in enumerate(batches):
+            for key in keys:
+                put(task, key, number)
+                if number > begin:
+                    put(restored, key, number)
+            chunks = task.chunks()
+            if number == begin:
+                restored.load(chunks)
+            elif number > begin:
+                assert [c.rows.to_pylist() for c in restored.chunks()] == [c.rows.to_pylist() for c in chunks]
