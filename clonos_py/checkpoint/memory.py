@@ -24,7 +24,7 @@ from clonos_py.checkpoint.manifest import (
     is_void,
 )
 from clonos_py.checkpoint.manifest_chain import DELTAS_MAX, ManifestChain
-from clonos_py.checkpoint.record_retention import RecordBase, first_record, kept_bases
+from clonos_py.checkpoint.record_retention import RecordBase, answers_from, first_record, kept_bases
 from clonos_py.checkpoint.retention import collectable, oldest_epochs
 from clonos_py.checkpoint.storage import encode_values, fresh_chunks, fresh_frames, stored_frames
 from clonos_py.model.errors import CheckpointError
@@ -239,8 +239,8 @@ class MemoryStore:
         for parts in (self._chunks, self._runs):
             for location in collectable({location: _origin(location) for location in parts}, referenced, oldest_state):
                 del parts[location]
-        oldest = oldest_epochs(oldest_kept)
-        for name in collectable({name: layout.origin(name) for name in self._answers}, (), oldest):
+        answers = {name: layout.origin(name) for name in self._answers}
+        for name in collectable(answers, (), answers_from(oldest_kept)):
             del self._answers[name]
         first = first_record(oldest_kept)
         self._records = {location: rows for location, rows in self._records.items() if _recorded_for(location) >= first}

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from clonos_py.checkpoint.layout import Location, record_origin
 from clonos_py.checkpoint.manifest import Mark
+from clonos_py.checkpoint.retention import OldestEpochs, oldest_epochs
 from clonos_py.model.snapshots import Manifest
 
 SLOTS = 96
@@ -40,6 +41,13 @@ def kept_bases(bases: Iterable[RecordBase], newest: RecordBase, record_us: int) 
     begun_ms = newest.completed_ms - record_ms
     first = max((number for number, base in enumerate(found) if base.completed_ms <= begun_ms), default=0)
     return found[first:]
+
+
+def answers_from(manifest: Manifest) -> OldestEpochs:
+    """The epochs of the earliest answers that a replay needs if ``manifest`` is the oldest that is kept. From the first
+    checkpoint of a job its record goes back to the beginning."""
+    recorded = manifest.recorded
+    return OldestEpochs(0) if recorded is not None and recorded.first else oldest_epochs(manifest)
 
 
 def first_record(manifest: Manifest) -> int:

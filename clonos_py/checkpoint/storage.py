@@ -23,7 +23,7 @@ from clonos_py.checkpoint.log_chunks import log_chunk, logs_in
 from clonos_py.checkpoint.manifest import Mark
 from clonos_py.checkpoint.manifest_files import ManifestFiles
 from clonos_py.checkpoint.record_files import RecordFiles
-from clonos_py.checkpoint.record_retention import first_record
+from clonos_py.checkpoint.record_retention import answers_from, first_record
 from clonos_py.checkpoint.retention import OldestEpochs, oldest_epochs
 from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCheckpointError
 from clonos_py.model.ids import Attempt, TaskId
@@ -48,11 +48,13 @@ _ANSWERS = f"{layout.LINE}/{layout.ANSWERS}"
 
 class _Needs(NamedTuple):
     """What a manifest needs: the files of the chunks that it refers to, the manifests that it is composed of,
-    everything written for its oldest epochs or later, and record files of ``first_record`` or later."""
+    everything written for its oldest epochs or later, answers of ``answers`` and record files of ``first_record`` or
+    later."""
 
     files: frozenset[str]
     marks: Sequence[Mark]
     oldest: OldestEpochs
+    answers: OldestEpochs
     first_record: int
     recorded: Recorded | None
 
@@ -244,7 +246,7 @@ class CheckpointStore:
         problems = list(self._remove(self._written_before(_STATE, self._needs[kept[0]].oldest, chunks)))
         if changed or not bases:
             problems += self._remove(self._manifests.before(first[0], marks))
-            problems += self._remove(self._written_before(_ANSWERS, self._needs[first].oldest, ()))
+            problems += self._remove(self._written_before(_ANSWERS, self._needs[first].answers, ()))
         problems += self._records.remove_before(self._needs[first].first_record)
         if problems:
             others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -287,7 +289,8 @@ class CheckpointStore:
 
 def _needs(manifest: Manifest, marks: Sequence[Mark]) -> _Needs:
     files = frozenset(retention.needed_bytes(manifest.handles))
-    return _Needs(files, marks, oldest_epochs(manifest), first_record(manifest), manifest.recorded)
+    oldest = oldest_epochs(manifest)
+    return _Needs(files, marks, oldest, answers_from(manifest), first_record(manifest), manifest.recorded)
 
 
 def fresh_chunks(snapshot: TaskSnapshot, logs: Chunk | None) -> list[Chunk]:

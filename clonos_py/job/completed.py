@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from clonos_py.job.reopening import ended_vertices, reopened
 from clonos_py.job.state_mapping import at_the_end, definitions_of, kinds_of, operators_of, same_shape
 from clonos_py.model.ids import TaskId
@@ -105,7 +107,7 @@ class CompletedCheckpoint:
             closed=sorted(self._closed),
             definitions=definitions_of(self._plan),
             estimates=self.estimates(),
-            recorded=self._recorded,
+            recorded=self._recorded and msgspec.structs.replace(self._recorded, first=self.manifest is None),
         )
 
     def restart(self, task: TaskId) -> Restore:

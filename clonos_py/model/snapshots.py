@@ -187,6 +187,8 @@ class Recorded(msgspec.Struct, frozen=True):
     """See ``PhysicalPlan.written_settings``."""
     completed_ms: int = 0
     """The time of day at which the manifest was written, in milliseconds since 1970, UTC."""
+    first: bool = False
+    """Whether it is the first checkpoint of its lineage: its record goes back to the beginning of the job."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
