@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from clonos_py.operators.process import map_state as map_state
     from clonos_py.operators.process import processing_timer as processing_timer
     from clonos_py.operators.process import state as state
+    from clonos_py.runtime.replay.frames import replay as replay
     from clonos_py.services.async_context import AsyncContext as AsyncContext
     from clonos_py.services.context import Context as Context
     from clonos_py.services.definition import service as service
@@ -84,6 +85,7 @@ _HOMES = {
         "processing_timer",
         "state",
     ),
+    "clonos_py.runtime.replay.frames": ("replay",),
     "clonos_py.services.async_context": ("AsyncContext",),
     "clonos_py.services.context": ("Context",),
     "clonos_py.services.definition": ("service",),
@@ -136,6 +138,7 @@ __all__ = [
     "map_state",
     "micros",
     "processing_timer",
+    "replay",
     "service",
     "session",
     "state",

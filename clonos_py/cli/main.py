@@ -22,6 +22,7 @@ COMMANDS = {
     "check": ("clonos_py.cli.check", "Finds code that a replay cannot repeat, before a failure does."),
     "config": ("clonos_py.cli.config", "Shows every setting and where its value came from."),
     "interval": ("clonos_py.cli.interval", "Finds the checkpoint interval with the highest utilization."),
+    "replay": ("clonos_py.cli.replay", "Repeats what a job did, from its record, and compares."),
     "record": ("clonos_py.cli.record", "Shows what a job has recorded for replays."),
     "sim": ("clonos_py.cli.sim", "Looks for wrong results with generated jobs, failures and schedules."),
     "analyze": ("clonos_py.cli.analyze", "Makes a report of a run's trace: what happened, in plots and figures."),

@@ -173,6 +173,12 @@ class UnreadableCheckpointError(CheckpointError):
     """The last checkpoint, or a part of it, cannot be read: it is damaged or missing, or the storage fails."""
 
 
+class RecordError(ClonosError):
+    """What a job did cannot be replayed: it was not recorded, is kept no longer, is damaged, or is of other code."""
+
+    remedy = Remedy.FIX_INPUT
+
+
 class UnmappedStateError(CheckpointError):
     """A checkpoint holds state of operators that the job does not have, and the user has not renamed or dropped it."""
 

@@ -12,9 +12,10 @@ from clonos_py.process.contract import TaskProgress
 
 def progress_of(handle: TaskHandle) -> TaskProgress:
     """What a task had taken and sent at a snapshot. Raises msgspec.MsgspecError if it cannot be read."""
-    return _decoded(handle.progress)
+    return decoded(handle.progress)
 
 
 @lru_cache(maxsize=4_096)
-def _decoded(progress: bytes) -> TaskProgress:
+def decoded(progress: bytes) -> TaskProgress:
+    """Stored progress. Raises msgspec.MsgspecError if it cannot be read."""
     return msgspec.msgpack.decode(progress, type=TaskProgress)

@@ -1,0 +1,156 @@
+"""``clonos replay``: repeats what a job did, from its record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clonos_py.cli.job_command import FILE_HELP, JobCommand, job_of
+from clonos_py.cli.options import resolved, setting_options
+from clonos_py.model.errors import SettingError
+
+if TYPE_CHECKING:
+    from clonos_py.model.ids import TaskId
+    from clonos_py.runtime.replay.run import ReplayReport
+
+_SAID_EVERY_S = 2.0
+_DIFFERENCES_SHOWN = 10
+
+
+class TimeOfDay(click.ParamType[int]):
+    """A time of day, such as "2026-11-27 03:12" (UTC unless it has an offset). Returns microseconds since 1970."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        from clonos_py.runtime.replay.run import time_of_day_us
+
+        try:
+            return time_of_day_us(value)
+        except SettingError as error:
+            self.fail(str(error), param, ctx)
+
+
+class CheckpointOrTime(click.ParamType[Any]):
+    """A checkpoint's number, or a time of day."""
+
+    name = "N|TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        if value.isascii() and value.isdigit():
+            return "until", int(value)
+        return "until_us", TimeOfDay().convert(value, param, ctx)
+
+
+@click.pass_context
+def replay(
+    ctx: click.Context,
+    /,
+    at: int | None,
+    checkpoint: int | None,
+    until: tuple[str, int] | None,
+    task: tuple[str, ...],
+    out: Path | None,
+    **parameters: Any,
+) -> int:
+    """The body of the command."""
+    from clonos_py.runtime.replay.outputs import ReplayedRows
+    from clonos_py.runtime.replay.run import ReplayRange
+    from clonos_py.runtime.replay.run import replay as replayed
+
+    job = job_of(ctx)
+    settings = resolved(job.settings, parameters)
+    if settings.checkpoints is None:
+        raise SettingError("name the folder of the record: add --checkpoints FOLDER")
+    if at is not None and checkpoint is not None:
+        raise click.UsageError("--at and --checkpoint both say where to begin: omit one")
+    chosen = ReplayRange(at, checkpoint, **dict([until] if until else []))
+    began_s = monotonic()
+    progress = _Progress()
+    with ReplayedRows(out) as rows:
+        report = replayed(
+            job, settings.checkpoints, chosen, rows.add, tasks=task, before=progress.event, begun=_say_what
+        )
+    _say(report, monotonic() - began_s, out)
+    return 1 if report.differences else 0
+
+
+class _Progress:
+    """Says how far a long replay is."""
+
+    def __init__(self) -> None:
+        self._events = 0
+        self._said_s = monotonic()
+
+    def event(self, task: TaskId) -> None:
+        self._events += 1
+        if self._events % 1_000 == 0 and monotonic() - self._said_s > _SAID_EVERY_S:
+            self._said_s = monotonic()
+            click.echo(f"{self._events:,} events", err=True)
+
+
+def _say_what(report: ReplayReport) -> None:
+    from clonos_py.runtime.replay.run import completed_us, shown_time
+
+    first = "the beginning of the job"
+    if report.first is not None:
+        first = f"checkpoint {report.first.checkpoint} ({shown_time(completed_us(report.first))})"
+    last = f"checkpoint {report.last.checkpoint} ({shown_time(completed_us(report.last))})"
+    click.echo(f"replaying from {first} to {last}", err=True)
+    if report.code_changed:
+        click.echo("note: the code is not the one that wrote the record", err=True)
+
+
+def _say(report: ReplayReport, took_s: float, out: Path | None) -> None:
+    for sink, count in sorted(report.rows.items()):
+        click.echo(f"{sink}: {count:,} rows{f' in {out}' if out is not None else ''}")
+    what = f"{report.tasks} tasks, {report.events:,} events, {took_s:.1f} s"
+    if not report.differences:
+        equal = f"{report.snapshots} snapshots" if report.snapshots else "no snapshot to compare"
+        click.echo(f"identical: state, progress and output checksums of {equal} ({what})")
+        return
+    for difference in report.differences[:_DIFFERENCES_SHOWN]:
+        click.echo(difference)
+    if (more := len(report.differences) - _DIFFERENCES_SHOWN) > 0:
+        click.echo(f"and {more} more")
+    click.echo(
+        f"different: {len(report.differences)} of {len(report.differences) + report.snapshots} snapshots ({what})"
+    )
+
+
+command = JobCommand(
+    "replay",
+    callback=replay,
+    params=[
+        click.Argument(["file"], expose_value=False),
+        *setting_options("checkpoints"),
+        click.Option(["--at"], type=TimeOfDay(), help="Begin at the last possible checkpoint before this time (UTC)."),
+        click.Option(["--checkpoint"], type=click.IntRange(0), help="Begin there, or at the last possible one before."),
+        click.Option(["--until"], type=CheckpointOrTime(), help="End at this checkpoint, or at the next one then."),
+        click.Option(["--task"], multiple=True, metavar="TASK", help="Only this task, and those upstream of it."),
+        click.Option(["--out"], type=click.Path(path_type=Path), help="Write the rows of sinks to files there."),
+    ],
+    help=f"""Repeats what a job did, from its record: the same frames, answers, timers and rows.
+
+    The job must have run with --record and --checkpoints. Sources are read again. Nothing else outside is asked, and
+    sinks write nothing. At each checkpoint in between, state, progress and the checksums of the rows of sinks are
+    compared with those of the record; the exit code is 1 if something differs.
+
+    Without --at and --checkpoint everything that is kept is replayed; with one of them the time until the next
+    checkpoint, unless --until is given.
+
+    {FILE_HELP} If the job is a function such as job(topic: str), its parameters are options: --topic bids.
+
+    \b
+    Examples:
+      clonos replay hot_auctions.py --checkpoints /data/checkpoints
+      clonos replay hot_auctions.py --checkpoints /data/checkpoints --at '2026-11-27 03:12' --out night
+    """,
+)

@@ -1,0 +1,267 @@
+"""Replays what a job did between two checkpoints, from its record, in this process (F2)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.dsl.job import Job
+from clonos_py.job.state_mapping import definitions_of, operators_of
+from clonos_py.model.errors import RecordError, SettingError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.snapshots import Manifest, numbering_of
+from clonos_py.model.state_definitions import differences
+from clonos_py.plan.logical import EnrichRows, ReadSource
+from clonos_py.plan.physical import plan
+from clonos_py.runtime.replay.interval import Leg, RecordedTask, legs, recorded_tasks
+from clonos_py.runtime.replay.machines import LegReplay
+from clonos_py.runtime.replay.sinks import SinkObserver, without_sinks
+from clonos_py.runtime.run_settings import limits
+from clonos_py.runtime.user_code import code_digest
+from clonos_py.settings.definitions import Settings
+from clonos_py.settings.resolution import resolve
+
+_OF_ONE_RUN = frozenset(
+    {
+        "address", "drop_state", "fresh", "kills", "log_format", "log_level", "renames", "runtime", "take_over",
+        "tls_ca", "tls_certificate", "tls_key", "trace",
+    }
+)  # fmt: skip
+"""Settings that say nothing about what tasks do with rows."""
+
+
+@dataclass(frozen=True)
+class ReplayRange:
+    """Which part of the record is replayed. Times are microseconds of the time of day.
+
+    It begins at the last checkpoint from which a replay can start that is not after ``at_us``, or not after checkpoint
+    ``checkpoint`` (0: at the beginning of the job), else at the beginning of the record. It ends at checkpoint
+    ``until``, or at the first one that was complete at ``until_us``, else at the next one after ``at_us`` or
+    ``checkpoint``, else at the last one."""
+
+    at_us: int | None = None
+    checkpoint: int | None = None
+    until_us: int | None = None
+    until: int | None = None
+
+
+@dataclass
+class ReplayReport:
+    """What was replayed, and whether it was the same."""
+
+    first: Manifest | None
+    """The checkpoint at which the interval begins; None: the beginning of the job."""
+    last: Manifest
+    code_changed: bool
+    """Whether the user's code is not that which wrote the record."""
+    tasks: int = 0
+    """The number of tasks that were replayed."""
+    events: int = 0
+    snapshots: int = 0
+    """How many snapshots were compared and are equal."""
+    differences: list[str] = field(default_factory=list)
+    """One line for each snapshot that differs."""
+    incomplete: list[TaskId] = field(default_factory=list)
+    """Tasks that end before their last snapshot; see ``ReplayResult``."""
+    rows: Counter[str] = field(default_factory=Counter)
+    """By sink: the number of rows that it was given."""
+
+
+class RecordedJob:
+    """The record of a job in a checkpoint folder."""
+
+    def __init__(self, job: Job, place: str) -> None:
+        """Raises RecordError if there is no record of the job."""
+        self._job = job
+        self.store: SnapshotStore = CheckpointStore(place, job.name)
+        self.manifests = [manifest for manifest in self.store.manifests() if manifest.recorded is not None]
+        if not self.manifests:
+            raise RecordError(
+                f"{place} has no record of job {job.name!r}: run it with this folder as --checkpoints and with "
+                "--record, such as --record 24h"
+            )
+
+    # ---- which interval
+
+    def between(self, chosen: ReplayRange) -> tuple[Manifest | None, Manifest]:
+        """The checkpoints at which a part of the record begins (None: the beginning of the job) and ends."""
+        first = self._first(chosen)
+        return first, self._last(chosen, first)
+
+    def _first(self, chosen: ReplayRange) -> Manifest | None:
+        starts = self.store.bases()
+        if chosen.at_us is not None:
+            starts = [manifest for manifest in starts if completed_us(manifest) <= chosen.at_us]
+        elif chosen.checkpoint is not None:
+            starts = [manifest for manifest in starts if manifest.checkpoint <= chosen.checkpoint]
+        elif self._from_the_beginning:
+            return None
+        else:
+            starts = starts[:1]
+        if starts:
+            return starts[-1]
+        if self._from_the_beginning:
+            return None
+        raise RecordError(
+            f"a replay can start from {self._starts}: choose one of these or a later time, or a later --checkpoint"
+        )
+
+    @property
+    def _starts(self) -> str:
+        bases = [f"{m.checkpoint} ({shown_time(completed_us(m))})" for m in self.store.bases()]
+        return f"checkpoint {bases[0]} on" if bases else "no checkpoint yet"
+
+    @property
+    def _from_the_beginning(self) -> bool:
+        """Whether the record has all that the job did since it began."""
+        recorded = self.manifests[0].recorded
+        return recorded is not None and recorded.first
+
+    def _last(self, chosen: ReplayRange, first: Manifest | None) -> Manifest:
+        if chosen.until is not None:
+            return self._numbered(chosen.until)
+        reached = first.checkpoint if first is not None else 0
+        later = [manifest for manifest in self.manifests if manifest.checkpoint > reached]
+        if not later:
+            raise RecordError(f"nothing is recorded after checkpoint {reached}: choose an earlier one")
+        at_us = chosen.until_us if chosen.until_us is not None else chosen.at_us
+        if at_us is None:
+            after = [manifest for manifest in later if manifest.checkpoint > (chosen.checkpoint or 0)]
+            return after[0] if chosen.checkpoint is not None and after else later[-1]
+        return next((manifest for manifest in later if completed_us(manifest) >= at_us), later[-1])
+
+    def _numbered(self, checkpoint: int) -> Manifest:
+        for manifest in self.manifests:
+            if manifest.checkpoint == checkpoint:
+                return manifest
+        numbers = [manifest.checkpoint for manifest in self.manifests]
+        raise RecordError(
+            f"checkpoint {checkpoint} is not in the record, which has {len(numbers)} from {numbers[0]} to {numbers[-1]}"
+        )
+
+    # ---- how the job ran
+
+    def settings(self, leg: Leg) -> Settings:
+        """The settings of a run, as far as they decide what tasks do."""
+        assert leg.last.recorded is not None
+        given = {name: value for name, value in leg.last.recorded.settings.items() if name not in _OF_ONE_RUN}
+        return resolve(arguments={**given, "runtime": "local"})
+
+    def plan(self, leg: Leg, settings: Settings) -> PhysicalPlan:
+        """The plan of a run. Raises RecordError if the job has another shape now."""
+        made = plan(self._job, settings)
+        _check_fits(made, leg.last)
+        return made
+
+    def tasks(self, made: PhysicalPlan, leg: Leg) -> Mapping[TaskId, RecordedTask]:
+        """What the tasks did in a run."""
+        return recorded_tasks(made, leg, self.manifests, self.store.read_record)
+
+
+def replay(
+    job: Job,
+    place: str,
+    chosen: ReplayRange,
+    observer: SinkObserver,
+    *,
+    tasks: Collection[str] = (),
+    before: Callable[[TaskId], None] | None = None,
+    begun: Callable[[ReplayReport], None] = lambda report: None,
+    leg_begun: Callable[[Mapping[TaskId, RecordedTask]], None] = lambda found: None,
+) -> ReplayReport:
+    """Replays a part of the record in ``place``.
+
+    ``observer`` gets the rows of sinks. ``tasks``: only these, such as ``join[0]``, and those upstream of them.
+    ``before`` is called before each event, ``begun`` when it is known what is replayed, ``leg_begun`` with what the
+    tasks did in a run of the job. Raises RecordError if it cannot be replayed, and what the user's code raises."""
+    recorded = RecordedJob(job, place)
+    first, last = recorded.between(chosen)
+    report = ReplayReport(first, last, last.of_other_code(code_digest()))
+    begun(report)
+    for node in job.graph().nodes:
+        if isinstance(node.work, ReadSource | EnrichRows):
+            node.work.definition.resolve()
+
+    def observed(task: TaskId, sink: str, batch: pa.RecordBatch) -> None:
+        report.rows[sink] += batch.num_rows
+        observer(task, sink, batch)
+
+    for leg in legs(recorded.manifests, first, last):
+        settings = recorded.settings(leg)
+        made = recorded.plan(leg, settings)
+        found = _leading_to(made, recorded.tasks(made, leg), tasks)
+        leg_begun(found)
+        numbering = numbering_of(leg.last.lineage, leg.last.renumberings)
+        run = LegReplay(without_sinks(made, observed), found, recorded.store, numbering, limits(settings), before)
+        try:
+            result = run.run()
+        finally:
+            run.close()
+        report.tasks = max(report.tasks, len(found))
+        report.events += result.events
+        report.snapshots += result.snapshots
+        report.differences += result.differences
+        report.incomplete += result.incomplete
+    return report
+
+
+def _leading_to(
+    made: PhysicalPlan, found: Mapping[TaskId, RecordedTask], names: Collection[str]
+) -> Mapping[TaskId, RecordedTask]:
+    """The tasks with these names and those upstream of them; all if there are no names."""
+    if not names:
+        return found
+    by_name = {str(task): task for task in made.tasks}
+    for name in names:
+        if name not in by_name:
+            raise RecordError(f"there is no task {name!r}: choose from {', '.join(by_name)}")
+    kept = {origin for name in names for origin in made.origins[by_name[name]]}
+    return {task: recorded for task, recorded in found.items() if task in kept}
+
+
+def _check_fits(made: PhysicalPlan, recorded: Manifest) -> None:
+    """Raises RecordError if the job has other operators or tasks than the one that was recorded."""
+    parallelism = {vertex.name: vertex.parallelism for vertex in made.vertices}
+    operators = operators_of(made)
+    if recorded.operators != operators:
+        changed = sorted({*recorded.operators.items()} ^ {*operators.items()})
+        raise RecordError(
+            f"the job has other operators than the record: {', '.join(dict.fromkeys(name for name, _ in changed))}; "
+            "replay it with the code that ran then"
+        )
+    if recorded.parallelism != parallelism:
+        name = next(name for name in parallelism if recorded.parallelism.get(name) != parallelism[name])
+        raise RecordError(
+            f"operator {name!r} has parallelism {parallelism[name]}, in the record {recorded.parallelism.get(name)}: "
+            "replay the job with the code and settings that ran then"
+        )
+    now = definitions_of(made)
+    for name, definition in recorded.definitions.items():
+        for difference in differences(definition, now[name], {}) if name in now else ():
+            raise RecordError(f"the state of operator {name!r} has another meaning than in the record: {difference}")
+
+
+def completed_us(manifest: Manifest) -> int:
+    """When a recorded checkpoint was complete, in microseconds of the time of day."""
+    return manifest.recorded.completed_ms * 1_000 if manifest.recorded is not None else 0
+
+
+def time_of_day_us(at: str | datetime) -> int:
+    """Microseconds since 1970 of a time of day, in UTC unless it has an offset. Raises SettingError."""
+    try:
+        found = datetime.fromisoformat(at) if isinstance(at, str) else at
+    except ValueError:
+        raise SettingError(f"{at!r} is no time: write it as '2026-11-27 03:12:30', in UTC or with an offset") from None
+    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1e6)
+
+
+def shown_time(at_us: int) -> str:
+    """A time of day in UTC, to the second."""
+    return f"{datetime.fromtimestamp(at_us / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC"

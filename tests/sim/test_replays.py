@@ -1,0 +1,36 @@
+"""A replay of what generated jobs did equals the run, whatever failed meanwhile (F2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from clonos_py.runtime.sim.generator import CAUSAL, ROLLBACK, Range
+from clonos_py.settings.protocols import PROTOCOLS
+from tests.chunks import chunks
+from tests.replays import replays_of
+
+SIZE = 8
+_KINDS = [
+    (protocol, recovery)
+    for protocol in PROTOCOLS
+    for recovery in ((CAUSAL, ROLLBACK) if protocol.rolls_back else (CAUSAL,))
+]
+
+
+@pytest.mark.parametrize("seeds", chunks(240, SIZE, always=SIZE))
+@pytest.mark.parametrize(("protocol", "recovery"), _KINDS, ids=str)
+def test_replays_equal_the_run(seeds: range, protocol: object, recovery: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    equal = 0
+    for seed in seeds:
+        range_ = Range(protocol=protocol, recovery=recovery)  # type: ignore[arg-type]
+        found = replays_of(seed, range_, monkeypatch)
+        assert not found.problems, f"seed {seed}: {found.problems[0]}"
+        equal += found.snapshots
+    assert equal > 10 * SIZE, "too few snapshots were compared: the test proves little"
+
+
+@pytest.mark.parametrize("seeds", chunks(120, SIZE, always=SIZE))
+def test_replays_of_jobs_with_loops_equal_the_run(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in seeds:
+        found = replays_of(seed, Range(protocol=None, cycles=True), monkeypatch)
+        assert not found.problems, f"seed {seed}: {found.problems[0]}"
