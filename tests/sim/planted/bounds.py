@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,33 +15,40 @@ from clonos_py.job.takeover import Takeover
 from clonos_py.job.unreachable import Unreachable
 from clonos_py.link import instructions as io
 from clonos_py.link.epochs import Epochs
-from clonos_py.link.machine import LinkMachine
+from clonos_py.link.inflow import Inflow
 from clonos_py.link.receiving import InputChannel
+from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.process.contract import SnapshotTaken, TaskProgress
 from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
+from clonos_py.runtime.sim.harsh_environment import HarshEnvironment
+from clonos_py.task import machine
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.lingering import Lingering
 from clonos_py.task.machine import TaskMachine
+from clonos_py.task.outputs import Outputs
 from clonos_py.task.partition_times import PartitionTimes
 from clonos_py.task.timers import Timers
 from tests.sim.planted.bug import Bugs
-from tests.sim.planted.recovery import rehandled
+from tests.sim.planted.seams import made_with
 
 BUGS = Bugs()
+FOREVER_US = 1 << 60
 
 # ---- growth
 
 
 @BUGS.planted()
 def frames_are_acknowledged_before_they_are_taken(patch: pytest.MonkeyPatch) -> None:
-    def hasty(self: LinkMachine, event: io.Arrived) -> list[io.Instruction]:
-        instructions = LinkMachine._on_arrived(self, event)
-        for channel in self.inputs:
-            if channel.connection == event.connection and event.header.kind is not FrameKind.LOG_ONLY:
-                instructions += self._inflow.acknowledge(channel, channel.next_seq)
-        return instructions
+    arrived = Inflow.arrived
 
-    rehandled(patch, io.Arrived, hasty)
+    def hasty(self: Inflow, event: io.Arrived) -> list[io.Instruction]:
+        instructions, channel = arrived(self, event), self.channel_on(event.connection)
+        if channel is None or event.header.kind is FrameKind.LOG_ONLY:
+            return instructions
+        return [*instructions, *self.acknowledge(channel, channel.next_seq)]
+
+    patch.setattr(Inflow, "arrived", hasty)
 
 
 @BUGS.planted()
@@ -59,12 +67,26 @@ def checksums_of_frames_that_can_be_made_again_are_never_dropped(patch: pytest.M
 
 @BUGS.planted()
 def notes_of_snapshots_are_never_dropped(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Epochs, "complete", lambda self, checkpoint: self._progress.get(checkpoint))
+    add, complete = Epochs.add, Epochs.complete
+    notes: dict[Epochs, dict[int, TaskProgress]] = {}
+
+    def noted(self: Epochs, event: SnapshotTaken) -> TaskSnapshot:
+        notes.setdefault(self, {})[event.snapshot.checkpoint] = event.progress
+        return add(self, event)
+
+    def keeping(self: Epochs, checkpoint: int) -> TaskProgress | None:
+        found = complete(self, checkpoint)
+        for number, progress in notes.get(self, {}).items():
+            self.restored(number, progress, {})
+        return found
+
+    patch.setattr(Epochs, "add", noted)
+    patch.setattr(Epochs, "complete", keeping)
 
 
 @BUGS.planted()
 def lost_connections_are_never_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Unreachable, "progress", lambda self: self._replaced.clear())
+    patch.setattr(Unreachable, "progress", lambda self: None)
 
 
 # ---- event time
@@ -81,13 +103,29 @@ def a_finished_partition_is_at_the_end_of_time_beside_an_idle_one(patch: pytest.
 @BUGS.planted()
 def an_input_that_has_ended_is_at_the_end_of_time_beside_an_idle_one(patch: pytest.MonkeyPatch) -> None:
     def watermark(self: Inputs) -> int:
-        awake = [c.progress.watermark for c in self._channels if not c.progress.ended and not c.progress.idle]
-        return min(awake, default=MAX_TIME if any(c.progress.ended for c in self._channels) else MIN_TIME)
+        awake = [channel.watermark for channel in self.progress if not channel.ended and not channel.idle]
+        return min(awake, default=MAX_TIME if any(channel.ended for channel in self.progress) else MIN_TIME)
 
     patch.setattr(Inputs, "watermark", property(watermark))
 
 
 # ---- waiting
+
+
+class LingeringByTimeOfDay(Lingering):
+    """Keeps the end of the wait as a time of day."""
+
+    def __init__(self, environment: HarshEnvironment, outputs: Outputs, linger_us: int) -> None:
+        self.environment = environment
+        super().__init__(outputs, linger_us)
+
+    @property
+    def until_us(self) -> int | None:
+        return None if self.at_us is None else self.at_us - self.environment.ahead_us
+
+    @until_us.setter
+    def until_us(self, until_us: int | None) -> None:
+        self.at_us = None if until_us is None else until_us + self.environment.ahead_us
 
 
 @BUGS.planted("clock")
@@ -96,40 +134,34 @@ def rows_linger_by_the_time_of_day(patch: pytest.MonkeyPatch) -> None:
     create = TaskMachine.__init__
 
     def with_environment(self: TaskMachine, plan: Any, task: Any, environment: Any, *more: Any) -> None:
-        create(self, plan, task, environment, *more)
-        vars(self._lingering)["environment"] = environment
-
-    def until_us(self: Lingering) -> int | None:
-        at_us = vars(self).get("at_us")
-        return None if at_us is None else at_us - vars(self)["environment"].ahead_us
-
-    def wait(self: Lingering, until_us: int | None) -> None:
-        vars(self)["at_us"] = None if until_us is None else until_us + vars(self)["environment"].ahead_us
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(machine, "Lingering", partial(LingeringByTimeOfDay, environment))
+            create(self, plan, task, environment, *more)
 
     patch.setattr(TaskMachine, "__init__", with_environment)
-    patch.setattr(Lingering, "until_us", property(until_us, wait), raising=False)
 
 
 @BUGS.planted("clock")
 def timers_have_no_limit(patch: pytest.MonkeyPatch) -> None:
     """They fire by the time of day only."""
 
-    def wake_us(self: Timers, now_us: int) -> int | None:
-        return now_us + self._timers[0][0] - self._time_of_day() if self._timers else None
+    set_, restore = Timers.set, Timers.restore
 
-    def due(self: Timers, now_us: int) -> tuple[int, int] | None:
-        return next((timer for timer in self._timers if timer[0] <= self._time_of_day()), None)
+    def unlimited(self: Timers, operator: int, at_us: int, last_answered_us: int | None = None) -> None:
+        set_(self, operator, at_us, at_us - FOREVER_US)
 
-    patch.setattr(Timers, "wake_us", wake_us)
-    patch.setattr(Timers, "due", due)
+    patch.setattr(Timers, "set", unlimited)
+    patch.setattr(Timers, "restore", lambda self, timers, left_us: restore(self, timers, [FOREVER_US] * len(timers)))
 
 
 @BUGS.planted("clock", "kill")
 def snapshots_take_what_is_left_for_timers_from_the_time_of_day(patch: pytest.MonkeyPatch) -> None:
     """A task may have another time of day than its predecessor, which set the timers."""
 
+    made = made_with(patch, Timers)
+
     def left_us(self: Timers) -> list[int]:
-        return [at_us - self._time_of_day() for at_us, _ in self.all]
+        return [at_us - made[self]["time_of_day"]() for at_us, _ in self.all]
 
     patch.setattr(Timers, "left_us", property(left_us))
 
@@ -149,14 +181,15 @@ def a_coordinator_takes_its_standstill_for_the_silence_of_others(patch: pytest.M
 
 @BUGS.planted("coordinator", "zombie")
 def the_time_of_the_takeover_counts_as_silence(patch: pytest.MonkeyPatch) -> None:
-    settle = Takeover.settle
+    settle, made = Takeover.settle, made_with(patch, Takeover)
 
     def since_they_answered(self: Takeover, rounds: Any) -> Any:
-        heard = {number: process.last_seen_us for number, process in self._context.fleet.processes.items()}
+        fleet = made[self]["context"].fleet
+        heard = {number: process.last_seen_us for number, process in fleet.processes.items()}
         try:
             return settle(self, rounds)
         finally:
-            for process in self._context.fleet.processes.values():
+            for process in fleet.processes.values():
                 process.last_seen_us = heard.get(process.number, process.last_seen_us)
 
     patch.setattr(Takeover, "settle", since_they_answered)
