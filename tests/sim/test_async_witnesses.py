@@ -19,7 +19,7 @@ from clonos_py.services.async_context import AsyncContext
 from clonos_py.services.keys import origin_of
 from clonos_py.task.calls import Calls
 from tests.sim.async_jobs import simulate
-from tests.sim.planted.recovery import rehandled
+from tests.sim.planted.seams import Handle, rehandled
 
 SEEDS = int(os.environ.get("CLONOS_TEST_ASYNC_SEEDS", "12"))
 CHUNKS = 3
@@ -87,10 +87,8 @@ def idempotency_keys_name_the_event_at_work(patch: pytest.MonkeyPatch) -> None:
 
 
 def each_attempt_counts_as_a_renumbering(patch: pytest.MonkeyPatch) -> None:
-    promote = LinkMachine._on_promote
-
-    def careless(self: LinkMachine, message: Promote) -> list[Instruction]:
-        return promote(self, msgspec.structs.replace(message, numbering=str(message.attempt)))
+    def careless(handle: Handle, link: LinkMachine, message: Promote) -> list[Instruction]:
+        return handle(link, msgspec.structs.replace(message, numbering=str(message.attempt)))
 
     rehandled(patch, Promote, careless)
 

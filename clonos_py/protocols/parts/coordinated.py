@@ -26,6 +26,7 @@ from clonos_py.model.purposes import Purpose
 from clonos_py.model.segments import ALL_LOGS, StableMark
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.model.times import MAX_TIME
+from clonos_py.protocols.parts.epoch_numbers import EpochNumbers
 
 _UNSEEN_MAX = 2
 """How many checkpoints a lost coordinator may have triggered that no running process has received. One is under way at
@@ -84,7 +85,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
         self._pending: Pending | None = None
         self._aborted: list[int] = []
         """Checkpoints triggered since the last completed one and aborted."""
-        self._last = self.completed.number
+        self.numbers = EpochNumbers(self.completed, _UNSEEN_MAX)
         self._since_us: int | None = None
         """When the current interval began."""
         self._skipped = 0
@@ -146,11 +147,11 @@ class CoordinatedCheckpoints(JobCheckpointing):
     def trigger(self, purpose: Purpose) -> Instructions:
         context = self.context
         assert self._pending is None
-        self._last += 1
-        self._pending = Pending(self._last, context.now_us, context.clock_us, purpose)
-        trigger = messages.TriggerCheckpoint(self._last, purpose)
+        number = self.numbers.next()
+        self._pending = Pending(number, context.now_us, context.clock_us, purpose)
+        trigger = messages.TriggerCheckpoint(number, purpose)
         return [
-            ReportEvent(CheckpointTriggered(self._last)),
+            ReportEvent(CheckpointTriggered(number)),
             *(Send(process.number, trigger) for process in self._triggered(context)),
         ]
 
@@ -220,12 +221,11 @@ class CoordinatedCheckpoints(JobCheckpointing):
 
     def resume(self, newest: int) -> None:
         """Every checkpoint that the lost coordinator triggered after the last completed one is void."""
-        self._last = max(newest, self.completed.number) + _UNSEEN_MAX
-        self._aborted = list(range(self.completed.number + 1, self._last + 1))
+        self.numbers.resume(newest)
+        self._aborted = list(range(self.completed.number + 1, self.numbers.last + 1))
 
     def skip_to(self, epoch: int) -> None:
         """An epoch beyond the last number here was triggered by an earlier run. It is void, as are all before it since
         the last completed one."""
-        if epoch > self._last:
-            self._aborted += range(self._last + 1, epoch + 1)
-            self._last = epoch
+        self._aborted += range(self.numbers.last + 1, epoch + 1)
+        self.numbers.skip_to(epoch)

@@ -26,9 +26,11 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Restore
 from clonos_py.model.purposes import Purpose
 from clonos_py.model.segments import StableMark
-from clonos_py.model.snapshots import Manifest, TaskHandle
+from clonos_py.model.snapshots import Manifest
 from clonos_py.model.times import MAX_TIME
 from clonos_py.process.progress import progress_of
+from clonos_py.protocols.parts.epoch_numbers import EpochNumbers
+from clonos_py.protocols.parts.gathered import GatheredSnapshots
 from clonos_py.protocols.parts.recovery_line import RecoveryLine
 from clonos_py.protocols.parts.restart_points import NamedSnapshots, NewestSnapshots, RestartPoints
 from clonos_py.protocols.parts.schedules import IndependentTriggers, StaggeredTriggers, TriggerSchedule
@@ -80,12 +82,12 @@ class _Exceeded:
 
 
 class IndependentCheckpoints(JobCheckpointing):
-    """The coordinator's side of checkpoints that each task takes alone. ``_last`` numbers triggers and manifests."""
+    """The coordinator's side of checkpoints that each task takes alone. ``numbers``: of triggers and manifests."""
 
     def __init__(self, context: CoordinatorContext, points: RestartPoints) -> None:
         super().__init__(context)
         self.points = points
-        self._last = self.completed.number
+        self.numbers = EpochNumbers(self.completed, _UNSEEN_MAX * len(context.plan.tasks))
         self._times: TriggerSchedule = (
             StaggeredTriggers(context, self._is_awaited, self.completed)
             if context.policy.staggered
@@ -99,8 +101,7 @@ class IndependentCheckpoints(JobCheckpointing):
         self._stop_triggers: dict[TaskId, int] = {}
         """By task: the number of its first trigger since the user has stopped the job. The job ends once the restart
         point of each task is at that trigger or later."""
-        self._gathered: list[tuple[int, TaskHandle]] = []
-        """Durable snapshots that no manifest names, each with the process that has taken it; the newest last."""
+        self._gathered = GatheredSnapshots(several=points.searched)
         self._gather_until_us = MAX_TIME
         self._durable_ms: list[float] = []
         """How long after their trigger snapshots became durable, since the last report."""
@@ -194,24 +195,25 @@ class IndependentCheckpoints(JobCheckpointing):
         for task in tasks:
             owner = context.fleet.owner(task)
             if owner is not None and owner.role is Role.ACTIVE:
-                self._last += 1
-                self._triggers[task] = self._last, context.clock_us
+                number = self.numbers.next()
+                self._triggers[task] = number, context.clock_us
                 self._awaited_processes[task] = owner.number
-                triggers.append(Send(owner.number, messages.TriggerCheckpoint(self._last, purpose)))
+                triggers.append(Send(owner.number, messages.TriggerCheckpoint(number, purpose)))
         return triggers
 
     def collect(self, message: messages.Snapshotted) -> Instructions:
         process, handle = self.context.fleet.processes[message.process], message.handle
         if process.role is not Role.ACTIVE or handle.checkpoint <= self.completed.epoch(process.task):
             return []
-        self._gather(process.number, handle)
+        self.points.durable(handle)
+        self._gathered.add(process.number, handle)
         triggered, triggered_us = self._triggers.get(handle.task, (0, 0))
         if handle.checkpoint >= triggered:
             self._awaited_processes.pop(handle.task, None)
             self._exceeded.durable(handle.task, triggered_us)
         if handle.checkpoint == triggered:
             self._durable_ms.append((self.context.clock_us - triggered_us) / 1_000)
-        self._last = max(self._last, handle.checkpoint)
+        self.numbers.skip_to(handle.checkpoint)
         if self._times.wait_for_manifests and not self._awaited:
             self._gather_until_us = self.context.now_us
         elif self._gather_until_us == MAX_TIME:
@@ -226,17 +228,11 @@ class IndependentCheckpoints(JobCheckpointing):
     @property
     def _awaited(self) -> bool:
         """Whether a triggered snapshot is not durable yet."""
-        durable = {handle.task: handle.checkpoint for _, handle in self._gathered}
+        durable = {handle.task: handle.checkpoint for handle in self._gathered.handles}
         return any(
             number > max(durable.get(task, 0), self.completed.epoch(task))
             for task, (number, _) in self._triggers.items()
         )
-
-    def _gather(self, process: int, handle: TaskHandle) -> None:
-        self.points.durable(handle)
-        if not self.points.searched:
-            self._gathered = [found for found in self._gathered if found[1].task != handle.task]
-        self._gathered.append((process, handle))
 
     def _write(self) -> Instructions:
         self._drop_failed()
@@ -244,16 +240,15 @@ class IndependentCheckpoints(JobCheckpointing):
             self._gather_later()
             return []
         self._gather_until_us = MAX_TIME
-        gathered = [handle for _, handle in self._gathered]
+        gathered = self._gathered.handles
         if not gathered or (named := self.points.named(gathered)) is None:
             return []
-        self._gathered = []
+        self._gathered.clear()
         return [self._begin_writing(named, list(dict.fromkeys(handle.task for handle in gathered)))]
 
     def _begin_writing(self, named: NamedSnapshots, tasks: Sequence[TaskId]) -> WriteManifest:
         context = self.context
-        self._last += 1
-        manifest = self.completed.next(self._last, context.generation, named.newest, named.earlier)
+        manifest = self.completed.next(self.numbers.next(), context.generation, named.newest, named.earlier)
         triggered_us = min(
             (self._triggers.get(task, (0, context.clock_us))[1] for task in tasks), default=context.clock_us
         )
@@ -299,7 +294,7 @@ class IndependentCheckpoints(JobCheckpointing):
     def _drop_failed(self) -> None:
         """Drops gathered snapshots of failed tasks, from which their replacements do not start. Others remain valid."""
         active = {process.number for process in self.context.fleet.with_role(Role.ACTIVE)}
-        self._gathered = [found for found in self._gathered if found[0] in active]
+        self._gathered.drop_all_but_those_of(active)
 
     # ---- where tasks restart
 
@@ -333,17 +328,17 @@ class IndependentCheckpoints(JobCheckpointing):
         return self.points.condemned(lost)
 
     def fall_back(self, failed: Collection[TaskId]) -> Instructions:
-        reports, named = self.points.fall_back(failed, self._last)
+        reports, named = self.points.fall_back(failed, self.numbers.last)
         return reports if named is None else [*reports, self._begin_writing(named, [])]
 
     # ---- a new coordinator, or a new run
 
     def resume(self, newest: int) -> None:
-        self._last = max(newest, self.completed.number) + _UNSEEN_MAX * len(self.context.plan.tasks)
+        self.numbers.resume(newest)
         self.points.resume()
 
     def skip_to(self, epoch: int) -> None:
-        self._last = max(self._last, epoch)
+        self.numbers.skip_to(epoch)
 
 
 def independent_checkpoints(context: CoordinatorContext) -> IndependentCheckpoints:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -15,32 +14,34 @@ from clonos_py.link import instructions as io
 from clonos_py.link.epochs import Epochs
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import Promote, Snapshotted
+from clonos_py.model.state import OperatorState
 from clonos_py.process.contract import SnapshotTaken
 from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
-from clonos_py.runtime.executors.storage import StorageWork
-from clonos_py.runtime.world.processes import LocalProcess
-from clonos_py.runtime.world.world import World
+from clonos_py.runtime.disk import Snapshots
+from clonos_py.task.chain import Chain
 from clonos_py.task.inputs import Inputs
 from tests.sim.planted.bug import Bugs
-from tests.sim.planted.recovery import rehandled
+from tests.sim.planted.seams import Handle, rehandled
 
 BUGS = Bugs()
 
 
 @BUGS.planted()
 def a_checkpoint_completes_without_its_last_task(patch: pytest.MonkeyPatch) -> None:
+    """Its snapshot of the last checkpoint is taken instead."""
     collect = CoordinatedCheckpoints.collect
+    acknowledged: dict[int, set[TaskId]] = {}
 
-    def hasty(self: CoordinatedCheckpoints, message: Any) -> Instructions:
-        instructions = collect(self, message)
-        pending, newest = self._pending, self.completed.manifest
-        if pending is None or pending.manifest is not None or newest is None:
+    def hasty(self: CoordinatedCheckpoints, message: Snapshotted) -> Instructions:
+        instructions, checkpoint = collect(self, message), message.handle.checkpoint
+        acknowledged.setdefault(checkpoint, set()).add(message.handle.task)
+        lacking = set(self.context.plan.tasks) - acknowledged[checkpoint]
+        if not self.pending or len(lacking) != 1 or (old := self.completed.handle(lacking.pop())) is None:
             return instructions
-        if len(pending.handles) == len(self.context.plan.tasks) - 1:
-            for old in newest.tasks:
-                pending.handles.setdefault(old.task, old)
-            instructions += self._all_collected(pending)
-        return instructions
+        number = self.context.fleet.owner_of(old.task).number
+        handle = msgspec.structs.replace(old, checkpoint=checkpoint)
+        return [*instructions, *collect(self, msgspec.structs.replace(message, process=number, handle=handle))]
 
     patch.setattr(CoordinatedCheckpoints, "collect", hasty)
 
@@ -54,13 +55,9 @@ def the_acknowledgement_of_a_dead_task_counts(patch: pytest.MonkeyPatch) -> None
         return abort(self, reason) if reason != "a task failed" else []
 
     def regardless(self: Rounds) -> Instructions:
-        protocol = self._protocol
-        assert isinstance(protocol, CoordinatedCheckpoints)
-        pending, protocol._pending = protocol._pending, None
-        try:
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(CoordinatedCheckpoints, "pending", False)
             return advance(self)
-        finally:
-            protocol._pending = pending
 
     patch.setattr(CoordinatedCheckpoints, "abort", kept)
     patch.setattr(Rounds, "advance", regardless)
@@ -70,9 +67,8 @@ def the_acknowledgement_of_a_dead_task_counts(patch: pytest.MonkeyPatch) -> None
 def the_acknowledgement_of_an_earlier_checkpoint_counts(patch: pytest.MonkeyPatch) -> None:
     collect = CoordinatedCheckpoints.collect
 
-    def confused(self: CoordinatedCheckpoints, message: Any) -> Instructions:
-        number = self._pending.checkpoint if self._pending else message.handle.checkpoint
-        handle = msgspec.structs.replace(message.handle, checkpoint=number)
+    def confused(self: CoordinatedCheckpoints, message: Snapshotted) -> Instructions:
+        handle = msgspec.structs.replace(message.handle, checkpoint=self.numbers.last)
         return collect(self, msgspec.structs.replace(message, handle=handle))
 
     patch.setattr(CoordinatedCheckpoints, "collect", confused)
@@ -83,7 +79,7 @@ def numbers_of_aborted_checkpoints_are_used_again(patch: pytest.MonkeyPatch) -> 
     abort = CoordinatedCheckpoints.abort
 
     def reused(self: CoordinatedCheckpoints, reason: str) -> Instructions:
-        self._last -= self.pending
+        self.numbers.last -= self.pending
         return abort(self, reason)
 
     patch.setattr(CoordinatedCheckpoints, "abort", reused)
@@ -91,9 +87,9 @@ def numbers_of_aborted_checkpoints_are_used_again(patch: pytest.MonkeyPatch) -> 
 
 @BUGS.planted()
 def frames_count_as_covered_when_the_snapshot_is_taken(patch: pytest.MonkeyPatch) -> None:
-    def hasty(self: LinkMachine, event: SnapshotTaken) -> list[io.Instruction]:
-        instructions = LinkMachine._on_snapshot_taken(self, event)
-        for channel in self.inputs:
+    def hasty(handle: Handle, link: LinkMachine, event: SnapshotTaken) -> list[io.Instruction]:
+        instructions = handle(link, event)
+        for channel in link.inputs:
             channel.covered = event.progress.inputs[channel.index].next_seq
         return instructions
 
@@ -103,38 +99,34 @@ def frames_count_as_covered_when_the_snapshot_is_taken(patch: pytest.MonkeyPatch
 @BUGS.planted()
 def state_is_captured_when_it_is_stored(patch: pytest.MonkeyPatch) -> None:
     """The snapshot also contains what the task has done since."""
-    assembled = World._assembled
+    take, persist = Chain.snapshot, Snapshots.persist
+    taken: list[tuple[dict[str, OperatorState], Chain]] = []
 
-    def late(self: World, number: int, task: TaskId) -> LocalProcess:
-        process = assembled(self, number, task)
-        carry_out = process.storage.carry_out
+    def noted(self: Chain, *given: Any) -> dict[str, OperatorState]:
+        taken.append((take(self, *given), self))
+        return taken[-1][0]
 
-        def captured(work: StorageWork) -> Iterable[io.LinkEvent]:
-            if isinstance(work, io.Persist):
-                now = {**work.snapshot.operators, **process.machine._chain.snapshot()}
-                snapshot = dataclasses.replace(work.snapshot, operators=now)
-                work = msgspec.structs.replace(work, snapshot=snapshot)
-            return carry_out(work)
+    def late(self: Snapshots, request: io.Persist) -> io.Persisted | io.PersistFailed:
+        chain = next(chain for states, chain in taken if states is request.snapshot.operators)
+        now = dataclasses.replace(request.snapshot, operators={**request.snapshot.operators, **take(chain)})
+        return persist(self, msgspec.structs.replace(request, snapshot=now))
 
-        patch.setattr(process.storage, "carry_out", captured)
-        return process
-
-    patch.setattr(World, "_assembled", late)
+    patch.setattr(Chain, "snapshot", noted)
+    patch.setattr(Snapshots, "persist", late)
 
 
 @BUGS.planted("crash")
 def frames_behind_a_barrier_overtake_it(patch: pytest.MonkeyPatch) -> None:
     def ready(self: Inputs, index: int, count: int = 1) -> bool:
-        return len(self._channels[index].queue) >= count
+        return len(self.waiting(index, count)) == count
 
     patch.setattr(Inputs, "ready", ready)
 
 
 @BUGS.planted()
 def sinks_commit_before_the_checkpoint_is_complete(patch: pytest.MonkeyPatch) -> None:
-    def hasty(self: LinkMachine, event: io.Persisted) -> list[io.Instruction]:
-        instructions = LinkMachine._on_persisted(self, event)
-        return [*instructions, io.Commit(event.handle.checkpoint, event.handle.committables)]
+    def hasty(handle: Handle, link: LinkMachine, event: io.Persisted) -> list[io.Instruction]:
+        return [*handle(link, event), io.Commit(event.handle.checkpoint, event.handle.committables)]
 
     rehandled(patch, io.Persisted, hasty)
 
@@ -142,16 +134,15 @@ def sinks_commit_before_the_checkpoint_is_complete(patch: pytest.MonkeyPatch) ->
 @BUGS.planted()
 def what_an_aborted_checkpoint_prepared_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     def only_own(self: Epochs, checkpoint: int) -> dict[str, list[bytes]]:
-        return {n: list(c) for n, c in self._prepared.get(checkpoint, {}).items()}
+        return {n: list(c) for n, c in self.all_prepared.get(checkpoint, {}).items()}
 
     patch.setattr(Epochs, "uncommitted", only_own)
 
 
 @BUGS.planted()
 def a_replacement_does_not_commit_what_its_checkpoint_names(patch: pytest.MonkeyPatch) -> None:
-    start = LinkMachine._start
+    def silent(handle: Handle, link: LinkMachine, event: Promote | io.Loaded) -> list[io.Instruction]:
+        return [io.Commit(i.checkpoint, {}) if isinstance(i, io.Commit) else i for i in handle(link, event)]
 
-    def silent(self: LinkMachine) -> list[io.Instruction]:
-        return [io.Commit(i.checkpoint, {}) if isinstance(i, io.Commit) else i for i in start(self)]
-
-    patch.setattr(LinkMachine, "_start", silent)
+    rehandled(patch, Promote, silent)
+    rehandled(patch, io.Loaded, silent)
