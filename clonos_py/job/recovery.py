@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import Abort, Trigger
 from clonos_py.causal.log import merge
+from clonos_py.job.fleet import TaskProcess
 from clonos_py.job.states import RoundKind
 from clonos_py.model.ids import Attempt, LogId, TaskId
 from clonos_py.model.messages import HeldLogsReport, Peer, Replay
@@ -28,6 +29,18 @@ class Round:
     """Failed tasks that restart without their logs; below exactly-once all failed tasks."""
     incarnations: Mapping[TaskId, Incarnation] = field(default_factory=dict)
     """Of tasks that have restarted without their logs, those of this round included."""
+
+    def await_answer(self, process: TaskProcess) -> None:
+        """This process is asked what it holds: the round does not end before it has answered."""
+        self.awaited.add(process.number)
+
+    def take_answer(self, answer: HeldLogsReport) -> bool:
+        """Takes the answer of a process that is awaited. Returns False if it is not, or has answered another round."""
+        if answer.round != self.number or answer.process not in self.awaited:
+            return False
+        self.awaited.discard(answer.process)
+        self.answers.append(answer)
+        return True
 
 
 def peers(

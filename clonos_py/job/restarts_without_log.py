@@ -8,7 +8,7 @@ its log, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from clonos_py.job.checkpointing import JobCheckpointing
 from clonos_py.job.context import CoordinatorContext
@@ -74,6 +74,12 @@ class RestartsWithoutLog:
             raise OrphanError(reason)
         self._spread(round_, set(found))
         return [self._report(reason)]
+
+    def useless_replays(self, round_: Round, replaying: Set[TaskId]) -> list[TaskId]:
+        """Those of the tasks ``replaying`` whose logs are of no use any more: such a task waits for frames from a task
+        that restarts without its log, and these are not sent again. Failed tasks do not count."""
+        reached = {task for origin in round_.without_log for task in self._context.plan.hops[origin]}
+        return sorted((replaying & reached) - round_.failed)
 
     def _spread(self, round_: Round, more: set[TaskId]) -> None:
         """Failed tasks downstream of one that restarts without its log cannot use their logs either."""

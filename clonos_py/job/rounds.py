@@ -185,12 +185,10 @@ class Rounds:
         return out + self._finish()
 
     def _abandon_replays(self, round_: Round) -> Instructions:
-        """Fails the tasks that replay logs which are of no use any more: such a task waits for frames from a task that
-        restarts without its log, and these are not sent again. If there are any, a new round has begun."""
+        """Fails the tasks that replay logs which are of no use any more. If there are any, a new round has begun."""
         context = self._context
-        reached = {task for origin in round_.without_log for task in context.plan.hops[origin]}
         out: Instructions = []
-        for task in sorted((self._replaying & reached) - round_.failed):
+        for task in self._restarts_without_log.useless_replays(round_, self._replaying):
             owner = context.fleet.owner_of(task)
             context.fleet.remove(owner.number)
             out.append(KillProcess(owner.number))
@@ -236,7 +234,7 @@ class Rounds:
             else:
                 inputs = peers(context.plan, process.task, owners, reset, of=round_.failed)
             if process not in promoted or reports_logs(context.plan, process.task):
-                round_.awaited.add(process.number)
+                round_.await_answer(process)
                 completed = self._protocol.complete_message(process.task)
                 out.append(Send(process.number, messages.Sever(round_.number, inputs, attempts, completed)))
         for process in promoted:
@@ -255,12 +253,7 @@ class Rounds:
 
     def answer(self, message: messages.HeldLogsReport) -> Instructions:
         """Takes a survivor's report of what it holds; answers to earlier rounds are ignored."""
-        round_ = self._round
-        if message.round != round_.number or message.process not in round_.awaited:
-            return []
-        round_.awaited.discard(message.process)
-        round_.answers.append(message)
-        return self._finish()
+        return self._finish() if self._round.take_answer(message) else []
 
     def _finish(self) -> Instructions:
         """Once all survivors have answered: sends each replacement its log to replay."""
