@@ -24,7 +24,7 @@ from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.model.segments import LogSegment
 
 
-class _Output:
+class SinkOutput:
     """The known contents of one sink's output, and the pieces to be written to it."""
 
     def __init__(self, number: int, name: str) -> None:
@@ -81,7 +81,7 @@ class CausalOutputs:
     def __init__(self, plan: PhysicalPlan, task: TaskId, store: CausalStore, codec: FrameCodec) -> None:
         self._task, self._store, self._codec = task, store, codec
         self._shape = " ".join(map(_shape, plan.vertices))
-        self._outputs = [_Output(n, name) for n, name in enumerate(plan.by_name[task.vertex].causal_sinks)]
+        self._outputs = [SinkOutput(n, name) for n, name in enumerate(plan.by_name[task.vertex].causal_sinks)]
 
     def acquire(self, attempt: Attempt, checkpoint: int, lineage: str) -> list[io.Instruction]:
         """Acquires all outputs: this process becomes ``attempt`` of its task and starts from ``checkpoint``."""

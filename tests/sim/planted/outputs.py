@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from clonos_py.causal.log import CausalStore
 from clonos_py.columns import compact
-from clonos_py.job.events import Instructions
-from clonos_py.job.rounds import Rounds
 from clonos_py.link import instructions as io
-from clonos_py.link.causal_outputs import CausalOutputs, _Output
+from clonos_py.link.causal_outputs import CausalOutputs, SinkOutput
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model.operators import OutputSegment, PublishedOutput
 from clonos_py.model.segments import LogSegment
@@ -20,7 +19,8 @@ from clonos_py.process.contract import Produced
 from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
 from clonos_py.runtime.sim.memory_output import MemoryCausalSink, MemoryOutput
 from tests.sim.planted.bug import Bugs
-from tests.sim.planted.recovery import rehandled
+from tests.sim.planted.recovery import replacements_are_not_asked
+from tests.sim.planted.seams import Handle, rehandled
 
 BUGS = Bugs()
 
@@ -50,12 +50,17 @@ def checksums_are_of_what_lies_beside_the_rows(patch: pytest.MonkeyPatch) -> Non
 
 @BUGS.planted()
 def only_a_sinks_own_log_is_written(patch: pytest.MonkeyPatch) -> None:
+    written_with(patch, lambda sink, epoch, segment: segment.log == sink.ctx.task.log_id)
+
+
+def written_with(patch: pytest.MonkeyPatch, written: Callable[[MemoryCausalSink, int, LogSegment], bool]) -> None:
+    """Sinks write these segments only. The second argument: the epoch under which they are written."""
     append = MemoryCausalSink.append
 
-    def own(self: MemoryCausalSink, epoch: int, log: Sequence[LogSegment], *more: Any, **named: Any) -> None:
-        append(self, epoch, [segment for segment in log if segment.log == self.ctx.task.log_id], *more, **named)
+    def some(self: MemoryCausalSink, epoch: int, log: Sequence[LogSegment], *more: Any, **named: Any) -> None:
+        append(self, epoch, [segment for segment in log if written(self, epoch, segment)], *more, **named)
 
-    patch.setattr(MemoryCausalSink, "append", own)
+    patch.setattr(MemoryCausalSink, "append", some)
 
 
 @BUGS.planted()
@@ -70,14 +75,7 @@ def what_is_visible_is_written_again(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def outputs_are_not_asked_in_the_round(patch: pytest.MonkeyPatch) -> None:
-    tell = Rounds._promote_and_sever
-
-    def without(self: Rounds, round_: Any, promoted: Any) -> Instructions:
-        instructions = tell(self, round_, promoted)
-        round_.awaited -= {process.number for process in promoted}
-        return instructions
-
-    patch.setattr(Rounds, "_promote_and_sever", without)
+    replacements_are_not_asked(patch)
 
 
 @BUGS.planted()
@@ -89,21 +87,20 @@ def a_sink_answers_before_it_knows_its_output(patch: pytest.MonkeyPatch) -> None
 def the_first_log_of_an_epoch_is_not_complete(patch: pytest.MonkeyPatch) -> None:
     """It has only the segments since the last write of the epoch before."""
 
-    def news(self: _Output, epoch: int, store: CausalStore) -> list[LogSegment]:
-        position, self._position = self._position, store.position
-        return store.since(position, lambda task: True)
+    writes = SinkOutput.writes
+    positions: dict[SinkOutput, int] = {}
 
-    patch.setattr(_Output, "_log", news)
+    def news(self: SinkOutput, store: CausalStore) -> Iterator[io.WriteOutput]:
+        for write in writes(self, store):
+            position, positions[self] = positions.get(self, 0), store.position
+            yield msgspec.structs.replace(write, log=store.since(position, lambda log: True))
+
+    patch.setattr(SinkOutput, "writes", news)
 
 
 @BUGS.planted()
 def the_first_log_of_an_epoch_lacks_the_end_of_the_one_before(patch: pytest.MonkeyPatch) -> None:
-    def own_epoch(self: _Output, epoch: int, store: CausalStore) -> list[LogSegment]:
-        position = self._position if epoch == self._epoch else 0
-        self._epoch, self._position = epoch, store.position
-        return [s for s in store.since(position, lambda task: True) if s.epoch >= epoch]
-
-    patch.setattr(_Output, "_log", own_epoch)
+    written_with(patch, lambda sink, epoch, segment: segment.epoch >= epoch)
 
 
 @BUGS.planted()
@@ -111,8 +108,7 @@ def logs_of_an_output_go_before_their_checkpoint_is_complete(patch: pytest.Monke
     prepare = MemoryCausalSink.prepare
 
     def early(self: MemoryCausalSink, checkpoint: int) -> bytes | None:
-        if self._attempt is not None:
-            self.truncate_before(checkpoint)
+        self.truncate_before(checkpoint)
         return prepare(self, checkpoint)
 
     patch.setattr(MemoryCausalSink, "prepare", early)
@@ -121,12 +117,12 @@ def logs_of_an_output_go_before_their_checkpoint_is_complete(patch: pytest.Monke
 @BUGS.planted()
 def a_snapshot_is_durable_before_the_rows_that_it_covers(patch: pytest.MonkeyPatch) -> None:
     """Rows wait for others to be written with."""
-    unwritten = _Output.writes
+    unwritten = SinkOutput.writes
 
-    def gathered(self: _Output, store: CausalStore) -> Iterator[io.WriteOutput]:
+    def gathered(self: SinkOutput, store: CausalStore) -> Iterator[io.WriteOutput]:
         yield from unwritten(self, store) if len(self.waiting) > 1 else ()
 
-    patch.setattr(_Output, "writes", gathered)
+    patch.setattr(SinkOutput, "writes", gathered)
     patch.setattr(CausalOutputs, "flush", lambda self: [])
 
 
@@ -147,10 +143,8 @@ def checkpoints_of_which_only_logs_speak_are_numbered_again(patch: pytest.Monkey
 
 @BUGS.planted()
 def the_log_of_a_sink_is_not_kept(patch: pytest.MonkeyPatch) -> None:
-    produced = LinkMachine._on_produced
-
-    def dropping(self: LinkMachine, event: Produced) -> list[io.Instruction]:
-        return produced(self, event if self.outputs else Produced(None, event.frames, event.published))
+    def dropping(handle: Handle, link: LinkMachine, event: Produced) -> list[io.Instruction]:
+        return handle(link, event if link.outputs else Produced(None, event.frames, event.published))
 
     rehandled(patch, Produced, dropping)
 
@@ -158,11 +152,18 @@ def the_log_of_a_sink_is_not_kept(patch: pytest.MonkeyPatch) -> None:
 @BUGS.planted()
 def what_an_output_holds_is_told_but_not_kept(patch: pytest.MonkeyPatch) -> None:
     """Should the task die again before it has its log, no process holds it any more."""
-    acquire = MemoryOutput.acquire
+    acquire, write = MemoryOutput.acquire, MemoryOutput.write
+    gone: dict[MemoryOutput, set[LogSegment]] = {}
 
-    def once(self: MemoryOutput, *more: Any) -> PublishedOutput:
-        published = acquire(self, *more)
-        self._logs.clear()
-        return published
+    def once(self: MemoryOutput, *given: Any) -> PublishedOutput:
+        published, before = acquire(self, *given), gone.setdefault(self, set())
+        log = [segment for segment in published.log if segment not in before]
+        before.update(log)
+        return PublishedOutput(log, published.checksums)
+
+    def again(self: MemoryOutput, epoch: int, log: Sequence[LogSegment], pieces: Sequence[OutputSegment]) -> None:
+        gone.setdefault(self, set()).difference_update(log)
+        write(self, epoch, log, pieces)
 
     patch.setattr(MemoryOutput, "acquire", once)
+    patch.setattr(MemoryOutput, "write", again)

@@ -2,53 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.cursor import Cursor
 from clonos_py.channel.frames import Frame, FrameHeader
 from clonos_py.channel.retained import RetainedFrames
+from clonos_py.job import rounds
 from clonos_py.job.events import Instructions
+from clonos_py.job.fleet import Role, TaskProcess
+from clonos_py.job.recovery import Round
+from clonos_py.job.restarts_without_log import RestartsWithoutLog
 from clonos_py.job.rounds import Rounds
-from clonos_py.job.takeover import Takeover
 from clonos_py.link import instructions as io
 from clonos_py.link.connections import Connections
-from clonos_py.link.machine import LINK_EVENTS, LinkMachine
+from clonos_py.link.machine import LinkMachine
 from clonos_py.link.receiving import InputChannel
 from clonos_py.link.restoring import Restoring
 from clonos_py.link.sending import Outgoing, OutputChannel
 from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import Restore, Sever
-from clonos_py.model.states import Ignored, Unless
-from clonos_py.model.times import MIN_TIME
-from clonos_py.process.contract import StateChanged, TaskState
+from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.process.contract import InputProgress, MayProduce, StateChanged, TaskProgress, TaskState
 from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
 from clonos_py.task.chain import Chain
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.machine import TaskMachine
+from clonos_py.task.outcome import Outcome
 from clonos_py.task.outputs import Outputs
 from clonos_py.task.reader import Reader
-from clonos_py.task.snapshotting import Snapshotting
 from clonos_py.task.timers import Timers
 from tests.sim.planted.bug import Bugs
+from tests.sim.planted.seams import Handle, made_with, rehandled
 
 BUGS = Bugs()
-
-
-def rehandled(patch: pytest.MonkeyPatch, event: type, handler: Callable[..., list[io.Instruction]]) -> None:
-    """From now on, the link handles ``event`` with ``handler``. Those that come too late are ignored as before."""
-    for state in TaskState:
-        match LINK_EVENTS.row(state).get(event):
-            case None | Ignored():
-                continue
-            case Unless(late, why):
-                patch.setitem(LINK_EVENTS.row(state), event, Unless(late, why, handler))
-            case _:
-                patch.setitem(LINK_EVENTS.row(state), event, handler)
+NEWEST = Attempt(1 << 30, 0)
 
 
 # ---- the round
@@ -56,14 +51,7 @@ def rehandled(patch: pytest.MonkeyPatch, event: type, handler: Callable[..., lis
 
 @BUGS.planted()
 def replay_starts_before_survivors_have_answered(patch: pytest.MonkeyPatch) -> None:
-    tell = Rounds._promote_and_sever
-
-    def hasty(self: Rounds, round_: Any, promoted: Any) -> Instructions:
-        instructions = tell(self, round_, promoted)
-        round_.awaited.clear()
-        return instructions
-
-    patch.setattr(Rounds, "_promote_and_sever", hasty)
+    patch.setattr(Round, "await_answer", lambda self, process: None)
 
 
 @BUGS.planted()
@@ -74,15 +62,18 @@ def survivors_do_not_say_all_they_hold(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def recovering_processes_are_not_asked_what_they_hold(patch: pytest.MonkeyPatch) -> None:
-    tell = Rounds._promote_and_sever
+    await_answer = Round.await_answer
 
-    def only_active(self: Rounds, round_: Any, promoted: Any) -> Instructions:
-        instructions = tell(self, round_, promoted)
-        silent = {p.number for p in self._context.fleet.processes.values() if p.role.name == "PROMOTED"}
-        round_.awaited -= silent
-        return instructions
+    def only_active(self: Round, process: TaskProcess) -> None:
+        if process.role is Role.ACTIVE:
+            await_answer(self, process)
 
-    patch.setattr(Rounds, "_promote_and_sever", only_active)
+    patch.setattr(Round, "await_answer", only_active)
+
+
+def replacements_are_not_asked(patch: pytest.MonkeyPatch) -> None:
+    """They take over an output or a snapshot that holds logs."""
+    patch.setattr(rounds, "reports_logs", lambda plan, task: False)
 
 
 # ---- connections
@@ -90,7 +81,7 @@ def recovering_processes_are_not_asked_what_they_hold(patch: pytest.MonkeyPatch)
 
 @BUGS.planted(depth=0)
 def frames_of_a_connection_overtake_each_other(patch: pytest.MonkeyPatch) -> None:
-    """Two that could be sent together are swapped, and their receiver takes them as they come."""
+    """Two that could be sent together are swapped, and their receiver numbers them as they come."""
     sendable = OutputChannel.sendable
 
     def swapped(self: OutputChannel, store: CausalStore) -> Iterator[Outgoing]:
@@ -99,35 +90,33 @@ def frames_of_a_connection_overtake_each_other(patch: pytest.MonkeyPatch) -> Non
             frames[first : first + 2] = frames[first + 1], frames[first]
         yield from frames
 
-    def receive(self: InputChannel, header: FrameHeader, frame: Frame) -> Frame:
-        self.next_seq = max(self.next_seq, header.seq + 1)
-        return frame
+    receive = InputChannel.receive
 
-    def offer(self: Inputs, index: int, frame: Frame) -> None:
-        self._channels[index].queue.append(frame)
+    def numbered(self: InputChannel, header: FrameHeader, frame: Frame) -> Frame:
+        in_order = msgspec.structs.replace(header, seq=self.next_seq)
+        return receive(self, in_order, dataclasses.replace(frame, seq=self.next_seq))
 
     patch.setattr(OutputChannel, "sendable", swapped)
-    patch.setattr(InputChannel, "receive", receive)
-    patch.setattr(Inputs, "offer", offer)
+    patch.setattr(InputChannel, "receive", numbered)
 
 
 @BUGS.planted()
 def survivors_answer_before_they_close_connections(patch: pytest.MonkeyPatch) -> None:
     """Unread frames in the sockets of the dead are taken after the answer that does not contain them."""
-    sever, handle = LinkMachine._on_sever, LinkMachine.handle
-    late: dict[int, list[Sever]] = {}
+    handle = LinkMachine.handle
+    late: dict[LinkMachine, list[Callable[[], list[io.Instruction]]]] = {}
 
-    def answer(self: LinkMachine, message: Sever) -> list[io.Instruction]:
-        late.setdefault(id(self), []).append(message)
+    def answer(sever: Handle, link: LinkMachine, message: Sever) -> list[io.Instruction]:
+        late.setdefault(link, []).append(partial(sever, link, message))
         with pytest.MonkeyPatch.context() as open_:
             _keep_connections(open_)
-            return sever(self, message)
+            return sever(link, message)
 
     def close_later(self: LinkMachine, event: Any) -> list[io.Instruction]:
         instructions = handle(self, event)
-        if not isinstance(event, Sever) and (messages := late.pop(id(self), None)):
-            for message in messages:
-                instructions += [i for i in sever(self, message) if not isinstance(i, io.SendToCoordinator)]
+        if not isinstance(event, Sever):
+            for sever in late.pop(self, ()):
+                instructions += [i for i in sever() if not isinstance(i, io.SendToCoordinator)]
         return instructions
 
     rehandled(patch, Sever, answer)
@@ -150,9 +139,9 @@ def a_replaced_receiver_is_served_again(patch: pytest.MonkeyPatch) -> None:
     admit = Connections.admit
 
     def trusting(self: Connections, event: io.Subscribed) -> Any:
-        output = next(o for o in self._outputs if o.channel == event.hello.channel)
-        output.attempt = min(output.attempt, event.hello.receiver)
-        return admit(self, event)
+        output, refusal = admit(self, event)
+        newest = msgspec.structs.replace(event.hello, receiver=NEWEST)
+        return admit(self, io.Subscribed(event.connection, newest)) if output is None and refusal else (output, refusal)
 
     patch.setattr(Connections, "admit", trusting)
 
@@ -190,8 +179,15 @@ def gaps_are_ignored(patch: pytest.MonkeyPatch) -> None:
 @BUGS.planted("partition")
 def doubles_are_taken(patch: pytest.MonkeyPatch) -> None:
     """The sender sends all retained frames, and the receiver accepts them."""
-    connect = Cursor.connect
-    patch.setattr(Cursor, "connect", lambda self, next_seq: connect(self, self._frames.first))
+    subscribe = OutputChannel.subscribe
+
+    def from_the_first(
+        self: OutputChannel, connection: int, attempt: Attempt, next_seq: int, store: CausalStore
+    ) -> FrameHeader:
+        header = subscribe(self, connection, attempt, self.frames.first, store)
+        return msgspec.structs.replace(header, seq=next_seq)
+
+    patch.setattr(OutputChannel, "subscribe", from_the_first)
     _take_what_comes(patch)
 
 
@@ -232,11 +228,11 @@ def receivers_do_not_say_what_their_restart_point_covers(patch: pytest.MonkeyPat
 
 @BUGS.planted()
 def a_finished_task_forgets_its_frames(patch: pytest.MonkeyPatch) -> None:
-    def forgets(self: LinkMachine, event: Any) -> list[io.Instruction]:
-        instructions = LinkMachine._on_state_changed(self, event)
-        if event.state.name == "FINISHED":
-            for output in self.outputs:
-                output.frames._drop_below(output.cursor.acked)
+    def forgets(handle: Handle, link: LinkMachine, event: StateChanged) -> list[io.Instruction]:
+        instructions = handle(link, event)
+        if event.state is TaskState.FINISHED:
+            for output in link.outputs:
+                output.cover(output.cursor.acked)
         return instructions
 
     rehandled(patch, StateChanged, forgets)
@@ -245,14 +241,28 @@ def a_finished_task_forgets_its_frames(patch: pytest.MonkeyPatch) -> None:
 @BUGS.planted()
 def back_pressure_holds_a_replaying_task(patch: pytest.MonkeyPatch) -> None:
     """Frames that its receivers had from its predecessor count as not received yet."""
-    connect, replay = Cursor.connect, TaskMachine._replay_event
+    made, connect, offer, step = made_with(patch, Cursor), Cursor.connect, TaskMachine.offer, TaskMachine.step
+    held_back: dict[TaskMachine, bool] = {}
 
     def unaware(self: Cursor, next_seq: int) -> None:
         connect(self, next_seq)
-        self.acked = self._retained_at_connect = self._frames.first
+        self.acked = made[self]["frames"].first
+
+    def unreceived(self: Cursor) -> int:
+        return made[self]["frames"].next_seq - self.acked if self.connected else 0
+
+    def noted(self: TaskMachine, item: Any) -> None:
+        if isinstance(item, MayProduce):
+            held_back[self] = not item.allowed
+        offer(self, item)
+
+    def held(self: TaskMachine, now_us: int) -> Outcome:
+        return Outcome([], MAX_TIME) if self.replaying and held_back.get(self) else step(self, now_us)
 
     patch.setattr(Cursor, "connect", unaware)
-    patch.setattr(TaskMachine, "_replay_event", lambda self, now_us: self._may_produce and replay(self, now_us))
+    patch.setattr(Cursor, "unreceived", property(unreceived))
+    patch.setattr(TaskMachine, "offer", noted)
+    patch.setattr(TaskMachine, "step", held)
 
 
 # ---- where a replacement starts
@@ -306,35 +316,32 @@ def state_of_operators_is_not_restored(patch: pytest.MonkeyPatch) -> None:
 def the_turn_of_a_rebalance_is_not_restored(patch: pytest.MonkeyPatch) -> None:
     restore = Outputs.restore
 
-    def at_the_first(self: Outputs, epoch: int, progress: Any) -> None:
+    def at_the_first(self: Outputs, epoch: int, progress: TaskProgress | None) -> None:
+        if progress is not None:
+            progress = msgspec.structs.replace(progress, round_robin=[0] * len(progress.round_robin))
         restore(self, epoch, progress)
-        for output in self._edges.values():
-            output.turn = 0
 
     patch.setattr(Outputs, "restore", at_the_first)
 
 
 @BUGS.planted()
 def watermarks_of_inputs_are_not_restored(patch: pytest.MonkeyPatch) -> None:
+    restored_inputs_with(patch, watermark=MIN_TIME)
+
+
+def restored_inputs_with(patch: pytest.MonkeyPatch, **changed: int) -> None:
+    """All input channels continue with this progress."""
     restore = Inputs.restore
 
-    def unknown(self: Inputs, progress: Any) -> None:
-        restore(self, progress)
-        for channel in self._channels:
-            channel.progress.watermark = MIN_TIME
+    def otherwise(self: Inputs, progress: Sequence[InputProgress] | None) -> None:
+        restore(self, [msgspec.structs.replace(channel, **changed) for channel in progress or ()] or None)
 
-    patch.setattr(Inputs, "restore", unknown)
+    patch.setattr(Inputs, "restore", otherwise)
 
 
 @BUGS.planted()
 def timers_are_lost_with_the_task(patch: pytest.MonkeyPatch) -> None:
-    restore_state = TaskMachine._restore_state
-
-    def forgetful(self: TaskMachine, item: Any) -> None:
-        restore_state(self, item)
-        self._shared.timers.clear()
-
-    patch.setattr(TaskMachine, "_restore_state", forgetful)
+    patch.setattr(Timers, "restore", lambda self, timers, left_us: self.clear())
 
 
 @BUGS.planted()
@@ -344,28 +351,20 @@ def a_timer_fires_again_after_replay(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def of_timers_for_the_same_time_one_is_restored(patch: pytest.MonkeyPatch) -> None:
-    restore = Snapshotting.restore
+    restore = Timers.restore
 
-    def first_only(self: Snapshotting, item: Any) -> None:
-        restore(self, item)
-        timers = self._shared.timers
-        for (at_us, _), (next_us, operator) in pairwise(timers.all):
+    def first_only(self: Timers, timers: Sequence[tuple[int, int]], left_us: Sequence[int]) -> None:
+        restore(self, timers, left_us)
+        for (at_us, _), (next_us, operator) in pairwise(self.all):
             if at_us == next_us:
-                timers.remove(operator, at_us)
+                self.remove(operator, at_us)
 
-    patch.setattr(Snapshotting, "restore", first_only)
+    patch.setattr(Timers, "restore", first_only)
 
 
 @BUGS.planted()
 def idleness_of_inputs_is_not_restored(patch: pytest.MonkeyPatch) -> None:
-    restore = Inputs.restore
-
-    def awake(self: Inputs, progress: Any) -> None:
-        restore(self, progress)
-        for channel in self._channels:
-            channel.progress.idle = False
-
-    patch.setattr(Inputs, "restore", awake)
+    restored_inputs_with(patch, idle=False)
 
 
 # ---- tasks that restart, where availability is preferred
@@ -373,7 +372,14 @@ def idleness_of_inputs_is_not_restored(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted("kill", "coordinator", depth=1)
 def lives_are_forgotten_with_the_coordinator(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Takeover, "_incarnations", lambda self, round_: {})
+    resume = Rounds.resume
+
+    def unknown(
+        self: Rounds, number: int, attempts: Any, failed: Any, incarnations: Any, replaying: Any
+    ) -> Instructions:
+        return resume(self, number, attempts, failed, {}, replaying)
+
+    patch.setattr(Rounds, "resume", unknown)
 
 
 @BUGS.planted(depth=1)
@@ -386,4 +392,4 @@ def a_receiver_forgets_that_its_sender_has_started_anew(patch: pytest.MonkeyPatc
 
 @BUGS.planted(depth=1)
 def a_replay_goes_on_when_a_task_before_it_starts_anew(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Rounds, "_abandon_replays", lambda self, round_: [])
+    patch.setattr(RestartsWithoutLog, "useless_replays", lambda self, round_, replaying: [])

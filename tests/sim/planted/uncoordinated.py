@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,20 +15,20 @@ from clonos_py.checkpoint import manifest_chain
 from clonos_py.checkpoint.manifest import Base, ManifestDelta, Mark
 from clonos_py.checkpoint.manifest_chain import ManifestChain
 from clonos_py.checkpoint.retention import OldestEpochs
-from clonos_py.job import rounds
 from clonos_py.link import instructions as io
 from clonos_py.link.held_logs import HeldLogs
 from clonos_py.link.machine import LinkMachine
-from clonos_py.link.sending import OutputChannel
+from clonos_py.model.messages import Restore
 from clonos_py.model.segments import LogSegment, StableMark
-from clonos_py.model.snapshots import Manifest, StoredChunk, StoredFrames
+from clonos_py.model.snapshots import Manifest, StoredFrames
 from clonos_py.protocols.parts import retained
-from clonos_py.protocols.parts.channel_state import ChannelState
-from clonos_py.protocols.parts.independent import IndependentCheckpoints
+from clonos_py.protocols.parts.gathered import GatheredSnapshots
 from clonos_py.runtime.disk import Snapshots
 from clonos_py.settings.protocols import UNCOORDINATED
 from tests.sim.planted.bug import Bugs
-from tests.sim.planted.recovery import rehandled
+from tests.sim.planted.checkpoints import sinks_commit_before_the_checkpoint_is_complete
+from tests.sim.planted.recovery import replacements_are_not_asked
+from tests.sim.planted.seams import Handle, rehandled
 
 BUGS = Bugs()
 alone = partial(BUGS.planted, protocol=UNCOORDINATED)
@@ -47,39 +48,40 @@ def frames_are_stored_from_where_their_receivers_are(patch: pytest.MonkeyPatch) 
 
 @alone("kill", "crash")
 def frames_that_are_stored_already_are_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
-    parts = ChannelState._parts
+    persist = Snapshots.persist
 
-    def fresh(self: ChannelState, output: OutputChannel, start: int, stop: int) -> Iterator[Any]:
-        return (part for part in parts(self, output, start, stop) if not isinstance(part, StoredFrames))
+    def fresh(self: Snapshots, request: io.Persist) -> io.Persisted | io.PersistFailed:
+        frames = {
+            output: [part for part in parts if not isinstance(part, StoredFrames)]
+            for output, parts in request.snapshot.frames.items()
+        }
+        return persist(self, msgspec.structs.replace(request, snapshot=replace(request.snapshot, frames=frames)))
 
-    patch.setattr(ChannelState, "_parts", fresh)
+    patch.setattr(Snapshots, "persist", fresh)
 
 
 @alone("kill", "crash")
 def determinants_are_stable_before_the_snapshot_counts(patch: pytest.MonkeyPatch) -> None:
-    def hasty(self: LinkMachine, event: io.Persisted) -> list[io.Instruction]:
-        self.store.mark(StableMark(self._held_logs._own, event.handle.checkpoint))
-        return LinkMachine._on_persisted(self, event)
+    def hasty(handle: Handle, link: LinkMachine, event: io.Persisted) -> list[io.Instruction]:
+        link.store.mark(StableMark(link.task_id.log_id, event.handle.checkpoint))
+        return handle(link, event)
 
     rehandled(patch, io.Persisted, hasty)
 
 
 @alone("kill", "crash")
 def sinks_commit_before_the_snapshot_counts(patch: pytest.MonkeyPatch) -> None:
-    def hasty(self: LinkMachine, event: io.Persisted) -> list[io.Instruction]:
-        return [*LinkMachine._on_persisted(self, event), *self._commit(event.handle.checkpoint)]
-
-    rehandled(patch, io.Persisted, hasty)
+    sinks_commit_before_the_checkpoint_is_complete(patch)
 
 
 @alone("kill", "crash")
 def what_a_dead_task_has_stored_counts_after_its_restart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(IndependentCheckpoints, "_drop_failed", lambda self: None)
+    patch.setattr(GatheredSnapshots, "drop_all_but_those_of", lambda self, processes: None)
 
 
 @alone("kill", "crash")
 def replacements_are_not_asked_what_their_snapshots_hold(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rounds, "reports_logs", lambda plan, task: False)
+    replacements_are_not_asked(patch)
 
 
 @alone("kill", "crash")
@@ -136,12 +138,16 @@ def a_base_is_deleted_while_a_kept_delta_goes_on_from_it(patch: pytest.MonkeyPat
 
 @alone("kill", "crash")
 def a_standby_takes_the_logs_of_an_earlier_snapshot(patch: pytest.MonkeyPatch) -> None:
-    logs = Snapshots._logs
+    load = Snapshots.load
+    first: dict[Snapshots, Sequence[LogSegment]] = {}
 
-    def known(self: Snapshots, stored: StoredChunk | None) -> Mapping[str, Sequence[LogSegment]]:
-        return self._known.logs or logs(self, stored)
+    def known(self: Snapshots, restore: Restore) -> io.Loaded | io.LoadFailed:
+        event = load(self, restore)
+        if isinstance(event, io.LoadFailed) or not event.logs:
+            return event
+        return msgspec.structs.replace(event, logs=first.setdefault(self, event.logs))
 
-    patch.setattr(Snapshots, "_logs", known)
+    patch.setattr(Snapshots, "load", known)
 
 
 @alone("kill", "crash")
