@@ -64,7 +64,7 @@ class _Batch:
     """The state besides the rows at this position, as far as a rebuild begins with it."""
 
 
-class _Log:
+class FootprintLog:
     """The log of one operator instance, whose state is in ``rows``."""
 
     def __init__(self, keys: Sequence[str], rows: KeyedRows) -> None:
@@ -248,7 +248,7 @@ class KeyedParts(PartwiseOperator):
     results must not depend on the order of these rows, which a rebuild does not repeat."""
 
     def __init__(self, keys: Sequence[str], rows: KeyedRows) -> None:
-        self._log = _Log(keys, rows)
+        self._log = FootprintLog(keys, rows)
         self.in_parts = False
         """Whether it must call ``changed``."""
 

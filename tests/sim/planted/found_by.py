@@ -88,7 +88,7 @@ FOUND_BY = {
     "reads_taken_together_are_logged_one_by_one": 182,
     "a_timer_is_logged_behind_the_event_that_came_next": 1,
     "senders_keep_no_frames_for_a_rebuild": 266,
-    "the_extent_is_cut_one_window_early": 266,
+    "the_extent_is_cut_one_window_early": 44,
     "rows_count_twice_that_a_footprint_holds": 31,
     "a_footprint_is_one_event_ahead_of_its_position": 381,
     "the_oldest_footprint_of_a_key_decides": 31,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,9 +11,13 @@ import pyarrow as pa
 import pytest
 
 from clonos_py.link.receiving import InputChannel
-from clonos_py.model.state import OperatorState
+from clonos_py.model.operators import Extent, PartwiseOperator
+from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.operators import footprints
-from clonos_py.process.contract import InputProgress, TaskProgress
+from clonos_py.operators.footprints import FootprintLog, FootprintPlace
+from clonos_py.operators.keyed_chunks import with_groups
+from clonos_py.operators.windows import WindowAggregate
+from clonos_py.process.contract import ORDER_TABLE, TaskProgress
 from clonos_py.settings.protocols import CONTINUOUS
 from clonos_py.task.context import TaskContext
 from clonos_py.task.partwise import Arrival, PartwiseState
@@ -33,37 +38,38 @@ def senders_keep_no_frames_for_a_rebuild(patch: pytest.MonkeyPatch) -> None:
 
 @parts("kill")
 def the_extent_is_cut_one_window_early(patch: pytest.MonkeyPatch) -> None:
-    def rebuild_from(self: PartwiseState) -> tuple[int, list[InputProgress]]:
-        mark = self._marks[min(1, len(self._marks) - 1)] if self._marks else None
-        return (self.taken, []) if mark is None or mark.position == self.taken else (mark.position, mark.inputs)
+    """Its oldest footprints are stored, and the input behind them does not come again."""
 
-    patch.setattr(PartwiseState, "rebuild_from", rebuild_from)
+    def without_oldest(extent: Callable[[PartwiseOperator], Extent], self: PartwiseOperator) -> Extent:
+        found = extent(self)
+        return Extent(found.positions[1:], found.records[1:], found.live[1:]) if found.positions[1:] else found
+
+    for operator in (footprints.KeyedParts, WindowAggregate):
+        extent = vars(operator)["extent"].fget
+        patch.setattr(operator, "extent", property(partial(without_oldest, extent)))
 
 
 @parts("kill")
 def rows_count_twice_that_a_footprint_holds(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(footprints._Log, "counting", lambda self, rows, position: rows)
+    patch.setattr(FootprintLog, "counting", lambda self, rows, position: rows)
 
 
 @parts("kill")
 def a_footprint_is_one_event_ahead_of_its_position(patch: pytest.MonkeyPatch) -> None:
-    counting = footprints._Log.counting
-
-    def late(self: footprints._Log, rows: pa.RecordBatch, position: int) -> pa.RecordBatch:
-        return counting(self, rows, position - 1)
-
-    patch.setattr(footprints._Log, "counting", late)
+    counting = FootprintLog.counting
+    patch.setattr(FootprintLog, "counting", lambda self, rows, position: counting(self, rows, position - 1))
 
 
 @parts("kill")
 def the_oldest_footprint_of_a_key_decides(patch: pytest.MonkeyPatch) -> None:
     """Not the newest: what a check has saved is ignored, though its senders have dropped the frames before."""
-    write = footprints._Log._write
+    save, check = FootprintLog.save, FootprintLog.check
 
-    def unwritten(self: footprints._Log, at: footprints.FootprintPlace, *given: Any) -> None:
-        write(self, at._replace(position=self._log[0].position) if self._log else at, *given)
+    def oldest(log: FootprintLog, at: FootprintPlace) -> FootprintPlace:
+        return at._replace(position=log.extent.positions[0]) if log.extent.positions else at
 
-    patch.setattr(footprints._Log, "_write", unwritten)
+    patch.setattr(FootprintLog, "save", lambda self, at: save(self, oldest(self, at)))
+    patch.setattr(FootprintLog, "check", lambda self, at, keys: check(self, oldest(self, at), keys))
 
 
 @parts("kill")
@@ -92,14 +98,18 @@ def replayed_events_are_not_counted(patch: pytest.MonkeyPatch) -> None:
 
 @parts("kill", "crash")
 def the_order_of_input_is_stored_without_the_last_event(patch: pytest.MonkeyPatch) -> None:
-    begin_rebuild = PartwiseState.begin_rebuild
+    restore = PartwiseState.restore
 
-    def shorter(self: PartwiseState) -> None:
-        begin_rebuild(self)
-        if self._pending:
-            self._pending.pop()
+    def shorter(self: PartwiseState, parts: Sequence[OperatorState], progress: TaskProgress | None) -> None:
+        order = parts[0].tables.get(ORDER_TABLE) if parts else None
+        if order and progress is not None:
+            last = order[-1].rows
+            order = [*order[:-1], Chunk(last.slice(0, last.num_rows - 1))]
+            parts = [OperatorState({**parts[0].tables, ORDER_TABLE: order}, parts[0].values)]
+            progress = msgspec.structs.replace(progress, taken=progress.taken - 1)
+        restore(self, parts, progress)
 
-    patch.setattr(PartwiseState, "begin_rebuild", shorter)
+    patch.setattr(PartwiseState, "restore", shorter)
 
 
 @parts("kill")
@@ -127,8 +137,7 @@ def the_progress_of_the_rebuild_is_that_of_the_snapshot(patch: pytest.MonkeyPatc
 
 @parts("kill")
 def keys_that_have_closed_are_not_marked(patch: pytest.MonkeyPatch) -> None:
-    def mark(self: footprints._Log, keys: pa.RecordBatch, key_groups: int) -> pa.RecordBatch:
-        return marks(self, keys.slice(0, 0), key_groups)
+    def none(keys: pa.RecordBatch, by: Sequence[str], key_groups: int) -> pa.RecordBatch:
+        return with_groups(keys.slice(0, 0), by, key_groups)
 
-    marks = footprints._Log._marks
-    patch.setattr(footprints._Log, "_marks", mark)
+    patch.setattr(footprints, "with_groups", none)
