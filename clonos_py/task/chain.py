@@ -16,7 +16,7 @@ from clonos_py.columns.chained import chained
 from clonos_py.columns.conforming import conformed
 from clonos_py.model.errors import CheckpointError, ClonosError, Interrupted, UserCodeError, type_and_text
 from clonos_py.model.ids import TaskId
-from clonos_py.model.operators import CausalSink, EventTimeAssigner, Operator, PartwiseOperator, Sink
+from clonos_py.model.operators import EventTimeAssigner, Operator, PartwiseOperator, Sink
 from clonos_py.model.places import blamed, located
 from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.model.state import OperatorState
@@ -26,7 +26,7 @@ from clonos_py.task.at_work import NOTE, label, runs_operators
 from clonos_py.task.context import OperatorView, TaskContext
 from clonos_py.task.outputs import Outputs
 from clonos_py.task.partwise import PartwiseState
-from clonos_py.task.sink_rows import SinkRows
+from clonos_py.task.sink_rows import SinkRows, keeps_rows
 
 R = TypeVar("R")
 
@@ -120,7 +120,7 @@ class Chain:
             if isinstance(stage.operator, EventTimeAssigner)
         }
         """The operators that assign event time to the source's rows, by number."""
-        fed = [number for number, stage in enumerate(self._stages) if plan.feeds(task) and _keeps_rows(stage.operator)]
+        fed = [number for number, stage in enumerate(self._stages) if plan.feeds(task) and keeps_rows(stage.operator)]
         self._given = {number: SinkRows() for number in fed}
         """By number of a sink."""
         sinks = [number for number, stage in enumerate(self._stages) if isinstance(stage.operator, Sink)]
@@ -363,8 +363,3 @@ class Chain:
     def close(self) -> None:
         for stage in self._stages:
             self._guard(stage, stage.operator.close)
-
-
-def _keeps_rows(operator: Operator) -> bool:
-    """Whether an operator is a sink that keeps rows until a checkpoint. What a causal sink is given is visible."""
-    return isinstance(operator, Sink) and not isinstance(operator, CausalSink)

@@ -242,14 +242,14 @@ class Reader:
 
     def log_rows(self, reads: Sequence[Read], ask: Ask) -> None:
         """Logs the rows of reads, if the source requires it."""
-        if self._source.logs_rows:
+        if self.logs_rows:
             for read in reads:
                 ask(self._question, partial(content_of, read))
 
     def reread(self, logged: Sequence[Determinant], ask: Ask) -> list[Read]:
         """Repeats logged reads. Raises SourceError if the source gives other rows now."""
         again = list(map(self._logged, logged))
-        if self._source.logs_rows:
+        if self.logs_rows:
             reads = [read_of(read, ask(self._question, partial(self._content, read)), self._schemas) for read in again]
             self._source_is_behind = True
             for read in reads:

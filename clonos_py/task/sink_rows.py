@@ -13,9 +13,15 @@ import pyarrow as pa
 
 from clonos_py.columns.views import concat
 from clonos_py.model.hidden import hidden
+from clonos_py.model.operators import CausalSink, Operator, Sink
 from clonos_py.model.state import Chunk, OperatorState
 
 _TABLE = hidden("given")
+
+
+def keeps_rows(operator: Operator) -> bool:
+    """Whether an operator is a sink that keeps rows until a checkpoint. What a causal sink is given is visible."""
+    return isinstance(operator, Sink) and not isinstance(operator, CausalSink)
 
 
 class SinkRows:

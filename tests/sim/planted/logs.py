@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -24,10 +24,11 @@ from clonos_py.causal.determinants import (
 from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import CausalStore, LogWriter
 from clonos_py.link import machine as link
-from clonos_py.link.sending import OutputChannel
+from clonos_py.link.sending import Outgoing, OutputChannel
 from clonos_py.model.operators import Read
 from clonos_py.model.segments import LogSegment, StableMark
 from clonos_py.runtime.sim.harsh_environment import HarshEnvironment
+from clonos_py.runtime.sim.origin import RowOrigin
 from clonos_py.task.context import TaskContext
 from clonos_py.task.reader import Ask, Reader
 from tests.sim.planted.bug import Bug, Bugs, Patch
@@ -131,21 +132,32 @@ def a_replay_does_not_count_what_it_takes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Gate, "take", uncounted)
 
 
+def sent_with(patch: pytest.MonkeyPatch, change: Callable[[OutputChannel, list[LogSegment]], list[LogSegment]]) -> None:
+    """Frames leave with a changed delta."""
+    sendable = OutputChannel.sendable
+
+    def changed(self: OutputChannel, store: CausalStore) -> Iterator[Outgoing]:
+        for outgoing in sendable(self, store):
+            delta = change(self, outgoing.header.delta)
+            yield outgoing._replace(header=msgspec.structs.replace(outgoing.header, delta=delta))
+
+    patch.setattr(OutputChannel, "sendable", changed)
+
+
 @BUGS.planted()
 def frames_leave_without_determinants(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OutputChannel, "_delta", lambda self, store: [])
+    sent_with(patch, lambda channel, delta: [])
 
 
 @BUGS.planted()
 def determinants_leave_one_frame_too_late(patch: pytest.MonkeyPatch) -> None:
-    delta = OutputChannel._delta
-    held: dict[int, list[LogSegment]] = {}
+    held: dict[OutputChannel, list[LogSegment]] = {}
 
-    def late(self: OutputChannel, store: CausalStore) -> list[LogSegment]:
-        before, held[id(self)] = held.get(id(self), []), delta(self, store)
+    def late(channel: OutputChannel, delta: list[LogSegment]) -> list[LogSegment]:
+        before, held[channel] = held.get(channel, []), delta
         return before
 
-    patch.setattr(OutputChannel, "_delta", late)
+    sent_with(patch, late)
 
 
 @BUGS.planted("kill", "partition")
@@ -160,14 +172,22 @@ def a_new_connection_opens_without_a_log(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def a_new_receiver_is_thought_to_hold_what_its_predecessor_did(patch: pytest.MonkeyPatch) -> None:
-    subscribe = OutputChannel.subscribe
+    subscribe, sendable = OutputChannel.subscribe, OutputChannel.sendable
+    positions: dict[OutputChannel, int] = {}
 
     def mistaken(self: OutputChannel, connection: int, attempt: Any, next_seq: int, store: CausalStore) -> Any:
-        position = self._position
-        header = subscribe(self, connection, attempt, next_seq, store)
-        return msgspec.structs.replace(header, delta=store.since(position, self._shared_logs.__contains__))
+        header, position = subscribe(self, connection, attempt, next_seq, store), positions.get(self, 0)
+        positions[self] = store.position
+        shared = {segment.log for segment in header.delta}
+        return msgspec.structs.replace(header, delta=store.since(position, shared.__contains__))
+
+    def noted(self: OutputChannel, store: CausalStore) -> Iterator[Outgoing]:
+        for outgoing in sendable(self, store):
+            positions[self] = store.position
+            yield outgoing
 
     patch.setattr(OutputChannel, "subscribe", mistaken)
+    patch.setattr(OutputChannel, "sendable", noted)
 
 
 @BUGS.planted()
@@ -200,19 +220,43 @@ def an_epoch_starts_one_determinant_too_late(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted(time_granularity_us=10_000)
 def the_time_is_kept_over_the_barrier(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TaskContext, "open_epoch", lambda self: setattr(self, "_random", None))
+    open_epoch = TaskContext.open_epoch
+
+    def keeping(self: TaskContext) -> None:
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(Gate, "reset_time", lambda self: None)
+            open_epoch(self)
+
+    patch.setattr(TaskContext, "open_epoch", keeping)
 
 
 @BUGS.planted()
 def timers_are_coded_against_those_of_the_epoch_before(patch: pytest.MonkeyPatch) -> None:
-    open_epoch = LogCodec.open_epoch
+    open_epoch, encode, decode = LogCodec.open_epoch, LogCodec.encode, LogCodec.decode
+    base_us: dict[LogCodec, int] = {}
+    last_us: dict[LogCodec, int] = {}
 
-    def remembering(self: LogCodec, epoch: int) -> None:
-        timer_us = getattr(self, "_timer_us", 0)
+    def opened(self: LogCodec, epoch: int) -> None:
         open_epoch(self, epoch)
-        self._timer_us = timer_us
+        base_us[self] = last_us.get(self, 0)
 
-    patch.setattr(LogCodec, "open_epoch", remembering)
+    def encoded(self: LogCodec, determinants: Sequence[Determinant]) -> bytes:
+        last_us.update((self, d.at_us) for d in determinants if isinstance(d, TimerFired))
+        return encode(self, [moved(d, -base_us[self]) for d in determinants])
+
+    def decoded(self: LogCodec, data: bytes) -> list[Determinant]:
+        determinants = [moved(d, base_us[self]) for d in decode(self, data)]
+        last_us.update((self, d.at_us) for d in determinants if isinstance(d, TimerFired))
+        return determinants
+
+    def moved(determinant: Determinant, by_us: int) -> Determinant:
+        if not isinstance(determinant, TimerFired):
+            return determinant
+        return TimerFired(determinant.operator, determinant.at_us + by_us)
+
+    patch.setattr(LogCodec, "open_epoch", opened)
+    patch.setattr(LogCodec, "encode", encoded)
+    patch.setattr(LogCodec, "decode", decoded)
 
 
 @BUGS.planted()
@@ -223,19 +267,23 @@ def large_answers_are_kept_under_an_epoch_that_is_too_low(patch: pytest.MonkeyPa
 
 @BUGS.planted()
 def rows_are_read_again_though_they_are_logged(patch: pytest.MonkeyPatch) -> None:
+    reread = Reader.reread
+
     def again(self: Reader, logged: Sequence[Determinant], ask: Ask) -> list[Read]:
-        return [self._reread(self._logged(read)) for read in logged]
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(Reader, "logs_rows", False)
+            return reread(self, logged, ask)
 
     patch.setattr(Reader, "reread", again)
 
 
 @BUGS.planted()
 def a_source_goes_on_where_it_was_before_reads_that_came_from_the_log(patch: pytest.MonkeyPatch) -> None:
-    reread = Reader.reread
+    poll = Reader.poll
 
-    def forgetful(self: Reader, logged: Sequence[Determinant], ask: Ask) -> list[Read]:
-        reads = reread(self, logged, ask)
-        self._source_is_behind = False
-        return reads
+    def onwards(self: Reader, *given: Any) -> Any:
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(RowOrigin, "seek", lambda self, positions: None)
+            return poll(self, *given)
 
-    patch.setattr(Reader, "reread", forgetful)
+    patch.setattr(Reader, "poll", onwards)
