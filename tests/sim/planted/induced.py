@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from clonos_py.causal.determinants import Trigger
-from clonos_py.causal.log import CausalStore
-from clonos_py.channel.frames import Frame
+from clonos_py.channel.frames import Frame, FrameHeader
+from clonos_py.link import sending
 from clonos_py.link.sending import OutputChannel
-from clonos_py.model.ids import Attempt
+from clonos_py.link.stamps import SentStamps
 from clonos_py.protocols.induced.task import InducedSnapshots
 from clonos_py.settings.protocols import INDUCED
 from clonos_py.task.machine import TaskMachine
+from clonos_py.task.outcome import Outcome
 from tests.sim.planted.bug import Bugs
 
 BUGS = Bugs()
@@ -28,14 +29,15 @@ def vectors_are_not_saved_in_snapshots(patch: pytest.MonkeyPatch) -> None:
 
 @induced("kill")
 def a_replay_does_not_look_at_the_stamps_of_the_frames_it_takes(patch: pytest.MonkeyPatch) -> None:
-    replay_event = TaskMachine._replay_event
+    step = TaskMachine.step
 
-    def blind(self: TaskMachine, now_us: int) -> bool:
+    def blind(self: TaskMachine, now_us: int) -> Outcome:
         with pytest.MonkeyPatch.context() as meanwhile:
-            meanwhile.setattr(self._checkpointing, "took", lambda frames: None)
-            return replay_event(self, now_us)
+            if self.replaying:
+                meanwhile.setattr(InducedSnapshots, "took", lambda self, frames: None)
+            return step(self, now_us)
 
-    patch.setattr(TaskMachine, "_replay_event", blind)
+    patch.setattr(TaskMachine, "step", blind)
 
 
 @induced("kill")
@@ -44,8 +46,8 @@ def forced_snapshots_are_no_events_of_the_log(patch: pytest.MonkeyPatch) -> None
     before = InducedSnapshots.before
 
     def unlogged(self: InducedSnapshots, frames: list[Frame], epoch: int) -> Trigger | None:
-        if before(self, frames, epoch) is not None:
-            self._hmnr.snapshot()
+        if (forced := before(self, frames, epoch)) is not None:
+            self.taken(forced.checkpoint)
         return None
 
     patch.setattr(InducedSnapshots, "before", unlogged)
@@ -55,11 +57,12 @@ def forced_snapshots_are_no_events_of_the_log(patch: pytest.MonkeyPatch) -> None
 def stamps_on_a_new_connection_go_on_from_those_on_the_old(patch: pytest.MonkeyPatch) -> None:
     subscribe = OutputChannel.subscribe
 
-    def onwards(self: OutputChannel, connection: int, attempt: Attempt, next_seq: int, store: CausalStore) -> Any:
-        before = self._stamps
-        header = subscribe(self, connection, attempt, next_seq, store)
-        self._stamps = before or self._stamps
-        return header
+    stamps: dict[OutputChannel, SentStamps] = {}
+
+    def onwards(self: OutputChannel, *given: Any) -> FrameHeader:
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(sending, "SentStamps", lambda tasks: stamps.setdefault(self, SentStamps(tasks)))
+            return subscribe(self, *given)
 
     patch.setattr(OutputChannel, "subscribe", onwards)
 

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
 import pytest
 
-from clonos_py.job.loops import LoopEnds, _Detection
-from clonos_py.link import instructions as io
-from clonos_py.link.checkpointing import LinkCheckpointing
+from clonos_py.job.loops import LoopEnds
 from clonos_py.link.held_logs import HeldLogs
 from clonos_py.link.machine import LinkMachine
 from clonos_py.link.pressure import Pressure
 from clonos_py.link.sending import OutputChannel
-from clonos_py.model.ids import Attempt
-from clonos_py.model.messages import HeldLogsReport, Sever
-from clonos_py.model.snapshots import TaskSnapshot
-from clonos_py.process.contract import TaskProgress
-from clonos_py.protocols.parts.channel_state import ChannelState
+from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import HeldLogsReport, Probed, Sever
+from clonos_py.model.plan import PhysicalPlan
 from clonos_py.settings.protocols import UNCOORDINATED
 from clonos_py.task.inputs import Inputs
-from clonos_py.task.loops import LoopInputs
-from clonos_py.task.machine import TaskMachine
+from clonos_py.task.loops import LoopInputs, LoopMember
 from tests.sim.planted.bug import Bugs
+from tests.sim.planted.unaligned import snapshots_are_durable_without_the_frames_between_them
 
 BUGS = Bugs()
 in_loops = partial(BUGS.planted, cycles=True)
@@ -36,12 +33,7 @@ def the_head_of_a_loop_waits_for_the_barriers_of_its_feedback(patch: pytest.Monk
 
 @in_loops("crash")
 def what_is_fed_back_is_not_stored(patch: pytest.MonkeyPatch) -> None:
-    def at_once(
-        self: ChannelState, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt
-    ) -> list[io.Instruction]:
-        return LinkCheckpointing.snapshot_taken(self, snapshot, progress, attempt)
-
-    patch.setattr(ChannelState, "snapshot_taken", at_once)
+    snapshots_are_durable_without_the_frames_between_them(patch)
 
 
 @in_loops()
@@ -59,13 +51,22 @@ def feedback_holds_tasks_back(patch: pytest.MonkeyPatch) -> None:
 
 @in_loops()
 def a_loop_ends_when_rows_are_on_their_way(patch: pytest.MonkeyPatch) -> None:
-    empty = property(lambda self: all(answer.passive for answer in self.answers.values()))
-    patch.setattr(_Detection, "empty", empty)
+    """The coordinator does not see that some are cut and not taken."""
+    answer = LoopEnds.answer
+
+    def uncounted(self: LoopEnds, task: TaskId, message: Probed) -> None:
+        nothing = {"cut": [0] * len(message.cut), "taken": [0] * len(message.taken)}
+        answer(self, task, msgspec.structs.replace(message, **nothing))
+
+    patch.setattr(LoopEnds, "answer", uncounted)
 
 
 @in_loops()
 def a_loop_ends_when_rows_wait_to_be_cut_or_are_in_work(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TaskMachine, "_at_rest", True)
+    counts = LoopMember.counts
+    patch.setattr(
+        LoopMember, "counts", lambda self, number, at_rest, epoch, cut: counts(self, number, True, epoch, cut)
+    )
 
 
 @in_loops()
@@ -78,8 +79,9 @@ def tasks_of_a_loop_connect_before_they_have_their_own_log(patch: pytest.MonkeyP
     before = LinkMachine.__init__
 
     def as_others(self: LinkMachine, *given: object) -> None:
-        before(self, *given)  # type: ignore[arg-type]
-        self._in_loop = False
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(PhysicalPlan, "loop_of", lambda self, task: None)
+            before(self, *given)  # type: ignore[arg-type]
 
     patch.setattr(LinkMachine, "__init__", as_others)
 

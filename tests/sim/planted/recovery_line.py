@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 import pytest
 
+from clonos_py.checkpoint import line
+from clonos_py.checkpoint.line import Positions
 from clonos_py.job.events import Instructions, WriteManifest
 from clonos_py.link import instructions as io
 from clonos_py.link.epochs import Epochs
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Complete, Restore
-from clonos_py.model.snapshots import TaskHandle
 from clonos_py.process.contract import TaskState
-from clonos_py.protocols.parts import retained
+from clonos_py.protocols.parts import recovery_line
 from clonos_py.protocols.parts.independent import IndependentCheckpoints
 from clonos_py.protocols.parts.recovery_line import RecoveryLine
 from clonos_py.protocols.parts.restart_points import NamedSnapshots
 from clonos_py.settings.protocols import UNCOORDINATED
 from tests.sim.planted.bug import Bugs
+from tests.sim.planted.seams import Handle, rehandled
 from tests.sim.planted.unaligned import stored_frames_are_not_restored
+from tests.sim.planted.uncoordinated import frames_are_stored_from_where_their_receivers_are
 
 BUGS = Bugs()
 alone = partial(BUGS.planted, "kill", "crash", protocol=UNCOORDINATED, depth=0)
@@ -80,15 +84,12 @@ def tasks_go_back_to_their_newest_snapshots(patch: pytest.MonkeyPatch) -> None:
 @alone()
 def only_the_newest_snapshot_of_a_receiver_is_looked_at(patch: pytest.MonkeyPatch) -> None:
     """Its earlier snapshots are assumed to fit."""
-    line = RecoveryLine._line
 
-    def one_step(
-        self: RecoveryLine, histories: Mapping[TaskId, Sequence[TaskHandle]], from_nothing: bool = False
-    ) -> dict[TaskId, int]:
-        found = line(self, histories, from_nothing=from_nothing)
+    def one_step(histories: Mapping[TaskId, Sequence[Positions]], channels: Any) -> dict[TaskId, int]:
+        found = line.recovery_line(histories, channels)
         return {task: max(index, len(histories[task]) - 2) for task, index in found.items()}
 
-    patch.setattr(RecoveryLine, "_line", one_step)
+    patch.setattr(recovery_line, "recovery_line", one_step)
 
 
 @alone()
@@ -98,10 +99,8 @@ def snapshots_ahead_of_the_line_count_again_for_the_next_coordinator(patch: pyte
 
     def unwritten(self: IndependentCheckpoints, failed: Collection[TaskId]) -> Instructions:
         instructions = fall_back(self, failed)
-        if self._writing is not None:
-            manifest, self._writing = self._writing.manifest, None
-            self.points.adopt(manifest, ())
-            self.completed.adopt(manifest)
+        if self.pending:
+            self.written()
         return [instruction for instruction in instructions if not isinstance(instruction, WriteManifest)]
 
     patch.setattr(IndependentCheckpoints, "fall_back", unwritten)
@@ -114,7 +113,7 @@ def tasks_go_back_farther_than_they_have_to(patch: pytest.MonkeyPatch) -> None:
 
     def oldest(self: RecoveryLine, failed: Collection[TaskId], last: int) -> tuple[Instructions, NamedSnapshots | None]:
         with pytest.MonkeyPatch.context() as meanwhile:
-            meanwhile.setattr(self, "_line", lambda histories: dict.fromkeys(histories, 0))
+            meanwhile.setattr(recovery_line, "recovery_line", lambda histories, channels: dict.fromkeys(histories, 0))
             return fall_back(self, failed, last)
 
     patch.setattr(RecoveryLine, "fall_back", oldest)
@@ -123,20 +122,23 @@ def tasks_go_back_farther_than_they_have_to(patch: pytest.MonkeyPatch) -> None:
 @alone()
 def a_sink_that_has_ended_commits_all_that_it_has_prepared(patch: pytest.MonkeyPatch) -> None:
     """Its rows are the last, but those before it may still go back."""
-    commit = LinkMachine._commit
+    uncommitted, committed = Epochs.uncommitted, Epochs.committed
 
-    def everything(self: LinkMachine, checkpoint: int) -> list[io.Instruction]:
-        ended = self.state is TaskState.FINISHED
-        return commit(self, max([checkpoint, *self._epochs.checkpoints]) if ended else checkpoint)
+    def everything(handle: Handle, link: LinkMachine, message: Complete) -> list[io.Instruction]:
+        newest = max([message.checkpoint, *link.uncovered])
+        with pytest.MonkeyPatch.context() as meanwhile:
+            if link.state is TaskState.FINISHED:
+                meanwhile.setattr(Epochs, "uncommitted", lambda self, checkpoint: uncommitted(self, newest))
+                meanwhile.setattr(Epochs, "committed", lambda self, checkpoint: committed(self, newest))
+            return handle(link, message)
 
-    patch.setattr(LinkMachine, "_commit", everything)
+    rehandled(patch, Complete, everything)
 
 
 @alone()
 def frames_behind_the_line_are_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
     """Frames that their receivers have not taken are stored."""
-
-    patch.setattr(retained, "all_retained", lambda output, checkpoint: output.cursor.acked)
+    frames_are_stored_from_where_their_receivers_are(patch)
 
 
 @alone()

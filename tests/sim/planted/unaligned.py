@@ -15,6 +15,7 @@ from clonos_py.link.receiving import InputChannel
 from clonos_py.link.restoring import RestoredFrames
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.ids import Attempt
+from clonos_py.model.messages import Expectation
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.process.contract import TaskProgress
 from clonos_py.protocols.known import KNOWN
@@ -78,10 +79,13 @@ def stored_frames_are_not_restored(patch: pytest.MonkeyPatch) -> None:
 def frames_from_before_the_senders_restart_point_are_depended_on(patch: pytest.MonkeyPatch) -> None:
     """Frames that a task has received since its own restart point count as those that its sender has to send again."""
 
-    def cover(self: InputChannel, next_seq: int) -> None:
-        self.covered = next_seq
-        while self._checksums and self._checksums[0][0] < next_seq:
-            self._checksums.popleft()
+    expectation = vars(InputChannel)["expectation"].fget
 
-    patch.setattr(InputChannel, "cover", cover)
+    def since_own(self: InputChannel) -> Expectation:
+        found = expectation(self)
+        received = [(seq, checksum) for seq, checksum in found.checksums if seq >= self.covered]
+        return Expectation(found.channel, found.next_seq, received)
+
+    patch.setattr(InputChannel, "expectation", property(since_own))
+    patch.setattr(InputChannel, "has_received", property(lambda self: bool(self.expectation.checksums)))
     patch.setattr(InputChannel, "drop_before", lambda self, epoch: None)
