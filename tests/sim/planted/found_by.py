@@ -142,7 +142,7 @@ FOUND_BY = {
     "a_receiver_forgets_that_its_sender_has_started_anew": 47,
     "a_replay_goes_on_when_a_task_before_it_starts_anew": 24,
     "survivors_go_on": 97,
-    "one_survivor_goes_on": 97,
+    "one_survivor_goes_on": 78,
     "tasks_that_go_back_start_from_the_beginning": 31,
     "timers_of_before_are_kept": 92,
     "frames_that_wait_are_kept": 10,
