@@ -33,7 +33,7 @@ from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCh
 from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import KeptEstimates, Manifest, Recorded, TaskHandle
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 _MANIFEST = "manifest"
 _DELTA = "delta"
 _GENERATION = "generation"

@@ -95,8 +95,8 @@ class TaskProgress(msgspec.Struct):
     """By operator: the last watermark that it received."""
     timers: list[tuple[int, int]]
     """The processing-time timers, as (time, operator number)."""
-    partitions: dict[int, tuple[int, bool, bool]]
-    """By source partition: its highest event time, whether it is idle, whether it has returned its last row."""
+    partitions: dict[int, tuple[int, bool]]
+    """By source partition: its highest event time, and whether it is idle."""
     other_events: int = 0
     """The number of events so far that were not frames; idempotency keys are made from it (D16)."""
     finished: bool = False

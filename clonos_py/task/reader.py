@@ -40,7 +40,7 @@ _BYTES_TOGETHER = 4 << 20
 be large."""
 
 _CHECKSUM_MAX = (1 << 64) - 1
-_NEITHER = (MIN_TIME, False, False)
+_NEITHER = (MIN_TIME, False)
 
 _decode_positions = msgspec.msgpack.Decoder(dict[int, int]).decode
 
@@ -74,14 +74,13 @@ class Reader:
         self._behind = {port: RowsBehind(self._event_time.out_of_order_us) for port in plan.marked}
         self.extents = TimeExtents()
         self._idle: set[int] = set()
-        self._finished: set[int] = set()
         self._active_us: dict[int, int] = {}
         self.ended, self.wake_us = False, 0
         self._reported_no_partitions = False
         self._source_is_behind = False
         """Whether reads came from the log, so that the source's own position is behind ``positions``."""
 
-    def restore(self, parts: Sequence[OperatorState], partitions: Mapping[int, tuple[int, bool, bool]] | None) -> None:
+    def restore(self, parts: Sequence[OperatorState], partitions: Mapping[int, tuple[int, bool]] | None) -> None:
         """Continues at the positions of ``parts``. ``partitions`` restores watermarks, if they are known.
 
         Raises SourceError if a partition that was read no longer exists."""
@@ -90,10 +89,8 @@ class Reader:
         self._own = [p for p in (range(count) if count else sorted(saved)) if p % parallelism == index]
         own = set(self._own)
         known = {p: times for p, times in (partitions or {}).items() if p in own}
-        self._restore_times({p: highest for p, (highest, _, _) in known.items()}, self._assigned_times(parts))
-        self._idle = {p for p, (_, idle, _) in known.items() if idle}
-        self._finished = {p for p, (_, _, finished) in known.items() if finished}
-        self._finished.update(p for p, stored in saved.items() if stored.finished and p in own)
+        self._restore_times({p: highest for p, (highest, _) in known.items()}, self._assigned_times(parts))
+        self._idle = {p for p, (_, idle) in known.items() if idle}
         self._active_us, self.ended, self._reported_no_partitions = {}, False, False
         for kept in (part.values.get("source") for part in parts):
             if kept is not None:
@@ -110,7 +107,7 @@ class Reader:
         """Continues after the last of these logged reads without repeating them."""
         for read in log:
             if isinstance(read, SourceRead):
-                self._take(read.partition, read.start, read.stop, read.checksum, identity=0)
+                self._take(read.partition, read.start, read.stop, read.checksum)
         self._seek()
 
     def _seek(self) -> None:
@@ -133,10 +130,12 @@ class Reader:
         times = {name: times.all for name, times in self._assigned.items()}
         return {**({"times": times} if times else {}), **source}
 
-    def _take(self, partition: int, start: int, stop: int, checksum: int, identity: int) -> None:
+    def _take(
+        self, partition: int, start: int, stop: int, checksum: int, identity: int = 0, last: bool = False
+    ) -> None:
         """Advances a partition by a read. After one without content, such as one that says that the partition has
-        ended, the last read is still the one before."""
-        finished, before = partition in self._finished, self._stored.get(partition)
+        ended, the last read is still the one before. ``last``: see ``Read``."""
+        finished, before = last or partition in self._stored.finished, self._stored.get(partition)
         if before is not None and start == stop == before.position:
             self._stored.put(partition, before._replace(finished=finished))
         else:
@@ -205,9 +204,9 @@ class Reader:
         return self._stored.positions
 
     @property
-    def partitions(self) -> dict[int, tuple[int, bool, bool]]:
-        """By partition: its event time, and whether it is idle and finished; without those that are none of this."""
-        states = ((p, (self._times.of(p), p in self._idle, p in self._finished)) for p in self._own)
+    def partitions(self) -> dict[int, tuple[int, bool]]:
+        """By partition: its event time, and whether it is idle; without those that have no time and are not idle."""
+        states = ((p, (self._times.of(p), p in self._idle)) for p in self._own)
         return {p: state for p, state in states if state != _NEITHER}
 
     def poll(self, now_us: int, rows_max: int | None = None) -> list[Read] | Discovered | None:
@@ -284,9 +283,7 @@ class Reader:
     def accept(self, read: Read, now_us: int) -> Read:
         """Records that a read enters the task: advances the position and the partition's event time. Returns the read
         with the watermark that each row finds, where an operator needs it."""
-        if read.last:
-            self._finished.add(read.partition)
-        self._take(read.partition, read.start, read.stop, read.checksum, read.identity)
+        self._take(read.partition, read.start, read.stop, read.checksum, read.identity, read.last)
         self._active_us[read.partition] = now_us
         self._idle.discard(read.partition)
         return self._timed(read)
@@ -329,7 +326,7 @@ class Reader:
         self._source.discovered(starts)
         self._own = sorted({*self._own, *starts})
         for partition, start in starts.items():
-            self._stored.put(partition, StoredPartition(start, partition in self._finished))
+            self._stored.put(partition, StoredPartition(start, partition in self._stored.finished))
 
     def fall_idle(self, partition: int) -> None:
         self._idle.add(partition)
@@ -354,7 +351,7 @@ class Reader:
     @property
     def _unfinished(self) -> list[int]:
         """Partitions that have not given their last row."""
-        return [p for p in self._own if p not in self._finished]
+        return [p for p in self._own if p not in self._stored.finished]
 
     @property
     def _active(self) -> list[int]:
@@ -370,11 +367,11 @@ class Reader:
     def watermark(self) -> int:
         """The event time below which active partitions give no more rows, except late ones. If all partitions are
         finished or idle, that which the finished ones had reached."""
-        return self._times.watermark(self._active, sorted(self._finished))
+        return self._times.watermark(self._active, sorted(self._stored.finished))
 
     def assigned(self, name: str) -> int:
         """The watermark of the event time that operator ``name`` assigns."""
-        return self._assigned[name].watermark(self._active, sorted(self._finished))
+        return self._assigned[name].watermark(self._active, sorted(self._stored.finished))
 
     def close(self) -> None:
         self._source.close()

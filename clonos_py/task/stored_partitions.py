@@ -42,6 +42,8 @@ class StoredPartitions:
 
     def __init__(self) -> None:
         self._partitions: dict[int, StoredPartition] = {}
+        self.finished: set[int] = set()
+        """The partitions that have given their last row: those whose ``finished`` is set."""
         self._chunks: list[Chunk] = []
         self._recent: dict[int, None] = {}
         """The partitions that have changed since the last chunk."""
@@ -64,6 +66,7 @@ class StoredPartitions:
     def put(self, partition: int, found: StoredPartition) -> None:
         self._partitions[partition] = found
         self._recent[partition] = None
+        (self.finished.add if found.finished else self.finished.discard)(partition)
 
     def restore(self, parts: Sequence[OperatorState], parallelism: int, index: int) -> Mapping[int, StoredPartition]:
         """Takes the partitions of all instances at the time of a snapshot; it keeps those of this task and returns all
@@ -82,6 +85,7 @@ class StoredPartitions:
         self._chunks = list(parts[0].tables.get(_TABLE, ())) if is_same_task else []
         recent = [int(number) for number in parts[0].values[_RECENT]] if is_same_task else own
         self._partitions, self._recent = own, dict.fromkeys(recent)
+        self.finished = {number for number, row in own.items() if row.finished}
         return found
 
     def snapshot(self, **values: Any) -> OperatorState:

@@ -184,8 +184,8 @@ def test_unknown_files_are_left_alone(store: CheckpointStore) -> None:
 def test_a_manifest_of_another_format_version_is_refused(store: CheckpointStore) -> None:
     complete(store, 1, [chunk(0)])
     (file,) = files_below(store, "manifests")
-    file.write_bytes(file.read_bytes().replace(b"clonos-manifest 6", b"clonos-manifest 3", 1))
-    with pytest.raises(CheckpointError, match=f"{file} has format version 3.*reads 6"):
+    file.write_bytes(file.read_bytes().replace(b"clonos-manifest 7", b"clonos-manifest 3", 1))
+    with pytest.raises(CheckpointError, match=f"{file} has format version 3.*reads 7"):
         store.latest()
 
 

@@ -63,6 +63,7 @@ def test_partitions_come_back_from_any_snapshots(steps: list[tuple[str, int, int
             for index, each in enumerate(ours):
                 for number in range(75):
                     assert each.get(number) == (expected.get(number) if number % len(ours) == index else None)
+                assert each.finished == {number for number, found in each.all.items() if found.finished}
     finally:
         stored_partitions._VALUES_MAX = limit
 
