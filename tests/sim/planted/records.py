@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
 
 import pytest
 
 from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import Landmark
+from clonos_py.checkpoint.log_chunks import log_chunk
 from clonos_py.link import instructions as io
-from clonos_py.link import standby_feed
+from clonos_py.link import recording
 from clonos_py.link.machine import LinkMachine
 from clonos_py.link.recording import LogRecording
 from clonos_py.model import messages as control
@@ -19,7 +19,7 @@ from clonos_py.model.ids import LogId
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.state import Chunk
 from tests.sim.planted.bug import Bugs
-from tests.sim.planted.recovery import rehandled
+from tests.sim.planted.seams import Handle, parts_of, rehandled
 
 BUGS = Bugs()
 recorded = partial(BUGS.planted, recorded=True)
@@ -33,10 +33,10 @@ def a_piece_is_kept_for_one_epoch_too_few(patch: pytest.MonkeyPatch) -> None:
 
 @recorded()
 def a_piece_is_dropped_when_its_checkpoint_is_aborted(patch: pytest.MonkeyPatch) -> None:
-    abort = LinkMachine._on_abort
+    recordings = parts_of(patch, LinkMachine, LogRecording)
 
-    def dropping(self: LinkMachine, message: control.AbortCheckpoint) -> list[io.Instruction]:
-        self._recording.complete(message.checkpoint)
+    def dropping(abort: Handle, self: LinkMachine, message: control.AbortCheckpoint) -> list[io.Instruction]:
+        recordings[self].complete(message.checkpoint)
         return abort(self, message)
 
     rehandled(patch, control.AbortCheckpoint, dropping)
@@ -45,20 +45,18 @@ def a_piece_is_dropped_when_its_checkpoint_is_aborted(patch: pytest.MonkeyPatch)
 @recorded(depth=0)
 def the_log_of_an_attempt_that_was_rolled_back_is_kept(patch: pytest.MonkeyPatch) -> None:
     """A piece has what any attempt of the task has logged in its epoch."""
-    logs: dict[LogId, list[LogSegment]] = {}
-    produced, taken = LogRecording.produced, LogRecording.taken
+    logs: dict[tuple[LogId, int], list[LogSegment]] = {}
+    produced = LogRecording.produced
 
     def keeping(self: LogRecording, segment: LogSegment) -> None:
-        logs.setdefault(segment.log, []).append(segment)
+        logs.setdefault((segment.log, segment.epoch), []).append(segment)
         produced(self, segment)
 
-    def of_all_attempts(self: LogRecording, checkpoint: int) -> tuple[Chunk, ...]:
-        for epoch, segments in self._open.items():
-            segments[:] = [segment for segment in logs[segments[0].log] if segment.epoch == epoch]
-        return taken(self, checkpoint)
+    def of_all_attempts(segments: Sequence[LogSegment]) -> Chunk:
+        return log_chunk(logs[segments[0].log, segments[0].epoch])
 
     patch.setattr(LogRecording, "produced", keeping)
-    patch.setattr(LogRecording, "taken", of_all_attempts)
+    patch.setattr(recording, "log_chunk", of_all_attempts)
 
 
 @recorded()
@@ -76,12 +74,7 @@ def a_log_is_recorded_from_the_landmark_on(patch: pytest.MonkeyPatch) -> None:
 @recorded(fed=True)
 def a_log_is_recorded_from_the_feed_point_on(patch: pytest.MonkeyPatch) -> None:
     """Of a task whose log no other process holds."""
-    add_point = standby_feed._Subscription.add_point
-
-    def without(self: standby_feed._Subscription, *given: Any) -> None:
-        add_point(self, given[0], given[1], given[2], given[3], None)
-
-    patch.setattr(standby_feed._Subscription, "add_point", without)
+    patch.setattr(LogRecording, "since", lambda self, offset: [])
 
 
 @recorded()
