@@ -29,6 +29,7 @@ from clonos_py.operators.failures import RowFailures, as_text, row_text, shorten
 from clonos_py.operators.key_states import KeyStates
 from clonos_py.operators.keyed_chunks import grouped_schema, owned, stored
 from clonos_py.operators.opening import call_open, close, copied
+from clonos_py.operators.own_values import own_entry
 from clonos_py.operators.process_functions import CoProcess, KeyedFunction, Process
 from clonos_py.operators.process_inputs import GivenRows, InputRows, in_order
 from clonos_py.operators.process_keys import ProcessKeys
@@ -119,6 +120,7 @@ class ProcessOperator(Operator):
         self._results = ProcessResults(self._type.__name__, self._outputs)
         self._failures = RowFailures(ctx, self._catch)
         self._states = KeyStates(self._type)
+        self._assigned: list[str] = []
         self._process = self._given() if isinstance(self._given, type) else copied(self._given)
         call_open(self._process, ctx)
         object.__setattr__(self._process, "_scope", self)
@@ -153,6 +155,9 @@ class ProcessOperator(Operator):
         """The time of the current row or timer, even if the watermark is already later. Never earlier than the previous
         watermark, so that results do not depend on when expired values are removed."""
         return self._reached if self._now is None else max(self._reached, self._now)
+
+    def assigned(self, name: str) -> None:
+        self._assigned.append(name)
 
     def set_timer(self, timer: Timer, at: int) -> None:
         if timer.processing_time:
@@ -267,15 +272,25 @@ class ProcessOperator(Operator):
         before = self._before() if self._catch else None
         try:
             self._results.take(call(*given))
+            if self._assigned:
+                self._own_assigned()
             if before is not None:
                 self._check(before)
         except Interrupted:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is the failure of the row or timer
+            self._assigned.clear()
             if before is not None:
                 self._undo(before)
             return error
         return None
+
+    def _own_assigned(self) -> None:
+        """Lets the key own what the call has assigned: a list that the function also keeps elsewhere, as in the state
+        of another key, is copied. Until the call returns, the function may fill the list through its own name."""
+        for name in self._assigned:
+            own_entry(self.cell.values, name)
+        self._assigned.clear()
 
     def _before(self) -> _Before:
         return _Before(self._states.encoded(self.cell), self._results.counts)

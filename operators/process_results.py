@@ -10,6 +10,7 @@ import pyarrow as pa
 from clonos_py.model.errors import UserCodeError, shown
 from clonos_py.model.record import Record, schema_of
 from clonos_py.model.record_codec import SLICE_ROWS, FieldError, encode
+from clonos_py.operators.own_values import changing_fields, own_record
 
 
 class ProcessResults:
@@ -19,17 +20,20 @@ class ProcessResults:
         self._process = process
         self._ports = {output: port for port, output in enumerate(outputs)}
         self._results: list[list[Any]] = [[] for _ in outputs]
+        self._copied = [bool(changing_fields(output)) for output in outputs]
 
     def take(self, given: Any) -> None:
-        """Adds the result of a call: None, a record, or any number of records. Raises UserCodeError for other types."""
+        """Adds the result of a call: None, a record, or any number of records. A list in a record is taken as it is
+        when the function gives the record: it may be state, which changes later. Raises UserCodeError for other
+        types."""
         if given is None:
             return
-        for result in [given] if isinstance(given, Record) else list(given):
+        for result in [given] if isinstance(given, Record) else given:
             port = self._ports.get(type(result))
             if port is None:
                 known = ", ".join(output.__name__ for output in self._ports)
                 raise UserCodeError(f"{self._process} gave {shown(result)}, which is not one of its outputs: {known}")
-            self._results[port].append(result)
+            self._results[port].append(own_record(result) if self._copied[port] else result)
 
     @property
     def counts(self) -> list[int]:

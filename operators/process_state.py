@@ -21,6 +21,7 @@ from clonos_py.model.moments import instant_of
 from clonos_py.model.numpy_values import plain_scalar, plain_value
 from clonos_py.model.record import Record
 from clonos_py.model.times import MIN_TIME, Duration, micros
+from clonos_py.operators.own_values import SCALARS
 from clonos_py.operators.timed_collections import TimedList, TimedMap
 
 T = TypeVar("T")
@@ -33,6 +34,7 @@ ListState = list
 
 _ABSENT: Any = object()
 _IMMUTABLE = (type(None), bool, int, float, str, bytes, Decimal, date, timedelta, Record)
+_CHANGING = frozenset({list, dict})
 
 
 class Cell:
@@ -60,6 +62,10 @@ class Scope(Protocol):
     @property
     def cell(self) -> Cell: ...
 
+    def assigned(self, name: str) -> None:
+        """A value that can be changed was assigned to this attribute of the current key."""
+        ...
+
     def time(self) -> int:
         """The time with which a ttl is compared."""
         ...
@@ -80,6 +86,9 @@ class _NoKey:
         )
 
     def time(self) -> int:
+        raise AssertionError("there is no state without a key")
+
+    def assigned(self, name: str) -> None:
         raise AssertionError("there is no state without a key")
 
     def set_timer(self, timer: Timer, at: int) -> None:
@@ -130,6 +139,9 @@ class ValueState:
             self.__set__(instance, plain_scalar(value))
             return
         cell.values[self.name] = value
+        kind = type(value)
+        if kind not in SCALARS and (kind in _CHANGING or not isinstance(value, _IMMUTABLE)):
+            instance._scope.assigned(self.name)
         if self.ttl_us is not None:
             cell.written[self.name] = instance._scope.time()
 
