@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from clonos_py.checkpoint import layout
 from clonos_py.checkpoint.folder import Folder
@@ -22,11 +22,14 @@ class RecordFiles:
         self._folder = folder
         self._bases: list[RecordBase] | None = None
         """None: not listed yet."""
+        self._checked = False
+        """Whether the bases were compared with the manifests that count."""
         self._buckets: list[str] | None = None
 
     def forget(self) -> None:
         """The line is another one."""
         self._bases = self._buckets = None
+        self._checked = False
 
     def bases(self) -> list[RecordBase]:
         """The bases, oldest first, also those whose manifests do not count."""
@@ -35,18 +38,15 @@ class RecordFiles:
             self._bases = sorted(RecordBase(*found) for found in numbers if found is not None)
         return self._bases
 
-    def keep(self, newest: Mark, recorded: Recorded | None, counting: Iterable[Mark]) -> bool:
-        """The checkpoint ``newest`` is complete: adds and deletes marks of bases. ``counting``: the manifests that
-        count. Returns whether files may have become useless. Raises CheckpointError."""
-        first_time = self._bases is None
+    def keep(self, newest: Mark, recorded: Recorded | None, counting: Callable[[], Iterable[Mark]]) -> bool:
+        """The checkpoint ``newest`` is complete: adds and deletes marks of bases. ``counting``: returns the manifests
+        that count. Returns whether files may have become useless. Raises CheckpointError."""
+        first_time = not self._checked
         before = self.bases()
-        marks = set(counting)
-        valid = [base for base in before if base.mark in marks]
-        kept = (
-            []
-            if recorded is None
-            else kept_bases(valid, RecordBase(*newest, recorded.completed_ms), recorded.record_us)
-        )
+        valid = _that_count(before, set(counting())) if first_time and before else before
+        kept: list[RecordBase] = []
+        if recorded is not None:
+            kept = kept_bases(valid, RecordBase(*newest, recorded.completed_ms), recorded.record_us)
         for base in kept:
             if base not in before:
                 self._folder.write(_path(base), b"The state of this checkpoint is kept for the record.\n")
@@ -54,7 +54,7 @@ class RecordFiles:
         for base in before:
             if base not in kept:
                 self._folder.remove(_path(base))
-        self._bases = kept
+        self._bases, self._checked = kept, True
         return first_time or kept != before
 
     def remove_before(self, checkpoint: int) -> Iterator[CheckpointError]:
@@ -69,6 +69,11 @@ class RecordFiles:
                     self._buckets.remove(name)
                 except CheckpointError as problem:
                     yield problem
+
+
+def _that_count(bases: Iterable[RecordBase], counting: Container[Mark]) -> list[RecordBase]:
+    """Those of earlier coordinators may be void. Later ones are of this store, which has not been replaced."""
+    return [base for base in bases if base.mark in counting]
 
 
 def _path(base: RecordBase) -> str:

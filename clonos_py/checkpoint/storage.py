@@ -69,6 +69,10 @@ class CheckpointStore:
         self._files_written = 0
         self._manifests = ManifestFiles(self._folder, job)
         self._records = RecordFiles(self._folder)
+        self._written: list[Mark] = []
+        """The newest manifests that this store has written since it has opened a generation."""
+        self._sweeps = True
+        """Whether there may be manifests and answers to delete. In a job that records this is rare."""
         self._needs: dict[Mark | str, _Needs] = {}
         """By mark of a manifest, and by file of a savepoint."""
 
@@ -203,7 +207,9 @@ class CheckpointStore:
     # Manifests
 
     def open_generation(self, after: int | None = None) -> int:
-        return self._manifests.open_generation(after)
+        number = self._manifests.open_generation(after)
+        self._written = []
+        return number
 
     def write_manifest(self, manifest: Manifest) -> None:
         self._manifests.check(manifest)
@@ -212,6 +218,7 @@ class CheckpointStore:
         retention.check_present(needed, sizes, f"{self.path}/{layout.LINE}")
         marks = self._manifests.write(manifest)
         self._needs[marks[-1]] = _needs(manifest, marks)
+        self._written = [*self._written, marks[-1]]
 
     def latest(self) -> Manifest | None:
         return self._manifests.latest()
@@ -233,24 +240,34 @@ class CheckpointStore:
         return [self._manifests.read(base.mark)[0] for base in self._records.bases() if base.mark in counting]
 
     def retire(self, keep: int = 2) -> None:
-        counting = self._manifests.valid()
-        if not counting:
+        kept = self._newest(keep)
+        if not kept:
             return
-        newest, kept = counting[-1], counting[-keep:]
-        changed = self._records.keep(newest, self._needed_by(newest).recorded, counting)
+        newest = kept[-1]
+        if self._records.keep(newest, self._needed_by(newest).recorded, self._manifests.valid):
+            self._sweeps = True
         bases = [base.mark for base in self._records.bases()]
         self._look_up_needs({*bases, *kept})
         chunks = {file.removeprefix(f"{layout.STATE}/") for needs in self._needs.values() for file in needs.files}
         marks = {mark for needs in self._needs.values() for mark in needs.marks}
         first = min((*bases, kept[0]))
         problems = list(self._remove(self._written_before(_STATE, self._needs[kept[0]].oldest, chunks)))
-        if changed or not bases:
+        if self._sweeps or not bases:
             problems += self._remove(self._manifests.before(first[0], marks))
             problems += self._remove(self._written_before(_ANSWERS, self._needs[first].answers, ()))
         problems += self._records.remove_before(self._needs[first].first_record)
+        self._sweeps = bool(problems)
         if problems:
             others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
             raise CheckpointError(f"{problems[0]}{others}")
+
+    def _newest(self, keep: int) -> list[Mark]:
+        """The newest manifests that count, oldest first. There are many where all are recorded: these are not listed if
+        this store has written enough of them."""
+        recent = self._written = self._written[-keep:]
+        if len(recent) == keep and self._needed_by(recent[-1]).recorded is not None:
+            return recent
+        return self._manifests.valid()[-keep:]
 
     def _needed_by(self, mark: Mark) -> _Needs:
         if mark not in self._needs:
@@ -284,6 +301,7 @@ class CheckpointStore:
         self._manifests.archived(f"{target}.{layout.GENERATIONS}")
         self._needs.clear()
         self._records.forget()
+        self._written = []
         return f"{self.path}/{target}" if had_line else None
 
 

@@ -163,14 +163,21 @@ def test_another_coordinator_continues_with_the_bases(tmp_path: Path) -> None:
     assert numbers(later.bases()) == [1, 3, 5], "5 is the first of the same part"
 
 
-def test_a_base_that_does_not_count_is_none(store: SnapshotStore) -> None:
-    """The former coordinator completed checkpoint 2 when the next one had adopted checkpoint 1."""
-    complete(store, 1, completed_ms=5)
-    store.retire(keep=1)
-    generation = store.open_generation()
-    complete(store, 2, completed_ms=15, generation=generation)
-    store.retire(keep=1)
-    assert numbers(store.bases()) == [1, 2]
+def test_a_base_whose_manifest_is_gone_is_none(tmp_path: Path) -> None:
+    """As when somebody resumes from an earlier checkpoint by removing the newest one."""
+    store = CheckpointStore(str(tmp_path), JOB)
+    for n in (1, 2):
+        complete(store, n, completed_ms=15 * n)
+        store.retire(keep=1)
+    (Path(store.path) / "line/manifests/000000000002.00000001.manifest").unlink()
+    later = CheckpointStore(str(tmp_path), JOB)
+    assert numbers(later.bases()) == [1]
+    assert later.open_generation() == 2
+    complete(later, 3, completed_ms=45, generation=2)
+    later.retire(keep=1)
+    assert numbers(later.bases()) == [1, 3]
+    marks = (Path(store.path) / "line/bases").iterdir()
+    assert sorted(file.name[:12] for file in marks) == ["000000000001", "000000000003"]
 
 
 def test_manifests_that_this_store_has_written_are_not_read_again(
@@ -209,6 +216,25 @@ def test_records_are_listed_only_when_a_base_is_new(tmp_path: Path, monkeypatch:
     assert [path for path in listed if path.startswith("line/records/")] == []
 
 
+def test_manifests_are_listed_only_when_a_base_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = CheckpointStore(str(tmp_path), JOB)
+    for n in range(1, 4):
+        complete(store, n, completed_ms=SLOT_MS + n)
+        store.retire(keep=2)
+    assert numbers(store.bases()) == [1]
+    listed: list[str] = []
+    original = LocalFolder.names
+
+    def listing(self: LocalFolder, path: str) -> list[str]:
+        listed.append(path)
+        return original(self, path)
+
+    with monkeypatch.context() as watched:
+        watched.setattr(LocalFolder, "names", listing)
+        store.retire(keep=2)
+    assert "line/manifests" not in listed
+
+
 def test_a_base_is_marked_again_if_its_mark_could_not_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +246,30 @@ def test_a_base_is_marked_again_if_its_mark_could_not_be_written(
             store.retire(keep=1)
     store.retire(keep=1)
     assert numbers(CheckpointStore(str(tmp_path), JOB).bases()) == [1]
+
+
+def test_what_could_not_be_deleted_is_deleted_by_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = CheckpointStore(str(tmp_path), JOB)
+    for n in (1, 2, 3):
+        complete(store, n, completed_ms=n * SLOT_MS * SLOTS)
+        if n < 3:
+            store.retire(keep=1)
+    with monkeypatch.context() as failing:
+        failing.setattr(LocalFolder, "remove", _keep_manifests)
+        with pytest.raises(CheckpointError, match="read-only"):
+            store.retire(keep=1)
+    assert numbers(store.manifests()) == [1, 2, 3]
+    store.retire(keep=1)
+    assert numbers(store.manifests()) == [2, 3]
+
+
+_remove = LocalFolder.remove
+
+
+def _keep_manifests(self: LocalFolder, path: str) -> None:
+    if "manifests" in path:
+        raise CheckpointError(f"{path}: read-only")
+    _remove(self, path)
 
 
 def _fail(self: LocalFolder, path: str, content: bytes) -> None:
