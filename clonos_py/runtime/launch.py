@@ -12,6 +12,7 @@ from clonos_py.runtime.run_settings import RunResult
 from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.runtime.tracing import traced
 from clonos_py.settings.definitions import Runtime, Settings
+from clonos_py.settings.resolution import check_run
 
 
 def run_job(
@@ -19,6 +20,7 @@ def run_job(
 ) -> RunResult:
     """Plans and runs a job until its sources end or ``stop`` is requested. Raises GraphError or SettingError before
     anything starts, later the error that ended the job, and KeyboardInterrupt when the run was interrupted."""
+    check_run(settings)
     physical = plan(job, settings)
     for complaint in unreadable_sinks(job.graph(), settings):
         raise GraphError(complaint)

@@ -146,8 +146,6 @@ def _consistent(settings: Settings) -> Settings:
         _refuse(settings, "standby_feed", "standbys", "there are no standbys that could be fed")
     if settings.record_us and settings.guarantee is Guarantee.AT_MOST_ONCE:
         _refuse(settings, "record", "guarantee", "what at-most-once leaves out cannot be replayed")
-    if settings.record_us and settings.checkpoints is None:
-        _refuse(settings, "record", "checkpoints", "determinants are kept in the checkpoint folder")
     _check_footprints(settings)
     _check_interval(settings)
     for absent, present in itertools.permutations(("tls_certificate", "tls_key", "tls_ca"), 2):
@@ -161,6 +159,13 @@ def _consistent(settings: Settings) -> Settings:
     if settings.spill is Spill.REGENERATE and settings.guarantee is not Guarantee.EXACTLY_ONCE:
         _refuse(settings, "spill", "guarantee", "frames are made again from the log that exactly-once keeps")
     return settings
+
+
+def check_run(settings: Settings) -> None:
+    """Raises SettingError if no run can follow the settings. A job may be planned and tested with them: it may name a
+    record, and the command line the folder."""
+    if settings.record_us and settings.checkpoints is None:
+        _refuse(settings, "record", "checkpoints", "determinants are kept in the checkpoint folder")
 
 
 def _check_footprints(settings: Settings) -> None:

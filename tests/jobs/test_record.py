@@ -134,6 +134,12 @@ def test_the_record_is_listed(script: Path, capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == shown
 
 
+def test_a_run_without_a_checkpoint_folder_cannot_record(script: Path) -> None:
+    ended = in_process.run(script, "--folder", str(script.parent))
+    assert ended.returncode == 1
+    assert "record = 1h (Job(...)) contradicts checkpoints = none" in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

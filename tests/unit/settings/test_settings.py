@@ -16,7 +16,7 @@ from clonos_py.model.retention import Spill
 from clonos_py.runtime.run_settings import policy
 from clonos_py.settings.definitions import DEFINITIONS, Guarantee, Runtime, Settings
 from clonos_py.settings.kinds import DURATION, SIZE, Kill
-from clonos_py.settings.resolution import read_file, resolve
+from clonos_py.settings.resolution import check_run, read_file, resolve
 
 
 def test_each_place_overrides_the_ones_below_it() -> None:
@@ -200,7 +200,6 @@ def test_chaining_is_on_or_off_in_any_place() -> None:
         ({"standby_feed": "100ms", "standbys": 0}, "standby_feed .* contradicts standbys = 0"),
         ({"standby_feed": "100ms", "guarantee": "at-least-once"}, "standby_feed .* contradicts guarantee"),
         ({"standby_feed": "100ms", "sharing_depth": 1}, "standby_feed .* contradicts sharing_depth"),
-        ({"record": "24h"}, "record .* contradicts checkpoints .*determinants are kept in the checkpoint folder"),
         (
             {"record": "24h", "checkpoints": "here", "guarantee": "at-most-once"},
             "record .* contradicts guarantee .*what at-most-once leaves out cannot be replayed",
@@ -295,6 +294,15 @@ def test_a_feed_is_off_or_has_an_interval() -> None:
 def test_a_record_is_a_duration_or_off(value: object) -> None:
     with pytest.raises(SettingError, match=r"record .*, or turn it off with 'off'"):
         resolve({}, command_line={"record": value, "checkpoints": "here"})
+
+
+def test_a_run_that_records_needs_a_checkpoint_folder() -> None:
+    """A job that names a record can be planned and tested without one."""
+    settings = resolve({"record": "24h"})
+    with pytest.raises(SettingError, match=r"record = 24h \(Job\(\.\.\.\)\) contradicts checkpoints = none"):
+        check_run(settings)
+    check_run(resolve({"record": "24h", "checkpoints": "here"}))
+    check_run(resolve({}))
 
 
 def test_a_record_is_off_or_has_a_duration() -> None:
