@@ -60,6 +60,7 @@ class LogRecording:
         """The task's restart point is its snapshot for ``checkpoint``: drops what that covers."""
         self._open = {epoch: segments for epoch, segments in self._open.items() if epoch >= checkpoint}
         self._pieces = {epoch: piece for epoch, piece in self._pieces.items() if epoch >= checkpoint}
+        self._stops = {epoch: self._stops[epoch] for epoch in self._pieces}
 
     def since(self, offset: int) -> list[LogSegment]:
         """What is held of the log from this offset on."""
