@@ -249,8 +249,8 @@ class MemoryStore:
         if newest.recorded is None:
             return []
         counting = set(self._valid_marks())
-        base = RecordBase(newest.checkpoint, newest.generation, newest.recorded.completed_ms)
-        return kept_bases((b for b in self._bases if b.mark in counting), base, newest.recorded.record_us)
+        bases = (base for base in self._bases if base.mark in counting)
+        return kept_bases(bases, (newest.checkpoint, newest.generation), newest.recorded)
 
     def bases(self) -> list[Manifest]:
         counting = set(self._valid_marks())

@@ -46,7 +46,7 @@ class RecordFiles:
         valid = _that_count(before, set(counting())) if first_time and before else before
         kept: list[RecordBase] = []
         if recorded is not None:
-            kept = kept_bases(valid, RecordBase(*newest, recorded.completed_ms), recorded.record_us)
+            kept = kept_bases(valid, newest, recorded)
         for base in kept:
             if base not in before:
                 self._folder.write(_path(base), b"The state of this checkpoint is kept for the record.\n")

@@ -1,8 +1,9 @@
 """Which checkpoints a job that records keeps (F1).
 
 The record of a job is as long as its setting says, and its state may be large. So state is kept of *bases* only: the
-first checkpoint in each of ``SLOTS`` parts of that time. A replay starts from a base. So manifests, logs and answers
-are kept from the last base on that was complete when the time began, and everything before it is deleted.
+first checkpoint in each of ``SLOTS`` parts of that time, and each with which another run of the job went on. A replay
+starts from a base. So manifests, logs and answers are kept from the last base on that was complete when the time began,
+and everything before it is deleted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from clonos_py.checkpoint.layout import Location, record_origin
 from clonos_py.checkpoint.manifest import Mark
 from clonos_py.checkpoint.retention import OldestEpochs, oldest_epochs
-from clonos_py.model.snapshots import Manifest
+from clonos_py.model.snapshots import Manifest, Recorded
 
 SLOTS = 96
 
@@ -30,15 +31,16 @@ class RecordBase(NamedTuple):
         return self.checkpoint, self.generation
 
 
-def kept_bases(bases: Iterable[RecordBase], newest: RecordBase, record_us: int) -> list[RecordBase]:
+def kept_bases(bases: Iterable[RecordBase], newest: Mark, recorded: Recorded) -> list[RecordBase]:
     """The bases to keep once the checkpoint ``newest`` is complete, oldest first. It becomes one if it is the first in
     its part of the time. ``bases``: those so far that still count."""
-    record_ms = record_us // 1_000
+    last = RecordBase(*newest, recorded.completed_ms)
+    record_ms = recorded.record_us // 1_000
     slot_ms = max(1, record_ms // SLOTS)
-    found = sorted(bases)
-    if not found or found[-1].completed_ms // slot_ms != newest.completed_ms // slot_ms:
-        found.append(newest)
-    begun_ms = newest.completed_ms - record_ms
+    found = sorted({*bases, *([RecordBase(*recorded.resumed)] if recorded.resumed is not None else [])})
+    if not found or found[-1].completed_ms // slot_ms != last.completed_ms // slot_ms:
+        found.append(last)
+    begun_ms = last.completed_ms - record_ms
     first = max((number for number, base in enumerate(found) if base.completed_ms <= begun_ms), default=0)
     return found[first:]
 

@@ -35,6 +35,8 @@ class CompletedCheckpoint:
         """What an earlier coordinator of this run had measured."""
         if manifest is not None:
             self.adopt(manifest)
+            if self._recorded is not None and manifest.recorded is not None:
+                self._recorded = msgspec.structs.replace(self._recorded, resumed=_resumed(manifest, lineage))
             begins_again = manifest.run != lineage and at_the_end(manifest)
             closed = set(manifest.closed)
             if begins_again:
@@ -135,3 +137,11 @@ class CompletedCheckpoint:
                     if name in names:
                         committables.setdefault(name, []).extend(named)
         return Restore(manifest.checkpoint, operators, None, committables, closed=self._closed)
+
+
+def _resumed(manifest: Manifest, run: str) -> tuple[int, int, int] | None:
+    """See ``Recorded``. A coordinator that takes over from another one of its run goes on with what that one said."""
+    assert manifest.recorded is not None
+    if manifest.run == run:
+        return manifest.recorded.resumed
+    return manifest.checkpoint, manifest.generation, manifest.recorded.completed_ms

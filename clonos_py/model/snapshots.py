@@ -189,6 +189,9 @@ class Recorded(msgspec.Struct, frozen=True):
     """The time of day at which the manifest was written, in milliseconds since 1970, UTC."""
     first: bool = False
     """Whether it is the first checkpoint of its lineage: its record goes back to the beginning of the job."""
+    resumed: tuple[int, int, int] | None = None
+    """Checkpoint, generation and time of completion of the recorded checkpoint with which its run began, if another run
+    had written it."""
 
 
 class Manifest(msgspec.Struct, frozen=True):

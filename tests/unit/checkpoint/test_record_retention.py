@@ -282,8 +282,18 @@ def test_bases_reach_back_for_the_whole_time_and_are_few(steps_ms: list[int], re
     now_ms = 1_700_000_000_000
     for number, step_ms in enumerate(steps_ms, 1):
         now_ms += step_ms
-        bases = kept_bases(bases, RecordBase(number, 1, now_ms), record_us)
+        bases = kept_bases(bases, (number, 1), Recorded(record_us, completed_ms=now_ms))
         begun_ms = now_ms - record_us // 1_000
         assert bases[0].checkpoint == 1 or bases[0].completed_ms <= begun_ms
         assert all(base.completed_ms > begun_ms for base in bases[1:])
         assert len(bases) <= max(SLOTS, min(record_us // 1_000, 2 * SLOTS)) + 2
+
+
+def test_the_checkpoint_with_which_a_run_began_is_a_base_for_the_time() -> None:
+    hour_ms, record_us = 3_600_000, 24 * 3_600_000_000
+    resumed = (7, 1, 0)
+    bases: list[RecordBase] = []
+    for hour in range(1, 60):
+        recorded = Recorded(record_us, completed_ms=hour * hour_ms, resumed=resumed)
+        bases = kept_bases(bases, (7 + hour, 2), recorded)
+        assert (RecordBase(*resumed) in bases) == (hour <= 24)
