@@ -133,7 +133,7 @@ class LegReplay:
     def run(self) -> ReplayResult:
         """Replays until the logs are used up. Raises DivergenceError where the code asks or does something else than
         the record has, and the errors of the user's code."""
-        waiting = list(reversed(self._plan.tasks))
+        waiting = [task for task in reversed(self._plan.tasks) if task in self._tasks]
         while waiting:
             task = waiting[-1]
             reached = self._event(task)
