@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 
 from clonos_py.causal.determinants import Completion
-from clonos_py.columns.chained import chained
+from clonos_py.columns.chained import RunningChecksum
 from clonos_py.columns.conforming import conformed
 from clonos_py.model.errors import CheckpointError, ClonosError, Interrupted, UserCodeError, type_and_text
 from clonos_py.model.ids import TaskId
@@ -124,8 +124,8 @@ class Chain:
         self._given = {number: SinkRows() for number in fed}
         """By number of a sink."""
         sinks = [number for number, stage in enumerate(self._stages) if isinstance(stage.operator, Sink)]
-        self._sunk = dict.fromkeys(sinks, 0) if plan.recorded else {}
-        """By number of a sink: the checksum of all rows that it was given."""
+        self._sunk = {number: RunningChecksum() for number in sinks} if plan.recorded else {}
+        """By number of a sink: the checksum of the rows that it was given."""
         self.partwise = self._partwise(plan, vertex)
         """The operator whose state is saved in parts; None if there is none."""
         self._watermarks = dict.fromkeys(range(SOURCE, len(self._stages)), MIN_TIME)
@@ -171,7 +171,7 @@ class Chain:
         if number in self._given:
             self._given[number].add(side, rows)
         if number in self._sunk:
-            self._sunk[number] = chained(self._sunk[number], rows)
+            self._sunk[number].add(rows)
         self._guard(stage, partial(stage.operator.on_rows, rows, side))
 
     def enter(self, edge: int, rows: pa.RecordBatch) -> None:
@@ -330,7 +330,12 @@ class Chain:
     @property
     def sunk(self) -> list[int]:
         """See ``TaskProgress``."""
-        return list(self._sunk.values())
+        return [checksum.value for checksum in self._sunk.values()]
+
+    def settle_sunk(self) -> None:
+        """The task's progress is stored now."""
+        for checksum in self._sunk.values():
+            checksum.settle()
 
     def restore(
         self, parts: Mapping[str, Sequence[OperatorState]], progress: TaskProgress | None, closed: Collection[str] = ()
@@ -342,7 +347,7 @@ class Chain:
         self._shared.working.clear()
         self._shared.full.clear()
         sunk = progress.sunk if progress and len(progress.sunk) == len(self._sunk) else [0] * len(self._sunk)
-        self._sunk = dict(zip(self._sunk, sunk, strict=True))
+        self._sunk = {number: RunningChecksum(value) for number, value in zip(self._sunk, sunk, strict=True)}
         for number in self._watermarks:
             self._watermarks[number] = progress.watermarks[number + 1] if progress else MIN_TIME
         for number, stage in enumerate(self._stages):

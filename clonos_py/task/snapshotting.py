@@ -99,7 +99,7 @@ class Snapshotting:
         self._outputs.epoch = checkpoint
         self._shared.open_epoch()
         self._checkpointing.taken(checkpoint)
-        progress = self.progress(other_events, ended, self._writer.offset)
+        progress = self._stored_progress(other_events, ended, self._writer.offset)
         encoded = msgspec.msgpack.encode(progress)
         snapshot = TaskSnapshot(self._shared.task, checkpoint, operators, encoded, committables, forced=forced)
         return produced, SnapshotTaken(snapshot, progress, persist)
@@ -126,7 +126,7 @@ class Snapshotting:
         offset = self._writer.offset
         position = FeedPosition(self._writer.epoch, self._writer.epoch_start, offset)
         aborted = sorted(self._checkpointing.triggers.aborted)
-        progress = self.progress(other_events, ended, offset)
+        progress = self._stored_progress(other_events, ended, offset)
         progress = msgspec.structs.replace(progress, rebuild_taken=progress.taken, rebuild=[])
         return produced, FeedPointTaken(operators, progress, position, aborted)
 
@@ -134,7 +134,7 @@ class Snapshotting:
         """Cuts pending rows and returns a landmark. If operators keep no state, progress is the task's whole state."""
         assert self._reader is not None
         self._outputs.flush()
-        progress = self.progress(other_events, ended, log_offset=0)
+        progress = self._stored_progress(other_events, ended, log_offset=0)
         state = LandmarkState(self._reader.stored_partitions, progress, self._reader.further_state)
         return Landmark(self._writer.epoch, self._writer.epoch_start, msgspec.msgpack.encode(state))
 
@@ -147,6 +147,10 @@ class Snapshotting:
         state = self.state_at(landmark)
         source = state_of(state.partitions, **state.source)
         return RestoreState(landmark.epoch, {self._reader.name: [source]}, state.progress)
+
+    def _stored_progress(self, other_events: int, ended: bool, log_offset: int) -> TaskProgress:
+        self._chain.settle_sunk()
+        return self.progress(other_events, ended, log_offset)
 
     def progress(self, other_events: int, ended: bool, log_offset: int) -> TaskProgress:
         """The task's progress, with no pending output rows."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clonos_py.columns.chained import chained
+from clonos_py.columns.chained import RunningChecksum, chained
 
 COLUMNS: list[tuple[Any, list[Any]]] = [
     (pa.int64(), [3, -1, 2**62, 0]),
@@ -95,3 +95,35 @@ def test_the_order_of_batches_counts(parts: list[list[int | None]]) -> None:
         return found
 
     assert (of(parts) == of(parts[::-1])) == (parts == parts[::-1])
+
+
+@given(st.lists(st.lists(st.integers(-5, 5), min_size=1, max_size=5), max_size=8), st.integers(0, 8))
+def test_a_running_checksum_depends_on_where_it_is_settled_and_not_on_batches(
+    parts: list[list[int]], settled: int
+) -> None:
+    def of(order: list[list[int]]) -> RunningChecksum:
+        running = RunningChecksum()
+        for part in order:
+            running.add(batch(pa.array(part, pa.int64())))
+            assert running.value == running.value
+        return running
+
+    first = of(parts[:settled])
+    first.settle()
+    again = RunningChecksum(first.value)
+    rest = [value for part in parts[settled:] for value in part]
+    for part in parts[settled:]:
+        first.add(batch(pa.array(part, pa.int64())))
+    if rest:
+        again.add(batch(pa.array(rest, pa.int64())))
+    assert first.value == again.value
+
+
+def test_a_running_checksum_keeps_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clonos_py.columns.chained._GATHERED_ROWS", 4)
+    running, last = RunningChecksum(), 0
+    for _ in range(3):
+        running.add(batch(pa.array([1, 2])))
+        running.add(batch(pa.array([3, 4])))
+        last = chained(last, batch(pa.array([1, 2, 3, 4])))
+        assert running.value == last

@@ -81,7 +81,7 @@ def test_a_log_that_nobody_needs_is_cut_for_the_record() -> None:
 
 def test_the_checksum_of_a_sink_covers_all_rows_that_it_was_given() -> None:
     events = given(sink(RECORDED), data(0, 1, 2), data(1, 3), barrier(2, 1), data(3, 4))
-    assert snapshot_of(events).sunk == [of_rows(rows(1, 2), rows(3))]
+    assert snapshot_of(events).sunk == [of_rows(rows(1, 2, 3))]
 
 
 def test_a_replay_gives_the_same_checksum() -> None:
