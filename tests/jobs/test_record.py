@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.cli.main import invoke
 from clonos_py.model.snapshots import Manifest
 from clonos_py.process.progress import progress_of
-from clonos_py.runtime.recorded_logs import counting_snapshots, log_between, sections
 from tests.jobs import in_process
+from tests.recorded import determinants_recorded
 
 JOB = """
 from __future__ import annotations
@@ -61,20 +60,6 @@ def run(script: Path, *more: str) -> CheckpointStore:
     return CheckpointStore(str(folder / "checkpoints"), "recorded")
 
 
-def whole_log_of_each_task(store: CheckpointStore) -> int:
-    """Reads the log of each task from the first base to the last checkpoint. Returns the number of determinants."""
-    bases, manifests = store.bases(), store.manifests()
-    assert bases[0].checkpoint == manifests[0].checkpoint
-    found = 0
-    (section,) = sections(manifests)
-    for handle in section[-1].tasks:
-        snapshots = counting_snapshots(section, handle.task)
-        for before, after in pairwise(snapshots):
-            log = log_between(before, after, store.read_record(after.handle.record))
-            found += log[-1].stop - log[0].start
-    return found
-
-
 def sunk(manifests: Sequence[Manifest]) -> list[list[int]]:
     """By checkpoint: the checksum of each task that has sinks."""
     return [[number for h in m.tasks for number in progress_of(h).sunk] for m in manifests]
@@ -98,7 +83,7 @@ def test_the_folder_has_the_whole_log_of_each_task(script: Path, given: Sequence
     assert recorded is not None
     assert (recorded.record_us, recorded.settings["record"]) == (3_600_000_000, "1h")
     assert all(m.recorded is not None and m.recorded.completed_ms > 1_700_000_000_000 for m in manifests)
-    assert whole_log_of_each_task(store) > 0
+    assert min(determinants_recorded(store).values()) > 0
     assert len(sunk(manifests)[-1]) == 2
     assert all(sunk(manifests)[-1])
 
@@ -126,7 +111,7 @@ def test_the_record_is_listed(script: Path, capsys: pytest.CaptureFixture[str]) 
     (period,) = found["periods"]
     assert (found["job"], found["folder"]) == ("recorded", store.path)
     assert period["checkpoints"] == len(store.manifests())
-    assert period["determinants"] == whole_log_of_each_task(store) > 0
+    assert period["determinants"] == sum(determinants_recorded(store).values()) > 0
     assert period["log_bytes"] > 0
     with in_process.loaded_once(script):
         named = [str(script), "--folder", str(script.parent), "--checkpoints", folder]

@@ -14,6 +14,7 @@ import pytest
 from clonos_py import Job, Record, col
 from clonos_py.bench import witnesses
 from clonos_py.bench.fault_injector import InjectedFault
+from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.connectors import MemorySource
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.coordinator_events import (
@@ -30,6 +31,7 @@ from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.protocols import INDUCED, UNALIGNED, UNCOORDINATED
 from clonos_py.settings.resolution import resolve
 from tests.ray.killing import RATE, ROWS_MAX, Killer, PlannedFault
+from tests.recorded import determinants_recorded
 
 pytestmark = pytest.mark.ray
 
@@ -52,15 +54,19 @@ OTHERS = (UNALIGNED.name, UNCOORDINATED.name, INDUCED.name)
 def test_both_witnesses_agree_with_other_protocols(
     protocol: str, faults: tuple[PlannedFault, ...], cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Only killed tasks are replaced, also after all were killed at once, and no snapshot is given up."""
+    """Only killed tasks are replaced, also after all were killed at once, and no snapshot is given up. The record has
+    the whole log of each task."""
     unpaced = tmp_path / "unpaced"
     killer = Killer(faults, unpaced)
     given = {"checkpoint_interval": "1s", "parallelism": 2, "protocol": protocol}
+    given |= {"record": "1h", "checkpoints": str(tmp_path / "checkpoints")}
     settings = resolve(command_line={**given, "standbys_per_process": 1})  # else tasks fail together, and move apart
     with witnesses.answer_server() as server:
         causal = protocol == UNALIGNED.name
         job = witnesses.witnesses(server, str(tmp_path), ROWS_MAX, RATE, causal, unpaced=str(unpaced))
         run_job(job, settings, killer)
+    recorded = determinants_recorded(CheckpointStore(str(tmp_path / "checkpoints"), job.name))
+    assert min(recorded.values()) > 0
     events = killer.events
     assert sum(killer.injector.counts.faults.values()) == len(faults)
     assert [event for event in events if isinstance(event, RolledBack)] == []
