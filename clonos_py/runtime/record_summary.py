@@ -10,7 +10,13 @@ from clonos_py.checkpoint.layout import Location
 from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import Manifest
 from clonos_py.process.progress import progress_of
-from clonos_py.runtime.recorded_logs import RecordGapError, check_no_restart, counting_snapshots, sections
+from clonos_py.runtime.recorded_logs import (
+    RecordGapError,
+    check_no_restart,
+    counting_snapshots,
+    sections,
+    usable_bases,
+)
 
 
 @dataclass(frozen=True)
@@ -57,8 +63,7 @@ def record_periods(manifests: Iterable[Manifest], bases: Sequence[Manifest]) -> 
 
 
 def _period(section: Sequence[Manifest], bases: Sequence[Manifest]) -> RecordPeriod:
-    numbers = {manifest.checkpoint for manifest in section}
-    own = [base for base in bases if base.checkpoint in numbers]
+    own = usable_bases(section, bases)
     times = [_completed_ms(base) for base in own]
     tasks = [handle.task for handle in section[-1].tasks]
     return RecordPeriod(

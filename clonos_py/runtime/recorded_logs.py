@@ -67,6 +67,18 @@ def counting_snapshots(section: Iterable[Manifest], task: TaskId) -> list[Counti
     return found
 
 
+def usable_bases(section: Sequence[Manifest], bases: Iterable[Manifest]) -> list[Manifest]:
+    """The bases in a section from which a replay can go on: those of whose snapshots all count."""
+    numbers = {manifest.checkpoint for manifest in section}
+    tasks = {handle.task for manifest in section for handle in manifest.tasks}
+    counting = {(task, snapshot.handle.checkpoint) for task in tasks for snapshot in counting_snapshots(section, task)}
+    return [
+        base
+        for base in bases
+        if base.checkpoint in numbers and all((handle.task, handle.checkpoint) in counting for handle in base.tasks)
+    ]
+
+
 def check_no_restart(before: CountingSnapshot, after: CountingSnapshot) -> None:
     """Raises RecordGapError if the task has restarted without its log between two counting snapshots."""
     if after.handle.without_log >= before.handle.checkpoint:

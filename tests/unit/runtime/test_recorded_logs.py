@@ -21,6 +21,7 @@ from clonos_py.runtime.recorded_logs import (
     counting_snapshots,
     log_between,
     sections,
+    usable_bases,
 )
 
 JOIN = TaskId("join", 0)
@@ -125,6 +126,14 @@ def test_what_is_before_the_first_base_is_no_part_of_a_period() -> None:
     manifests = [manifest(1, handle(1, 5)), manifest(2, handle(2, 7))]
     (period,) = record_periods(manifests, manifests[1:])
     assert (period.from_ms, period.checkpoints) == (2_000, 1)
+
+
+def test_a_base_that_a_task_went_back_behind_is_of_no_use() -> None:
+    first, given_up = handle(1, 5), handle(4, 9)
+    manifests = [manifest(2, first), manifest(5, given_up), manifest(6, first), manifest(9, handle(8, 7))]
+    assert usable_bases(manifests, manifests) == [manifests[0], manifests[2], manifests[3]]
+    (period,) = record_periods(manifests, manifests)
+    assert list(period.bases_ms) == [2_000, 6_000, 9_000]
 
 
 def test_a_gap_is_shown() -> None:
