@@ -9,6 +9,7 @@
     FOLDER/JOB/line/state/000000000007.join-0.2.1.0.chunks
     FOLDER/JOB/line/answers/000000000007.join-0.3.6b1f0c.answer
     FOLDER/JOB/line/records/000000000/000000000007.join-0.2.1.record
+    FOLDER/JOB/line/records/000000000/000000000007.join-0.2.1.tail     what a failed job held after its last checkpoint
     FOLDER/JOB/line/bases/000000000007.00000002.1732890164000.base
     FOLDER/JOB/archive/0001/                 a former ``line``, moved aside whole by ``--fresh``
     FOLDER/JOB/archive/0001.generations/     its generations, if they were damaged; else their numbers continue
@@ -47,6 +48,7 @@ BASES = "bases"
 BUCKET_CHECKPOINTS = 1_000
 MANIFEST_SUFFIX = ".manifest"
 ADOPTED_SUFFIX = ".adopted"
+TAIL_SUFFIX = ".tail"
 TEMPORARY_SUFFIX = ".incomplete"
 
 _ANSWER = re.compile(r"\d{12}\.[\w.~%-]+\.[0-9a-f]{32}\.answer", re.ASCII)
@@ -108,6 +110,11 @@ def bucket_end(name: str) -> int | None:
 def record_file(task: TaskId, attempt: Attempt, checkpoint: int) -> str:
     """The record file of a snapshot, relative to ``line``."""
     return f"{RECORDS}/{bucket_name(checkpoint)}/{checkpoint:012d}.{writer_name(task)}.{attempt}.record"
+
+
+def tail_file(task: TaskId, attempt: Attempt, epoch: int) -> str:
+    """The file of what a process held of logs when its job failed, relative to ``line``."""
+    return f"{RECORDS}/{bucket_name(epoch)}/{epoch:012d}.{writer_name(task)}.{attempt}{TAIL_SUFFIX}"
 
 
 def record_origin(file: str) -> FileOrigin | None:

@@ -30,7 +30,15 @@ from clonos_py.checkpoint.storage import encode_values, fresh_chunks, fresh_fram
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.segments import LogSegment
-from clonos_py.model.snapshots import FrameRun, Manifest, OperatorHandle, StoredChunk, TaskHandle, TaskSnapshot
+from clonos_py.model.snapshots import (
+    FrameRun,
+    Manifest,
+    OperatorHandle,
+    RecordTail,
+    StoredChunk,
+    TaskHandle,
+    TaskSnapshot,
+)
 from clonos_py.model.state import Chunk, OperatorState
 
 
@@ -50,6 +58,7 @@ class MemoryStore:
         self._chunks: dict[str, pa.RecordBatch] = {}
         self._runs: dict[str, FrameRun] = {}
         self._records: dict[str, pa.RecordBatch] = {}
+        self._tails: list[RecordTail] = []
         self._bases: list[RecordBase] = []
         self._manifests: dict[Mark, bytes] = {}
         self._decoded: dict[Mark, _Decoded] = {}
@@ -111,6 +120,12 @@ class MemoryStore:
             self._check_recorded(location)
             segments += logs_in(Chunk(self._records[location], location))
         return segments
+
+    def write_tail(self, tail: RecordTail) -> None:
+        self._tails.append(tail)
+
+    def tails(self) -> list[RecordTail]:
+        return list(self._tails)
 
     def _check_recorded(self, location: str) -> None:
         if location not in self._records:
@@ -266,6 +281,7 @@ class MemoryStore:
         self._chunks.clear()
         self._runs.clear()
         self._records.clear()
+        self._tails.clear()
         self._bases.clear()
         self._answers.clear()
         self._archived += 1

@@ -19,7 +19,7 @@ from clonos_py.checkpoint import frames, layout, retention
 from clonos_py.checkpoint.chunks import Scratch, decode
 from clonos_py.checkpoint.folder import open_folder
 from clonos_py.checkpoint.layout import Location
-from clonos_py.checkpoint.log_chunks import log_chunk, logs_in
+from clonos_py.checkpoint.log_chunks import decode_tail, encode_tail, log_chunk, logs_in
 from clonos_py.checkpoint.manifest import Mark
 from clonos_py.checkpoint.manifest_files import ManifestFiles
 from clonos_py.checkpoint.record_files import RecordFiles
@@ -33,6 +33,7 @@ from clonos_py.model.snapshots import (
     Manifest,
     OperatorHandle,
     Recorded,
+    RecordTail,
     StoredChunk,
     StoredFrames,
     TaskHandle,
@@ -44,6 +45,7 @@ FILE_BYTES = 8 << 20
 
 _STATE = f"{layout.LINE}/{layout.STATE}"
 _ANSWERS = f"{layout.LINE}/{layout.ANSWERS}"
+_RECORDS = f"{layout.LINE}/{layout.RECORDS}"
 
 
 class _Needs(NamedTuple):
@@ -170,6 +172,21 @@ class CheckpointStore:
         pieces = list(record)
         found = self.read_chunks(pieces)
         return [segment for piece in pieces for segment in logs_in(found[piece.location])]
+
+    def write_tail(self, tail: RecordTail) -> None:
+        file = layout.tail_file(tail.task, tail.attempt, tail.epoch)
+        self._folder.write(f"{layout.LINE}/{file}", encode_tail(tail))
+
+    def tails(self) -> list[RecordTail]:
+        newest = self._manifests.latest()
+        first = layout.bucket_name(newest.checkpoint if newest is not None else 0)
+        found = []
+        for bucket in self._folder.names(_RECORDS):
+            for name in self._folder.names(f"{_RECORDS}/{bucket}") if bucket >= first else ():
+                if name.endswith(layout.TAIL_SUFFIX):
+                    path = f"{_RECORDS}/{bucket}/{name}"
+                    found.append(decode_tail(self._folder.read(path).to_pybytes(), f"{self.path}/{path}"))
+        return found
 
     def read_frames(self, locations: Iterable[str]) -> dict[str, FrameRun]:
         return {

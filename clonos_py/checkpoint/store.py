@@ -7,7 +7,15 @@ from typing import Protocol
 
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.segments import LogSegment
-from clonos_py.model.snapshots import FrameRun, Manifest, OperatorHandle, StoredChunk, TaskHandle, TaskSnapshot
+from clonos_py.model.snapshots import (
+    FrameRun,
+    Manifest,
+    OperatorHandle,
+    RecordTail,
+    StoredChunk,
+    TaskHandle,
+    TaskSnapshot,
+)
 from clonos_py.model.state import Chunk, OperatorState
 
 
@@ -34,6 +42,14 @@ class SnapshotStore(Protocol):
 
     def read_record(self, record: Iterable[StoredChunk]) -> list[LogSegment]:
         """The segments in these pieces of a task's log, in their order, verified. Raises CheckpointError."""
+        ...
+
+    def write_tail(self, tail: RecordTail) -> None:
+        """Makes durable what a process held of logs when its job failed. Raises CheckpointError."""
+        ...
+
+    def tails(self) -> list[RecordTail]:
+        """What processes held when the job failed behind its newest checkpoint. Raises CheckpointError."""
         ...
 
     def read_frames(self, locations: Iterable[str]) -> dict[str, FrameRun]:

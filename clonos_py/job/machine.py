@@ -239,7 +239,7 @@ class JobMachine:
 
     def _end(self, error: str | None = None, message: str = "", traceback: str = "") -> Instructions:
         self._enter(JobCause.ENDED)
-        stop = messages.Stop(message or "the job has finished")
+        stop = messages.Stop(message or "the job has finished", error is not None and self._context.plan.recorded)
         stopped = error is None and self._ending.purpose is Purpose.STOP
         finished = [ReportEvent(Finished(stopped))] if error is None else []
         checkpoint = 0 if error is None else self._protocol.completed.number

@@ -17,7 +17,7 @@ from clonos_py.model.ids import Attempt, ChannelId
 from clonos_py.model.messages import Restore, ToCoordinator
 from clonos_py.model.operators import OutputSegment, PublishedOutput
 from clonos_py.model.segments import LogSegment, Reach
-from clonos_py.model.snapshots import FrameRun, TaskHandle, TaskSnapshot
+from clonos_py.model.snapshots import FrameRun, RecordTail, TaskHandle, TaskSnapshot
 from clonos_py.model.state import OperatorState
 from clonos_py.process.contract import ToTask
 
@@ -347,6 +347,12 @@ class FreeFrames(msgspec.Struct, frozen=True):
     places: Sequence[Any]
 
 
+class KeepTail(msgspec.Struct, frozen=True):
+    """Make durable, if possible, what the process holds of logs: the job ends by an error. There is no answer."""
+
+    tail: RecordTail
+
+
 class Shutdown(msgspec.Struct, frozen=True):
     """End the process; it is not needed any more."""
 
@@ -367,6 +373,7 @@ Instruction = (
     | SendToTask
     | Load
     | Persist
+    | KeepTail
     | SinkWork
     | Spilling
     | Shutdown

@@ -22,7 +22,7 @@ class LogRecording:
     """The recorded log of one task since its restart point. One that is off keeps nothing."""
 
     def __init__(self, on: bool) -> None:
-        self._on = on
+        self.on = on
         self._pieces: dict[int, Chunk] = {}
         """By epoch, in order: the pieces of epochs that are over."""
         self._stops: dict[int, int] = {}
@@ -40,7 +40,7 @@ class LogRecording:
 
     def produced(self, segment: LogSegment) -> None:
         """Takes the next segment of the log. Raises ProtocolError if it leaves a gap, or if its epoch is over."""
-        if not self._on:
+        if not self.on:
             return
         if self._end is not None and segment.start != self._end:
             raise ProtocolError(f"the record has a gap: it is held up to {self._end}, next is {segment.start}")

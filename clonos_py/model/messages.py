@@ -149,9 +149,11 @@ class EndLoop(msgspec.Struct, frozen=True, tag=True):
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """End: the job has finished or failed, or this process is not needed any more."""
+    """End: the job has finished or failed, or this process is not needed any more. ``keeps_logs``: the job has failed,
+    and what the process holds of logs belongs to its record (F1)."""
 
     reason: str
+    keeps_logs: bool = False
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
-from clonos_py.model.ids import TaskId
+from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.state_definitions import StateDefinition
@@ -95,6 +95,20 @@ class TaskSnapshot:
     without_log: int = -1
     """Of a job that records: the checkpoint (0: the start) from which the task last restarted without its log; -1: it
     has not."""
+
+
+class RecordTail(msgspec.Struct, frozen=True):
+    """What a process held of logs when its job ended by an error: of its own task since the restart point, and of tasks
+    upstream (F1)."""
+
+    task: TaskId
+    attempt: Attempt
+    logs: list[LogSegment]
+
+    @property
+    def epoch(self) -> int:
+        """The oldest epoch in it."""
+        return min((segment.epoch for segment in self.logs), default=0)
 
 
 class OperatorHandle(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,7 +16,7 @@ from clonos_py.link.instructions import Loaded, LoadFailed, Persist, Persisted, 
 from clonos_py.model.errors import CheckpointError, one_line, type_and_text
 from clonos_py.model.messages import Restore
 from clonos_py.model.segments import LogSegment
-from clonos_py.model.snapshots import FrameRun, Manifest, StoredChunk
+from clonos_py.model.snapshots import FrameRun, Manifest, RecordTail, StoredChunk
 from clonos_py.model.state import Chunk
 
 
@@ -84,6 +85,13 @@ class Snapshots:
                 request.snapshot.checkpoint,
                 f"the snapshot of {request.snapshot.task}: {one_line(type_and_text(problem))}",
             )
+
+
+def keep_tail(tail: RecordTail, store: SnapshotStore) -> None:
+    """Keeps the end of the record of a job that has failed. If that fails, too, the record ends with its last
+    checkpoint."""
+    with suppress(Exception):
+        store.write_tail(tail)
 
 
 def dated(manifest: Manifest, now_us: int) -> Manifest:

@@ -71,6 +71,7 @@ from clonos_py.process.contract import (
     MayProduce,
     Observed,
     ProbeRequest,
+    Produced,
     Regenerate,
     RegenerateBelow,
     Renumber,
@@ -123,7 +124,7 @@ class TaskMachine:
         self._last = LastEvents()
         self._events: list[FromTask] = []
         vertex = plan.by_name[task.vertex]
-        self._gaps = plan.gaps
+        self._gaps, self._recorded = plan.gaps, plan.recorded
         self._writer = LogWriter(task.log_id, keeps=plan.logged(task) or plan.recorded)
         keeper = environment if plan.sharing_depth != 0 or plan.recorded else None
         self._gate = Gate(self._writer, plan.settings.get(_GRANULARITY, 0), keeper)
@@ -661,6 +662,12 @@ class TaskMachine:
     def progress(self) -> TaskProgress:
         """The task's progress, as a snapshot taken now would hold it."""
         return self._snapshotting.progress(self._other_events, self._ended, self._writer.offset)
+
+    def last_log(self) -> Produced | None:
+        """The determinants that were not passed on yet, of a task that has failed, with those of the event in which it
+        did. None if there are none, or if the job does not record."""
+        segment = self._writer.cut() if self._recorded else None
+        return Produced(segment, ()) if segment is not None else None
 
     @property
     def watermark(self) -> int:

@@ -62,6 +62,8 @@ class PerShop(Process[Priced, Total]):
         yield Total(ctx.key, self.sales, self.dice + ctx.random.random(), ctx.time.now())
 
 def priced(row: Sale, ctx: Context) -> Priced:
+    if row.id == FAILS_AT:
+        raise ValueError(f"no price at {ctx.time.now()} for {row.id}")
     rate = float(ctx.http.get(URL).json()["rate"]) if row.id % 20 == 0 else 0.0
     return Priced(row.id, row.shop, rate, ctx.random.random(), ctx.time.now())
 
@@ -86,12 +88,14 @@ class Night(NamedTuple):
     def checkpoints(self) -> str:
         return str(self.folder / "checkpoints")
 
-    def run(self, *more: str) -> None:
-        """Runs the job, with a server that never answers the same twice."""
+    def run(self, *more: str, fails_at: int = -1) -> str:
+        """Runs the job, with a server that never answers the same twice. Returns the error of the job that is to fail
+        at a row."""
         with counting_rates() as server:
-            self.script.write_text(JOB.replace("URL", repr(f"{server.address}/EUR")))
+            self.script.write_text(JOB.replace("URL", repr(f"{server.address}/EUR")).replace("FAILS_AT", str(fails_at)))
             ended = in_process.run(self.script, "--folder", str(self.folder), "--checkpoints", self.checkpoints, *more)
-        assert ended.returncode == 0, ended.stderr
+        assert ended.returncode == (0 if fails_at < 0 else 1), ended.stderr
+        return "".join(line for line in ended.stderr.splitlines() if line.startswith("error:"))
 
     def replay(self, *more: str) -> int:
         with in_process.loaded_once(self.script), _offline():
@@ -285,3 +289,16 @@ def test_input_that_has_changed_is_one_line(night: Night, capsys: pytest.Capture
     assert night.replay() == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
     assert "source-file" in line
+
+
+@pytest.mark.parametrize("protocol", ["aligned", "uncoordinated"])
+def test_a_job_that_failed_fails_again_in_its_replay(
+    night: Night, protocol: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the time and the row of its failure: the record has what the processes held then."""
+    failed = night.run("--parallelism", "2", "--protocol", protocol, fails_at=ROWS - 7)
+    assert re.search(r"no price at \d+ for 393", failed)
+    capsys.readouterr()
+    assert night.replay() == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
+    assert line == failed.replace(" (the last checkpoint is intact)", "")

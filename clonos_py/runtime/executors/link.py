@@ -14,6 +14,7 @@ from clonos_py.link.instructions import (
     Disconnect,
     FreeFrames,
     Instruction,
+    KeepTail,
     LinkEvent,
     Load,
     Persist,
@@ -111,7 +112,16 @@ class LinkExecutor:
                     self._connections.connect(instruction)
                 case Disconnect(connection):
                     self._connections.disconnect(connection)
-                case Load() | Persist() | AdoptState() | Commit() | AcquireOutput() | WriteOutput() | SettleOutput():
+                case (
+                    Load()
+                    | Persist()
+                    | KeepTail()
+                    | AdoptState()
+                    | Commit()
+                    | AcquireOutput()
+                    | WriteOutput()
+                    | SettleOutput()
+                ):
                     self._environment.store(instruction)
                 case WriteFrames() | ReadFrames() | FreeFrames():
                     self._environment.spill(instruction)

@@ -18,6 +18,7 @@ from clonos_py.link.instructions import (
     AdoptState,
     Commit,
     CommitDone,
+    KeepTail,
     LinkEvent,
     Load,
     Loaded,
@@ -33,10 +34,10 @@ from clonos_py.model.errors import ClonosError
 from clonos_py.model.messages import Restore
 from clonos_py.model.operators import CausalSink, Committing
 from clonos_py.model.state import OperatorState
-from clonos_py.runtime.disk import Snapshots
+from clonos_py.runtime.disk import Snapshots, keep_tail
 from clonos_py.runtime.executors.low_priority import LowPriority
 
-StorageWork = Load | Persist | SinkWork
+StorageWork = Load | Persist | KeepTail | SinkWork
 
 
 class StorageExecutor:
@@ -53,7 +54,7 @@ class StorageExecutor:
         """``committing``: the sinks of the task, and its source if that commits. ``now_us``: a clock that is never set,
         for durations. ``low_priority`` does loads that are not urgent. ``lost_cpu_us``: the processor time that the
         caller's thread has used so far and that tasks could have used; it does not grow where a processor is free."""
-        self.snapshots = Snapshots(store)
+        self.snapshots, self._store = Snapshots(store), store
         self._committing, self._now_us, self._low_priority = committing, now_us, low_priority
         self._lost_cpu_us = lost_cpu_us
 
@@ -72,6 +73,9 @@ class StorageExecutor:
                 return (self._low_priority.do(load) if ahead else load(),)
             case Persist():
                 return (self._persist(work),)
+            case KeepTail(tail):
+                keep_tail(tail, self._store)
+                return ()
             case AdoptState(operators):
                 self._adopt({name: [state] for name, state in operators.items()})
                 return ()

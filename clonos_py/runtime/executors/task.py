@@ -87,7 +87,12 @@ class TaskExecutor:
         earlier if an item is offered."""
         began_us = self._elapsing_us()
         self._snapshots.stepping(began_us)
-        outcome = self.machine.step(self._now_us())
+        try:
+            outcome = self.machine.step(self._now_us())
+        except Exception:
+            if (last := self.machine.last_log()) is not None:
+                self._produce([last])
+            raise
         now_us = self._elapsing_us()
         if outcome.events:
             self._produce([self._timed(event, began_us, now_us) for event in outcome.events])

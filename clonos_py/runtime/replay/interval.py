@@ -14,7 +14,7 @@ holds, the sender starts at an earlier one; what it then sends twice, receivers 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from clonos_py.checkpoint.line import LineChannel, line_channels
@@ -24,7 +24,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Restore
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import LogSegment
-from clonos_py.model.snapshots import Manifest, StoredChunk, TaskHandle
+from clonos_py.model.snapshots import Manifest, RecordTail, StoredChunk, TaskHandle
 from clonos_py.process.progress import decoded, progress_of
 
 ReadRecord = Callable[[Sequence[StoredChunk]], Sequence[LogSegment]]
@@ -41,10 +41,16 @@ class Leg:
     """Those that the run wrote in the interval, oldest first."""
     resumed: bool
     """Whether the run began with ``before``, which another one had written."""
+    tails: Sequence[RecordTail] = ()
+    """What processes held when the job failed in this leg, after its last checkpoint."""
 
     @property
     def last(self) -> Manifest:
-        return self.manifests[-1]
+        """The checkpoint at which it ends, or after which the job failed."""
+        if self.manifests:
+            return self.manifests[-1]
+        assert self.before is not None
+        return self.before
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,11 @@ class RecordedTask:
     """By checkpoint: the snapshots that it took in the leg and that count."""
 
 
-def legs(manifests: Sequence[Manifest], first: Manifest | None, last: Manifest) -> list[Leg]:
-    """The legs of the interval between two checkpoints. ``manifests``: all that count, oldest first."""
+def legs(
+    manifests: Sequence[Manifest], first: Manifest | None, last: Manifest, tails: Sequence[RecordTail] = ()
+) -> list[Leg]:
+    """The legs of the interval between two checkpoints. ``manifests``: all that count, oldest first. ``tails``: what
+    processes held when the job failed after the last one."""
     begin = first.checkpoint if first is not None else 0
     inside = [manifest for manifest in manifests if begin < manifest.checkpoint <= last.checkpoint]
     found: list[Leg] = []
@@ -69,6 +78,9 @@ def legs(manifests: Sequence[Manifest], first: Manifest | None, last: Manifest) 
         part = list(written)
         found.append(Leg(before, part, before is not None and before.run != run))
         before = part[-1]
+    if tails:
+        end = found.pop() if found else Leg(first, (), False)
+        found.append(replace(end, tails=tails))
     return found
 
 
@@ -79,7 +91,22 @@ def recorded_tasks(
     RecordError if the record does not reach so far."""
     lineages = {task: _Lineage(task, manifests, leg.last, read) for task in plan.tasks}
     starts = _resumed(plan, leg, lineages) if leg.resumed else _starts(plan, leg, lineages)
-    return {task: lineages[task].since(starts[task]) for task in plan.tasks}
+    ended = {task: lineages[task].since(starts[task]) for task in plan.tasks}
+    return {task: _with_tail(task, found, leg) for task, found in ended.items()} if leg.tails else ended
+
+
+def _with_tail(task: TaskId, recorded: RecordedTask, leg: Leg) -> RecordedTask:
+    """What the task did before and after the last checkpoint, as far as a process held it when the job failed. Of
+    several coordinators that have failed there, the last one counts."""
+    generation = max(tail.attempt.generation for tail in leg.tails)
+    tails = (tail for tail in leg.tails if tail.attempt.generation == generation)
+    held = {segment.start: segment for tail in tails for segment in tail.logs if segment.log == task.log_id}
+    log = list(recorded.log)
+    at = progress_of(_newest(task, leg.last)).log_offset
+    while (segment := held.get(at)) is not None and segment.count:
+        log.append(segment)
+        at = segment.stop
+    return replace(recorded, log=log)
 
 
 class _Lineage:

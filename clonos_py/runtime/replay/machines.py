@@ -78,10 +78,12 @@ class LegReplay:
         numbering: str,
         limits: ChannelLimits,
         before: Callable[[TaskId], None] | None = None,
+        failed: bool = False,
     ) -> None:
         """``plan``: with sinks that write nothing (``replay/sinks.py``). ``numbering``: see OperatorContext. ``before``
-        is called before each event of a task."""
-        self._plan, self._store, self._before = plan, store, before
+        is called before each event of a task. ``failed``: the job has failed at the end of the leg, so that tasks end
+        where what was held of logs and frames ends."""
+        self._plan, self._store, self._before, self._failed = plan, store, before, failed
         self.result = ReplayResult()
         channels = line_channels(plan)
         self._receiver: dict[_Place, _Place] = {(c.sender, c.output): (c.receiver, c.input) for c in channels}
@@ -203,7 +205,7 @@ class LegReplay:
         for task, replayed in self._tasks.items():
             if replayed.done:
                 continue
-            if self._plan.protocol.coordinated:
+            if self._plan.protocol.coordinated and not self._failed:
                 raise DivergenceError(
                     f"{task} waits for frames that no task before it has sent in the recorded interval: "
                     "the code has changed, or an input has"

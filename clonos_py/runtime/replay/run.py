@@ -16,7 +16,7 @@ from clonos_py.job.state_mapping import definitions_of, operators_of
 from clonos_py.model.errors import RecordError, SettingError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.snapshots import Manifest, numbering_of
+from clonos_py.model.snapshots import Manifest, RecordTail, numbering_of
 from clonos_py.model.state_definitions import differences
 from clonos_py.plan.logical import EnrichRows, ReadSource
 from clonos_py.plan.physical import plan
@@ -87,6 +87,7 @@ class RecordedJob:
                 f"{place} has no record of job {job.name!r}: run it with this folder as --checkpoints and with "
                 "--record, such as --record 24h"
             )
+        self._tails = self.store.tails()
 
     # ---- which interval
 
@@ -129,6 +130,8 @@ class RecordedJob:
             return self._numbered(chosen.until)
         reached = first.checkpoint if first is not None else 0
         later = [manifest for manifest in self.manifests if manifest.checkpoint > reached]
+        if not later and first is not None and self._tails:
+            return first
         if not later:
             raise RecordError(f"nothing is recorded after checkpoint {reached}: choose an earlier one")
         at_us = chosen.until_us if chosen.until_us is not None else chosen.at_us
@@ -136,6 +139,14 @@ class RecordedJob:
             after = [manifest for manifest in later if manifest.checkpoint > (chosen.checkpoint or 0)]
             return after[0] if chosen.checkpoint is not None and after else later[-1]
         return next((manifest for manifest in later if completed_us(manifest) >= at_us), later[-1])
+
+    def tails(self, chosen: ReplayRange, last: Manifest) -> list[RecordTail]:
+        """What processes held when the job failed after ``last``, if that is to be replayed."""
+        ends_before = chosen.until is not None or chosen.until_us is not None
+        newest = self.manifests[-1]
+        if ends_before or last is not newest:
+            return []
+        return [tail for tail in self._tails if tail.attempt.generation >= newest.generation]
 
     def _numbered(self, checkpoint: int) -> Manifest:
         for manifest in self.manifests:
@@ -193,13 +204,15 @@ def replay(
         report.rows[sink] += batch.num_rows
         observer(task, sink, batch)
 
-    for leg in legs(recorded.manifests, first, last):
+    for leg in legs(recorded.manifests, first, last, recorded.tails(chosen, last)):
         settings = recorded.settings(leg)
         made = recorded.plan(leg, settings)
         found = _leading_to(made, recorded.tasks(made, leg), tasks)
         leg_begun(found)
         numbering = numbering_of(leg.last.lineage, leg.last.renumberings)
-        run = LegReplay(without_sinks(made, observed), found, recorded.store, numbering, limits(settings), before)
+        run = LegReplay(
+            without_sinks(made, observed), found, recorded.store, numbering, limits(settings), before, bool(leg.tails)
+        )
         try:
             result = run.run()
         finally:

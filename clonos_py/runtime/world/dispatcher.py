@@ -55,7 +55,7 @@ class DirectDispatcher:
             process.link_executor.handle(event)
 
     def offer(self, process: LocalProcess, item: ToTask) -> None:
-        if not process.alive or process.link.state is TaskState.FAILED:
+        if not process.alive or process.raised or process.link.state is TaskState.FAILED:
             return
         try:
             process.task_executor.offer(item)
@@ -65,12 +65,13 @@ class DirectDispatcher:
             self._actions.after_delay("step", self._planned(process))
 
     def step(self, process: LocalProcess, token: int) -> None:
-        if not process.alive or token != process.step_token or process.link.state is TaskState.FAILED:
+        if not process.alive or token != process.step_token or process.raised or process.link.state is TaskState.FAILED:
             return
         try:
             wake_us = process.task_executor.step()
         except ClonosError as problem:
-            process.fail(problem)
+            process.raised = True
+            process.produced_before(partial(process.fail, problem))
             return
         if wake_us is None:
             self._actions.after_delay("step", self._planned(process))

@@ -118,6 +118,13 @@ class ProcessEnvironments:
                 link = partial(self._dispatcher.link, self._process.number, event)
                 self._actions.after("queue", self._from_task, link)
 
+    def produced_before(self, action: Callable[[], None]) -> None:
+        """Carries out an action after the link has got everything that the task has produced."""
+        if self._process.produced:
+            self._actions.after("queue", self._from_task, action)
+        else:
+            action()
+
     def _call(self, call: ServiceCall) -> None:
         if self._call_outside is not None:
             self._call_outside(call, partial(self._dispatcher.offer, self._process))

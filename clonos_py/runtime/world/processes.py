@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,6 +31,8 @@ class LocalProcess:
     link_executor: LinkExecutor
     task_executor: TaskExecutor
     storage: Storage
+    produced_before: Callable[[Callable[[], None]], None]
+    """Carries out an action after the link has got everything that the task has produced."""
 
     def __init__(
         self,
@@ -45,6 +47,8 @@ class LocalProcess:
         self.number, self.task = number, link.task_id
         self.link, self.machine, self.environment, self.spill = link, machine, environment, spill
         self.alive = True
+        self.raised = False
+        """Whether the task has raised an error in a step; its link may not know yet."""
         self.step_token = 0
         self.connections: set[int] = set()
         self.unstored: deque[StorageWork] = deque()

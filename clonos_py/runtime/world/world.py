@@ -21,6 +21,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.process.contract import ChannelLimits, Observed, SourceArrival
 from clonos_py.protocols.known import protocol_of
+from clonos_py.runtime.disk import keep_tail
 from clonos_py.runtime.executors.link import LinkExecutor
 from clonos_py.runtime.executors.low_priority import AtOnce
 from clonos_py.runtime.executors.spill import SpillExecutor
@@ -135,6 +136,8 @@ class World:
             self.coordination.start_job()
             self.actions.run()
             assert self.ended is not None
+            if self.ended.error is not None:
+                self._keep_tails()
             for process in self.processes.values():
                 process.task_executor.close()
                 process.spill.close()
@@ -143,6 +146,13 @@ class World:
             for process in self.processes.values():
                 process.task_executor.abandon()
             raise
+
+    def _keep_tails(self) -> None:
+        """What processes do on Ray when they are told to stop: here the world ends before."""
+        store = self.store if self._settings.outside is None else self._settings.outside.open_store()
+        for process in self.processes.values():
+            if (tail := process.link.tail) is not None and tail.logs:
+                keep_tail(tail, store)
 
     def end(self, end: EndJob) -> None:
         """Ends the world: the job is over."""
@@ -199,6 +209,7 @@ class World:
         process.link_executor = LinkExecutor(
             link, environments.of_link(layers.connections(process, connections)), ClonosError
         )
+        process.produced_before = environments.produced_before
         process.task_executor = TaskExecutor(machine, environments.of_task(self.scheduler.now_us))
         return process
 
