@@ -6,16 +6,20 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
+from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import clonos_py
 from clonos_py import Job, Record, col
 from clonos_py.bench import witnesses
 from clonos_py.bench.fault_injector import InjectedFault
 from clonos_py.checkpoint.storage import CheckpointStore
-from clonos_py.connectors import MemorySource
+from clonos_py.connectors import MemorySource, read_results
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.coordinator_events import (
     CheckpointCompleted,
@@ -55,7 +59,7 @@ def test_both_witnesses_agree_with_other_protocols(
     protocol: str, faults: tuple[PlannedFault, ...], cluster: Cluster, tmp_path: Path
 ) -> None:
     """Only killed tasks are replaced, also after all were killed at once, and no snapshot is given up. The record has
-    the whole log of each task."""
+    the whole log of each task, and its replay gives the same rows."""
     unpaced = tmp_path / "unpaced"
     killer = Killer(faults, unpaced)
     given = {"checkpoint_interval": "1s", "parallelism": 2, "protocol": protocol}
@@ -67,6 +71,10 @@ def test_both_witnesses_agree_with_other_protocols(
         run_job(job, settings, killer)
     recorded = determinants_recorded(CheckpointStore(str(tmp_path / "checkpoints"), job.name))
     assert min(recorded.values()) > 0
+    replayed = clonos_py.replay(job, tmp_path / "checkpoints")  # the server is gone
+    assert replayed.identical, replayed.report.differences
+    for name in ("left", "right"):
+        assert _by_id(replayed.rows[name].to_pylist()) == _by_id(read_results(str(tmp_path / name)))
     events = killer.events
     assert sum(killer.injector.counts.faults.values()) == len(faults)
     assert [event for event in events if isinstance(event, RolledBack)] == []
@@ -82,6 +90,10 @@ def test_both_witnesses_agree_with_other_protocols(
     assert activated == failed, "attempts of other tasks than the killed ones changed"
     assert killer.total is not None
     assert witnesses.wrong(str(tmp_path), killer.total) is None
+
+
+def _by_id(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=itemgetter("id"))
 
 
 # ---- long queues

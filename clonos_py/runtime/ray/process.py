@@ -86,7 +86,7 @@ def of_vertex(deployment: Deployment, name: str) -> Deployment:
     plan = deployment.plan
     vertices = tuple(vertex if vertex.name == name else _bare(vertex) for vertex in plan.vertices)
     settings = {key: value for key, value in plan.settings.items() if key in TASK_SETTINGS}
-    return replace(deployment, plan=replace(plan, vertices=vertices, settings=settings, written_settings={}))
+    return replace(deployment, plan=replace(plan, vertices=vertices, settings=settings))
 
 
 def _bare(vertex: Vertex) -> Vertex:
