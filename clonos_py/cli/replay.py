@@ -14,7 +14,9 @@ from clonos_py.model.errors import SettingError
 
 if TYPE_CHECKING:
     from clonos_py.model.ids import TaskId
+    from clonos_py.runtime.replay.predicates import RowPredicate
     from clonos_py.runtime.replay.run import ReplayReport
+    from clonos_py.runtime.replay.watcher import OperatorWatcher
 
 _SAID_EVERY_S = 2.0
 _DIFFERENCES_SHOWN = 10
@@ -58,6 +60,10 @@ def replay(
     until: tuple[str, int] | None,
     task: tuple[str, ...],
     out: Path | None,
+    debug: bool,
+    row: RowPredicate | None,
+    nth: int | None,
+    operator: str | None,
     **parameters: Any,
 ) -> int:
     """The body of the command."""
@@ -71,15 +77,46 @@ def replay(
         raise SettingError("name the folder of the record: add --checkpoints FOLDER")
     if at is not None and checkpoint is not None:
         raise click.UsageError("--at and --checkpoint both say where to begin: omit one")
+    if not debug and (row is not None or nth is not None or operator is not None):
+        raise click.UsageError("--row, --nth and --operator say where to stop: add --debug")
     chosen = ReplayRange(at, checkpoint, **dict([until] if until else []))
-    began_s = monotonic()
+    place, began_s = settings.checkpoints, monotonic()
     progress = _Progress()
     with ReplayedRows(out) as rows:
-        report = replayed(
-            job, settings.checkpoints, chosen, rows.add, tasks=task, before=progress.event, begun=_say_what
-        )
+
+        def run(watcher: OperatorWatcher | None = None) -> ReplayReport:
+            return replayed(
+                job, place, chosen, rows.add, tasks=task, before=progress.event, begun=_say_what, watcher=watcher
+            )
+
+        if debug:
+            from clonos_py.cli.replay_debug import debugged
+            from clonos_py.runtime.replay.debugging import Wanted
+
+            first = 1 if operator is not None and row is None and nth is None else nth
+            report = debugged(job, Wanted(row, first, operator), run)
+        else:
+            report = run()
+    if isinstance(report, int):
+        return report
     _say(report, monotonic() - began_s, out)
     return 1 if report.differences else 0
+
+
+class Condition(click.ParamType[Any]):
+    """A Python expression on a row, such as "amount > 100"."""
+
+    name = "CONDITION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> RowPredicate:
+        from clonos_py.runtime.replay.predicates import RowPredicate
+
+        if isinstance(value, RowPredicate):
+            return value
+        try:
+            return RowPredicate(value)
+        except SettingError as error:
+            self.fail(str(error), param, ctx)
 
 
 class _Progress:
@@ -136,6 +173,23 @@ command = JobCommand(
         click.Option(["--until"], type=CheckpointOrTime(), help="End at this checkpoint, or at the next one then."),
         click.Option(["--task"], multiple=True, metavar="TASK", help="Only this task, and those upstream of it."),
         click.Option(["--out"], type=click.Path(path_type=Path), help="Write the rows of sinks to files there."),
+        click.Option(
+            ["--debug"],
+            is_flag=True,
+            help="Stop in a debugger where the job's code fails, or at the rows of --row, --nth and --operator.",
+        ),
+        click.Option(
+            ["--row"],
+            type=Condition(),
+            help="Stop before the function of yours that gets a row for which this Python expression on its columns "
+            "holds; in a process function also on key, and on timer, the name of a timer that fires.",
+        ),
+        click.Option(["--nth"], type=click.IntRange(1), metavar="N", help="Stop at the N-th of these rows only."),
+        click.Option(
+            ["--operator"],
+            metavar="NAME",
+            help="Stop at this operator only. One without a function stops before the batch that has the row.",
+        ),
     ],
     help=f"""Repeats what a job did, from its record: the same frames, answers, timers and rows.
 
@@ -152,5 +206,6 @@ command = JobCommand(
     Examples:
       clonos replay hot_auctions.py --checkpoints /data/checkpoints
       clonos replay hot_auctions.py --checkpoints /data/checkpoints --at '2026-11-27 03:12' --out night
+      clonos replay hot_auctions.py --checkpoints /data/checkpoints --debug --row 'auction == 7 and price > 1000'
     """,
 )

@@ -79,11 +79,14 @@ class LegReplay:
         limits: ChannelLimits,
         before: Callable[[TaskId], None] | None = None,
         failed: bool = False,
+        delivered: Callable[[TaskId, int, Frame], None] | None = None,
     ) -> None:
         """``plan``: with sinks that write nothing (``replay/sinks.py``). ``numbering``: see OperatorContext. ``before``
-        is called before each event of a task. ``failed``: the job has failed at the end of the leg, so that tasks end
-        where what was held of logs and frames ends."""
-        self._plan, self._store, self._before, self._failed = plan, store, before, failed
+        is called before each event of a task, ``delivered`` for each frame with its sender and output channel.
+        ``failed``: the job has failed at the end of the leg, so that tasks end where what was held of logs and frames
+        ends."""
+        self._plan, self._store, self._failed = plan, store, failed
+        self._before, self._delivered = before, delivered
         self.result = ReplayResult()
         channels = line_channels(plan)
         self._receiver: dict[_Place, _Place] = {(c.sender, c.output): (c.receiver, c.input) for c in channels}
@@ -176,6 +179,8 @@ class LegReplay:
 
     def _deliver(self, sender: TaskId, output: int, frame: Frame) -> TaskId | None:
         """Passes a frame to its receiver, which is returned. None if the receiver has it, or is not replayed."""
+        if self._delivered is not None:
+            self._delivered(sender, output, frame)
         receiver, number = self._receiver[sender, output]
         if receiver not in self._tasks:
             return None

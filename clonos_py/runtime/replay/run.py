@@ -13,7 +13,7 @@ from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.dsl.job import Job
 from clonos_py.job.state_mapping import definitions_of, operators_of
-from clonos_py.model.errors import RecordError, SettingError
+from clonos_py.model.errors import RecordError, SettingError, UserCodeError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest, RecordTail, numbering_of
@@ -23,6 +23,7 @@ from clonos_py.plan.physical import plan
 from clonos_py.runtime.replay.interval import Leg, RecordedTask, legs, recorded_tasks
 from clonos_py.runtime.replay.machines import LegReplay
 from clonos_py.runtime.replay.sinks import SinkObserver, without_sinks
+from clonos_py.runtime.replay.watcher import OperatorWatcher
 from clonos_py.runtime.run_settings import limits
 from clonos_py.runtime.user_code import code_digest
 from clonos_py.settings.definitions import Settings
@@ -186,12 +187,14 @@ def replay(
     before: Callable[[TaskId], None] | None = None,
     begun: Callable[[ReplayReport], None] = lambda report: None,
     leg_begun: Callable[[Mapping[TaskId, RecordedTask]], None] = lambda found: None,
+    watcher: OperatorWatcher | None = None,
 ) -> ReplayReport:
     """Replays a part of the record in ``place``.
 
     ``observer`` gets the rows of sinks. ``tasks``: only these, such as ``join[0]``, and those upstream of them.
     ``before`` is called before each event, ``begun`` when it is known what is replayed, ``leg_begun`` with what the
-    tasks did in a run of the job. Raises RecordError if it cannot be replayed, and what the user's code raises."""
+    tasks did in a run of the job. ``watcher`` looks at the operators; without ``tasks`` those that it needs are
+    replayed. Raises RecordError if it cannot be replayed, and what the user's code raises."""
     recorded = RecordedJob(job, place)
     first, last = recorded.between(chosen)
     report = ReplayReport(first, last, last.of_other_code(code_digest()))
@@ -207,14 +210,23 @@ def replay(
     for leg in legs(recorded.manifests, first, last, recorded.tails(chosen, last)):
         settings = recorded.settings(leg)
         made = recorded.plan(leg, settings)
-        found = _leading_to(made, recorded.tasks(made, leg), tasks)
+        needed = watcher.tasks(made) if watcher is not None else ()
+        found = _leading_to(made, recorded.tasks(made, leg), tasks or needed)
         leg_begun(found)
         numbering = numbering_of(leg.last.lineage, leg.last.renumberings)
+        quiet, delivered = without_sinks(made, observed), None
+        if watcher is not None:
+            quiet, delivered = watcher.watched(quiet), watcher.delivered
+            watcher.begin(found)
         run = LegReplay(
-            without_sinks(made, observed), found, recorded.store, numbering, limits(settings), before, bool(leg.tails)
+            quiet, found, recorded.store, numbering, limits(settings), before, bool(leg.tails), delivered
         )
         try:
             result = run.run()
+        except UserCodeError as error:
+            if watcher is not None:
+                watcher.failed(error)
+            raise
         finally:
             run.close()
         report.tasks = max(report.tasks, len(found))
