@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clonos_py.cli.job_command import FILE_HELP, JobCommand, job_of
-from clonos_py.cli.options import resolved, setting_options
+from clonos_py.cli.options import file_in_a_folder, resolved, setting_options
 from clonos_py.model.errors import SettingError
 
 if TYPE_CHECKING:
@@ -64,6 +64,9 @@ def replay(
     row: RowPredicate | None,
     nth: int | None,
     operator: str | None,
+    trace: RowPredicate | None,
+    sink: str | None,
+    svg: Path | None,
     **parameters: Any,
 ) -> int:
     """The body of the command."""
@@ -79,6 +82,10 @@ def replay(
         raise click.UsageError("--at and --checkpoint both say where to begin: omit one")
     if not debug and (row is not None or nth is not None or operator is not None):
         raise click.UsageError("--row, --nth and --operator say where to stop: add --debug")
+    if trace is None and (sink is not None or svg is not None):
+        raise click.UsageError("--sink and --svg are of --trace: add --trace CONDITION")
+    if trace is not None and debug:
+        raise click.UsageError("--debug and --trace are two replays: omit one")
     chosen = ReplayRange(at, checkpoint, **dict([until] if until else []))
     place, began_s = settings.checkpoints, monotonic()
     progress = _Progress()
@@ -94,7 +101,11 @@ def replay(
             from clonos_py.runtime.replay.debugging import Wanted
 
             first = 1 if operator is not None and row is None and nth is None else nth
-            report = debugged(job, Wanted(row, first, operator), run)
+            report: ReplayReport | int = debugged(job, Wanted(row, first, operator), run)
+        elif trace is not None:
+            from clonos_py.cli.replay_trace import traced
+
+            report = traced(job, trace, sink, svg, run)
         else:
             report = run()
     if isinstance(report, int):
@@ -190,6 +201,18 @@ command = JobCommand(
             metavar="NAME",
             help="Stop at this operator only. One without a function stops before the batch that has the row.",
         ),
+        click.Option(
+            ["--trace"],
+            type=Condition(),
+            help="Show from which rows of each operator the first row of a sink came for which this expression holds.",
+        ),
+        click.Option(["--sink"], metavar="NAME", help="The sink of --trace. Not needed if there is only one."),
+        click.Option(
+            ["--svg"],
+            type=click.Path(path_type=Path),
+            callback=file_in_a_folder,
+            help="Draw what --trace finds to this file, too.",
+        ),
     ],
     help=f"""Repeats what a job did, from its record: the same frames, answers, timers and rows.
 
@@ -207,5 +230,6 @@ command = JobCommand(
       clonos replay hot_auctions.py --checkpoints /data/checkpoints
       clonos replay hot_auctions.py --checkpoints /data/checkpoints --at '2026-11-27 03:12' --out night
       clonos replay hot_auctions.py --checkpoints /data/checkpoints --debug --row 'auction == 7 and price > 1000'
+      clonos replay hot_auctions.py --checkpoints /data/checkpoints --trace 'auction == 7' --svg way.svg
     """,
 )

@@ -15,8 +15,9 @@ from unittest.mock import patch
 from clonos_py.cli.main import invoke
 from tests.jobs import in_process
 
-ROWS = 60
-"""The rows of ``in.jsonl``: one each second, of three accounts in turn, with amounts that grow by one."""
+ROWS, ACCOUNTS = 600, 7
+"""The rows of the input: one each second, of each account in turn, with growing amounts. It is in two files, so
+that both tasks read; all rows of an account are in one, so their order is known."""
 
 JOB = """
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Count(Process[Doubled, Seen | Over]):
         yield Over(ctx.key, self.seen)
 
 job = Job("recorded", runtime="local", parallelism=2, checkpoint_interval="50ms")
-txns = job.source(FileSource("in.jsonl", Txn)).named("txns").with_event_time("at")
+txns = job.source(FileSource("in-*.jsonl", Txn)).named("txns").with_event_time("at")
 doubled = txns.filter(col("amount") >= 0).named("positive").map(double).named("double")
 seen, over = doubled.key_by("account").process(Count).named("count").split(Seen, Over)
 seen.sink(MemorySink()).named("seen")
@@ -96,6 +97,11 @@ over.sink(MemorySink()).named("over")
 sums = doubled.key_by("account").window(tumbling("10s")).aggregate(Sum, total=col("twice").sum()).named("sums")
 sums.sink(MemorySink()).named("totals")
 """
+
+
+def until(number: int, first: int = 0) -> list[int]:
+    """The ids of the rows of an account up to row ``number``, from row ``first`` on."""
+    return [n for n in range(first, number + 1) if n % ACCOUNTS == number % ACCOUNTS]
 
 
 class Ended(NamedTuple):
@@ -110,8 +116,10 @@ class Ended(NamedTuple):
 def recorded(folder: Path, job: str = JOB, rows: int = ROWS) -> None:
     """Runs the job ``job.py`` in the folder, with a record in its folder ``checkpoints``."""
     (folder / "job.py").write_text(job)
-    lines = [{"id": n, "account": n % 3, "amount": n, "at": n * 1_000_000} for n in range(rows)]
-    (folder / "in.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    lines = [{"id": n, "account": n % ACCOUNTS, "amount": n, "at": n * 1_000_000} for n in range(rows)]
+    for file in range(2):
+        own = [line for line in lines if line["account"] % 2 == file]
+        (folder / f"in-{file}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in own))
     with chdir(folder):
         done = in_process.run(folder / "job.py", "--checkpoints", "checkpoints", "--record", "1h")
     assert done.returncode == 0, done.stderr

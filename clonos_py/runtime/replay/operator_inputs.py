@@ -12,7 +12,7 @@ from clonos_py.model.plan import OperatorPlan, PhysicalPlan, Vertex
 from clonos_py.model.record import Record, record_type
 from clonos_py.plan.logical import CallPerBatch, CallPerRow, LogicalGraph, Node, RunProcess
 
-ADDED = frozenset({"combine", "narrow"})
+ADDED = frozenset({"combine", "drop late", "narrow"})
 """The verbs of operators that the planner adds."""
 
 
