@@ -349,24 +349,26 @@ def _called(stop: StopBefore, function: Callable[..., Any], *given: Any, **servi
 class _OfProcess(_Debugged, ProcessOperator):
     """Stops before a process function gets a row or a timer."""
 
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        wanted = self.debugger.wanted
+        self._looks = wanted.a_row
+        self._needs_key = wanted.row is not None and wanted.row.of_keys
+
     def _failure(self, call: Callable[..., Any], *given: Any) -> BaseException | None:
-        *rows, context = given
-        row = rows[0] if rows else None
-        timer = None if rows else self._timer(call)
-        if self._stops(row, call, timer):
+        timer = None if len(given) > 1 else self._timer(call)
+        row = given[0] if timer is None else None
+        if self._looks and self._stops(row, call, timer):
             call = partial(_called, self.debugger.stop(self._moment(row, timer)), call)
-        error = super()._failure(call, *rows, context)
+        error = super()._failure(call, *given)
         if error is not None and not self._catch:
             self.debugger.failure = self._moment(row, timer)
         return error
 
     def _stops(self, row: Any, call: Callable[..., Any], timer: str | None) -> bool:
-        if not self.debugger.wanted.a_row:
-            return False
         if timer is None:
-            side = int(call.__name__ == "on_right")
-            wanted = self.debugger.wanted.row
-            return self.target.meets(row, side, self._key if wanted is not None and wanted.of_keys else None)
+            side = 0 if call is self._calls[0] else 1
+            return self.target.meets(row, side, self._key if self._needs_key else None)
         of_timers = self.target.timers
         return of_timers is not None and of_timers(_Key(self._by_name), self._key, timer)
 
