@@ -10,7 +10,7 @@ import pytest
 from clonos_py.dsl.loading import load_job_file
 from clonos_py.runtime.replay.predicates import RowPredicate
 from clonos_py.runtime.replay.provenance import RowFound, Tracer, TraceStep
-from clonos_py.runtime.replay.run import Range, replay
+from clonos_py.runtime.replay.run import ReplayRange, replay
 from tests.jobs import in_process
 from tests.jobs.recorded import JOB, ROWS, recorded, replayed, until
 
@@ -78,7 +78,7 @@ def traced(folder: Path, sink: str, condition: str, checkpoint: int | None = Non
             job = load_job_file("job.py").job(None)
             tracer = Tracer(job, RowPredicate(condition), sink, rows_max=1_000)
             with pytest.raises(RowFound):
-                replay(job, "checkpoints", Range(checkpoint=checkpoint), lambda *rows: None, watcher=tracer)
+                replay(job, "checkpoints", ReplayRange(checkpoint=checkpoint), lambda *rows: None, watcher=tracer)
     return {step.operator: step for step in tracer.steps()}
 
 

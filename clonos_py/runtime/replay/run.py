@@ -218,9 +218,7 @@ def replay(
         if watcher is not None:
             quiet, delivered = watcher.watched(quiet), watcher.delivered
             watcher.begin(found)
-        run = LegReplay(
-            quiet, found, recorded.store, numbering, limits(settings), before, bool(leg.tails), delivered
-        )
+        run = LegReplay(quiet, found, recorded.store, numbering, limits(settings), before, bool(leg.tails), delivered)
         try:
             result = run.run()
         except UserCodeError as error:
