@@ -33,7 +33,11 @@ def picture(title: str, steps: Sequence[TraceStep], depths: Mapping[str, int]) -
     texts = {step.operator: _lines(step) for step in steps}
     boxes = _boxes(texts, depths)
     width = max(box.right for box in boxes.values()) + MARGIN
-    height = max(box.bottom for box in boxes.values()) + MARGIN
+    bottom = max(box.bottom for box in boxes.values()) + MARGIN
+    lines = [(boxes[step.operator], boxes[name]) for step in steps for name in step.before if name in boxes]
+    far = [line for line in lines if not _adjacent(*line)]
+    below = {line: bottom + number * MARGIN for number, line in enumerate(far)}
+    height = bottom + len(far) * MARGIN
     exact = {step.operator: step.exact for step in steps}
     return "\n".join(
         [
@@ -42,7 +46,7 @@ def picture(title: str, steps: Sequence[TraceStep], depths: Mapping[str, int]) -
             f"<title>{escape(title)}</title><style>{_STYLE}</style>",
             '<marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
             '<path d="M0 0L8 4L0 8" /></marker>',
-            *(_line(boxes[s.operator], boxes[name]) for s in steps for name in s.before if name in boxes),
+            *(_line(*line, below.get(line, bottom)) for line in lines),
             *(_box(texts[name], box, exact[name]) for name, box in boxes.items()),
             "</svg>",
         ]
@@ -93,8 +97,14 @@ def _box(lines: Sequence[tuple[str, str]], box: Box, exact: bool) -> str:
     )
 
 
-def _line(start: Box, end: Box) -> str:
-    y, to = start.y + LINE_HEIGHT, end.y + LINE_HEIGHT
-    middle = end.x - _BEND / 2
+def _line(start: Box, end: Box, below: float) -> str:
+    """A line to the next column, or below all boxes to a later one: it crosses no box."""
+    y, to, middle = start.y + LINE_HEIGHT, end.y + LINE_HEIGHT, end.x - _BEND / 2
     path = f"M{start.right:.0f} {y:.0f}H{middle - 10:.0f}L{middle + 10:.0f} {to:.0f}H{end.x:.0f}"
+    if not _adjacent(start, end):
+        path = f"M{start.right:.0f} {y:.0f}h14V{below:.0f}H{middle:.0f}V{to:.0f}H{end.x:.0f}"
     return f'<path d="{path}" marker-end="url(#head)" />'
+
+
+def _adjacent(start: Box, end: Box) -> bool:
+    return end.x - start.right <= _BEND + 1

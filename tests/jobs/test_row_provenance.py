@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from clonos_py.cli.replay_trace import depths
+from clonos_py.cli.trace_svg import picture
 from clonos_py.dsl.loading import load_job_file
 from clonos_py.runtime.replay.predicates import RowPredicate
 from clonos_py.runtime.replay.provenance import RowFound, Tracer, TraceStep
@@ -226,6 +228,23 @@ def test_the_picture_has_a_box_for_each_operator_in_light_and_dark(folder: Path,
     arrows = [path for path in tree.iter(f"{space}path") if path.get("marker-end")]
     assert len(arrows) >= len(titles) - 1
     assert "prefers-color-scheme: dark" in text
+
+
+def test_a_line_that_passes_operators_is_below_their_boxes() -> None:
+    """The source also leads to the join directly, past the operator between them."""
+    steps = [TraceStep(name, "map", "", before, 1, [{"id": 1}], ["the row itself"], True, []) for name, before in PAST]
+    tree = ET.fromstring(picture("past", steps, depths(steps)))
+    space = "{http://www.w3.org/2000/svg}"
+    bottom = max(float(box.get("y") or 0) + float(box.get("height") or 0) for box in tree.iter(f"{space}rect"))
+    lines = [path.get("d") or "" for path in tree.iter(f"{space}path") if path.get("marker-end")]
+    runs = [float(line.split("V")[1].split("H")[0]) for line in lines if "V" in line]
+    assert len(lines) == 4
+    assert len(runs) == 1
+    assert bottom < runs[0] < float(tree.get("height") or 0)
+
+
+PAST = [("sink", []), ("join", ["sink"]), ("between", ["join"]), ("source", ["between", "join"])]
+"""By operator, from the sink: the next ones on the way to it."""
 
 
 MISTAKES = [
