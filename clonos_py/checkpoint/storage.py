@@ -25,6 +25,7 @@ from clonos_py.checkpoint.manifest_files import ManifestFiles
 from clonos_py.checkpoint.record_files import RecordFiles
 from clonos_py.checkpoint.record_retention import answers_from, first_record
 from clonos_py.checkpoint.retention import OldestEpochs, oldest_epochs
+from clonos_py.columns.compact import compact
 from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCheckpointError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.segments import LogSegment
@@ -126,7 +127,8 @@ class CheckpointStore:
     def _write_parts(
         self, snapshot: TaskSnapshot, attempt: Attempt, parts: Iterable[Chunk | FrameRun]
     ) -> Iterator[Location]:
-        """Encodes chunks and frames into files, each written when it is full."""
+        """Encodes chunks and frames into files, each written when it is full. Equal rows have equal bytes, so that a
+        replay can compare checksums (F2)."""
         self._scratch.clear()
         file = self._next_file(snapshot, attempt)
         for part in parts:
@@ -135,7 +137,7 @@ class CheckpointStore:
                 self._scratch.clear()
                 file = self._next_file(snapshot, attempt)
             if isinstance(part, Chunk):
-                yield Location(file, *self._scratch.add(part.rows))
+                yield Location(file, *self._scratch.add(compact(part.rows)))
             else:
                 yield Location(file, *frames.add(part, self._scratch))
         if self._scratch.used_bytes:

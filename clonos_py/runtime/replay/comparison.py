@@ -16,6 +16,7 @@ import msgspec
 
 from clonos_py.checkpoint.chunks import Scratch
 from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.columns.compact import compact
 from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.model.snapshots import OperatorHandle, StoredChunk, TaskHandle, TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
@@ -82,5 +83,5 @@ def _has_content(chunk: Chunk, stored: StoredChunk, store: SnapshotStore) -> boo
     if not stored.checksum:
         return store.read_chunks([stored])[stored.location].rows.equals(chunk.rows)
     scratch = Scratch()
-    _, _, checksum = scratch.add(chunk.rows)
+    _, _, checksum = scratch.add(compact(chunk.rows))
     return checksum == stored.checksum
