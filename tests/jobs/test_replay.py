@@ -26,7 +26,8 @@ from tests.jobs import in_process
 JOB = """
 from __future__ import annotations
 from collections.abc import Iterator
-from clonos_py import Context, Job, Process, Record, processing_timer, state
+from pathlib import Path
+from clonos_py import Context, Job, OpenContext, Process, Record, processing_timer, state
 from clonos_py.connectors import FileSink, FileSource
 
 class Sale(Record):
@@ -50,6 +51,12 @@ class PerShop(Process[Priced, Total]):
     sales: int = state(0)
     dice: float = state(0.0)
     later = processing_timer()
+
+    def open(self, ctx: OpenContext) -> None:
+        pass
+
+    def close(self) -> None:
+        Path(CLOSED).touch()
 
     def on_row(self, row: Priced, ctx: Context) -> Iterator[Total]:
         self.sales += 1
@@ -92,7 +99,11 @@ class Night(NamedTuple):
         """Runs the job, with a server that never answers the same twice. Returns the error of the job that is to fail
         at a row."""
         with counting_rates() as server:
-            self.script.write_text(JOB.replace("URL", repr(f"{server.address}/EUR")).replace("FAILS_AT", str(fails_at)))
+            told = {"URL": f"{server.address}/EUR", "CLOSED": str(self.folder / "closed")}
+            text = JOB.replace("FAILS_AT", str(fails_at))
+            for name, value in told.items():
+                text = text.replace(name, repr(value))
+            self.script.write_text(text)
             ended = in_process.run(self.script, "--folder", str(self.folder), "--checkpoints", self.checkpoints, *more)
         assert ended.returncode == (0 if fails_at < 0 else 1), ended.stderr
         return "".join(line for line in ended.stderr.splitlines() if line.startswith("error:"))
@@ -298,7 +309,9 @@ def test_a_job_that_failed_fails_again_in_its_replay(
     """With the time and the row of its failure: the record has what the processes held then."""
     failed = night.run("--parallelism", "2", "--protocol", protocol, fails_at=ROWS - 7)
     assert re.search(r"no price at \d+ for 393", failed)
+    (night.folder / "closed").unlink(missing_ok=True)
     capsys.readouterr()
     assert night.replay() == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
     assert line == failed.replace(" (the last checkpoint is intact)", "")
+    assert not (night.folder / "closed").exists(), "operators are not closed after a failure"

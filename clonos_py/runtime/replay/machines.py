@@ -154,6 +154,11 @@ class LegReplay:
         for replayed in self._tasks.values():
             replayed.machine.close()
 
+    def abandon(self) -> None:
+        """After an error: closes sources, and no operators, as where a task has failed."""
+        for replayed in self._tasks.values():
+            replayed.machine.abandon()
+
     def machine(self, task: TaskId) -> TaskMachine:
         return self._tasks[task].machine
 

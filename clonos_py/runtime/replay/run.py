@@ -221,12 +221,11 @@ def replay(
         run = LegReplay(quiet, found, recorded.store, numbering, limits(settings), before, bool(leg.tails), delivered)
         try:
             result = run.run()
-        except UserCodeError as error:
-            if watcher is not None:
+        except BaseException as error:
+            if watcher is not None and isinstance(error, UserCodeError):
                 watcher.failed(error)
+            run.abandon()
             raise
-        finally:
-            run.close()
         report.tasks = max(report.tasks, len(found))
         report.events += result.events
         report.snapshots += result.snapshots
