@@ -60,6 +60,12 @@ class Context:
         return self._event_time
 
     @property
+    def place(self) -> tuple[int, Any, int | None]:
+        """For observers: the current row's number in its batch (-1: none, a timer), its key and its event time (None:
+        there is none)."""
+        return self._row, self._key() if self._key is not None else None, self._event_time
+
+    @property
     def watermark(self) -> int:
         """The event time up to which the input is complete."""
         return self._ctx.watermark

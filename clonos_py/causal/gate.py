@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -28,6 +29,7 @@ from clonos_py.causal.determinants import (
     Determinant,
     InputOrder,
     Landmark,
+    ReadBatch,
     Refusal,
     Seed,
     Time,
@@ -125,6 +127,17 @@ class Gate:
     @property
     def replaying(self) -> bool:
         return bool(self._replay)
+
+    def follow(self, determinants: Iterable[Determinant]) -> None:
+        """The next event is this one, as if it came from a log, and all questions in it are asked live: another task
+        has performed it (F4)."""
+        self._replay.extend(determinants)
+
+    @property
+    def coming(self) -> list[Determinant]:
+        """The determinants of the event that must come next; empty while running."""
+        first = self._replay[0] if self._replay else None
+        return list(islice(self._replay, 1 + (first.count if isinstance(first, ReadBatch) else 0)))
 
     def peek(self) -> Determinant | None:
         """The event that must come next; None while running."""

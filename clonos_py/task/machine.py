@@ -271,6 +271,16 @@ class TaskMachine:
         return self._gate.replaying or self._rebuilding
 
     @property
+    def coming(self) -> Sequence[Determinant]:
+        """What the log has of the next event of a replay; empty if it is used up."""
+        return self._gate.coming
+
+    def follow(self, determinants: Sequence[Determinant]) -> None:
+        """The next step performs the event of these determinants, which another task has performed (F4). Only for a
+        running task that is given all of its events so, and whose log nobody needs."""
+        self._gate.follow(determinants)
+
+    @property
     def blocked(self) -> bool:
         """Whether frames wait on channels that are blocked for a snapshot."""
         return self._inputs.holds_back
