@@ -143,6 +143,15 @@ class MapAsyncRows(Operator):
             self._watermark = self._marks.popleft()[1]
         return self._watermark
 
+    def row_of(self, number: int) -> tuple[pa.RecordBatch, int]:
+        """For observers: where a row with this number is, as a batch and a position in it."""
+        return self._rows[number].batch, self._rows[number].position
+
+    @property
+    def queued(self) -> list[int]:
+        """For observers: the numbers of the rows that wait for others to end."""
+        return [row.note.number for row in self._queue]
+
     # ---- processing of a row
 
     def _add(self, row: _Row) -> None:

@@ -10,6 +10,8 @@ import click
 
 from clonos_py.cli.job_command import FILE_HELP, JobCommand, job_of
 from clonos_py.cli.options import file_in_a_folder, resolved, setting_options
+from clonos_py.cli.replay_with import HELP as WITH_HELP
+from clonos_py.cli.replay_with import OPTIONS, WantedComparison, compare
 from clonos_py.model.errors import SettingError
 
 if TYPE_CHECKING:
@@ -67,6 +69,11 @@ def replay(
     trace: RowPredicate | None,
     sink: str | None,
     svg: Path | None,
+    changed: str | None,
+    diff: bool,
+    ask: str,
+    key: tuple[str, ...] | None,
+    differences: int,
     **parameters: Any,
 ) -> int:
     """The body of the command."""
@@ -89,6 +96,17 @@ def replay(
     chosen = ReplayRange(at, checkpoint, **dict([until] if until else []))
     place, began_s = settings.checkpoints, monotonic()
     progress = _Progress()
+    if diff != (changed is not None):
+        raise click.UsageError("--with NEW.py and --diff belong together: name the changed code, and compare")
+    if changed is not None:
+        if task:
+            raise click.UsageError("--diff compares all tasks: omit --task")
+        if debug or trace is not None:
+            raise click.UsageError("--diff compares the rows of sinks: omit --debug and --trace")
+        wanted = WantedComparison(
+            changed, ask, key or (), differences, out, settings.drop_state, ctx.params, ctx.obj.module
+        )
+        return compare(job, settings.checkpoints, chosen, wanted, progress.event, _say_what)
     with ReplayedRows(out) as rows:
 
         def run(watcher: OperatorWatcher | None = None) -> ReplayReport:
@@ -178,7 +196,7 @@ command = JobCommand(
     callback=replay,
     params=[
         click.Argument(["file"], expose_value=False),
-        *setting_options("checkpoints"),
+        *setting_options("checkpoints", "drop_state"),
         click.Option(["--at"], type=TimeOfDay(), help="Begin at the last possible checkpoint before this time (UTC)."),
         click.Option(["--checkpoint"], type=click.IntRange(0), help="Begin there, or at the last possible one before."),
         click.Option(["--until"], type=CheckpointOrTime(), help="End at this checkpoint, or at the next one then."),
@@ -213,6 +231,7 @@ command = JobCommand(
             callback=file_in_a_folder,
             help="Draw what --trace finds to this file, too.",
         ),
+        *OPTIONS,
     ],
     help=f"""Repeats what a job did, from its record: the same frames, answers, timers and rows.
 
@@ -223,6 +242,8 @@ command = JobCommand(
     Without --at and --checkpoint everything that is kept is replayed; with one of them the time until the next
     checkpoint, unless --until is given.
 
+    {WITH_HELP}
+
     {FILE_HELP} If the job is a function such as job(topic: str), its parameters are options: --topic bids.
 
     \b
@@ -231,5 +252,6 @@ command = JobCommand(
       clonos replay hot_auctions.py --checkpoints /data/checkpoints --at '2026-11-27 03:12' --out night
       clonos replay hot_auctions.py --checkpoints /data/checkpoints --debug --row 'auction == 7 and price > 1000'
       clonos replay hot_auctions.py --checkpoints /data/checkpoints --trace 'auction == 7' --svg way.svg
+      clonos replay hot_auctions.py --checkpoints /data/checkpoints --with changed.py --diff
     """,
 )

@@ -1,0 +1,140 @@
+"""From where the tasks of changed code start: from the snapshots of the recorded ones (F4).
+
+State belongs to the operator with its name, and must mean the same there. Operators that the record does not have start
+empty. Only tasks with the same operators also have the progress of the recorded ones: watermarks and timers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.job.state_mapping import SINK, definitions_of, kinds_of, operators_of
+from clonos_py.model.errors import RecordError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan, Vertex
+from clonos_py.model.snapshots import Manifest, OperatorHandle
+from clonos_py.model.state import OperatorState
+from clonos_py.model.state_definitions import differences
+from clonos_py.process.contract import ORDER_TABLE, RestoreState
+from clonos_py.process.progress import decoded
+from clonos_py.runtime.replay.interval import RecordedTask
+
+_FROM_THE_BEGINNING = "begin at the beginning of the job (--checkpoint 0)"
+
+
+class StartingStates:
+    """From where the tasks of the changed job start: from the snapshots of the recorded ones."""
+
+    def __init__(
+        self,
+        plans: tuple[PhysicalPlan, PhysicalPlan],
+        tasks: Mapping[TaskId, RecordedTask],
+        first: Manifest | None,
+        store: SnapshotStore,
+        dropped: Collection[str] = (),
+    ) -> None:
+        """``plans``: of the recorded and of the changed job. ``first``: the checkpoint at which the interval begins;
+        None: the beginning of the job. Raises RecordError if state means something else in the changed job."""
+        self._recorded_plan, self._plan = plans
+        self._tasks, self._first, self._store, self._dropped = tasks, first, store, frozenset(dropped)
+        self._same_shape = _shape(self._recorded_plan) == _shape(self._plan)
+        self.empty: list[str] = []
+        """The operators with state that the recorded job does not have, and that start in the middle of the job."""
+        if first is not None:
+            self._check(first)
+            known = operators_of(self._recorded_plan)
+            self.empty = [
+                name for name in kinds_of(self._plan) if name not in known and kinds_of(self._plan)[name] != SINK
+            ]
+
+    @property
+    def _kinds(self) -> dict[str, str]:
+        """By name: the kind of each operator of the record with state, without sinks."""
+        return {name: kind for name, kind in kinds_of(self._recorded_plan).items() if kind != SINK}
+
+    def _check(self, manifest: Manifest) -> None:
+        number, now = manifest.checkpoint, kinds_of(self._plan)
+        stored: dict[str, Counter[str]] = {}
+        for task in self._tasks.values():
+            for name, handles in task.start.operators.items():
+                for handle in handles:
+                    if ORDER_TABLE in handle.tables:
+                        raise RecordError(
+                            f"checkpoint {number} has the state of {name!r} in parts, from which only the recorded "
+                            f"code can start: {_FROM_THE_BEGINNING}"
+                        )
+                    rows = {table: sum(chunk.rows for chunk in chunks) for table, chunks in handle.tables.items()}
+                    stored.setdefault(name, Counter()).update(rows)
+        for name in self._kinds:
+            if any(stored.get(name, {}).values()) and name not in now and name not in self._dropped:
+                raise RecordError(
+                    f"checkpoint {number} has state of {name!r}, which the changed job does not have: "
+                    f"{self._remedies(name)}"
+                )
+        changed = definitions_of(self._plan)
+        for name, definition in manifest.definitions.items():
+            if name not in changed or name in self._dropped or name not in self._kinds:
+                continue
+            if found := list(differences(definition, changed[name], stored.get(name, {}))):
+                raise RecordError(
+                    f"checkpoint {number} has state of {name!r} under another definition ({'; '.join(found)}): "
+                    f"{self._remedies(name)}"
+                )
+        if self._same_shape:
+            return
+        if not manifest.coordinated:
+            raise RecordError(
+                f"the snapshots of protocol {manifest.protocol} fit together only in a job with the same operators, "
+                f"and the changed job has others: {_FROM_THE_BEGINNING}"
+            )
+        if any(part.rows for task in self._tasks.values() for parts in task.start.frames.values() for part in parts):
+            raise RecordError(
+                f"checkpoint {number} has rows in flight between tasks, and the changed job has other tasks: "
+                f"{_FROM_THE_BEGINNING}"
+            )
+
+    def _remedies(self, name: str) -> str:
+        return f"{_FROM_THE_BEGINNING}, or add --drop-state {name} to start without it"
+
+    def of_tasks(self) -> dict[TaskId, RestoreState | None]:
+        """By task of the changed job: its state; None: it starts empty."""
+        if self._first is None:
+            return dict.fromkeys(self._plan.tasks)
+        return {task: self._of(task) for task in self._plan.tasks}
+
+    def _of(self, task: TaskId) -> RestoreState | None:
+        vertex = self._plan.by_name[task.vertex]
+        if self._same_shape:
+            start = self._tasks[task].start
+            if not start.checkpoint:
+                return None
+            progress = decoded(start.progress) if start.progress is not None else None
+            states = {name: [self._store.read(h) for h in handles] for name, handles in start.operators.items()}
+            return RestoreState(start.checkpoint, self._kept(vertex, states), progress, closed=start.closed)
+        assert self._first is not None
+        states = {}
+        for name in (*(o.name for o in vertex.operators), *([vertex.source.name] if vertex.source else ())):
+            parts = [h for found in self._tasks.values() for h in found.start.operators.get(name, ())]
+            if parts:
+                states[name] = [self._store.read(handle) for handle in _distinct(parts)]
+        closed = next(iter(self._tasks.values())).start.closed
+        return RestoreState(self._first.checkpoint, self._kept(vertex, states), None, closed=closed)
+
+    def _kept(
+        self, vertex: Vertex, states: Mapping[str, Sequence[OperatorState]]
+    ) -> dict[str, Sequence[OperatorState]]:
+        sinks = {operator.name for operator in vertex.operators if operator.sink}
+        return {name: parts for name, parts in states.items() if name not in sinks and name not in self._dropped}
+
+
+def _distinct(parts: Sequence[OperatorHandle]) -> list[OperatorHandle]:
+    """Each once: at a new parallelism every task gets the snapshots of all former ones."""
+    found = {id(part): part for part in parts}
+    return list(found.values())
+
+
+def _shape(found: PhysicalPlan) -> tuple[object, ...]:
+    """What must be equal so that tasks can use each other's progress."""
+    return list(operators_of(found).items()), {v.name: v.parallelism for v in found.vertices}
