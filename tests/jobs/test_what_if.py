@@ -6,6 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.cli.main import invoke
 from clonos_py.evaluation.nexmark.new_users import rows_of
 from clonos_py.evaluation.nexmark.source import NexmarkSource
-from tests.jobs.in_process import loaded_once, run
+from tests.jobs.in_process import loaded_once, run, run_until
 
 HEAD = """
 from collections.abc import Iterator
@@ -356,6 +357,30 @@ def test_state_is_taken_over_into_a_job_of_other_operators(
     recorded(PACED, "--parallelism", "2", "--record", "2s")
     nothing = PACED.replace("bid.key_by", "bid.filter(col('price') >= 0).key_by")
     code, out, err = compare(nothing, *middle(tmp_path))
+    assert (code, "equal (" in out) == (0, True), (out, err)
+
+
+@pytest.mark.parametrize("parallelism", ["1", "2"])
+def test_changed_code_goes_on_where_the_job_was_started_again(
+    recorded: Callable[..., None], compare: Compare, tmp_path: Path, parallelism: str
+) -> None:
+    """With its own state, also at another parallelism."""
+    (tmp_path / "watched.py").write_text(HEAD + PACED)
+    taken: list[int] = []
+
+    def enough() -> bool:
+        taken[:] = [manifest.checkpoint for manifest in CheckpointStore(str(tmp_path / "ck"), "watched").manifests()]
+        return len(taken) > 2
+
+    settings: dict[str, Any] = {"runtime": "local", "checkpoints": "ck", "checkpoint_interval": "50ms"}
+    run_until(enough, tmp_path / "watched.py", record="2s", parallelism="2", **settings)
+    recorded(PACED, "--record", "2s", "--parallelism", parallelism)
+    code, out, err = compare(PACED)
+    assert (code, "equal (" in out) == (0, True), (out, err)
+    doubled = PACED.replace("self.total += row.price", "self.total += 2 * row.price").replace(
+        "self.total,", "self.total // 2,"
+    )
+    code, out, err = compare(doubled)
     assert (code, "equal (" in out) == (0, True), (out, err)
 
 

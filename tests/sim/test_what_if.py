@@ -93,7 +93,7 @@ def _compared(generated: Scenario, store: MemoryStore, leg: Leg, manifests: Sequ
         limits=ChannelLimits(window=generated.conditions.window, policy=generated.conditions.spill),
         checkpoints_us=[(manifest.checkpoint, 0) for manifest in manifests],
     )
-    result = sides.run(states.of_tasks())
+    result, _ = sides.run(states.of_tasks())
     assert not result.differences
     assert (before, record.left) == (after, 0)
     return sum(before.values())

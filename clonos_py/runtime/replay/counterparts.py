@@ -46,7 +46,7 @@ from clonos_py.checkpoint.line import line_channels
 from clonos_py.model.errors import DivergenceError, RecordError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import Edge, PhysicalPlan, Vertex
-from clonos_py.process.contract import Begin, ChannelLimits, Deliver, Produced, RestoreState
+from clonos_py.process.contract import Begin, ChannelLimits, Deliver, Produced, RestoreState, SnapshotTaken
 from clonos_py.protocols.known import KNOWN
 from clonos_py.runtime.replay.answers import LeftRecord
 from clonos_py.runtime.replay.watching import Answering, Listening, WaitingCall
@@ -309,6 +309,21 @@ class Counterparts:
         """A frame was in flight at the beginning to a task of the recorded job."""
         for channel in self._of_place.get(place, ()):
             self._add(channel, Cut(-1, len(channel.queue)), frame, self._recorded.begun_us)
+
+    def carry_on(self, frames: Mapping[Place, Sequence[Frame]]) -> None:
+        """These frames were left by an earlier leg, by input channel."""
+        for channel in self._channels:
+            for frame in frames.get((channel.receiver, channel.number), ()):
+                self._add(channel, Cut(-1, len(channel.queue)), frame, self._recorded.begun_us)
+
+    def end(self, checkpoint: int) -> tuple[dict[TaskId, SnapshotTaken], dict[Place, list[Frame]]]:
+        """What a later leg begins with: the state of each task, and by input channel the frames that are left."""
+        taken = {}
+        for task, machine in self.machines.items():
+            machine.follow([Trigger(checkpoint)])
+            (taken[task],) = (event for event in machine.step(0).events if isinstance(event, SnapshotTaken))
+        frames = {(c.receiver, c.number): [one.frame for one in c.queue] for c in self._channels if c.queue}
+        return taken, frames
 
     # ---- one event
 

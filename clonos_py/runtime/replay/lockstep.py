@@ -18,6 +18,7 @@ from clonos_py.runtime.replay.interval import RecordedTask
 from clonos_py.runtime.replay.machines import Replay, ReplayResult
 from clonos_py.runtime.replay.same_reads import AllReads, Reads, heard, repeated
 from clonos_py.runtime.replay.sinks import SinkObserver, without_sinks
+from clonos_py.runtime.replay.starting_states import Carried
 from clonos_py.runtime.replay.watching import Answering, Listening, answered, watched
 
 
@@ -45,12 +46,21 @@ class Lockstep(Replay):
         super().__init__(plan, recorded, store, numbering, limits, before)
         self._running, self._numbering = True, numbering
 
-    def beside(self, counterparts: Counterparts, states: Mapping[TaskId, RestoreState | None]) -> None:
-        """Starts the tasks of the changed job from these states."""
+    def beside(
+        self,
+        counterparts: Counterparts,
+        states: Mapping[TaskId, RestoreState | None],
+        frames: Mapping[Place, Sequence[Frame]] | None,
+    ) -> None:
+        """Starts the tasks of the changed job from these states, with the frames that an earlier leg has left; None:
+        with those that were in flight to the recorded ones."""
         self._counterparts = counterparts
         counterparts.begin(states, self._numbering)
-        for place, frame in self._stored_frames:
-            counterparts.stored(place, frame)
+        if frames is not None:
+            counterparts.carry_on(frames)
+        else:
+            for place, frame in self._stored_frames:
+                counterparts.stored(place, frame)
         self._stored_frames.clear()
 
     def moment(self, task: TaskId) -> Moment:
@@ -120,7 +130,7 @@ class SideBySide:
         gives the clients of services. ``before`` is called before each recorded event."""
         old, new = (without_sinks(*both) for both in zip(plans, observers, strict=True))
         reads = {v.source.name: Reads(v.source.schemas) for v in old.vertices if v.source is not None}
-        self._recorded_plan = old
+        self._plans, self._recorded_plan = plans, old
         listening = Listening(record, self._moment, self._reach, {}, {}, {})
         answering = Answering(record, self._moment_of, self._clock_us, client or _no_client, {})
         self._lockstep = Lockstep(
@@ -129,17 +139,27 @@ class SideBySide:
         changed = repeated(answered(new, answering), reads)
         self._counterparts = Counterparts(changed, self._lockstep.side, listening, answering, limits)
 
-    def run(self, states: Mapping[TaskId, RestoreState | None]) -> ReplayResult:
-        """Runs both to the end of the leg. ``states``: from which the tasks of the changed job start. Returns how the
-        recorded code did. Raises RecordError where the changed code cannot go on, and what the user's code raises."""
+    def run(
+        self,
+        states: Mapping[TaskId, RestoreState | None],
+        frames: Mapping[Place, Sequence[Frame]] | None = None,
+        carried_to: int | None = None,
+    ) -> tuple[ReplayResult, Carried | None]:
+        """Runs both to the end of the leg. ``states``: from which the tasks of the changed job start. ``frames``: those
+        that an earlier leg has left; None if there is none. ``carried_to``: the checkpoint from which a later leg goes
+        on. Returns how the recorded code did, and what that leg needs. Raises RecordError where the changed code cannot
+        go on, and what the user's code raises."""
+        carried = None
         try:
-            self._lockstep.beside(self._counterparts, states)
+            self._lockstep.beside(self._counterparts, states, frames)
             result = self._lockstep.run()
             self._counterparts.finish()
+            if carried_to is not None:
+                carried = Carried(self._plans[1], carried_to, *self._counterparts.end(carried_to))
         finally:
             self._lockstep.close()
             self._counterparts.close()
-        return result
+        return result, carried
 
     def _moment(self, task: TaskId) -> Moment:
         return self._lockstep.moment(task)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
+from clonos_py.channel.frames import Frame
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.state_mapping import SINK, definitions_of, kinds_of, operators_of
 from clonos_py.model.errors import RecordError
@@ -17,7 +19,7 @@ from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.model.snapshots import Manifest, OperatorHandle
 from clonos_py.model.state import OperatorState
 from clonos_py.model.state_definitions import differences
-from clonos_py.process.contract import ORDER_TABLE, RestoreState
+from clonos_py.process.contract import ORDER_TABLE, RestoreState, SnapshotTaken
 from clonos_py.process.progress import decoded
 from clonos_py.runtime.replay.interval import RecordedTask
 
@@ -127,6 +129,50 @@ class StartingStates:
     ) -> dict[str, Sequence[OperatorState]]:
         sinks = {operator.name for operator in vertex.operators if operator.sink}
         return {name: parts for name, parts in states.items() if name not in sinks and name not in self._dropped}
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What the changed job hands on to the next run of the job, which began with checkpoint ``checkpoint``. ``frames``:
+    those that were in flight, by input channel."""
+
+    plan: PhysicalPlan
+    checkpoint: int
+    snapshots: Mapping[TaskId, SnapshotTaken]
+    frames: Mapping[tuple[TaskId, int], Sequence[Frame]]
+
+    def states(self, plan: PhysicalPlan, tasks: Mapping[TaskId, RecordedTask]) -> dict[TaskId, RestoreState | None]:
+        """By task of the next run: its state. ``tasks``: the recorded ones. As there, tasks keep their progress only if
+        they are the same. Raises RecordError if other tasks would get frames that were in flight."""
+        starts = [recorded.start for recorded in tasks.values()]
+        closed = next(iter(starts)).closed
+        if _shape(self.plan) == _shape(plan) and all(start.progress is not None for start in starts):
+            return {
+                task: RestoreState(self.checkpoint, _each(taken.snapshot.operators), taken.progress, closed=closed)
+                for task, taken in self.snapshots.items()
+            }
+        if any(frame.rows is not None for frames in self.frames.values() for frame in frames):
+            raise RecordError(
+                f"rows are in flight at checkpoint {self.checkpoint}, where the job went on with other tasks: compare "
+                "the runs before and after it one at a time"
+            )
+        parts: dict[str, list[OperatorState]] = {}
+        for taken in self.snapshots.values():
+            for name, state in taken.snapshot.operators.items():
+                parts.setdefault(name, []).append(state)
+        found = {task: _of(plan.by_name[task.vertex], parts) for task in plan.tasks}
+        return {task: RestoreState(self.checkpoint, states, None, closed=closed) for task, states in found.items()}
+
+
+def _each(states: Mapping[str, OperatorState]) -> dict[str, Sequence[OperatorState]]:
+    return {name: [state] for name, state in states.items()}
+
+
+def _of(vertex: Vertex, parts: Mapping[str, Sequence[OperatorState]]) -> dict[str, Sequence[OperatorState]]:
+    """Those of the operators of a vertex, without sinks."""
+    names = [operator.name for operator in vertex.operators if not operator.sink]
+    names += [vertex.source.name] if vertex.source is not None else []
+    return {name: parts[name] for name in names if name in parts}
 
 
 def _distinct(parts: Sequence[OperatorHandle]) -> list[OperatorHandle]:

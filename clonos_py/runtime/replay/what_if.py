@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -17,14 +17,15 @@ from clonos_py.plan.logical import EnrichRows, ReadSource
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.replay.answers import Record, Unasked
 from clonos_py.runtime.replay.counterparts import unrecorded
-from clonos_py.runtime.replay.interval import legs
+from clonos_py.runtime.replay.interval import Leg, RecordedTask, legs
 from clonos_py.runtime.replay.lockstep import SideBySide
 from clonos_py.runtime.replay.row_differences import AFTER, BEFORE, RowComparison, SinkDifferences
 from clonos_py.runtime.replay.run import Range, RecordedJob, ReplayReport, completed_us
 from clonos_py.runtime.replay.sinks import SinkObserver
-from clonos_py.runtime.replay.starting_states import StartingStates
+from clonos_py.runtime.replay.starting_states import Carried, StartingStates
 from clonos_py.runtime.run_settings import limits
 from clonos_py.runtime.user_code import code_digest
+from clonos_py.settings.definitions import Settings
 
 _WINDOW_BOUNDS = ("window_start", "window_end")
 
@@ -82,52 +83,103 @@ def what_if(
     recorded = RecordedJob(job, place)
     first, last = recorded.between(chosen)
     found = legs(recorded.manifests, first, last)
-    if len(found) > 1:
-        raise RecordError(
-            f"the job was started again after checkpoint {found[0].last.checkpoint}: compare one run at a time, with "
-            f"--until {found[0].last.checkpoint}, or --checkpoint {found[0].last.checkpoint} for the next one"
-        )
+    _check_legs(found)
     for node in (*job.graph().nodes, *changed.graph().nodes):
         if isinstance(node.work, ReadSource | EnrichRows):
             node.work.definition.resolve()
-    leg = found[0]
-    settings = recorded.settings(leg)
-    plans = recorded.plan(leg, settings), unrecorded(plan(changed, settings))
-    _check_sources(*plans)
-    tasks = recorded.tasks(plans[BEFORE], leg)
-    states = StartingStates(plans, tasks, first, recorded.store, how.dropped)
-    comparisons = _comparisons(plans, how.keys)
-    report = WhatIfReport(ReplayReport(first, last, last.of_other_code(code_digest())), empty=states.empty)
+    comparing = _Comparing(recorded, changed, found, how, observers)
+    report = WhatIfReport(ReplayReport(first, last, last.of_other_code(code_digest())), empty=comparing.empty)
     begun(report.replay)
+    for number in range(len(found)):
+        comparing.leg(number, report.replay, client, before)
+    report.sinks = [comparison.result() for comparison in comparing.comparisons.values()]
+    report.left, report.first_left = comparing.record.left, comparing.record.first_left
+    return report
 
-    def observer(side: int) -> SinkObserver:
+
+def _check_legs(found: Sequence[Leg]) -> None:
+    """Raises RecordError if the changed code cannot go on from run to run of the job."""
+    for leg in found[:-1]:
+        if not leg.last.coordinated:
+            raise RecordError(
+                f"the job was started again after checkpoint {leg.last.checkpoint}, and with protocol "
+                f"{leg.last.protocol} tasks went back then: compare one run at a time, with --until "
+                f"{leg.last.checkpoint}"
+            )
+
+
+class _PlannedLeg(NamedTuple):
+    plans: tuple[PhysicalPlan, PhysicalPlan]
+    tasks: Mapping[TaskId, RecordedTask]
+    settings: Settings
+
+
+class _Comparing:
+    """The comparison of all legs of an interval."""
+
+    def __init__(
+        self, recorded: RecordedJob, changed: Job, found: Sequence[Leg], how: WhatIf, observers: Observers
+    ) -> None:
+        """Raises RecordError if the jobs cannot be compared."""
+        self._recorded, self._changed, self._legs, self._observers = recorded, changed, found, observers
+        self.record = Record(how.unasked, how.modules)
+        self._first = self._plan(0)
+        plans, tasks, _ = self._first
+        _check_sources(*plans)
+        states = StartingStates(plans, tasks, found[0].before, recorded.store, how.dropped)
+        self.empty, self._states = states.empty, states.of_tasks()
+        self.comparisons = _comparisons(plans, how.keys)
+        self._carried: Carried | None = None
+
+    def _plan(self, number: int) -> _PlannedLeg:
+        leg = self._legs[number]
+        settings = self._recorded.settings(leg)
+        plans = self._recorded.plan(leg, settings), unrecorded(plan(self._changed, settings))
+        return _PlannedLeg(plans, self._recorded.tasks(plans[BEFORE], leg), settings)
+
+    def leg(
+        self,
+        number: int,
+        report: ReplayReport,
+        client: Callable[[str], Any] | None,
+        before: Callable[[TaskId], None] | None,
+    ) -> None:
+        """Compares a leg."""
+        plans, tasks, settings = self._plan(number) if number else self._first
+        leg, later = self._legs[number], self._legs[number + 1 :]
+        sides = SideBySide(
+            plans,
+            tasks,
+            self._recorded.store,
+            self.record,
+            (self._observer(BEFORE), self._observer(AFTER)),
+            numbering=numbering_of(leg.last.lineage, leg.last.renumberings),
+            limits=limits(settings),
+            checkpoints_us=self._times(leg),
+            client=client,
+            before=before,
+        )
+        if self._carried is not None:
+            self._states = self._carried.states(plans[AFTER], tasks)
+        frames = self._carried.frames if self._carried is not None else None
+        result, self._carried = sides.run(self._states, frames, leg.last.checkpoint if later else None)
+        report.tasks = max(report.tasks, len(tasks))
+        report.events += result.events
+        report.snapshots += result.snapshots
+        report.differences += result.differences
+        report.incomplete += result.incomplete
+
+    def _times(self, leg: Leg) -> list[tuple[int, int]]:
+        begin = leg.before.checkpoint if leg.before is not None else 0
+        manifests = [manifest for manifest in self._recorded.manifests if manifest.checkpoint >= begin]
+        return [(manifest.checkpoint, completed_us(manifest)) for manifest in manifests]
+
+    def _observer(self, side: int) -> SinkObserver:
         def observed(task: TaskId, sink: str, batch: pa.RecordBatch) -> None:
-            comparisons[sink].add(side, batch)
-            observers[side](task, sink, batch)
+            self.comparisons[sink].add(side, batch)
+            self._observers[side](task, sink, batch)
 
         return observed
-
-    times = [(manifest.checkpoint, completed_us(manifest)) for manifest in recorded.manifests]
-    record = Record(how.unasked, how.modules)
-    sides = SideBySide(
-        plans,
-        tasks,
-        recorded.store,
-        record,
-        (observer(BEFORE), observer(AFTER)),
-        numbering=numbering_of(leg.last.lineage, leg.last.renumberings),
-        limits=limits(settings),
-        checkpoints_us=times,
-        client=client,
-        before=before,
-    )
-    result = sides.run(states.of_tasks())
-    report.replay.tasks, report.replay.events = len(tasks), result.events
-    report.replay.snapshots, report.replay.differences = result.snapshots, result.differences
-    report.replay.incomplete = result.incomplete
-    report.sinks = [comparison.result() for comparison in comparisons.values()]
-    report.left, report.first_left = record.left, record.first_left
-    return report
 
 
 def _check_sources(recorded: PhysicalPlan, changed: PhysicalPlan) -> None:
