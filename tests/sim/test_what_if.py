@@ -19,7 +19,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest, numbering_of
 from clonos_py.process.contract import ChannelLimits
-from clonos_py.runtime.replay.answers import Record
+from clonos_py.runtime.replay.answers import RecordedAnswers
 from clonos_py.runtime.replay.counterparts import Counterparts, unrecorded
 from clonos_py.runtime.replay.interval import Leg, legs, recorded_tasks
 from clonos_py.runtime.replay.lockstep import SideBySide
@@ -82,7 +82,7 @@ def _compared(generated: Scenario, store: MemoryStore, leg: Leg, manifests: Sequ
             raise _Refused from error
         raise
     before, after = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    record = Record()
+    record = RecordedAnswers()
     sides = SideBySide(
         plans,
         tasks,

@@ -42,7 +42,7 @@ class Moment(NamedTuple):
     row: Hashable = None
 
 
-class Outcome(NamedTuple):
+class ServiceAnswer(NamedTuple):
     """The answer of a service, or the error that it raised."""
 
     value: Any
@@ -99,7 +99,7 @@ class OperatorAnswers:
     """By row."""
     draws: Answers[float] = field(default_factory=lambda: Answers(_QUESTIONS_MAX))
     """By row and kind: random numbers."""
-    services: Answers[Outcome] = field(default_factory=Answers)
+    services: Answers[ServiceAnswer] = field(default_factory=Answers)
     """By question."""
 
 
@@ -108,7 +108,7 @@ class LeftRecord(Interrupted):  # no function of the user may take it for an ans
 
 
 @dataclass
-class Record:
+class RecordedAnswers:
     """All answers, and where the changed code has asked something else."""
 
     unasked: Unasked = Unasked.FAIL
@@ -130,7 +130,7 @@ class Record:
         """The answers of an operator."""
         return self.operators.setdefault(operator, OperatorAnswers())
 
-    def service(self, operator: str, question: Hashable, moment: Moment) -> Outcome | None:
+    def service(self, operator: str, question: Hashable, moment: Moment) -> ServiceAnswer | None:
         """The answer to a question, if need be one that was given for another row; None if it was never asked."""
         for answers in self._nearest(operator):
             found = answers.services.take(question, moment)

@@ -75,7 +75,7 @@ class Cut(NamedTuple):
     number: int
 
 
-class Waiting(NamedTuple):
+class CutFrame(NamedTuple):
     """A frame of the changed job. ``order``: in which all frames were cut. ``clock_us``: the recorded time then."""
 
     cut: Cut
@@ -94,7 +94,7 @@ class _Channel:
     edge: Edge
     recorded: Place | None
     next_seq: int = 0
-    queue: deque[Waiting] = field(default_factory=deque)
+    queue: deque[CutFrame] = field(default_factory=deque)
     cut_in: int = -1
     """The event of the sender that cut the last frame."""
     cuts: int = 0
@@ -176,7 +176,7 @@ class RecordedSide:
             self.reach(place[0], clock_us)
 
 
-class Environment:
+class RecordedTime:
     """The world outside of a task of the changed job: the recorded time. Operators ask it through their contexts."""
 
     def __init__(self, clock: Callable[[TaskId], int], task: TaskId) -> None:
@@ -231,7 +231,7 @@ class Counterparts:
         self._vertex_of = {o.name: vertex for vertex in plan.vertices for o in vertex.operators}
         side = KNOWN[ALIGNED.name].task
         self.machines = {
-            task: TaskMachine(plan, task, Environment(self.clock_us, task), side, limits=limits) for task in plan.tasks
+            task: TaskMachine(plan, task, RecordedTime(self.clock_us, task), side, limits=limits) for task in plan.tasks
         }
         self._order = 0
         self._channels = self._matched()
@@ -468,9 +468,9 @@ class Counterparts:
                     frames.append(channel.queue.popleft())
                 self._enter(channel, frames, together)
 
-    def _enter(self, channel: _Channel, waiting: Sequence[Waiting], together: bool) -> None:
+    def _enter(self, channel: _Channel, waiting: Sequence[CutFrame], together: bool) -> None:
         """Gives frames of a channel to its task."""
-        group: list[Waiting] = []
+        group: list[CutFrame] = []
         for one in waiting:
             if group and not (together and channel.edge.merge_rows and one.frame.kind is FrameKind.DATA):
                 self._give(channel, group)
@@ -482,7 +482,7 @@ class Counterparts:
         if group:
             self._give(channel, group)
 
-    def _give(self, channel: _Channel, group: Sequence[Waiting]) -> None:
+    def _give(self, channel: _Channel, group: Sequence[CutFrame]) -> None:
         task, machine = channel.receiver, self.machines[channel.receiver]
         for one in group:
             machine.offer(Deliver(channel.number, replace(one.frame, seq=channel.next_seq)))
@@ -506,7 +506,7 @@ class Counterparts:
         channels = [channel for channel in self._inputs[task] if channel.recorded is None and channel.queue]
         return min(channels, key=lambda channel: channel.queue[0].order)
 
-    def _first(self, task: TaskId) -> Waiting:
+    def _first(self, task: TaskId) -> CutFrame:
         return self._first_channel(task).queue[0]
 
     def _after(self, task: TaskId) -> None:
@@ -577,7 +577,7 @@ class Counterparts:
 
     def _add(self, channel: _Channel, cut: Cut, frame: Frame, clock_us: int) -> None:
         self._order += 1
-        channel.queue.append(Waiting(cut, self._order, frame, clock_us))
+        channel.queue.append(CutFrame(cut, self._order, frame, clock_us))
         if channel.recorded is None:
             self._free[channel.receiver] = None
 

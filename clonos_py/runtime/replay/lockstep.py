@@ -12,7 +12,7 @@ from clonos_py.model.errors import RecordError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.process.contract import ChannelLimits, RestoreState, SnapshotTaken
-from clonos_py.runtime.replay.answers import Moment, Record
+from clonos_py.runtime.replay.answers import Moment, RecordedAnswers
 from clonos_py.runtime.replay.counterparts import Counterparts, Place, RecordedSide, recorded_vertex
 from clonos_py.runtime.replay.interval import RecordedTask
 from clonos_py.runtime.replay.machines import Replay, ReplayResult
@@ -116,7 +116,7 @@ class SideBySide:
         plans: tuple[PhysicalPlan, PhysicalPlan],
         recorded: Mapping[TaskId, RecordedTask],
         store: SnapshotStore,
-        record: Record,
+        record: RecordedAnswers,
         observers: tuple[SinkObserver, SinkObserver],
         *,
         numbering: str,

@@ -24,7 +24,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Operator
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan, Vertex
 from clonos_py.operators.async_rows import MapAsyncRows
-from clonos_py.runtime.replay.answers import Moment, Outcome, Record, Unasked
+from clonos_py.runtime.replay.answers import Moment, RecordedAnswers, ServiceAnswer, Unasked
 from clonos_py.services.context import Context
 from clonos_py.services.http import HTTP, IDEMPOTENCY_KEY, Request
 
@@ -170,7 +170,7 @@ class Asked(NamedTuple):
 class Listening:
     """What observers of the recorded code share."""
 
-    record: Record
+    record: RecordedAnswers
     moment: Callable[[TaskId], Moment]
     """The event that a task performs now."""
     clock: Callable[[TaskId, int], None]
@@ -262,9 +262,9 @@ class _RecordedContext:
         try:
             value = self._inner.gate.ask(kind, live)
         except ServiceError as error:
-            self._answers.services.add(self._question(live), self._moment(), Outcome(None, str(error)))
+            self._answers.services.add(self._question(live), self._moment(), ServiceAnswer(None, str(error)))
             raise
-        self._answers.services.add(self._question(live), self._moment(), Outcome(value))
+        self._answers.services.add(self._question(live), self._moment(), ServiceAnswer(value))
         return value
 
     def _question(self, live: Callable[[], Any]) -> Hashable:
@@ -301,7 +301,7 @@ class _RecordedContext:
         asked = self._waiting.pop(number)
         self._listening.answered[self._inner.operator, self._inner.task.index] = asked
         moment = self._moment()._replace(row=asked.row)
-        self._answers.services.add(asked.question, moment, Outcome(value, error))
+        self._answers.services.add(asked.question, moment, ServiceAnswer(value, error))
 
 
 # ---- the changed code
@@ -321,7 +321,7 @@ class WaitingCall:
 class Answering:
     """What the contexts of the changed code share."""
 
-    record: Record
+    record: RecordedAnswers
     moment: Callable[[TaskId, str], Moment]
     """The recorded event whose counterpart an operator of a task performs now."""
     clock: Callable[[TaskId], int]
@@ -331,7 +331,9 @@ class Answering:
     calls: dict[tuple[str, int], dict[int, WaitingCall]]
     """By operator and index of the task: the asynchronous calls that wait, by number."""
 
-    def answer(self, operator: str, moment: Moment, service: str, question: Any, row: Callable[[], str]) -> Outcome:
+    def answer(
+        self, operator: str, moment: Moment, service: str, question: Any, row: Callable[[], str]
+    ) -> ServiceAnswer:
         """What a service answers. Raises LeftRecord if that ends the comparison."""
         asked = question_of(self.record.service_name(service), question)
         found = self.record.service(operator, asked, moment)
@@ -339,12 +341,12 @@ class Answering:
             return found
         self.record.leave(question_text(service, question), operator, row)
         if self.record.unasked is Unasked.DEFAULT:
-            return Outcome(None, f"the record has no answer to {question_text(service, question)}")
+            return ServiceAnswer(None, f"the record has no answer to {question_text(service, question)}")
         try:
             client = self.client(service)
-            return Outcome(client.send(question) if service == HTTP else client(*question[0], **question[1]))
+            return ServiceAnswer(client.send(question) if service == HTTP else client(*question[0], **question[1]))
         except Exception as error:  # noqa: BLE001 - any error of a service is its answer
-            return Outcome(None, str(error) if isinstance(error, ServiceError) else type_and_text(error))
+            return ServiceAnswer(None, str(error) if isinstance(error, ServiceError) else type_and_text(error))
 
 
 class _AnsweredRandom(random.Random):

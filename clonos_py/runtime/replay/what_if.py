@@ -15,7 +15,7 @@ from clonos_py.model.plan import Partitioning, PhysicalPlan, Vertex
 from clonos_py.model.snapshots import numbering_of
 from clonos_py.plan.logical import EnrichRows, ReadSource
 from clonos_py.plan.physical import plan
-from clonos_py.runtime.replay.answers import Record, Unasked
+from clonos_py.runtime.replay.answers import RecordedAnswers, Unasked
 from clonos_py.runtime.replay.counterparts import unrecorded
 from clonos_py.runtime.replay.interval import Leg, RecordedTask, legs
 from clonos_py.runtime.replay.lockstep import SideBySide
@@ -122,7 +122,7 @@ class _Comparing:
     ) -> None:
         """Raises RecordError if the jobs cannot be compared."""
         self._recorded, self._changed, self._legs, self._observers = recorded, changed, found, observers
-        self.record = Record(how.unasked, how.modules)
+        self.record = RecordedAnswers(how.unasked, how.modules)
         self._first = self._plan(0)
         plans, tasks, _ = self._first
         _check_sources(*plans)
