@@ -148,9 +148,9 @@ class MapAsyncRows(Operator):
         return self._rows[number].batch, self._rows[number].position
 
     @property
-    def queued(self) -> list[int]:
-        """For observers: the numbers of the rows that wait for others to end."""
-        return [row.note.number for row in self._queue]
+    def unfinished(self) -> list[int]:
+        """For observers: the numbers of the rows whose function has not returned, or was not called yet."""
+        return [number for number, row in self._rows.items() if not row.note.done]
 
     # ---- processing of a row
 

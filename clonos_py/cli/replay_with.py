@@ -20,8 +20,11 @@ from clonos_py.model.places import user_modules
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pyarrow as pa
+
     from clonos_py.dsl.job import Job
     from clonos_py.model.ids import TaskId
+    from clonos_py.runtime.replay.outputs import ReplayedRows
     from clonos_py.runtime.replay.row_differences import SinkDifferences
     from clonos_py.runtime.replay.run import Range, ReplayReport
     from clonos_py.runtime.replay.what_if import WhatIfReport
@@ -108,24 +111,51 @@ def _compare(
 ) -> int:  # fmt: skip
     from clonos_py.runtime.callers import http_client
     from clonos_py.runtime.replay.answers import Unasked
-    from clonos_py.runtime.replay.outputs import ReplayedRows
     from clonos_py.runtime.replay.what_if import WhatIf, what_if
     from clonos_py.services.registry import ServiceRegistry
 
     changed, module = job_beside(wanted.changed, wanted.parameters)
     how = WhatIf(Unasked(wanted.ask), wanted.key, wanted.dropped, frozenset({module, wanted.module}))
-    began_s, out, services = monotonic(), wanted.out, ServiceRegistry({}, http_client)
-    with (
-        closing(services),
-        ReplayedRows(out),
-        ReplayedRows(out and out / "before") as old,
-        ReplayedRows(out and out / "after") as new,
-    ):
-        observers, client = (old.add, new.add), services.client
-        report = what_if(job, changed, place, chosen, how, observers, client=client, before=before, begun=begun)
-    if out is not None:
-        _write(report, out / "differences")
+    began_s, files, services = monotonic(), _Files(wanted.out), ServiceRegistry({}, http_client)
+
+    def known(report: ReplayReport) -> None:
+        files.open()
+        begun(report)
+
+    with closing(services), closing(files):
+        observers, client = (files.before, files.after), services.client
+        report = what_if(job, changed, place, chosen, how, observers, client=client, before=before, begun=known)
+    if wanted.out is not None:
+        _write(report, wanted.out / "differences")
     return _say(report, wanted, monotonic() - began_s)
+
+
+class _Files:
+    """The rows of both sides as files, once it is known that the jobs can be compared."""
+
+    def __init__(self, out: Path | None) -> None:
+        self._out = out
+        self._sides: list[ReplayedRows] = []
+
+    def open(self) -> None:
+        """Raises SettingError if the folder has files already, or cannot be made."""
+        from clonos_py.runtime.replay.outputs import ReplayedRows
+
+        if self._out is not None:
+            ReplayedRows(self._out)
+            self._sides = [ReplayedRows(self._out / side) for side in ("before", "after")]
+
+    def before(self, task: TaskId, sink: str, rows: pa.RecordBatch) -> None:
+        if self._sides:
+            self._sides[0].add(task, sink, rows)
+
+    def after(self, task: TaskId, sink: str, rows: pa.RecordBatch) -> None:
+        if self._sides:
+            self._sides[1].add(task, sink, rows)
+
+    def close(self) -> None:
+        for side in self._sides:
+            side.__exit__(None, None, None)
 
 
 # ---- the changed code

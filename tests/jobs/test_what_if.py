@@ -52,7 +52,7 @@ job = Job("watched")
 rows = job.source(FileSource("rows.jsonl", Row), event_time="at")
 rows.key_by("key").process(Look).named("look").sink(FileSink("out")).named("seen")
 """
-ROWS = 2_000
+ROWS = 1_200
 QUICK = ("--runtime", "local", "--checkpoints", "ck", "--record", "1h", "--checkpoint-interval", "20ms")
 
 Compare = Callable[..., "tuple[int, str, str]"]
@@ -66,8 +66,8 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
     lines = (json.dumps({"id": n, "key": n % 7, "at": n * 1_000}) for n in range(ROWS))
     (tmp_path / "rows.jsonl").write_text("\n".join(lines))
 
-    def run_recorded(text: str, *more: str) -> None:
-        (tmp_path / "watched.py").write_text(HEAD + text)
+    def run_recorded(text: str, *more: str, head: str = HEAD) -> None:
+        (tmp_path / "watched.py").write_text(head + text)
         ended = run(tmp_path / "watched.py", *QUICK, *more)
         assert ended.returncode == 0, ended.stderr
 
@@ -224,6 +224,19 @@ def test_asynchronous_calls_are_answered_from_the_record(recorded: Callable[...,
     assert (code, "asks for changed.prices(1000) at" in err) == (2, True), err
     code, out, err = compare(asks, "--ask", "live")
     assert (code, f"{ROWS - 1:,} equal" in out) == (1, True), err
+
+
+def test_a_call_that_the_recorded_function_makes_later_waits_for_its_answer(
+    recorded: Callable[..., None], compare: Compare
+) -> None:
+    """The changed function asks at once what the recorded one asks behind another question."""
+    both = ASYNC.replace("await ctx.call(prices, row.key)", "await ctx.call(prices, 50 + row.id, first=True)")
+    both = both.replace("    return Seen", "    await ctx.call(prices, row.key)\n    return Seen")
+    priced = "def price(key: int, first: bool = False) -> int:"
+    head = HEAD.replace("def price(key: int) -> int:", priced)
+    recorded(both, head=head)
+    code, out, err = compare(both.replace("    await ctx.call(prices, row.key)\n", ""), head=head)
+    assert (code, "equal (" in out) == (0, True), (out, err)
 
 
 PACED = """
@@ -412,10 +425,11 @@ def test_a_source_that_was_not_recorded_is_refused_by_name(recorded: Callable[..
     assert "error: the changed job reads source 'others', which is not in the record" in err
 
 
-def test_a_key_that_no_sink_has_is_refused(recorded: Callable[..., None], compare: Compare) -> None:
+def test_a_key_that_no_sink_has_is_refused(recorded: Callable[..., None], compare: Compare, tmp_path: Path) -> None:
     recorded(LOOK)
-    code, _, err = compare(LOOK, "--key", "id,nothing")
+    code, _, err = compare(LOOK, "--key", "id,nothing", "--out", "found")
     assert code == 2
+    assert not (tmp_path / "found").exists()
     assert "error: --key id,nothing: no sink has these columns: seen has id, key, drawn, asked, at" in err
 
 

@@ -516,8 +516,10 @@ class Counterparts:
             self._step(task, [Linger()])
 
     def finish(self) -> None:
-        """Takes what is left in channels of which the recorded job has taken all."""
+        """Takes what is left in channels of which the recorded job has taken all, and completes calls."""
         self._take_all()
+        for task in self.machines:
+            self._settle(task)
         self._take_free()
 
     def _take_all(self) -> None:

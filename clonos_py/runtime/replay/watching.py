@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.digest import row_digests
@@ -29,6 +28,7 @@ from clonos_py.services.context import Context
 from clonos_py.services.http import HTTP, IDEMPOTENCY_KEY, Request
 
 _SHOWN = 200
+_BATCHES_MAX = 64
 _NO_ROW = "event"
 _NOT_ASKED: Hashable = "nothing"
 
@@ -44,8 +44,8 @@ class OperatorPlace:
         self._context: Context | None = None
         self._rows: pa.RecordBatch | None = None
         self._digests: Words | None = None
-        self._called: pa.RecordBatch | None = None
-        self._called_digests: Words = np.zeros(0, np.uint64)
+        self._called: dict[int, tuple[pa.RecordBatch, Words]] = {}
+        """By id: batches with rows of asynchronous functions, and the digests of their rows."""
 
     def opened(self) -> None:
         """The operator was opened, so its context for user code exists."""
@@ -74,14 +74,16 @@ class OperatorPlace:
         if not isinstance(self._operator, MapAsyncRows):
             return _NO_ROW
         rows, position = self._operator.row_of(number)
-        if rows is not self._called:
-            self._called, self._called_digests = rows, row_digests(rows.select(_shown(rows)))
-        return int(self._called_digests[position])
+        if id(rows) not in self._called:
+            if len(self._called) >= _BATCHES_MAX:
+                self._called.clear()
+            self._called[id(rows)] = rows, row_digests(rows.select(_shown(rows)))
+        return int(self._called[id(rows)][1][position])
 
     def holds(self, row: Hashable) -> bool:
-        """Whether an asynchronous function will be called for this row."""
+        """Whether an asynchronous function may still ask something for this row."""
         operator = self._operator
-        return isinstance(operator, MapAsyncRows) and any(self.row_of_call(n) == row for n in operator.queued)
+        return isinstance(operator, MapAsyncRows) and any(self.row_of_call(n) == row for n in operator.unfinished)
 
     def text_of_call(self, number: int) -> str:
         """The row of an asynchronous call as text."""
@@ -183,7 +185,7 @@ class Listening:
     """By operator and index of the task."""
 
     def will_ask(self, operator: str, index: int, asked: Asked) -> bool:
-        """Whether the recorded code waits for the answer to this call, or is to make it still."""
+        """Whether the recorded code waits for the answer to this call, or may still make it."""
         if asked in self.calls.get((operator, index), {}).values():
             return True
         place = self.places.get((operator, index))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clonos_py.causal.codec import decode
-from clonos_py.causal.determinants import Completion, InputOrder, Linger, Time
+from clonos_py.causal.determinants import Completion, InputOrder, Linger, ReadBatch, SourceRead, Time
 from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import LogWriter
 from clonos_py.model.errors import DivergenceError, ProtocolError, ServiceError
@@ -44,6 +44,25 @@ def test_a_replay_gets_the_logged_answers() -> None:
     gate = replaying(log)
     assert (gate.now(forbidden), gate.ask("http", forbidden), gate.seed(forbidden)) == (100, 5, 9)
     assert not gate.replaying
+
+
+def test_the_coming_event_is_shown_with_all_of_its_determinants() -> None:
+    reads = [SourceRead(0, n, n + 1, 0) for n in range(3)]
+    log, _ = recorded(lambda g: [g.record(d) for d in (ReadBatch(2), *reads)])
+    gate = replaying(log)
+    assert gate.coming == [ReadBatch(2), *reads[:2]]
+    gate.take_next(3)
+    assert gate.coming == reads[2:]
+    gate.take()
+    assert gate.coming == []
+
+
+def test_an_event_that_is_followed_asks_its_questions_live() -> None:
+    gate = Gate(LogWriter(LogId(0)))
+    gate.follow([Linger()])
+    assert (gate.replaying, gate.take()) == (True, Linger())
+    assert not gate.replaying
+    assert (gate.now(lambda: 3), gate.ask("http", lambda: "yes"), gate.seed(lambda: 4)) == (3, "yes", 4)
 
 
 def test_a_refusal_is_repeated_in_a_replay() -> None:

@@ -88,6 +88,17 @@ def test_rows_wait_concurrently_and_leave_in_their_order() -> None:
     assert ctx.holds == (False, False)
 
 
+def test_observers_see_the_rows_that_are_not_finished() -> None:
+    operator = asking(ask, concurrency=2)
+    ctx, _ = opened(operator)
+    operator.on_rows(numbers(5, 6, 7), 0)
+    assert operator.unfinished == [0, 1, 2]
+    rows, position = operator.row_of(2)
+    assert rows.column("id")[position].as_py() == 7
+    answer(operator, ctx, 1, 1)
+    assert operator.unfinished == [0, 2]
+
+
 def test_unordered_rows_leave_as_soon_as_they_are_done() -> None:
     operator = asking(ask, ordered=False)
     ctx, out = opened(operator)

@@ -146,6 +146,16 @@ def test_an_unpickled_definition_can_be_called() -> None:
     assert registry().client(travelled.name)() == 42
 
 
+def test_observers_see_which_row_is_processed() -> None:
+    _, inner = context()
+    keyed = Context(inner, lambda: "k")
+    keyed.at_row(3, 77)
+    assert keyed.place == (3, "k", 77)
+    bare = Context(inner)
+    bare.at_row(2)
+    assert bare.place == (2, None, None)
+
+
 def test_ctx_event_time_exists_only_if_the_operator_has_it() -> None:
     ctx, _ = context()
     with pytest.raises(UserCodeError, match=r"no ctx\.event_time"):
