@@ -45,16 +45,14 @@ from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.checkpoint.line import line_channels
 from clonos_py.model.errors import DivergenceError, RecordError
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.plan import Edge, PhysicalPlan, Vertex
+from clonos_py.model.plan import Edge, PhysicalPlan
 from clonos_py.process.contract import Begin, ChannelLimits, Deliver, Produced, RestoreState, SnapshotTaken
 from clonos_py.protocols.known import KNOWN
 from clonos_py.runtime.replay.answers import LeftRecord
+from clonos_py.runtime.replay.correspondence import Correspondence, Place, recorded_vertex
 from clonos_py.runtime.replay.watching import Answering, Listening, WaitingCall
 from clonos_py.settings.protocols import ALIGNED
 from clonos_py.task.machine import TaskMachine
-
-Place = tuple[TaskId, int]
-"""A task, and one of its input channels."""
 
 LAST = 1 << 62
 """The number of the last frame that an event has cut on a channel."""
@@ -222,11 +220,11 @@ class Counterparts:
         """``plan``: with operators that are answered from the record, sources that read it, and sinks that write
         nothing."""
         self._plan, self._recorded, self._listening, self._answering = plan, recorded, listening, answering
-        self.leader = leaders(recorded.plan, plan)
+        self._like = Correspondence(recorded.plan, plan)
         self._clock_us: dict[TaskId, int] = {}
         self._tasks_of: dict[TaskId, list[TaskId]] = {}
         for task in plan.tasks:
-            if (leader := self._leader_of(task)) is not None:
+            if (leader := self._like.leader_of(task)) is not None:
                 self._tasks_of.setdefault(leader, []).append(task)
         self._vertex_of = {o.name: vertex for vertex in plan.vertices for o in vertex.operators}
         side = KNOWN[ALIGNED.name].task
@@ -234,7 +232,7 @@ class Counterparts:
             task: TaskMachine(plan, task, RecordedTime(self.clock_us, task), side, limits=limits) for task in plan.tasks
         }
         self._order = 0
-        self._channels = self._matched()
+        self._channels = self._made_channels()
         self._outputs = {(c.sender, output): c for output, c in self._with_outputs()}
         self._outputs_of: dict[TaskId, list[tuple[int, _Channel]]] = {task: [] for task in plan.tasks}
         for (task, output), channel in self._outputs.items():
@@ -253,46 +251,23 @@ class Counterparts:
         for machine in self.machines.values():
             machine.close()
 
-    # ---- how the jobs correspond
-
-    def _leader_of(self, task: TaskId) -> TaskId | None:
-        """The recorded task that does first what a task does; None if there is none."""
-        vertex = self.leader.get(task.vertex)
-        if vertex is None or task.index >= self._recorded.plan.by_name[vertex].parallelism:
-            return None
-        return TaskId(vertex, task.index)
-
-    def _matched(self) -> list[_Channel]:
-        edges = {edge.id: self._recorded_edge(edge) for edge in self._plan.edges}
-        inputs = {
-            (channel.edge, channel.source, channel.target): (task, number)
-            for task, channels in self._recorded.plan.inputs.items()
-            for number, channel in enumerate(channels)
-        }
-        found = []
-        for task in self._plan.tasks:
-            for number, channel in enumerate(self._plan.inputs[task]):
-                edge = edges[channel.edge]
-                place = inputs.get((edge.id, channel.source, channel.target)) if edge is not None else None
-                sender = self._plan.sender(channel)
-                if self._leader_of(task) is None or self._leader_of(sender) is None:
-                    place = None
-                found.append(_Channel(sender, task, number, self._plan.edges[channel.edge], place))
-        return found
+    def _made_channels(self) -> list[_Channel]:
+        return [
+            _Channel(
+                self._plan.sender(channel),
+                task,
+                number,
+                self._plan.edges[channel.edge],
+                self._like.recorded_input(task, number),
+            )
+            for task in self._plan.tasks
+            for number, channel in enumerate(self._plan.inputs[task])
+        ]
 
     def _with_outputs(self) -> Iterator[tuple[int, _Channel]]:
         by_input = {(channel.receiver, channel.number): channel for channel in self._channels}
         for line in line_channels(self._plan):
             yield line.output, by_input[line.receiver, line.input]
-
-    def _recorded_edge(self, edge: Edge) -> Edge | None:
-        """The edge of the recorded job between the same operators, else one between the same tasks."""
-        source, target = self.leader.get(edge.source), self.leader.get(edge.target)
-        between = [e for e in self._recorded.plan.edges if (e.source, e.target) == (source, target)]
-        ends = _ends(self._plan, edge)
-        same = [e for e in between if _ends(self._recorded.plan, e) == ends]
-        entered = [e for e in between if _ends(self._recorded.plan, e)[2:] == ends[2:]]
-        return next(iter([*same, *entered, *between]), None)
 
     # ---- the beginning
 
@@ -329,7 +304,7 @@ class Counterparts:
 
     def clock_us(self, task: TaskId) -> int:
         """The recorded time of day at a task."""
-        leader = self._leader_of(task)
+        leader = self._like.leader_of(task)
         if leader is not None:
             return max(self._recorded.now_us(leader), self._clock_us.get(task, 0))
         return self._clock_us.get(task, self._recorded.begun_us)
@@ -554,7 +529,7 @@ class Counterparts:
                     self._cut(task, output, frame)
 
     def _cut(self, task: TaskId, output: int, frame: Frame) -> None:
-        channel, leader = self._outputs[task, output], self._leader_of(task)
+        channel, leader = self._outputs[task, output], self._like.leader_of(task)
         event = self._recorded.events[leader] if leader is not None else 0
         if channel.cut_in != event:
             channel.cut_in, channel.cuts, channel.alike = event, 0, True
@@ -589,37 +564,3 @@ def _alike(one: Frame, other: Frame) -> bool:
     if one.rows is None or other.rows is None:
         return one.rows is other.rows
     return bool(one.rows.schema.equals(other.rows.schema) and one.rows.equals(other.rows))
-
-
-# ---- how operators correspond
-
-
-def recorded_vertex(plan: PhysicalPlan, operator: str) -> Vertex | None:
-    """The vertex with an operator of this name."""
-    return next((vertex for vertex in plan.vertices if any(o.name == operator for o in vertex.operators)), None)
-
-
-def leaders(recorded: PhysicalPlan, changed: PhysicalPlan) -> dict[str, str]:
-    """By vertex of the changed job: the vertex of the recorded job whose events it repeats: that with its source, else
-    with the first of its operators that is in the recorded job. Vertices without one are left out."""
-    sources = {vertex.source.name: vertex.name for vertex in recorded.vertices if vertex.source is not None}
-    operators = {o.name: vertex.name for vertex in recorded.vertices for o in vertex.operators}
-    found = {}
-    for vertex in changed.vertices:
-        if vertex.source is not None:
-            leader = sources.get(vertex.source.name)
-        else:
-            leader = next((operators[o.name] for o in vertex.operators if o.name in operators), None)
-        if leader is not None:
-            found[vertex.name] = leader
-    return found
-
-
-def _ends(plan: PhysicalPlan, edge: Edge) -> tuple[str, int, str, int]:
-    """The operators that an edge connects: name and port, name and side."""
-    source, target = plan.by_name[edge.source], plan.by_name[edge.target]
-    if edge.producer >= 0:
-        producer = source.operators[edge.producer].name
-    else:
-        producer = source.source.name if source.source is not None else ""
-    return producer, edge.port, target.operators[edge.consumer].name, edge.side

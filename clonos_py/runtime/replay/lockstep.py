@@ -13,7 +13,8 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.process.contract import ChannelLimits, RestoreState, SnapshotTaken
 from clonos_py.runtime.replay.answers import Moment, RecordedAnswers
-from clonos_py.runtime.replay.counterparts import Counterparts, Place, RecordedSide, recorded_vertex
+from clonos_py.runtime.replay.correspondence import Place, recorded_vertex
+from clonos_py.runtime.replay.counterparts import Counterparts, RecordedSide
 from clonos_py.runtime.replay.interval import RecordedTask
 from clonos_py.runtime.replay.machines import Replay, ReplayResult
 from clonos_py.runtime.replay.same_reads import AllReads, Reads, heard, repeated

@@ -1,7 +1,7 @@
 """From where the tasks of changed code start: from the snapshots of the recorded ones (F4).
 
 State belongs to the operator with its name, and must mean the same there. Operators that the record does not have start
-empty. Only tasks with the same operators also have the progress of the recorded ones: watermarks and timers.
+empty. Tasks also have the progress of the recorded ones: watermarks, timers and the size of frames.
 """
 
 from __future__ import annotations
@@ -9,21 +9,34 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
 
 from clonos_py.channel.frames import Frame
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.state_mapping import SINK, definitions_of, kinds_of, operators_of
 from clonos_py.model.errors import RecordError
-from clonos_py.model.ids import TaskId
+from clonos_py.model.ids import ChannelId, TaskId
 from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.model.snapshots import Manifest, OperatorHandle
 from clonos_py.model.state import OperatorState
 from clonos_py.model.state_definitions import differences
-from clonos_py.process.contract import ORDER_TABLE, RestoreState, SnapshotTaken
+from clonos_py.model.times import MIN_TIME
+from clonos_py.process.contract import ORDER_TABLE, InputProgress, RestoreState, SnapshotTaken, TaskProgress
 from clonos_py.process.progress import decoded
+from clonos_py.runtime.replay.correspondence import Correspondence, recorded_vertex
 from clonos_py.runtime.replay.interval import RecordedTask
 
 _FROM_THE_BEGINNING = "begin at the beginning of the job (--checkpoint 0)"
+
+
+class _Known(NamedTuple):
+    """What the record has of an operator. ``timers``: when they fire, and the time that was left."""
+
+    watermark: int
+    received: int
+    timers: list[tuple[int, int]]
 
 
 class StartingStates:
@@ -41,6 +54,7 @@ class StartingStates:
         None: the beginning of the job. Raises RecordError if state means something else in the changed job."""
         self._recorded_plan, self._plan = plans
         self._tasks, self._first, self._store, self._dropped = tasks, first, store, frozenset(dropped)
+        self._like = Correspondence(*plans)
         self._same_shape = _shape(self._recorded_plan) == _shape(self._plan)
         self.empty: list[str] = []
         """The operators with state that the recorded job does not have, and that start in the middle of the job."""
@@ -122,7 +136,64 @@ class StartingStates:
             if parts:
                 states[name] = [self._store.read(handle) for handle in _distinct(parts)]
         closed = next(iter(self._tasks.values())).start.closed
-        return RestoreState(self._first.checkpoint, self._kept(vertex, states), None, closed=closed)
+        progress = self._progress(task)
+        return RestoreState(self._first.checkpoint, self._kept(vertex, states), progress, closed=closed)
+
+    def _progress(self, task: TaskId) -> TaskProgress | None:
+        """The progress of a task with other operators than the recorded one: what is known of each operator and channel
+        by its name. None if nothing is."""
+        leader = self._like.leader_of(task)
+        start = self._tasks[leader].start if leader is not None else None
+        if start is None or start.progress is None:
+            return None
+        led, vertex = decoded(start.progress), self._plan.by_name[task.vertex]
+        if led.ended >= 0:
+            return None
+        operators = [self._of_operator(operator.name, task.index, led) for operator in vertex.operators]
+        timers = sorted((at, n, left) for n, known in enumerate(operators) for at, left in known.timers)
+        edges = [edge.id for edge in self._plan.edges if edge.source == task.vertex]
+        return TaskProgress(
+            inputs=[self._input(task, number) for number in range(len(self._plan.inputs[task]))],
+            outputs=[0] * len(self._plan.outputs[task]),
+            round_robin=[0] * len(edges),
+            edge_watermarks=[MIN_TIME] * len(edges),
+            idle=led.idle,
+            log_offset=0,
+            watermarks=[led.watermarks[0], *(known.watermark for known in operators)],
+            received=[known.received for known in operators],
+            timers=[(at, number) for at, number, _ in timers],
+            timers_left_us=[left for _, _, left in timers],
+            partitions=led.partitions,
+            frame_rows=[self._frame_rows(channel, led) for channel in self._plan.outputs[task]],
+        )
+
+    def _of_operator(self, name: str, index: int, led: TaskProgress) -> _Known:
+        """What is known of an operator. A new one passes on what its task has reached."""
+        vertex = recorded_vertex(self._recorded_plan, name)
+        recorded = self._tasks.get(TaskId(vertex.name, index)) if vertex is not None else None
+        if vertex is None or recorded is None or recorded.start.progress is None:
+            return _Known(led.watermarks[0], led.watermarks[0], [])
+        progress = decoded(recorded.start.progress)
+        number = [operator.name for operator in vertex.operators].index(name)
+        timers = zip(progress.timers, progress.timers_left_us, strict=True)
+        own = [(at, left) for (at, operator), left in timers if operator == number]
+        return _Known(progress.watermarks[number + 1], progress.received[number], own)
+
+    def _input(self, task: TaskId, number: int) -> InputProgress:
+        place = self._like.recorded_input(task, number)
+        progress = self._tasks[place[0]].start.progress if place is not None else None
+        if place is None or progress is None:
+            return InputProgress()
+        return msgspec.structs.replace(decoded(progress).inputs[place[1]], next_seq=0)
+
+    def _frame_rows(self, channel: ChannelId, led: TaskProgress) -> int:
+        """The size of frames on an output channel: as on the one that it corresponds to."""
+        receiver = self._plan.receiver(channel)
+        place = self._like.recorded_input(receiver, self._plan.inputs[receiver].index(channel))
+        if place is None or not led.frame_rows:
+            return self._plan.edges[channel.edge].frame_rows
+        own = self._recorded_plan.inputs[place[0]][place[1]]
+        return led.frame_rows[self._recorded_plan.outputs[self._recorded_plan.sender(own)].index(own)]
 
     def _kept(
         self, vertex: Vertex, states: Mapping[str, Sequence[OperatorState]]
