@@ -51,9 +51,22 @@ class Replays:
     intervals: int = 0
 
 
-def replays_of(seed: int, range_: Range, patch: pytest.MonkeyPatch) -> Replays:
-    """Runs the job of a seed, which records, and replays it whole and from other checkpoints."""
-    found = Replays(seed)
+@dataclass(frozen=True)
+class RecordedRun:
+    """A generated job that recorded what it did, and its plan."""
+
+    made: Scenario
+    plan: PhysicalPlan
+    store: MemoryStore
+
+    @property
+    def replayable(self) -> bool:
+        """False for an at-least-once job, of which tasks restart without their logs."""
+        return self.plan.sharing_depth != 0 or self.plan.rollback
+
+
+def recorded_run(seed: int, range_: Range, patch: pytest.MonkeyPatch) -> RecordedRun:
+    """Runs the job of a seed, which records."""
     made = generate(seed, range_)
     planned = Topology.plan
     with patch.context() as recording:
@@ -62,10 +75,17 @@ def replays_of(seed: int, range_: Range, patch: pytest.MonkeyPatch) -> Replays:
         result = scenario.run_scenario(made)
         assert not result.problems, f"seed {seed}: {result.problems[0]}"
         plan = made.topology.plan(HistoryLedger())
-    store = KeepingStore.kept
-    assert store is not None
-    if plan.sharing_depth == 0 and not plan.rollback:
-        return found  # tasks restart without their logs
+    assert KeepingStore.kept is not None
+    return RecordedRun(made, plan, KeepingStore.kept)
+
+
+def replays_of(seed: int, range_: Range, patch: pytest.MonkeyPatch) -> Replays:
+    """Runs the job of a seed, which records, and replays it whole and from other checkpoints."""
+    found = Replays(seed)
+    run = recorded_run(seed, range_, patch)
+    if not run.replayable:
+        return found
+    made, plan, store = run.made, run.plan, run.store
     manifests = store.manifests()
     for first, last in _intervals(manifests, random.Random(seed)):
         found.intervals += 1

@@ -130,7 +130,7 @@ class Gate:
 
     def follow(self, determinants: Iterable[Determinant]) -> None:
         """The next event is this one, as if it came from a log, and all questions in it are asked live: another task
-        has performed it (F4)."""
+        has performed it (F3)."""
         self._replay.extend(determinants)
 
     @property

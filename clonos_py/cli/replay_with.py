@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from clonos_py.model.ids import TaskId
     from clonos_py.runtime.replay.outputs import ReplayedRows
     from clonos_py.runtime.replay.row_differences import SinkDifferences
-    from clonos_py.runtime.replay.run import Range, ReplayReport
+    from clonos_py.runtime.replay.run import ReplayRange, ReplayReport
     from clonos_py.runtime.replay.what_if import WhatIfReport
 
 EQUAL, DIFFERENT, TROUBLE = 0, 1, 2
@@ -93,7 +93,7 @@ class _Trouble(click.ClickException):
 
 
 def compare(
-    job: Job, place: str, chosen: Range, wanted: WantedComparison, before: Callable[[TaskId], None],
+    job: Job, place: str, chosen: ReplayRange, wanted: WantedComparison, before: Callable[[TaskId], None],
     begun: Callable[[ReplayReport], None],
 ) -> int:  # fmt: skip
     """Compares, prints what differs, and returns the exit code."""
@@ -106,7 +106,7 @@ def compare(
 
 
 def _compare(
-    job: Job, place: str, chosen: Range, wanted: WantedComparison, before: Callable[[TaskId], None],
+    job: Job, place: str, chosen: ReplayRange, wanted: WantedComparison, before: Callable[[TaskId], None],
     begun: Callable[[ReplayReport], None],
 ) -> int:  # fmt: skip
     from clonos_py.runtime.callers import http_client

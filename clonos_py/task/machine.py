@@ -276,7 +276,7 @@ class TaskMachine:
         return self._gate.coming
 
     def follow(self, determinants: Sequence[Determinant]) -> None:
-        """The next step performs the event of these determinants, which another task has performed (F4). Only for a
+        """The next step performs the event of these determinants, which another task has performed (F3). Only for a
         running task that is given all of its events so, and whose log nobody needs."""
         self._gate.follow(determinants)
 

@@ -7,16 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.model.errors import RecordError
 from clonos_py.model.ids import TaskId
-from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest, numbering_of
 from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.replay.answers import RecordedAnswers
@@ -25,36 +22,14 @@ from clonos_py.runtime.replay.interval import Leg, legs, recorded_tasks
 from clonos_py.runtime.replay.lockstep import SideBySide
 from clonos_py.runtime.replay.sinks import SinkObserver
 from clonos_py.runtime.replay.starting_states import StartingStates
-from clonos_py.runtime.sim import scenario
-from clonos_py.runtime.sim.generator import Range, Scenario, generate
-from clonos_py.runtime.sim.histories import HistoryLedger
+from clonos_py.runtime.sim.generator import Range
+from tests.replays import RecordedRun, recorded_run
 
 SEEDS = range(24)
-_LONG_US = 10**12
 
 
 class _Refused(Exception):
     """The interval cannot be compared, and the user is told why."""
-
-
-class _Kept(MemoryStore):
-    """Keeps all checkpoints."""
-
-    def retire(self, keep: int = 2) -> None:
-        return None
-
-
-@pytest.fixture
-def recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All generated jobs keep a record."""
-    monkeypatch.setattr(scenario, "MemoryStore", _Kept)
-    for topology in {type(generate(seed, Range()).topology) for seed in SEEDS}:
-
-        def recorded(self: Any, ledger: HistoryLedger, make: Any = topology.plan) -> PhysicalPlan:
-            plan: PhysicalPlan = replace(make(self, ledger), record_us=_LONG_US)
-            return plan
-
-        monkeypatch.setattr(topology, "plan", recorded)
 
 
 def _observer(rows: Counter[tuple[str, str]]) -> SinkObserver:
@@ -71,9 +46,10 @@ def _intervals(seed: int, manifests: Sequence[Manifest]) -> Iterator[tuple[Manif
         yield manifests[first], manifests[last]
 
 
-def _compared(generated: Scenario, store: MemoryStore, leg: Leg, manifests: Sequence[Manifest]) -> int:
+def _compared(run: RecordedRun, leg: Leg, manifests: Sequence[Manifest]) -> int:
     """Compares a leg with itself. Returns the number of rows."""
-    plans = generated.topology.plan(HistoryLedger()), unrecorded(generated.topology.plan(HistoryLedger()))
+    store, generated = run.store, run.made
+    plans = run.plan, unrecorded(run.plan)
     try:
         tasks = recorded_tasks(plans[0], leg, manifests, store.read_record)
         states = StartingStates(plans, tasks, leg.before, store)
@@ -99,35 +75,29 @@ def _compared(generated: Scenario, store: MemoryStore, leg: Leg, manifests: Sequ
     return sum(before.values())
 
 
-def _run(seed: int) -> int:
+def _run(seed: int, patch: pytest.MonkeyPatch) -> int:
     """Compares intervals of a run with themselves. Returns the number of rows."""
-    generated = generate(seed, Range())
-    run = scenario._Run(generated)
-    assert not run.run().problems
-    store = run._store
-    plan = generated.topology.plan(HistoryLedger())
-    if plan.sharing_depth == 0 and not plan.rollback:
-        return 0  # at-least-once: tasks restart without their logs
-    rows, manifests = 0, store.manifests()
+    run = recorded_run(seed, Range(), patch)
+    if not run.replayable:
+        return 0
+    rows, manifests = 0, run.store.manifests()
     for first, last in _intervals(seed, manifests) if manifests else ():
         for leg in legs(manifests, first, last):
             with suppress(_Refused):
-                rows += _compared(generated, store, leg, manifests)
+                rows += _compared(run, leg, manifests)
     return rows
 
 
-@pytest.mark.usefixtures("recording")
-def test_the_same_code_gives_the_same_rows() -> None:
-    assert sum(map(_run, SEEDS)) > 1_000
+def test_the_same_code_gives_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sum(_run(seed, monkeypatch) for seed in SEEDS) > 1_000
 
 
-@pytest.mark.usefixtures("recording")
 def test_rows_that_come_at_another_event_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail: what tasks take at all is not enough."""
     monkeypatch.setattr(Counterparts, "_end_event", lambda self, task: None)
     monkeypatch.setattr(Counterparts, "_perform", _late(Counterparts._perform))
     with pytest.raises((AssertionError, RecordError)):
-        sum(map(_run, SEEDS))
+        sum(_run(seed, monkeypatch) for seed in SEEDS)
 
 
 def _late(perform: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the recorded code asked, and what it was answered, so that changed code gets the same answers (F4).
+"""What the recorded code asked, and what it was answered, so that changed code gets the same answers (F3).
 
 Answers are found by what asked for them: the operator, the question, and the row that was processed, by its content.
 So code that drops or adds rows does not shift the answers of the others. If several answers fit, that of the recorded
@@ -34,7 +34,7 @@ class Unasked(Enum):
     LIVE = "live"
 
 
-class Moment(NamedTuple):
+class QuestionMoment(NamedTuple):
     """The event in which a question is asked. ``task``: that of the recorded job. ``row``: what identifies the row."""
 
     task: Hashable
@@ -55,10 +55,10 @@ class Answers(Generic[A]):
     def __init__(self, questions_max: int | None = None) -> None:
         """``questions_max``: the most questions to hold; those asked first are dropped."""
         self._questions_max = questions_max
-        self._waiting: dict[Hashable, deque[tuple[Moment, A]]] = {}
+        self._waiting: dict[Hashable, deque[tuple[QuestionMoment, A]]] = {}
         self._last: dict[Hashable, A] = {}
 
-    def add(self, question: Hashable, moment: Moment, answer: A) -> None:
+    def add(self, question: Hashable, moment: QuestionMoment, answer: A) -> None:
         """A question was answered."""
         waiting = self._waiting.setdefault(question, deque())
         if len(waiting) >= _SAME_QUESTION_MAX and waiting[0][0][:2] != moment[:2]:
@@ -69,7 +69,7 @@ class Answers(Generic[A]):
         elif len(self._waiting) > self._questions_max:
             del self._waiting[next(iter(self._waiting))]
 
-    def take(self, question: Hashable, moment: Moment) -> A | None:
+    def take(self, question: Hashable, moment: QuestionMoment) -> A | None:
         """An answer that was given for the same row and not taken yet; None if there is none."""
         waiting = self._waiting.get(question, ())
         same = [n for n, (recorded, _) in enumerate(waiting) if recorded.row == moment.row]
@@ -82,7 +82,7 @@ class Answers(Generic[A]):
             del self._waiting[question]
         return answer
 
-    def nearest(self, question: Hashable, moment: Moment) -> A | None:
+    def nearest(self, question: Hashable, moment: QuestionMoment) -> A | None:
         """The answer that another row got in the same event, else the last one; None if the question was never
         asked."""
         for recorded, answer in self._waiting.get(question, ()):
@@ -130,7 +130,7 @@ class RecordedAnswers:
         """The answers of an operator."""
         return self.operators.setdefault(operator, OperatorAnswers())
 
-    def service(self, operator: str, question: Hashable, moment: Moment) -> ServiceAnswer | None:
+    def service(self, operator: str, question: Hashable, moment: QuestionMoment) -> ServiceAnswer | None:
         """The answer to a question, if need be one that was given for another row; None if it was never asked."""
         for answers in self._nearest(operator):
             found = answers.services.take(question, moment)
@@ -140,7 +140,7 @@ class RecordedAnswers:
                 return found
         return None
 
-    def draw(self, operator: str, kind: str, moment: Moment) -> float | None:
+    def draw(self, operator: str, kind: str, moment: QuestionMoment) -> float | None:
         """The random number that was drawn for a row; None if none was."""
         for answers in self._nearest(operator):
             found = answers.draws.take((moment.row, kind), moment)

@@ -1,4 +1,4 @@
-"""Which tasks and channels of a changed job correspond to those of the recorded one, by the names of operators (F4)."""
+"""Which tasks and channels of a changed job correspond to those of the recorded one, by the names of operators (F3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changed code does what the recorded code did, event by event (F4).
+"""Changed code does what the recorded code did, event by event (F3).
 
 Each event of a task that replays is followed by the same event of its *counterparts*: the tasks of the changed job
 with the same place, found by the names of their operators. Where the recorded task took frames up to the one that its

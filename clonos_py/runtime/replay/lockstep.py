@@ -1,4 +1,4 @@
-"""The replay of one leg, with changed code beside it (F4)."""
+"""The replay of one leg, with changed code beside it (F3)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from clonos_py.model.errors import RecordError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.process.contract import ChannelLimits, RestoreState, SnapshotTaken
-from clonos_py.runtime.replay.answers import Moment, RecordedAnswers
+from clonos_py.runtime.replay.answers import QuestionMoment, RecordedAnswers
 from clonos_py.runtime.replay.correspondence import Place, recorded_vertex
 from clonos_py.runtime.replay.counterparts import Counterparts, RecordedSide
 from clonos_py.runtime.replay.interval import RecordedTask
-from clonos_py.runtime.replay.machines import Replay, ReplayResult
+from clonos_py.runtime.replay.machines import LegReplay, ReplayResult
 from clonos_py.runtime.replay.same_reads import AllReads, Reads, heard, repeated
 from clonos_py.runtime.replay.sinks import SinkObserver, without_sinks
 from clonos_py.runtime.replay.starting_states import Carried
 from clonos_py.runtime.replay.watching import Answering, Listening, answered, watched
 
 
-class Lockstep(Replay):
+class Lockstep(LegReplay):
     """Replays the recorded code. Each event is followed by those of its counterparts."""
 
     def __init__(
@@ -64,9 +64,9 @@ class Lockstep(Replay):
                 counterparts.stored(place, frame)
         self._stored_frames.clear()
 
-    def moment(self, task: TaskId) -> Moment:
+    def moment(self, task: TaskId) -> QuestionMoment:
         """The event that a task performs now, or has performed last."""
-        return Moment(task, self.side.events[task])
+        return QuestionMoment(task, self.side.events[task])
 
     def _event(self, task: TaskId) -> list[TaskId] | None:
         coming = self.machine(task).coming
@@ -162,10 +162,10 @@ class SideBySide:
             self._counterparts.close()
         return result, carried
 
-    def _moment(self, task: TaskId) -> Moment:
+    def _moment(self, task: TaskId) -> QuestionMoment:
         return self._lockstep.moment(task)
 
-    def _moment_of(self, task: TaskId, operator: str) -> Moment:
+    def _moment_of(self, task: TaskId, operator: str) -> QuestionMoment:
         """The last event of the recorded task with this operator; of any task if there is none."""
         vertex = recorded_vertex(self._recorded_plan, operator)
         if vertex is None or task.index >= vertex.parallelism:

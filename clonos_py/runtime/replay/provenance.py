@@ -31,7 +31,7 @@ from clonos_py.runtime.replay.histories import FromFrames, FromOperator, FromSou
 from clonos_py.runtime.replay.interval import RecordedTask
 from clonos_py.runtime.replay.operator_inputs import ADDED, Planned, planned, row_types
 from clonos_py.runtime.replay.predicates import RowPredicate
-from clonos_py.runtime.replay.row_rules import Asked, inputs_of
+from clonos_py.runtime.replay.row_rules import TracedRows, inputs_of
 from clonos_py.runtime.replay.traced_operators import TracedOperator, traced
 
 SOURCE = -1
@@ -175,7 +175,7 @@ class Tracer:
         for task, parts in wanted.rows.items():
             history = self._tasks[task].operator(operator.number)
             for number, rows in joined(parts).items():
-                found = inputs_of(Asked(history, history.emitted[number], rows, operator.plan.verb, node))
+                found = inputs_of(TracedRows(history, history.emitted[number], rows, operator.plan.verb, node))
                 taken.setdefault(task, []).append(found.rows)
                 hows[found.how] = None
                 exact, state = exact and found.exact, state or found.state

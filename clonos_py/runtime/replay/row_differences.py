@@ -1,4 +1,4 @@
-"""What differs between the rows that a sink got before and after a change, as multisets (F4).
+"""What differs between the rows that a sink got before and after a change, as multisets (F3).
 
 Rows that both sides have are dropped while they come, so that memory holds the differences, and rows whose other side
 has not come yet. Rows are compared by 64-bit digests of the columns that both sides have.

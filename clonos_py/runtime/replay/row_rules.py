@@ -57,7 +57,7 @@ class OriginRows(NamedTuple):
     called: Positions = MappingProxyType({})
 
 
-class Asked(NamedTuple):
+class TracedRows(NamedTuple):
     """Results of an operator: rows of a batch that it emitted. ``verb``: of its plan; ``node``: what it does, or for
     one that the planner adds, what the operator behind it does."""
 
@@ -75,7 +75,7 @@ class Asked(NamedTuple):
             yield number, self.history.taken[number]
 
 
-def inputs_of(asked: Asked) -> OriginRows:
+def inputs_of(asked: TracedRows) -> OriginRows:
     """The rows from which these results came."""
     return next(found for rule in _RULES if (found := rule(asked)) is not None)
 
@@ -83,7 +83,7 @@ def inputs_of(asked: Asked) -> OriginRows:
 # ---- one row for one row
 
 
-def _noted(asked: Asked) -> OriginRows | None:
+def _noted(asked: TracedRows) -> OriginRows | None:
     """Of a row function, which has noted it."""
     origins = asked.emitted.origins
     if origins is None or asked.emitted.keys is not None:
@@ -94,7 +94,7 @@ def _noted(asked: Asked) -> OriginRows | None:
     return OriginRows(positions_of(found), "the rows for which the function gave them", True)
 
 
-def _in_place(asked: Asked) -> OriginRows | None:
+def _in_place(asked: TracedRows) -> OriginRows | None:
     """Of an operator that gives one row for each."""
     work = asked.node.work if asked.node is not None else None
     one_for_one = asked.verb == "narrow" or isinstance(work, ProjectColumns | AssignEventTimes | LoopHead)
@@ -108,13 +108,13 @@ def _in_place(asked: Asked) -> OriginRows | None:
     return OriginRows({last: asked.rows}, "the same rows, one for each", True)
 
 
-def _keeps(asked: Asked) -> bool:
+def _keeps(asked: TracedRows) -> bool:
     """Whether the operator passes some of its rows on."""
     work = asked.node.work if asked.node is not None and asked.verb != "drop late" else None
     return asked.verb == "drop late" or isinstance(work, FilterRows)
 
 
-def _kept(asked: Asked) -> OriginRows | None:
+def _kept(asked: TracedRows) -> OriginRows | None:
     """Of a filter: its results are its rows without some, in the same order."""
     if not _keeps(asked) or not asked.emitted.at_once:
         return None
@@ -136,7 +136,7 @@ def _kept(asked: Asked) -> OriginRows | None:
 # ---- by key, window and values
 
 
-def _by_process(asked: Asked) -> OriginRows | None:
+def _by_process(asked: TracedRows) -> OriginRows | None:
     keys, origins = asked.emitted.keys, asked.emitted.origins
     if keys is None or origins is None or asked.node is None or not isinstance(asked.node.work, RunProcess):
         return None
@@ -153,7 +153,7 @@ def _by_process(asked: Asked) -> OriginRows | None:
 
 
 def _until(
-    asked: Asked, hashes: Any, ends: Sequence[tuple[int, int]], columns: Sequence[Sequence[str]]
+    asked: TracedRows, hashes: Any, ends: Sequence[tuple[int, int]], columns: Sequence[Sequence[str]]
 ) -> dict[int, Ints]:
     """The rows that have one of these hashes in the columns of their side, up to a row (number of the batch, row in it)
     for each hash."""
@@ -173,7 +173,7 @@ def _until(
     return found
 
 
-def _by_columns(asked: Asked) -> OriginRows | None:
+def _by_columns(asked: TracedRows) -> OriginRows | None:
     """Of a join."""
     work = asked.node.work if asked.node is not None and asked.verb not in ("combine", "drop late", "narrow") else None
     if not isinstance(work, JoinWindows | JoinHistory | JoinVersions | JoinDeltas | EnrichRows):
@@ -215,7 +215,7 @@ def _joined_columns(
     return pairs
 
 
-def _by_key(asked: Asked) -> OriginRows | None:
+def _by_key(asked: TracedRows) -> OriginRows | None:
     """Of an operator with keys: its rows with the key of the result, and in its window, if it has one."""
     node = asked.node
     if node is None or not node.stateful or isinstance(node.work, RunProcess):
@@ -258,7 +258,7 @@ def _windows(rows: pa.RecordBatch, node: Node | None) -> list[tuple[int, int]] |
 
 
 def _in_windows(
-    asked: Asked,
+    asked: TracedRows,
     rows: pa.RecordBatch,
     results: Sequence[str],
     columns: Mapping[int, Sequence[str]],
@@ -297,7 +297,7 @@ def _inside(batch: pa.RecordBatch, window: tuple[int, int], time: str | None) ->
 
 
 def _with_hashes(
-    asked: Asked,
+    asked: TracedRows,
     hashes: Any,
     columns: Callable[[int], Sequence[str] | None],
     inside: Callable[[pa.RecordBatch, int], Bools | None] = lambda batch, side: None,
@@ -328,7 +328,7 @@ def _hashes(rows: pa.RecordBatch) -> Any:
 # ---- all of them
 
 
-def _whole_batch(asked: Asked) -> OriginRows | None:
+def _whole_batch(asked: TracedRows) -> OriginRows | None:
     if not asked.emitted.at_once or (asked.node is not None and asked.node.stateful):
         return None
     last = asked.emitted.taken - 1
@@ -338,11 +338,11 @@ def _whole_batch(asked: Asked) -> OriginRows | None:
     return OriginRows({last: np.arange(count)}, how, count == 1)
 
 
-def _everything(asked: Asked) -> OriginRows:
+def _everything(asked: TracedRows) -> OriginRows:
     return OriginRows(dict(_all_so_far(asked)), ALL_SO_FAR, False, True)
 
 
-def _all_so_far(asked: Asked) -> Iterator[tuple[int, Ints]]:
+def _all_so_far(asked: TracedRows) -> Iterator[tuple[int, Ints]]:
     for number, taken in asked.taken:
         yield number, np.arange(taken.rows.num_rows)
 
@@ -351,6 +351,6 @@ def _rows(count: int) -> str:
     return "row" if count == 1 else f"{count:,} rows"
 
 
-_RULES: tuple[Callable[[Asked], OriginRows | None], ...] = (
+_RULES: tuple[Callable[[TracedRows], OriginRows | None], ...] = (
     _noted, _by_process, _in_place, _kept, _by_columns, _by_key, _whole_batch, _everything
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Sources of a comparison: those of the changed job give what those of the recorded job have read (F4)."""
+"""Sources of a comparison: those of the changed job give what those of the recorded job have read (F3)."""
 
 from __future__ import annotations
 

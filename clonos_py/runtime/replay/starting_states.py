@@ -1,4 +1,4 @@
-"""From where the tasks of changed code start: from the snapshots of the recorded ones (F4).
+"""From where the tasks of changed code start: from the snapshots of the recorded ones (F3).
 
 State belongs to the operator with its name, and must mean the same there. Operators that the record does not have start
 empty. Tasks also have the progress of the recorded ones: watermarks, timers and the size of frames.

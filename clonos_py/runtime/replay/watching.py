@@ -1,4 +1,4 @@
-"""Operators under observation: what they ask in a replay is noted, or is answered from what was noted (F4).
+"""Operators under observation: what they ask in a replay is noted, or is answered from what was noted (F3).
 
 An operator is what its factory makes. Only the context that it is opened with is another one, which passes on what is
 no question.
@@ -23,7 +23,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Operator
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan, Vertex
 from clonos_py.operators.async_rows import MapAsyncRows
-from clonos_py.runtime.replay.answers import Moment, RecordedAnswers, ServiceAnswer, Unasked
+from clonos_py.runtime.replay.answers import QuestionMoment, RecordedAnswers, ServiceAnswer, Unasked
 from clonos_py.services.context import Context
 from clonos_py.services.http import HTTP, IDEMPOTENCY_KEY, Request
 
@@ -173,7 +173,7 @@ class Listening:
     """What observers of the recorded code share."""
 
     record: RecordedAnswers
-    moment: Callable[[TaskId], Moment]
+    moment: Callable[[TaskId], QuestionMoment]
     """The event that a task performs now."""
     clock: Callable[[TaskId, int], None]
     """Takes each time of day that a task was answered."""
@@ -239,7 +239,7 @@ class _RecordedContext:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def _moment(self) -> Moment:
+    def _moment(self) -> QuestionMoment:
         return self._listening.moment(self._inner.task)._replace(row=self._place.row)
 
     def now(self) -> int:
@@ -324,7 +324,7 @@ class Answering:
     """What the contexts of the changed code share."""
 
     record: RecordedAnswers
-    moment: Callable[[TaskId, str], Moment]
+    moment: Callable[[TaskId, str], QuestionMoment]
     """The recorded event whose counterpart an operator of a task performs now."""
     clock: Callable[[TaskId], int]
     """The recorded time of day."""
@@ -334,7 +334,7 @@ class Answering:
     """By operator and index of the task: the asynchronous calls that wait, by number."""
 
     def answer(
-        self, operator: str, moment: Moment, service: str, question: Any, row: Callable[[], str]
+        self, operator: str, moment: QuestionMoment, service: str, question: Any, row: Callable[[], str]
     ) -> ServiceAnswer:
         """What a service answers. Raises LeftRecord if that ends the comparison."""
         asked = question_of(self.record.service_name(service), question)
@@ -386,7 +386,7 @@ class _AnsweredContext:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def _moment(self) -> Moment:
+    def _moment(self) -> QuestionMoment:
         return self._answering.moment(self._inner.task, self._inner.operator)._replace(row=self._place.row)
 
     def now(self) -> int:

@@ -1,4 +1,4 @@
-"""What if other code had run: changed code on the recorded input, order, clock and answers (F4)."""
+"""What if other code had run: changed code on the recorded input, order, clock and answers (F3)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from clonos_py.runtime.replay.counterparts import unrecorded
 from clonos_py.runtime.replay.interval import Leg, RecordedTask, legs
 from clonos_py.runtime.replay.lockstep import SideBySide
 from clonos_py.runtime.replay.row_differences import AFTER, BEFORE, RowComparison, SinkDifferences
-from clonos_py.runtime.replay.run import Range, RecordedJob, ReplayReport, completed_us
+from clonos_py.runtime.replay.run import RecordedJob, ReplayRange, ReplayReport, completed_us
 from clonos_py.runtime.replay.sinks import SinkObserver
 from clonos_py.runtime.replay.starting_states import Carried, StartingStates
 from clonos_py.runtime.run_settings import limits
@@ -69,7 +69,7 @@ def what_if(
     job: Job,
     changed: Job,
     place: str,
-    chosen: Range,
+    chosen: ReplayRange,
     how: WhatIf,
     observers: Observers,
     *,

@@ -7,13 +7,20 @@ from dataclasses import replace
 import pytest
 
 from clonos_py.model.errors import RecordError
-from clonos_py.runtime.replay.answers import Answers, LeftRecord, Moment, RecordedAnswers, ServiceAnswer, Unasked
+from clonos_py.runtime.replay.answers import (
+    Answers,
+    LeftRecord,
+    QuestionMoment,
+    RecordedAnswers,
+    ServiceAnswer,
+    Unasked,
+)
 from clonos_py.runtime.replay.watching import question_of
 from clonos_py.services.http import IDEMPOTENCY_KEY, Request
 
 
-def at(event: int, row: str = "") -> Moment:
-    return Moment("task", event, row)
+def at(event: int, row: str = "") -> QuestionMoment:
+    return QuestionMoment("task", event, row)
 
 
 def test_a_row_gets_what_it_got_before_although_others_are_missing() -> None:

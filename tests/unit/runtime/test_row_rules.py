@@ -21,7 +21,7 @@ from clonos_py.operators.rows import MapRows
 from clonos_py.operators.stateless import Filter
 from clonos_py.plan.logical import Node, RunProcess
 from clonos_py.runtime.replay.histories import FromFrames, FromOperator, TaskHistory
-from clonos_py.runtime.replay.row_rules import Asked, OriginRows, inputs_of
+from clonos_py.runtime.replay.row_rules import OriginRows, TracedRows, inputs_of
 from clonos_py.runtime.replay.traced_operators import traced
 from clonos_py.services.async_context import AsyncContext
 from clonos_py.services.context import Context
@@ -47,7 +47,7 @@ def watched(factory: Callable[[], Operator]) -> tuple[Operator, TaskHistory, Scr
 def origin(history: TaskHistory, batch: int, *rows: int, verb: str = "map", node: Node | None = None) -> OriginRows:
     """Of rows of the batch that the operator emitted as number ``batch``."""
     of_operator = history.operator(0)
-    return inputs_of(Asked(of_operator, of_operator.emitted[batch], np.array(rows), verb, node))
+    return inputs_of(TracedRows(of_operator, of_operator.emitted[batch], np.array(rows), verb, node))
 
 
 def plain(found: OriginRows) -> dict[int, list[int]]:
