@@ -114,6 +114,10 @@ class InvariantChecker:
         self._in_transit: dict[tuple[int, int], tuple[TaskId, Extent]] = {}
         """By connection and sequence number: the sender of the frame, and its dependencies."""
         self._owner: dict[TaskId, int] = {}
+        """By task: the process that was promoted last."""
+        self._producer: dict[TaskId, int] = {}
+        """By task: the process that was last sent a log to replay. Until receivers have closed their connections with
+        it, which is before its successor is sent the log, the frames that it cuts count."""
         self._started: dict[int, TaskId] = {}
         """The task of each process that a coordinator has requested."""
         self._to_begin: set[int] = set()
@@ -178,7 +182,7 @@ class InvariantChecker:
     def produced(self, process: LocalProcess, event: Produced) -> None:
         """The link of ``process`` is about to handle this event, and may then send its frames. A replaying task logs
         nothing: the frames that it rebuilds have the dependencies of its predecessor's frames."""
-        if self._owner.get(process.task) != process.number:
+        if self._producer.get(process.task) != process.number:
             return
         known, cut, stamps = self._of(process), self._cut[process.task], self._stamps[process.task]
         if event.log is not None:
@@ -367,6 +371,7 @@ class InvariantChecker:
                 case Send(number, messages.Replay() as message):
                     self._check_begins(number)
                     replays[self._started[number]] = message
+                    self._producer[self._started[number]] = number
                     self._named = max(self._named, *(segment.epoch for segment in message.log), 0)
                 case Send(_, messages.TriggerCheckpoint(checkpoint)) if not self._alone:
                     check(checkpoint > self._named, f"checkpoint {checkpoint} is triggered, a log names {self._named}")
@@ -460,6 +465,9 @@ class InvariantChecker:
         for task, end in ends.items():
             history = self._history[task]
             del history[bisect_right(history, end, key=lambda entry: entry[0]) :]
+            void = [key for key, extent in self._cut[task].items() if extent.get(task.log_id, 0) > end]
+            for key in void:  # no survivor has received these frames, and others may be cut in their place
+                del self._cut[task][key], self._stamps[task][key]
             if not self._plan.logged(task):
                 self._cut[task].clear()  # only its own loop has received these frames, and it does not cut them again
 
@@ -573,6 +581,7 @@ class InvariantChecker:
         self._dependencies.clear()
         self._in_transit.clear()
         self._owner.clear()
+        self._producer.clear()
         self._failed.clear()
         self._restarted_at, self._named = -1, 0
         for task in self._plan.tasks:
