@@ -2,9 +2,12 @@
 
 A process that replaces a failed task holds no logs at first. Until it has caught up, it does not count as a holder of
 the logs that its predecessor held. Its own log comes from the coordinator; upstream logs come with the first frame of
-every connection. Each frame names the logs that its sender itself lacks. In a loop this would never end, since each
-task would wait for the other. So a task of a loop gets all upstream logs from the coordinator, to which all survivors
-send what they hold.
+every connection. Each frame names the logs that its sender itself lacks. In a loop the log of each task depends on the
+logs of the others. So a task of a loop gets all upstream logs from the coordinator, to which all survivors send what
+they hold.
+
+With full depth, snapshots and frames bring all determinants that they depend on. So only the log that the coordinator
+sends can depend on logs that the process lacks: it lacks none before it has that log, nor once it has replayed it.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ class HeldLogs:
         self.store = CausalStore(plan.logs)
         self._plan, self._task, self._inputs = plan, task, inputs
         self._own = task.log_id
+        self._full_depth = plan.covered >= plan.depth
         self._incomplete: list[set[LogId]] = [set() for _ in inputs]
         self._received: list[set[LogId]] = [set() for _ in inputs]
         """By input: the logs of which anything has arrived on it since the restart point."""
@@ -92,6 +96,8 @@ class HeldLogs:
         for incomplete in self._incomplete:
             incomplete.difference_update(message.complete)
         self._update_incomplete()
+        if not message.log:
+            self.replayed()
 
     def _is_upstream(self, log: LogId) -> bool:
         """Whether anything of a log has arrived, on any path, with the frames that the replayed log names."""
@@ -130,14 +136,20 @@ class HeldLogs:
         return msgspec.structs.replace(segment, incarnation=number) if number else segment
 
     def replayed(self) -> None:
-        """The log is replayed: the frames that it names have arrived again, with the determinants they depend on."""
+        """The log is replayed: the frames that it names have arrived again, with the determinants they depend on. Below
+        full depth, receivers may depend on logs that only the predecessor has held, until they arrive here, too."""
         self._needs = {}
+        if self._full_depth:
+            self._clear_incomplete()
 
     def complete(self) -> None:
         """A checkpoint is complete that this process has taken a snapshot for. Logs that it lacked before that do not
         matter any more."""
         self._drop_stable()
         self._replayed, self._needs = set(), {}
+        self._clear_incomplete()
+
+    def _clear_incomplete(self) -> None:
         if self.store.incomplete:
             self._incomplete = [set() for _ in self._inputs]
             self._update_incomplete()
@@ -182,10 +194,14 @@ class HeldLogs:
         )
 
     def _holds_all(self, log: LogId, acquired: bool) -> bool:
-        """Whether all of a log is held that the task depends on. An output that was ``acquired`` has all that the
-        task's log there depends on, though perhaps not all that the task had received."""
-        shared = self._plan.shares(self._plan.logs[log], self._task)
-        return shared and (acquired or log not in self.store.incomplete)
+        """Whether all of a log is held that the other held logs depend on. An output that was ``acquired`` has all that
+        the task's log there depends on, though perhaps not all that the task had received. With full depth, a snapshot
+        and each sender bring logs together with all that they depend on: only its own log can lack something."""
+        if not self._plan.shares(self._plan.logs[log], self._task):
+            return False
+        if self._full_depth and not self._has_own_log:
+            return acquired or log != self._own
+        return acquired or log not in self.store.incomplete
 
     def _has_received(self, channel: InputChannel) -> bool:
         """A process that holds a log depends on it: if it is the only holder, the log is replayed for that reason."""

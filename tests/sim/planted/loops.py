@@ -87,8 +87,9 @@ def tasks_of_a_loop_connect_before_they_have_their_own_log(patch: pytest.MonkeyP
 
 
 @in_loops(protocol=UNCOORDINATED)
-def tasks_of_a_loop_wait_for_each_other_to_have_caught_up(patch: pytest.MonkeyPatch) -> None:
-    """They do not get the logs of tasks that have not failed."""
+def a_log_comes_without_that_of_its_holder_which_it_depends_on(patch: pytest.MonkeyPatch) -> None:
+    """In a loop, the holder of a log may be a task upstream, too. If that task fails before it has sent its own log, no
+    other process may hold that."""
     answer = HeldLogs.answer
 
     def without_own(self: HeldLogs, process: int, message: Sever) -> HeldLogsReport:

@@ -83,6 +83,38 @@ def test_a_replacement_holds_the_upstream_logs_that_it_was_given() -> None:
     )
 
 
+def test_full_depth_a_replacement_without_a_log_lacks_nothing() -> None:
+    """It depends on what has arrived only, and that came with all determinants that it depends on."""
+    made = held_logs(CHAIN, C)
+    made.take(0, header(incomplete=ids("ab")))
+    made.replay(Replay(1, [], [], [], complete=ids("c")))
+    assert list(made.store.incomplete) == []
+    below = held_logs(graph("ab", "bc", "cd", sharing_depth=2), C)
+    below.take(0, header(incomplete=ids("ab")))
+    below.replay(Replay(1, [], [], [], complete=ids("c")))
+    assert set(below.store.incomplete) == {*ids("ab")}, "d may hold a log of b that depends on that of a"
+
+
+def test_full_depth_a_replacement_lacks_nothing_once_it_has_replayed_its_log() -> None:
+    plan = graph("ac", "bc", "cd")
+    made = held_logs(plan, C)
+    made.replay(Replay(1, [log(C, InputOrder(0, 1))], [], [], complete=ids("c"), needs={A.log_id: 1, B.log_id: 1}))
+    made.take(0, header(log(A, Linger())))
+    assert set(made.store.incomplete) == {*ids("b")}
+    made.replayed()
+    assert list(made.store.incomplete) == [], "its log names no frame of b, whose connection has not opened"
+
+
+def test_full_depth_the_logs_of_a_snapshot_are_whole_before_the_replacement_has_its_own_log() -> None:
+    stored = [log(A, Linger()), log(B, Linger()), log(C, Linger())]
+    made = held_logs(CHAIN, D)
+    made.restore(stored)
+    assert asked(made, C, D).whole == ids("ab"), "the log of c depends on no more of them"
+    below = held_logs(graph("ab", "bc", "cd", sharing_depth=2), D)
+    below.restore(stored[1:])
+    assert asked(below, C, D).whole == []
+
+
 def test_received_logs_are_reported_by_input_before_any_frame_or_log_of_the_sender_has_come() -> None:
     made = held_logs(CHAIN, D, Attempt(1, 1))
     assert asked(made, A, B, C).logs_received == {}

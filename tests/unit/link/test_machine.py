@@ -304,8 +304,8 @@ def test_frames_that_the_receiver_has_are_rebuilt_but_not_sent_again() -> None:
 
 
 def test_receivers_learn_that_logs_have_arrived_which_were_incomplete() -> None:
-    """A finished or idle task sends them no other frame: they could never store a snapshot, since they count as not
-    knowing what their state depends on."""
+    """A finished or idle task sends them no other frame: below full depth they would count as lacking these logs until
+    the next checkpoint."""
     link = standby()
     (connect,) = of(link.handle(promote(SECOND)), io.Connect)
     link.handle(io.Connected(0, FROM_UP, connect.hello))
@@ -326,7 +326,7 @@ def test_logs_that_arrive_late_complete_those_of_a_receiver() -> None:
     link.handle(io.Connected(0, FROM_UP, connect.hello))
     lacking = opening()
     link.handle(replace(lacking, header=replace(lacking.header, incomplete=(UP_LOG.log,))))
-    link.handle(control.Replay(1, [], [], []))
+    link.handle(control.Replay(1, [OWN_LOG], [], []))
     assert link.store.incomplete == (UP_LOG.log,)
     kind = FrameKind.LOGS_ARRIVED
     late = replace(lacking, header=replace(lacking.header, kind=kind, delta=[UP_LOG]))
