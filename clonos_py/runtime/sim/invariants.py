@@ -277,7 +277,10 @@ class InvariantChecker:
     def sent(self, process: LocalProcess, instruction: io.SendFrame) -> None:
         """``process`` sends a frame: records its dependencies."""
         if instruction.header.kind.numbered:
-            output = next(o for o in process.link.outputs if o.connection == instruction.connection)
+            output = next((o for o in process.link.outputs if o.connection == instruction.connection), None)
+            if output is None:
+                seq = instruction.header.seq
+                raise Violation(f"{process.task} sends frame {seq} on a connection that no output has any more")
             extent = self._cut[process.task].get((output.index, instruction.header.seq), {})
             self._in_transit[instruction.connection, instruction.header.seq] = process.task, extent
 
