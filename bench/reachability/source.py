@@ -40,7 +40,7 @@ class CommandSource(SourceDefinition):
     def create(self, columns: Columns, read_rows: int | None = None) -> StripeReader:
         layout = Layout(self.commands.rows, self.partitions)
         store = GeneratedCommands(self.commands, layout, columns[0])
-        return StripeReader(store, layout, self._pace(layout.partitions), read_rows)
+        return StripeReader(store, layout, self._pace(layout.partitions), read_rows, kinds=1)
 
     def _pace(self, partitions: int) -> Pace | None:
         if self.rate is None:

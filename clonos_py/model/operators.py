@@ -392,7 +392,9 @@ class Read(NamedTuple):
     events: int = -1
     """The number of input events covered, for throughput; -1: the number of rows."""
     last: bool = False
-    """The partition is exhausted and holds no watermark back any more. A reread returns the same."""
+    """The partition is exhausted and holds no watermark back any more. A reread returns the same, unless a later run
+    has more rows. After a ``seek`` to its end the partition is marked once more, by a read without rows, if others go
+    on: in a run that resumes it holds the watermark back until then."""
     due_us: int = 0
     """The processing time at which a paced source should have read this; latency counts from there. 0: unpaced."""
     counts: Mapping[str, int] = {}

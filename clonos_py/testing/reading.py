@@ -33,6 +33,10 @@ CONTINUES = Rule(
     "after a piece was read again, reading goes on behind it", "reread moves the partition's position to stop"
 )
 ENDS = Rule("a partition whose read was the last gives no more", "set last only where no row can follow")
+ENDS_AGAIN = Rule(
+    "a partition at its end is marked as such again after a seek, so that it holds no watermark back",
+    "give an empty read with last=True for each partition at whose end a seek begins",
+)
 SCHEMA = Rule("rows have the schema that the definition declares", "cast the columns, or declare what they are")
 
 

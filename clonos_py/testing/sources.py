@@ -13,7 +13,7 @@ import msgspec
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.operators import Read, Source
 from clonos_py.model.record import Record
-from clonos_py.testing.reading import CONTINUES, SEEK, Content, Reading
+from clonos_py.testing.reading import CONTINUES, ENDS_AGAIN, SEEK, Content, Reading
 from clonos_py.testing.rules import Rule, broken, differing, holding
 
 _CUTS_MAX = 25
@@ -154,6 +154,11 @@ class _Check:
         resumed.read_on(self._rows_left(cut))
         rest = self._content.without(Content.of(self._reads[:cut]))
         self._compare(SEEK, rest, resumed.content, f"seek({self._whole.positions_after(cut)})")
+        before = self._reads[:cut]
+        ended, marked = ({read.partition for read in reads if read.last} for reads in (before, resumed.reads))
+        if any(read.partition not in ended for read in self._reads[cut:]) and resumed.ended and ended - marked:
+            place = f"seek({self._whole.positions_after(cut)})"
+            broken(self._source, ENDS_AGAIN, f"after {place} no read marks partition {min(ended - marked)}")
 
     def _check_replay(self, cut: int) -> None:
         """Checks the steps of a replacement: restore a checkpoint, replay the log, read new rows."""

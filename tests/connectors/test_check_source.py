@@ -156,6 +156,7 @@ class RawTicks(Source):
         self.columns = columns
         self.own: list[int] = []
         self.positions: dict[int, int] = {}
+        self.unmarked: set[int] = set()
         self.most = 5
 
     def partitions(self) -> int:
@@ -166,13 +167,14 @@ class RawTicks(Source):
 
     def seek(self, positions: Mapping[int, int]) -> None:
         self.positions = {partition: positions.get(partition, 0) for partition in self.own}
+        self.unmarked = set(self.own)
 
     def limit(self, rows: int) -> None:
         self.most = rows
 
     def poll(self, now: int) -> Any:
         for partition, at in self.positions.items():
-            if at < ROWS:
+            if partition in self.unmarked:
                 return self.piece(partition, at, min(ROWS, at + self.most))
         return End()
 
@@ -181,6 +183,7 @@ class RawTicks(Source):
 
     def piece(self, partition: int, start: int, stop: int) -> Read:
         self.positions[partition] = stop
+        self.unmarked -= {partition} if stop == ROWS else set()
         rows = MemorySource([tick(partition, number) for number in range(start, stop)], schema=Tick)._rows
         taken = rows if self.columns is None else rows.select(list(self.columns))
         return Read(partition, start, stop, (taken,), last=stop == ROWS)
@@ -196,6 +199,12 @@ class RawSource(SourceDefinition[Tick]):
 
 def test_a_source_written_against_the_whole_contract_passes() -> None:
     check_source(RawSource(), TICKS)
+
+
+class NotMarkingEndsAgain(RawTicks):
+    def seek(self, positions: Mapping[int, int]) -> None:
+        super().seek(positions)
+        self.unmarked = {partition for partition, at in self.positions.items() if at < ROWS}
 
 
 class StandingStill(RawTicks):
@@ -292,6 +301,7 @@ class RaisingOnSeek(RawTicks):
         (RereadingTooMuch, "a piece that is read again has the same rows"),
         (RereadingOneLess, "a piece that is read again has the same rows"),
         (EndingTooEarly, "a partition whose read was the last gives no more"),
+        (NotMarkingEndsAgain, "a partition at its end is marked as such again after a seek"),
         (OtherTypes, "rows have the schema that the definition declares': it gave number int32"),
         (GivingNone, "poll gives a Read, a Wait, an End or what is Discovered': it gave None"),
         (NeverAnything, "a source gives rows"),

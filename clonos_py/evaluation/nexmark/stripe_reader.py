@@ -44,13 +44,18 @@ class Store(Protocol):
 class StripeReader(Source):
     """The source of one task."""
 
-    def __init__(self, store: Store, layout: Layout, pace: Pace | None, read_rows: int | None = None) -> None:
-        self._store = store
+    def __init__(
+        self, store: Store, layout: Layout, pace: Pace | None, read_rows: int | None = None, kinds: int = 3
+    ) -> None:
+        """``kinds``: the number of kinds of events."""
+        self._store, self._kinds = store, kinds
         self._layout = layout
         self._pace = pace
         self._read_events_max = min(read_rows or layout.stripe_events, layout.stripe_events)
         self._read_events = self._read_events_max
         self._places: dict[int, SourcePosition] = {}
+        self._marked: set[int] = set()
+        """Partitions whose end was marked since the last seek."""
 
     def partitions(self) -> int:
         return self._layout.partitions
@@ -61,6 +66,7 @@ class StripeReader(Source):
 
     def seek(self, positions: Mapping[int, int]) -> None:
         self._places = {partition: self._place(positions.get(partition, 0)) for partition in self._places}
+        self._marked = set()
         self._store.seek()
 
     def limit(self, rows: int) -> None:
@@ -69,6 +75,9 @@ class StripeReader(Source):
     def poll(self, now: int) -> Read | Wait | End:
         if self._pace is not None:
             self._places = {partition: place.begun(now) for partition, place in self._places.items()}
+        for p, place in self._places.items():
+            if p not in self._marked and place.events == self._layout.size(p):
+                return self._ended(p)
         left = [(place.events, p) for p, place in self._places.items() if place.events < self._layout.size(p)]
         if not left:
             return End()
@@ -80,6 +89,8 @@ class StripeReader(Source):
 
     def reread(self, partition: int, start: int, stop: int) -> Read:
         first, after = self._place(start), self._place(stop)
+        if start == stop and first.events == self._layout.size(partition):
+            return self._ended(partition)
         if partition not in self._places or not first.events < after.events <= self._layout.stripe_end(
             partition, first.events
         ):
@@ -100,7 +111,15 @@ class StripeReader(Source):
         due = max(pace.due_events(place, now), place.events + pace.piece_events)
         return self._read(partition, place, min(stop, due))
 
+    def _ended(self, partition: int) -> Read:
+        """Marks a partition after a seek to its end."""
+        self._marked.add(partition)
+        offset = self._places[partition].offset
+        return Read(partition, offset, offset, (None,) * self._kinds, events=0, last=True)
+
     def _read(self, partition: int, place: SourcePosition, stop: int) -> Read:
+        if stop == self._layout.size(partition):
+            self._marked.add(partition)
         stripe = self._store.read(partition, place.events, stop)
         self._places[partition] = place._replace(events=stop)
         return Read(
