@@ -96,7 +96,7 @@ class LogCodec:
             case TimerFired(operator, at_us) if abs(at_us - self._timer_us) < _DIFFERENCE_MAX:
                 flat += (_TIMER, operator, at_us - self._timer_us)
                 self._timer_us = at_us
-            case SourceRead(partition, start, stop, checksum) if (
+            case SourceRead(partition, start, stop, checksum, False) if (
                 start == self._stops.get(partition, 0) <= stop < _DIFFERENCE_MAX
             ):
                 flat += (_READ, partition, stop - start, checksum)

@@ -57,12 +57,14 @@ class Abort(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
 
 
 class SourceRead(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
-    """The source returned the offsets [start, stop) of ``partition``, whose content has this checksum."""
+    """The source returned the offsets [start, stop) of ``partition``, whose content has this checksum. ``last``: see
+    ``Read``. A later run, whose source has more rows, repeats that the partition had ended."""
 
     partition: int
     start: int
     stop: int
     checksum: int
+    last: bool = False
 
 
 class SourceEnd(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
@@ -147,6 +149,13 @@ class Fed(msgspec.Struct, frozen=True, array_like=True, tag=19, gc=False):
     answer, so that a standby with the state of this point can continue from here (E17)."""
 
 
+class SourceReopened(msgspec.Struct, frozen=True, array_like=True, tag=20, gc=False):
+    """From here on the run named ``run`` reads the source: partitions that had ended in an earlier run, or were idle,
+    may give more rows, and hold the watermark back until they end or are idle again."""
+
+    run: str
+
+
 Determinant = (
     InputOrder
     | Time
@@ -168,6 +177,7 @@ Determinant = (
     | LoopEnd
     | PartitionsDiscovered
     | Fed
+    | SourceReopened
 )
 
 

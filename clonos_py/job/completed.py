@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from clonos_py.job.reopening import ended_vertices, reopened
+from clonos_py.job.reopening import ended_tasks, ended_vertices, reopened
 from clonos_py.job.state_mapping import at_the_end, definitions_of, kinds_of, operators_of, same_shape
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Restore
@@ -24,10 +24,12 @@ class CompletedCheckpoint:
         self._handles: dict[TaskId, TaskHandle] = {}
         """By task; empty if the plan's tasks differ from the manifest's, or if these had finished in an earlier run.
         Sources may have more rows now, also those that had ended before others (``reopening.py``)."""
-        self._run = self._lineage = lineage
+        self.run = self._lineage = lineage
+        """The name of this run."""
         self._renumberings, self._closed = 0, frozenset[str]()
         self.stay_ended: tuple[str, ...] = ()
-        """Sources that had ended before others, and are not read again by this run."""
+        """Sources that had ended before others, in all or some of their tasks, and are not read again by these in this
+        run."""
         self._recorded = Recorded(plan.record_us, dict(plan.written_settings)) if plan.recorded else None
         self.estimates: Callable[[], KeptEstimates | None] = lambda: None
         """What the job has measured by now to find its checkpoint interval: each manifest holds it."""
@@ -43,15 +45,15 @@ class CompletedCheckpoint:
                 self._handles = {}
                 closed = {name for task in manifest.tasks for name in task.operators}
             elif manifest.run != lineage:
-                ended = ended_vertices(manifest)
-                closed |= {name for name, vertex in manifest.operators.items() if vertex in ended}
+                ended = ended_tasks(manifest)
+                whole = ended_vertices(manifest, ended)
+                closed |= {name for name, vertex in manifest.operators.items() if vertex in whole}
                 if self._handles:
                     opened = reopened(manifest, plan, ended)
-                    if opened is not None:
-                        self._handles = opened
-                    else:
-                        sources = (vertex.source for vertex in plan.vertices if vertex.name in ended)
-                        self.stay_ended = tuple(source.name for source in sources if source)
+                    self._handles |= opened
+                    shut = {task.vertex for task in ended if task not in opened}
+                    sources = (vertex.source for vertex in plan.vertices if vertex.name in shut)
+                    self.stay_ended = tuple(source.name for source in sources if source)
             self._lineage = manifest.lineage or lineage
             self._renumberings = manifest.renumberings + (begins_again or not same_shape(manifest, plan))
             self._closed = frozenset(closed)
@@ -105,7 +107,7 @@ class CompletedCheckpoint:
             earlier=list(earlier),
             renumberings=self._renumberings,
             kinds=kinds_of(self._plan),
-            run=self._run,
+            run=self.run,
             closed=sorted(self._closed),
             definitions=definitions_of(self._plan),
             estimates=self.estimates(),

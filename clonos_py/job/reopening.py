@@ -4,8 +4,11 @@ In the run that resumes they are read again, and so are the tasks behind them th
 removed from their progress and from that of their receivers. Everything else stays, such as sequence numbers, so that
 the tasks that had not ended continue as they were. A source that has nothing new ends again at once.
 
+The partitions of a source that had ended are read again, too: the task that restores them does that
+(``SourceReopened``).
+
 Operators that had emitted their final results stay closed, see ``Restore``. That is known for all tasks of a vertex
-only, so a vertex is opened again once all of its tasks had ended.
+only. So of a vertex with state no task is opened again before all had ended.
 """
 
 from __future__ import annotations
@@ -22,38 +25,50 @@ from clonos_py.process.contract import InputProgress, TaskProgress
 from clonos_py.process.progress import progress_of
 
 
-def ended_vertices(manifest: Manifest) -> set[str]:
-    """The vertices of which all tasks had read all of their input. Empty if progress cannot be read: the task that
-    restores it reports that."""
+def ended_tasks(manifest: Manifest) -> set[TaskId]:
+    """The tasks that had read all of their input. Empty if progress cannot be read: the task that restores it reports
+    that."""
     try:
-        progress = _progress(manifest)
+        return {task for task, found in _progress(manifest).items() if found.ended >= 0}
     except msgspec.MsgspecError:
         return set()
-    running = {task.vertex for task, found in progress.items() if found.ended < 0}
-    return {task.vertex for task in progress} - running
 
 
-def reopened(manifest: Manifest, plan: PhysicalPlan, ended: Collection[str]) -> dict[TaskId, TaskHandle] | None:
-    """By task: its snapshot, with which it reads on. ``manifest``: of the same tasks; ``ended``: see above. None:
-    nothing can be opened again. That is so if frames in flight or logs are stored with the snapshots, since they may
-    hold the end of a channel, or if some tasks of a vertex had ended behind such a source, and others had not. It is
-    so as well if a causal output holds what an ended vertex has done since the checkpoint: that repeats only from the
-    state as it was."""
-    handles = {handle.task: handle for handle in manifest.tasks}
-    if not ended:
-        return handles
-    if not manifest.coordinated or plan.loops or any(map(_holds_more, manifest.tasks)):
-        return None
-    if any(_is_held(plan, vertex) for vertex in ended):
-        return None
-    progress = _progress(manifest)
-    opened = {task: [plan.sender(channel).vertex in ended for channel in plan.inputs[task]] for task in progress}
-    if any(found.ended >= 0 and task.vertex not in ended and any(opened[task]) for task, found in progress.items()):
-        return None
-    return {
-        task: _with_progress(handles[task], _reopened(found, task.vertex in ended, opened[task]))
-        for task, found in progress.items()
+def ended_vertices(manifest: Manifest, ended: Collection[TaskId]) -> set[str]:
+    """The vertices of which all tasks had ``ended``."""
+    return {handle.task.vertex for handle in manifest.tasks} - {
+        handle.task.vertex for handle in manifest.tasks if handle.task not in ended
     }
+
+
+def reopened(manifest: Manifest, plan: PhysicalPlan, ended: Collection[TaskId]) -> dict[TaskId, TaskHandle]:
+    """By task that is opened again or is behind one: its snapshot, with which it reads on. ``manifest``: of the same
+    tasks; ``ended``: see above."""
+    handles, opened = {handle.task: handle for handle in manifest.tasks}, _opened(manifest, plan, ended)
+    inputs = {task: [plan.sender(channel) in opened for channel in plan.inputs[task]] for task in handles}
+    return {
+        task: _with_progress(handle, _reopened(progress_of(handle), task in opened, inputs[task]))
+        for task, handle in handles.items()
+        if task in opened or any(inputs[task])
+    }
+
+
+def _opened(manifest: Manifest, plan: PhysicalPlan, ended: Collection[TaskId]) -> set[TaskId]:
+    """The tasks that read on. There are none if frames in flight or logs are stored with the snapshots, since they may
+    hold the end of a channel, or if a task with state had ended behind such a source, and others of its vertex had not.
+    It is so as well if a causal output holds what an ended task has done since the checkpoint: that repeats only from
+    the state as it was."""
+    if not manifest.coordinated or plan.loops or any(map(_holds_more, manifest.tasks)):
+        return set()
+    if any(_is_held(plan, vertex) for vertex in {task.vertex for task in ended}):
+        return set()
+    whole = ended_vertices(manifest, ended)
+    stateful = {v.name for v in plan.vertices if any(o.stateful and not o.sink for o in v.operators)}
+    opened = {task for task in ended if task.vertex in whole or task.vertex not in stateful}
+    while unfed := {t for t in opened if plan.inputs[t] and not any(plan.sender(c) in opened for c in plan.inputs[t])}:
+        opened -= unfed
+    shut = [task for task in ended if task not in opened]
+    return set() if any(plan.sender(channel) in opened for task in shut for channel in plan.inputs[task]) else opened
 
 
 def _is_held(plan: PhysicalPlan, vertex: str) -> bool:

@@ -227,8 +227,8 @@ class Rounds:
                 assert process.attempt is not None
                 restore = self._protocol.restart(process.task)
                 inputs = peers(context.plan, process.task, owners, all_reset)
-                numbering = context.completed.numbering
-                promote = messages.Promote(round_.number, process.attempt, restore, inputs, numbering)
+                names = context.completed.numbering, context.completed.run
+                promote = messages.Promote(round_.number, process.attempt, restore, inputs, *names)
                 out.append(Send(process.number, promote))
                 inputs = []
             else:

@@ -111,7 +111,7 @@ class LinkMachine:
         )
         self._commits = vertex.commits
         self._round = 0
-        self._numbering = ""
+        self._numbering = self._run = ""
         self._unanswered_sever: control.Sever | None = None
         self._following = Following(plan, task_id, self.store)
         self._restoring = Restoring(
@@ -183,7 +183,8 @@ class LinkMachine:
 
     def _on_promote(self, message: control.Promote) -> list[io.Instruction]:
         restore = message.restore
-        self._round, self.attempt, self._numbering = message.round, message.attempt, message.numbering
+        self._round, self.attempt = message.round, message.attempt
+        self._numbering, self._run = message.numbering, message.run
         self._held_logs.become(message.attempt)
         self._enter(LinkCause.PROMOTED)
         self._mark(restore.marks)
@@ -285,7 +286,8 @@ class LinkMachine:
         self._enter(LinkCause.BEGUN)
         at_landmark = not any(output.has_restored_frames for output in self.outputs)
         log, fed = self._own_log(self._replay), self._restoring.begin()
-        begin = task.Begin(self.attempt, log, self._replay.aborted, self._numbering, at_landmark, fed=fed)
+        aborted, numbering = self._replay.aborted, self._numbering
+        begin = task.Begin(self.attempt, log, aborted, numbering, at_landmark, fed=fed, run=self._run)
         held_back = [] if self._outflow.may_produce else [io.SendToTask(task.MayProduce(False))]
         opened = self._subscribe(self.attempt) if self._in_loop else []
         return [io.SendToTask(begin), *held_back, *opened, *self._serve()]

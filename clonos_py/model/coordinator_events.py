@@ -19,9 +19,9 @@ class CodeChanged(msgspec.Struct, frozen=True):
 
 
 class SourceStaysEnded(msgspec.Struct, frozen=True):
-    """This source had read all of its input before the checkpoint from which the run resumes, while others had not. It
-    is not read again before the whole job has finished, since what is stored with the snapshots may hold the end of its
-    channels."""
+    """This source, or some of its tasks, had read all of its input before the checkpoint from which the run resumes,
+    while others had not. It is not read again there before the whole job has finished, since what is stored with the
+    snapshots may hold the end of its channels."""
 
     source: str
 

@@ -81,13 +81,14 @@ class Follow(msgspec.Struct, frozen=True, tag=True):
 
 class Promote(msgspec.Struct, frozen=True, tag=True):
     """To a standby: become this attempt of your task, start from ``restore`` and subscribe to ``inputs``.
-    ``numbering``: see OperatorContext."""
+    ``numbering``: see OperatorContext. ``run``: see ``Manifest``."""
 
     round: int
     attempt: Attempt
     restore: Restore
     inputs: list[Peer]
     numbering: str = ""
+    run: str = ""
 
 
 class Replay(msgspec.Struct, frozen=True, tag=True):

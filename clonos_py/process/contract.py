@@ -120,6 +120,8 @@ class TaskProgress(msgspec.Struct):
     """By sink of a job that records: a running checksum of all rows that it was given (``columns/chained.py``)."""
     rebuild: list[InputProgress] = []
     """The inputs there; empty: a restore does not go back."""
+    run: str = ""
+    """The run that last opened the source, see ``SourceReopened``."""
 
     @property
     def first_inputs(self) -> list[InputProgress]:
@@ -178,6 +180,8 @@ class Begin(msgspec.Struct, frozen=True):
     """(output, frame): start in the middle of the log, at the point where that frame is still to be cut."""
     fed: FeedPosition | None = None
     """The state is that of a feed point: start there, in the middle of the log."""
+    run: str = ""
+    """The name of the run, the same for all of its coordinators; empty: no event follows the log."""
 
 
 class Deliver(msgspec.Struct, frozen=True):

@@ -42,6 +42,7 @@ from clonos_py.causal.determinants import (
     SourceEnd,
     SourceIdle,
     SourceRead,
+    SourceReopened,
     TimerFired,
     Trigger,
 )
@@ -166,6 +167,7 @@ class TaskMachine:
         self._lingering = Lingering(self._outputs, linger_us)
         self._last_checkpoint = LastCheckpoint(possible=not in_loop)
         self._may_produce = True
+        self._run = ""
         self._now_us = 0
         """When the current step began."""
         self._restore_state(RestoreState(0, {}, None))
@@ -248,7 +250,7 @@ class TaskMachine:
         return live and not self._outputs.waiting and not self._shared.working
 
     def _on_begin(self, item: Begin) -> None:
-        self._shared.numbering = item.numbering
+        self._shared.numbering, self._run = item.numbering, item.run
         if self._gaps and self._reader:
             self._reader.skip(self._gate.pass_over(item.log))
         elif item.fed is not None:
@@ -260,6 +262,8 @@ class TaskMachine:
             self._events.append(resumed)
         if self._rebuilding:
             self._chain.begin_rebuild()
+        if self._reader and self._reader.run is None:
+            self._reader.run = item.run
         for checkpoint in item.aborted:
             self._on_trigger(AbortRequest(checkpoint))
         self._enter(TaskCause.BEGUN)
@@ -411,6 +415,8 @@ class TaskMachine:
     # ---- running: the task chooses, and logs the choice
 
     def _live_event(self, now_us: int) -> bool:
+        if self._run and self._reader and self._reader.run != self._run and not self._reader.ended:
+            return self._decide(SourceReopened(self._run))
         if self._landmarks and self._landmarks.due(now_us):
             self._landmarks.log(self._other_events, self._ended, now_us)
             return True
@@ -519,6 +525,10 @@ class TaskMachine:
             case PartitionsDiscovered(starts=starts):
                 assert self._reader is not None
                 self._reader.discover(starts)
+                self._follow_idleness()
+            case SourceReopened(run=run):
+                assert self._reader is not None
+                self._reader.reopen(run)
                 self._follow_idleness()
             case SourceEnd():
                 assert self._reader is not None

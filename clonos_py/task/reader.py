@@ -47,7 +47,7 @@ _decode_positions = msgspec.msgpack.Decoder(dict[int, int]).decode
 
 def determinants_of(reads: Sequence[Read]) -> list[Determinant]:
     """The determinants of reads that are one event."""
-    logged = [SourceRead(read.partition, read.start, read.stop, read.checksum) for read in reads]
+    logged = [SourceRead(read.partition, read.start, read.stop, read.checksum, read.last) for read in reads]
     return [ReadBatch(len(logged)), *logged] if len(logged) > 1 else [*logged]
 
 
@@ -78,7 +78,10 @@ class Reader:
         self.ended, self.wake_us = False, 0
         self._reported_no_partitions = False
         self._source_is_behind = False
-        """Whether reads came from the log, so that the source's own position is behind ``positions``."""
+        """Whether the source has to continue at ``positions``: reads came from the log, or partitions that had ended
+        are read again."""
+        self.run: str | None = None
+        """The run that last opened the source, see ``SourceReopened``; None: there was none before this one."""
 
     def restore(self, parts: Sequence[OperatorState], partitions: Mapping[int, tuple[int, bool]] | None) -> None:
         """Continues at the positions of ``parts``. ``partitions`` restores watermarks, if they are known.
@@ -107,7 +110,7 @@ class Reader:
         """Continues after the last of these logged reads without repeating them."""
         for read in log:
             if isinstance(read, SourceRead):
-                self._take(read.partition, read.start, read.stop, read.checksum)
+                self._take(read.partition, read.start, read.stop, read.checksum, last=read.last)
         self._seek()
 
     def _seek(self) -> None:
@@ -278,7 +281,7 @@ class Reader:
                 f"[{logged.start}, {logged.stop}) than before the failure; "
                 "a source must give the same rows for the same offsets"
             )
-        return read
+        return read if read.last == logged.last else read._replace(last=logged.last)
 
     def accept(self, read: Read, now_us: int) -> Read:
         """Records that a read enters the task: advances the position and the partition's event time. Returns the read
@@ -327,6 +330,12 @@ class Reader:
         self._own = sorted({*self._own, *starts})
         for partition, start in starts.items():
             self._stored.put(partition, StoredPartition(start, partition in self._stored.finished))
+
+    def reopen(self, run: str) -> None:
+        """Partitions that had ended in an earlier run, or were idle, may give more rows in this one."""
+        self.run = run
+        self._source_is_behind |= self._stored.reopen()
+        self._idle, self._active_us = set(), {}
 
     def fall_idle(self, partition: int) -> None:
         self._idle.add(partition)

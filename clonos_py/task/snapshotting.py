@@ -78,6 +78,7 @@ class Snapshotting:
             self._shared.timers.restore(progress.timers, progress.timers_left_us)
         if self._reader:
             self._reader.restore(item.operators.get(self._reader.name, ()), progress.partitions if progress else None)
+            self._reader.run = progress.run if progress else "" if item.operators else None
             self._reader.ended = progress.ended >= 0 if progress else False
 
     def take(
@@ -179,4 +180,5 @@ class Snapshotting:
             rebuild_taken=back_to,
             sunk=self._chain.sunk,
             rebuild=rebuild,
+            run=(self._reader.run or "") if self._reader else "",
         )

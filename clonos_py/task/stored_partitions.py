@@ -68,6 +68,13 @@ class StoredPartitions:
         self._recent[partition] = None
         (self.finished.add if found.finished else self.finished.discard)(partition)
 
+    def reopen(self) -> bool:
+        """No partition has given its last row any more. Returns whether one had."""
+        ended = sorted(self.finished)
+        for partition in ended:
+            self.put(partition, self._partitions[partition]._replace(finished=False))
+        return bool(ended)
+
     def restore(self, parts: Sequence[OperatorState], parallelism: int, index: int) -> Mapping[int, StoredPartition]:
         """Takes the partitions of all instances at the time of a snapshot; it keeps those of this task and returns all
         of them."""

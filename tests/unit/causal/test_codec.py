@@ -28,6 +28,7 @@ from clonos_py.causal.determinants import (
     SourceEnd,
     SourceIdle,
     SourceRead,
+    SourceReopened,
     Time,
     TimerFired,
     Trigger,
@@ -49,7 +50,7 @@ KINDS: dict[type, st.SearchStrategy[Determinant]] = {
     Linger: st.builds(Linger),
     Trigger: st.builds(Trigger, int64),
     Abort: st.builds(Abort, int64),
-    SourceRead: st.builds(SourceRead, st.integers(0, 10_000), int64, int64, st.integers(0, 2**64 - 1)),
+    SourceRead: st.builds(SourceRead, st.integers(0, 10_000), int64, int64, st.integers(0, 2**64 - 1), st.booleans()),
     SourceEnd: st.builds(SourceEnd),
     SourceIdle: st.builds(SourceIdle, st.integers(0, 10_000)),
     Answer: st.builds(Answer, st.text(), plain),
@@ -63,6 +64,7 @@ KINDS: dict[type, st.SearchStrategy[Determinant]] = {
         PartitionsDiscovered, st.dictionaries(st.integers(0, 2**31), st.integers(0, 2**63 - 1), max_size=5)
     ),
     Fed: st.just(Fed()),
+    SourceReopened: st.builds(SourceReopened, st.text()),
     Landmark: st.builds(Landmark, st.integers(0, 2**31), st.integers(0, 2**63 - 1), st.binary()),
 }
 determinants: st.SearchStrategy[Determinant] = st.one_of(*KINDS.values())

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from clonos_py.job.reopening import ended_vertices, reopened
+from clonos_py.job.reopening import ended_tasks, reopened
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.process.contract import InputProgress, TaskProgress
@@ -40,8 +40,8 @@ def manifest(plan: PhysicalPlan, ended: str) -> Manifest:
 def test_an_ended_source_and_the_channels_behind_it_are_opened() -> None:
     plan = two_sources()
     stored = manifest(plan, "a")
-    opened = reopened(stored, plan, ended_vertices(stored))
-    assert opened is not None
+    ended = ended_tasks(stored)
+    opened = reopened(stored, plan, ended)
     assert progress_of(opened[task("a")]).ended == -1
     assert [channel.ended for channel in progress_of(opened[task("d")]).inputs] == [False, False]
 
@@ -51,4 +51,5 @@ def test_what_a_causal_output_may_hold_of_an_ended_source_is_repeated_from_its_s
     """The output holds what ``a`` has logged since the checkpoint. Only the state as it was repeats that."""
     plan = two_sources(causal)
     stored = manifest(plan, "a")
-    assert (reopened(stored, plan, ended_vertices(stored)) is not None) == opens
+    ended = ended_tasks(stored)
+    assert bool(reopened(stored, plan, ended)) == opens

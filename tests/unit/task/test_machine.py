@@ -320,7 +320,7 @@ def test_state_cannot_be_replaced_after_the_task_has_begun() -> None:
 def test_reads_of_a_source_are_logged_and_its_end_ends_the_task() -> None:
     run = Run(three(), UP)
     run.go()
-    assert run.log == [SourceRead(0, 0, 2, 0), SourceRead(0, 2, 4, 2), SourceEnd()]
+    assert run.log == [SourceRead(0, 0, 2, 0), SourceRead(0, 2, 4, 2, last=True), SourceEnd()]
     assert [frame.kind for frame in run.frames][-1] is FrameKind.END
     assert run.machine.state is TaskState.FINISHED
 
