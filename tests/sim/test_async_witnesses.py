@@ -13,13 +13,14 @@ from clonos_py.causal.determinants import Completion
 from clonos_py.causal.gate import Gate
 from clonos_py.link.instructions import Instruction
 from clonos_py.link.machine import LinkMachine
+from clonos_py.model.calls import ServiceCall
 from clonos_py.model.messages import Promote
 from clonos_py.operators.async_rows import MapAsyncRows
 from clonos_py.services.async_context import AsyncContext
 from clonos_py.services.keys import origin_of
 from clonos_py.task.calls import Calls
 from tests.sim.async_jobs import simulate
-from tests.sim.planted.seams import Handle, rehandled
+from tests.sim.planted.seams import Handle, made_with, rehandled
 
 SEEDS = int(os.environ.get("CLONOS_TEST_ASYNC_SEEDS", "12"))
 CHUNKS = 3
@@ -44,16 +45,22 @@ def completions_are_not_logged(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_replay_calls_again_what_was_answered(patch: pytest.MonkeyPatch) -> None:
-    complete = Calls.complete
+    begin, complete, start = Calls.begin, Calls.complete, Calls.start
+    begun: dict[tuple[Calls, int, int], ServiceCall] = {}
+    again: dict[Calls, list[ServiceCall]] = {}
+
+    def noted(self: Calls, call: ServiceCall) -> None:
+        begun[self, call.operator, call.number] = call
+        begin(self, call)
 
     def anew(self: Calls, completion: Completion) -> bool:
-        call = self._waiting.get((completion.operator, completion.call))
-        found = complete(self, completion)
-        if call is not None:
-            self._unstarted[completion.operator, completion.call] = call
+        if found := complete(self, completion):
+            again.setdefault(self, []).append(begun[self, completion.operator, completion.call])
         return found
 
+    patch.setattr(Calls, "begin", noted)
     patch.setattr(Calls, "complete", anew)
+    patch.setattr(Calls, "start", lambda self: [*start(self), *again.pop(self, [])])
 
 
 def pending_rows_are_not_in_the_snapshot(patch: pytest.MonkeyPatch) -> None:
@@ -68,13 +75,13 @@ def pending_rows_are_not_in_the_snapshot(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_restored_row_forgets_what_it_was_told(patch: pytest.MonkeyPatch) -> None:
-    begin = MapAsyncRows._begin
+    init = AsyncContext.__init__
 
-    def forgetful(self: MapAsyncRows, row: Any) -> None:
-        row.history.answers.clear()
-        begin(self, row)
+    def forgetful(self: AsyncContext, ctx: Any, origin: Any, history: Any) -> None:
+        history.answers.clear()
+        init(self, ctx, origin, history)
 
-    patch.setattr(MapAsyncRows, "_begin", forgetful)
+    patch.setattr(AsyncContext, "__init__", forgetful)
 
 
 def idempotency_keys_name_the_event_at_work(patch: pytest.MonkeyPatch) -> None:
@@ -94,13 +101,15 @@ def each_attempt_counts_as_a_renumbering(patch: pytest.MonkeyPatch) -> None:
 
 
 def time_passes_in_replayed_events(patch: pytest.MonkeyPatch) -> None:
-    serves = Gate._old_time_serves
+    now, made = Gate.now, made_with(patch, Gate)
 
-    def passing(self: Gate, live: Any) -> bool:
-        self._repeating = False
-        return serves(self, live)
+    def passing(self: Gate, live: Any) -> int:
+        last_us = self.last_answered_us
+        if last_us is not None and not 0 <= live() - last_us < made[self]["granularity_us"]:
+            self.reset_time()
+        return now(self, live)
 
-    patch.setattr(Gate, "_old_time_serves", passing)
+    patch.setattr(Gate, "now", passing)
 
 
 BUGS: list[Patch] = [

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import cycle
 
+import msgspec
 import pytest
 
-from clonos_py.job.events import Instructions
 from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.job.states import JobState
 from clonos_py.job.takeover import Takeover
 from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.messages import StatusReport
 from clonos_py.process.contract import TaskState
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
@@ -200,12 +201,12 @@ def test_a_promotion_ends_although_two_coordinators_are_lost_at_this_step(step: 
 
 def a_promotion_half_done_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A process that was promoted and has no log yet counts as a standby again."""
-    assign = Takeover._assign
+    answer = Takeover.answer
 
-    def forgetful(self: Takeover, process: TaskProcess, attempts: Mapping[TaskId, Attempt]) -> Instructions:
-        return assign(self, process, attempts) if self._answers[process.number].begun else []
+    def forgetful(self: Takeover, message: StatusReport) -> None:
+        answer(self, message if message.begun else msgspec.structs.replace(message, attempt=None))
 
-    patch.setattr(Takeover, "_assign", forgetful)
+    patch.setattr(Takeover, "answer", forgetful)
 
 
 @pytest.mark.parametrize("step", [promoted, connecting, fetching_determinants])

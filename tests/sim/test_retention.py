@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from clonos_py.channel.regenerated import RegeneratedFrames
@@ -16,7 +17,7 @@ from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.model.coordinator_events import CheckpointCompleted, CoordinatorEvent, SpillFailed
 from clonos_py.model.retention import Spill
-from clonos_py.process.contract import ChannelLimits
+from clonos_py.process.contract import ChannelLimits, Regenerate, RegenerateBelow
 from clonos_py.runtime.sim.faults import Faults
 from clonos_py.runtime.sim.run import SimulatedEnvironment, simulate_plan
 from clonos_py.runtime.sim.schedule import VirtualTime
@@ -24,7 +25,8 @@ from clonos_py.runtime.spill import MemoryShelf
 from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task import landmarks
 from clonos_py.task.landmarks import Landmarks
-from clonos_py.task.regeneration import _Run
+from clonos_py.task.outputs import Outputs
+from clonos_py.task.regeneration import Regeneration
 from clonos_py.task.snapshotting import Snapshotting
 from tests.sim.points import described
 from tests.witness import WitnessJob, WitnessLedger, disagreements, simulate
@@ -119,13 +121,15 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def _frees_places_of_frames_that_are_retained(patch: pytest.MonkeyPatch) -> None:
-    written = RetainedFrames.written
+    written, take_unused = RetainedFrames.written, RetainedFrames.take_unused
+    places: dict[RetainedFrames, list[object]] = {}
 
     def careless(self: RetainedFrames, seq: int, place: object) -> None:
         written(self, seq, place)
-        self._unused.append(place)
+        places.setdefault(self, []).append(place)
 
     patch.setattr(RetainedFrames, "written", careless)
+    patch.setattr(RetainedFrames, "take_unused", lambda self: [*take_unused(self), *places.pop(self, [])])
 
 
 def _reads_come_back_in_any_order(patch: pytest.MonkeyPatch) -> None:
@@ -141,11 +145,9 @@ def _goes_on_without_cutting_what_is_pending(patch: pytest.MonkeyPatch) -> None:
     landmark = Snapshotting.landmark
 
     def hasty(self: Snapshotting, others: int, ended: bool) -> object:
-        flush, self._outputs.flush = self._outputs.flush, lambda: None  # type: ignore[method-assign]
-        try:
+        with pytest.MonkeyPatch.context() as during:
+            during.setattr(Outputs, "flush", lambda self: None)
             return landmark(self, others, ended)
-        finally:
-            self._outputs.flush = flush  # type: ignore[method-assign]
 
     patch.setattr(Snapshotting, "landmark", hasty)
 
@@ -159,7 +161,12 @@ def _a_replacement_forgets_what_its_predecessor_cut(patch: pytest.MonkeyPatch) -
 
 
 def _one_frame_too_few_is_made_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(_Run, "done", property(lambda self: self.next_seq >= self.request.stop - 1))
+    take = Regeneration.take
+
+    def short(self: Regeneration, item: Regenerate | RegenerateBelow) -> None:
+        take(self, msgspec.structs.replace(item, stop=item.stop - 1) if isinstance(item, Regenerate) else item)
+
+    patch.setattr(Regeneration, "take", short)
 
 
 def _what_was_made_for_an_earlier_receiver_is_sent_to_the_next(patch: pytest.MonkeyPatch) -> None:
