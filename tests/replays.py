@@ -11,7 +11,7 @@ import pytest
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.model.errors import ProtocolError, RecordError
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.snapshots import Manifest, numbering_of
+from clonos_py.model.snapshots import Manifest
 from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.replay.interval import legs, recorded_tasks
 from clonos_py.runtime.replay.machines import LegReplay
@@ -114,9 +114,8 @@ def _replay(
     limits = ChannelLimits(window=made.conditions.window, policy=made.conditions.spill)
     for leg in legs(manifests, first, last):
         tasks = recorded_tasks(plan, leg, manifests, store.read_record)
-        numbering = numbering_of(leg.last.lineage, leg.last.renumberings)
         observed = without_sinks(plan, lambda task, sink, rows: None)
-        result = LegReplay(observed, tasks, store, numbering, limits).run()
+        result = LegReplay(observed, tasks, store, leg.names, limits).run()
         found.snapshots += result.snapshots
         found.problems += [f"from {_number(first)} to {last.checkpoint}: {line}" for line in result.differences]
 

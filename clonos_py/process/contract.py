@@ -112,6 +112,8 @@ class TaskProgress(msgspec.Struct):
     """By output channel: the most rows of a frame."""
     protocol: bytes = b""
     """State of the checkpoint protocol."""
+    partition_count: int = -1
+    """Of a source: how many partitions it had when the task started; -1: it is none."""
     taken: int = 0
     """The number of input events so far, of a task whose state is saved in parts."""
     rebuild_taken: int = 0

@@ -68,7 +68,9 @@ class Reader:
         self._source.open(index, parallelism)
         self._source.recall(self._last_read)
         self._index, self._parallelism = index, parallelism
-        self._own = [p for p in range(self._source.partitions()) if self._is_own(p)]
+        self.partition_count = self._source.partitions()
+        """How many partitions the source had when it was opened, or restored last."""
+        self._own = [p for p in range(self.partition_count) if self._is_own(p)]
         self._assigners = assigned or {}
         self._restore_times({}, {})
         self._behind = {port: RowsBehind(self._event_time.out_of_order_us) for port in plan.marked}
@@ -89,6 +91,7 @@ class Reader:
         Raises SourceError if a partition that was read no longer exists."""
         saved = self._stored.restore(parts, self._parallelism, self._index)
         count, index, parallelism = self._source.partitions(), self._index, self._parallelism
+        self.partition_count = count
         self._own = [p for p in (range(count) if count else sorted(saved)) if p % parallelism == index]
         own = set(self._own)
         known = {p: times for p, times in (partitions or {}).items() if p in own}

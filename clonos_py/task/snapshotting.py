@@ -181,4 +181,5 @@ class Snapshotting:
             sunk=self._chain.sunk,
             rebuild=rebuild,
             run=(self._reader.run or "") if self._reader else "",
+            partition_count=self._reader.partition_count if self._reader else -1,
         )

@@ -17,6 +17,7 @@ from clonos_py.cli.main import invoke
 from clonos_py.evaluation.nexmark.new_users import rows_of
 from clonos_py.evaluation.nexmark.source import NexmarkSource
 from clonos_py.model.snapshots import Manifest
+from clonos_py.process.progress import progress_of
 from tests.jobs.in_process import loaded_once, run, run_until
 
 HEAD = """
@@ -99,10 +100,15 @@ def middle(recorded: Callable[..., None], folder: Path, text: str, *more: str) -
         recorded(text, "--record", "2s", *more)
         store = CheckpointStore(str(folder / "ck"), "watched")
         last = store.manifests()[-1].checkpoint
-        bases = [base for base in store.bases() if base.checkpoint < last and _has_state(base)]
+        bases = [base for base in store.bases() if base.checkpoint < last and _has_state(base) and not _has_ended(base)]
         if bases:
-            return "--checkpoint", str(bases[-1].checkpoint), "--until", str(last)
+            return "--checkpoint", str(bases[0].checkpoint), "--until", str(last)
     raise AssertionError("no checkpoint in the middle of the job")
+
+
+def _has_ended(base: Manifest) -> bool:
+    """Whether the sources had read everything."""
+    return all(progress_of(handle).ended >= 0 for handle in base.tasks if handle.task.vertex.startswith("source"))
 
 
 def _has_state(base: Manifest) -> bool:
@@ -460,7 +466,6 @@ from clonos_py import Job, col
 from clonos_py.connectors import BlackholeSink
 from clonos_py.evaluation.nexmark.jobs import build
 from clonos_py.evaluation.nexmark.source import NexmarkSource
-from clonos_py.model.snapshots import Manifest
 from clonos_py.evaluation.nexmark.streams import Streams
 
 source = NexmarkSource(events=60_000, event_rate=4_000, partitions=2)

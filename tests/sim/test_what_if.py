@@ -14,7 +14,7 @@ import pytest
 
 from clonos_py.model.errors import RecordError
 from clonos_py.model.ids import TaskId
-from clonos_py.model.snapshots import Manifest, numbering_of
+from clonos_py.model.snapshots import Manifest
 from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.replay.answers import RecordedAnswers
 from clonos_py.runtime.replay.counterparts import Counterparts, unrecorded
@@ -65,7 +65,7 @@ def _compared(run: RecordedRun, leg: Leg, manifests: Sequence[Manifest]) -> int:
         store,
         record,
         (_observer(before), _observer(after)),
-        numbering=numbering_of(leg.last.lineage, leg.last.renumberings),
+        names=leg.names,
         limits=ChannelLimits(window=generated.conditions.window, policy=generated.conditions.spill),
         checkpoints_us=[(manifest.checkpoint, 0) for manifest in manifests],
     )

@@ -50,6 +50,7 @@ from clonos_py.process.contract import Begin, ChannelLimits, Deliver, Produced, 
 from clonos_py.protocols.known import KNOWN
 from clonos_py.runtime.replay.answers import LeftRecord
 from clonos_py.runtime.replay.correspondence import Correspondence, Place, recorded_vertex
+from clonos_py.runtime.replay.interval import RunNames
 from clonos_py.runtime.replay.watching import Answering, Listening, WaitingCall
 from clonos_py.settings.protocols import ALIGNED
 from clonos_py.task.machine import TaskMachine
@@ -271,14 +272,14 @@ class Counterparts:
 
     # ---- the beginning
 
-    def begin(self, states: Mapping[TaskId, RestoreState | None], numbering: str) -> None:
+    def begin(self, states: Mapping[TaskId, RestoreState | None], names: RunNames) -> None:
         """All tasks start, each from its state (None: empty)."""
         for task, machine in self.machines.items():
             if (state := states.get(task)) is not None:
                 machine.offer(state)
             for channel in self._inputs[task]:
                 channel.next_seq = machine.progress.inputs[channel.number].next_seq
-            machine.offer(Begin(_BEGUN, (), (), numbering, at_landmark=False))
+            machine.offer(Begin(_BEGUN, (), (), names.numbering, at_landmark=False, run=names.run))
 
     def stored(self, place: Place, frame: Frame) -> None:
         """A frame was in flight at the beginning to a task of the recorded job."""

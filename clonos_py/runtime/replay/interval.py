@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import NamedTuple
 
 from clonos_py.checkpoint.line import LineChannel, line_channels
 from clonos_py.job.completed import CompletedCheckpoint
@@ -24,11 +25,18 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Restore
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import LogSegment
-from clonos_py.model.snapshots import Manifest, RecordTail, StoredChunk, TaskHandle
+from clonos_py.model.snapshots import Manifest, RecordTail, StoredChunk, TaskHandle, numbering_of
 from clonos_py.process.progress import decoded, progress_of
 
 ReadRecord = Callable[[Sequence[StoredChunk]], Sequence[LogSegment]]
 """Reads pieces of a record, in order."""
+
+
+class RunNames(NamedTuple):
+    """What a run of the job was called: its frame numbering (see OperatorContext), and its own name."""
+
+    numbering: str
+    run: str
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,10 @@ class Leg:
     """Whether the run began with ``before``, which another one had written."""
     tails: Sequence[RecordTail] = ()
     """What processes held when the job failed in this leg, after its last checkpoint."""
+
+    @property
+    def names(self) -> RunNames:
+        return RunNames(numbering_of(self.last.lineage, self.last.renumberings), self.last.run)
 
     @property
     def last(self) -> Manifest:

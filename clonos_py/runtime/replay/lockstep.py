@@ -15,7 +15,7 @@ from clonos_py.process.contract import ChannelLimits, RestoreState, SnapshotTake
 from clonos_py.runtime.replay.answers import QuestionMoment, RecordedAnswers
 from clonos_py.runtime.replay.correspondence import Place, recorded_vertex
 from clonos_py.runtime.replay.counterparts import Counterparts, RecordedSide
-from clonos_py.runtime.replay.interval import RecordedTask
+from clonos_py.runtime.replay.interval import RecordedTask, RunNames
 from clonos_py.runtime.replay.machines import LegReplay, ReplayResult
 from clonos_py.runtime.replay.same_reads import AllReads, Reads, heard, repeated
 from clonos_py.runtime.replay.sinks import SinkObserver, without_sinks
@@ -31,7 +31,7 @@ class Lockstep(LegReplay):
         plan: PhysicalPlan,
         recorded: Mapping[TaskId, RecordedTask],
         store: SnapshotStore,
-        numbering: str,
+        names: RunNames,
         limits: ChannelLimits,
         reads: AllReads,
         checkpoints_us: Sequence[tuple[int, int]],
@@ -44,8 +44,8 @@ class Lockstep(LegReplay):
         self._stored_frames: list[tuple[Place, Frame]] = []
         self._running = False
         self._counterparts: Counterparts | None = None
-        super().__init__(plan, recorded, store, numbering, limits, before)
-        self._running, self._numbering = True, numbering
+        super().__init__(plan, recorded, store, names, limits, before)
+        self._running, self._names = True, names
 
     def beside(
         self,
@@ -56,7 +56,7 @@ class Lockstep(LegReplay):
         """Starts the tasks of the changed job from these states, with the frames that an earlier leg has left; None:
         with those that were in flight to the recorded ones."""
         self._counterparts = counterparts
-        counterparts.begin(states, self._numbering)
+        counterparts.begin(states, self._names)
         if frames is not None:
             counterparts.carry_on(frames)
         else:
@@ -120,14 +120,14 @@ class SideBySide:
         record: RecordedAnswers,
         observers: tuple[SinkObserver, SinkObserver],
         *,
-        numbering: str,
+        names: RunNames,
         limits: ChannelLimits,
         checkpoints_us: Sequence[tuple[int, int]],
         client: Callable[[str], Any] | None = None,
         before: Callable[[TaskId], None] | None = None,
     ) -> None:
         """``plans``: of the recorded and of the changed job (``unrecorded``). ``observers``: get the rows of sinks.
-        ``numbering``: see OperatorContext. ``checkpoints_us``: see Lockstep. ``client``:
+        ``names``: of the run. ``checkpoints_us``: see Lockstep. ``client``:
         gives the clients of services. ``before`` is called before each recorded event."""
         old, new = (without_sinks(*both) for both in zip(plans, observers, strict=True))
         reads = {v.source.name: Reads(v.source.schemas) for v in old.vertices if v.source is not None}
@@ -135,7 +135,7 @@ class SideBySide:
         listening = Listening(record, self._moment, self._reach, {}, {}, {})
         answering = Answering(record, self._moment_of, self._clock_us, client or _no_client, {})
         self._lockstep = Lockstep(
-            heard(watched(old, listening), reads), recorded, store, numbering, limits, reads, checkpoints_us, before
+            heard(watched(old, listening), reads), recorded, store, names, limits, reads, checkpoints_us, before
         )
         changed = repeated(answered(new, answering), reads)
         self._counterparts = Counterparts(changed, self._lockstep.side, listening, answering, limits)

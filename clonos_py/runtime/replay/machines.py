@@ -33,7 +33,7 @@ from clonos_py.process.progress import decoded
 from clonos_py.protocols.known import protocol_of
 from clonos_py.runtime.replay.comparison import compared
 from clonos_py.runtime.replay.environment import ReplayEnvironment
-from clonos_py.runtime.replay.interval import RecordedTask
+from clonos_py.runtime.replay.interval import RecordedTask, RunNames
 from clonos_py.task.machine import TaskMachine
 
 _ATTEMPT = Attempt(0, 0)
@@ -75,13 +75,13 @@ class LegReplay:
         plan: PhysicalPlan,
         recorded: Mapping[TaskId, RecordedTask],
         store: SnapshotStore,
-        numbering: str,
+        names: RunNames,
         limits: ChannelLimits,
         before: Callable[[TaskId], None] | None = None,
         failed: bool = False,
         delivered: Callable[[TaskId, int, Frame], None] | None = None,
     ) -> None:
-        """``plan``: with sinks that write nothing (``replay/sinks.py``). ``numbering``: see OperatorContext. ``before``
+        """``plan``: with sinks that write nothing (``replay/sinks.py``). ``names``: of the run. ``before``
         is called before each event of a task, ``delivered`` for each frame with its sender and output channel.
         ``failed``: the job has failed at the end of the leg, so that tasks end where what was held of logs and frames
         ends."""
@@ -102,7 +102,8 @@ class LegReplay:
         for task, replayed in self._tasks.items():
             self._deliver_stored(task, replayed.recorded.start)
         for replayed in self._tasks.values():
-            replayed.machine.offer(Begin(_ATTEMPT, replayed.recorded.log, (), numbering, at_landmark=False))
+            log = replayed.recorded.log
+            replayed.machine.offer(Begin(_ATTEMPT, log, (), names.numbering, at_landmark=False, run=names.run))
 
     def _restore(self, task: TaskId, replayed: _Task) -> None:
         start = replayed.recorded.start

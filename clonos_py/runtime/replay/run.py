@@ -16,13 +16,14 @@ from clonos_py.job.state_mapping import definitions_of, operators_of
 from clonos_py.model.errors import RecordError, SettingError, UserCodeError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.snapshots import Manifest, RecordTail, numbering_of
+from clonos_py.model.snapshots import Manifest, RecordTail
 from clonos_py.model.state_definitions import differences
 from clonos_py.plan.logical import EnrichRows, ReadSource
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.replay.interval import Leg, RecordedTask, legs, recorded_tasks
 from clonos_py.runtime.replay.machines import LegReplay
 from clonos_py.runtime.replay.sinks import SinkObserver, without_sinks
+from clonos_py.runtime.replay.sources import with_recorded_partitions
 from clonos_py.runtime.replay.watcher import OperatorWatcher
 from clonos_py.runtime.run_settings import limits
 from clonos_py.runtime.user_code import code_digest
@@ -170,7 +171,7 @@ class RecordedJob:
         """The plan of a run. Raises RecordError if the job has another shape now."""
         made = plan(self._job, settings)
         _check_fits(made, leg.last)
-        return made
+        return with_recorded_partitions(made, leg.last)
 
     def tasks(self, made: PhysicalPlan, leg: Leg) -> Mapping[TaskId, RecordedTask]:
         """What the tasks did in a run."""
@@ -213,12 +214,11 @@ def replay(
         needed = watcher.tasks(made) if watcher is not None else ()
         found = _leading_to(made, recorded.tasks(made, leg), tasks or needed)
         leg_begun(found)
-        numbering = numbering_of(leg.last.lineage, leg.last.renumberings)
         quiet, delivered = without_sinks(made, observed), None
         if watcher is not None:
             quiet, delivered = watcher.watched(quiet), watcher.delivered
             watcher.begin(found)
-        run = LegReplay(quiet, found, recorded.store, numbering, limits(settings), before, bool(leg.tails), delivered)
+        run = LegReplay(quiet, found, recorded.store, leg.names, limits(settings), before, bool(leg.tails), delivered)
         try:
             result = run.run()
         except BaseException as error:

@@ -12,7 +12,6 @@ from clonos_py.dsl.job import Job
 from clonos_py.model.errors import RecordError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import Partitioning, PhysicalPlan, Vertex
-from clonos_py.model.snapshots import numbering_of
 from clonos_py.plan.logical import EnrichRows, ReadSource
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.replay.answers import RecordedAnswers, Unasked
@@ -153,7 +152,7 @@ class _Comparing:
             self._recorded.store,
             self.record,
             (self._observer(BEFORE), self._observer(AFTER)),
-            numbering=numbering_of(leg.last.lineage, leg.last.renumberings),
+            names=leg.names,
             limits=limits(settings),
             checkpoints_us=self._times(leg),
             client=client,
