@@ -20,6 +20,7 @@ STILL = {
     "points.py": {"_checkpointing", "_aligning", "_epochs", "_progress", "_restoring"},
     "test_causal_sinks.py": {"_executor", "_roll_back"},
     "test_failure_points.py": {"_newest_attempts", "_context"},
+    "test_lost_holders.py": {"_full_depth"},
     "test_parts.py": {"_marks"},
     "test_promotion_steps.py": {"_fleet"},
     "test_sharing_depth.py": {"_has_received", "_held_from"},
