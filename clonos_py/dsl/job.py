@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, overload
 
@@ -169,6 +169,19 @@ class Job(Helpful):
             if isinstance(node.work, ReadSource) and source_parallelism is not None:
                 nodes[node.id] = replace(nodes[node.id], parallelism=source_parallelism)
         other._draft = Draft(self.name, nodes.values())
+        return other
+
+    def leading_to(self, sinks: Iterable[str]) -> Job:
+        """The same job with only these sinks and what leads to them. Raises GraphError for an unknown name."""
+        nodes = {node.id: node for node in self.graph().nodes}
+        needed: set[int] = set()
+        reached = [self._connector(name).id for name in sinks]
+        while reached:
+            if (number := reached.pop()) not in needed:
+                needed.add(number)
+                reached += [port.node for port in nodes[number].read]
+        other = Job(self.name, **self.settings)
+        other._draft = Draft(self.name, [node for number, node in nodes.items() if number in needed])
         return other
 
     def _output(self, stream: Stream[Any] | str) -> OutputPort:

@@ -14,6 +14,13 @@ with every row. Rows inside a list are read together.
     def test_totals() -> None:
         out = run(totals.job, {"sales": [Sale("a", 2), [Sale("a", 3), Sale("b", 1)]]})  # .changes() goes to the sink
         assert out["totals"] == [Total("a", 2), Total("a", 5), Total("b", 1)]
+
+The clock, random numbers and services can be given their answers:
+
+    def test_price() -> None:
+        answers = {"priced": [testing.http_answer(json={"rate": 2})]}
+        out = run(prices.job, {"sales": [Sale("a", 2)]}, times={"priced": [at("3s")]}, answers=answers)
+        assert out["prices"] == [Price("a", 4, at("3s"))]
 """
 
 from __future__ import annotations
@@ -43,6 +50,7 @@ from clonos_py.services.definition import ServiceDefinition
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.settings.definitions import Runtime
 from clonos_py.settings.resolution import resolve
+from clonos_py.testing.given_answers import GIVEN, ByOperator, GivenAnswers
 
 Given = Sequence[Record | Sequence[Record]]
 """The rows of a source. Each is read on its own; rows in an inner list are read together."""
@@ -59,27 +67,48 @@ def run(
     seeds: int = 1,
     first_seed: int = 0,
     parallelism: int = 1,
+    sinks: Sequence[str] | None = None,
     services: Mapping[str, ServiceDefinition[..., Any]] | None = None,
+    times: ByOperator | None = None,
+    draws: ByOperator | None = None,
+    answers: ByOperator | None = None,
 ) -> dict[str, list[Any]]:
     """Runs a job and returns the rows of every sink, by the sink's name (``sink-alerts`` also as ``alerts``). For a
     table these are its changes, with the column ``_change`` if rows can leave the table.
 
     ``inputs`` has the rows of sources by name; one task reads each source, row by row. ``kills`` processes are killed
-    in each of ``seeds`` runs, at moments drawn from the seed. ``services`` replaces user services by name.
+    in each of ``seeds`` runs, at moments drawn from the seed. ``sinks``: only these sinks, and the operators that lead
+    to them; None for all. ``services`` replaces user services by name.
+
+    ``times``, ``draws`` and ``answers`` have by operator what its functions get, in the order in which they ask:
+    ``ctx.time.now()`` (microseconds UTC); ``random()`` and ``gauss(0, 1)`` (floats) and ``getrandbits()`` (ints) of
+    ``ctx.random``, from which its other methods compute theirs; ``ctx.call`` and ``ctx.http`` together (values,
+    ``http_answer(...)``, or a ServiceError, which is raised). Other operators ask live. A function that asks once more
+    than there are answers fails; answers may be left. The order in which operators ask holds for one task without
+    failures only, so these are refused with ``kills`` and ``parallelism``.
 
     Raises the ClonosError that ended a run. Raises AssertionError naming the seed if one of several runs differs from
     the run without kills, if a recovery did more than it should, or if kills were requested and none happened. Dead
-    letters count as equal if operator, error, record and place are. Raises GraphError if ``job`` is no Job.
+    letters count as equal if operator, error, record and place are. Raises GraphError if ``job`` is no Job, and for
+    answers that cannot be given.
     """
     if not isinstance(job, Job):
         name = getattr(job, "__name__", None)
         remedy = f"{name} is a function; call it: run(module.{name}(), ...)" if callable(job) and name else "give a Job"
         raise GraphError(f"run() takes a Job, not {type(job).__name__}: {remedy}")
-    clean = _run_once(job, inputs, first_seed, 0, parallelism, services or {}, None)
+    if sinks is not None:
+        job = job.leading_to(sinks)
+    if (times or draws or answers) and (kills or parallelism > 1):
+        raise GraphError("times=, draws= and answers= are for one task without failures: omit kills= and parallelism=")
+
+    def given() -> GivenAnswers:
+        return GivenAnswers(times or {}, draws or {}, answers or {})
+
+    clean = run_once(job, inputs, first_seed, 0, parallelism, services or {}, None, given())
     other = "without kills" if kills else f"with seed {first_seed}"
     kept, killed = clean, 0
     for seed in range(first_seed if kills else first_seed + 1, first_seed + seeds):
-        found = _run_once(job, inputs, seed, kills, parallelism, services or {}, clean.actions)
+        found = run_once(job, inputs, seed, kills, parallelism, services or {}, clean.actions, given())
         kept = found if seed == first_seed else kept
         killed += found.kills
         if seeds > 1:  # the rows of a single run with kills may depend on its timing
@@ -91,7 +120,7 @@ def run(
 
 
 @dataclass(frozen=True)
-class _Found:
+class RowsFound:
     """The result of one run: the rows of every sink, the number of killed processes, the number of actions."""
 
     rows: dict[str, list[Any]]
@@ -99,7 +128,7 @@ class _Found:
     actions: int
 
 
-def _run_once(
+def run_once(
     job: Job,
     inputs: Mapping[str, Given],
     seed: int,
@@ -107,14 +136,17 @@ def _run_once(
     parallelism: int,
     services: Mapping[str, ServiceDefinition[..., Any]],
     actions_expected: int | None,
-) -> _Found:
+    given_answers: GivenAnswers,
+) -> RowsFound:
+    """One of the runs of ``run``."""
     sinks = {name: MemorySink(f"test-{next(_numbers)}") for name in job.sinks}
     replaced: dict[str, SourceDefinition | SinkDefinition] = dict(sinks)
     for name, rows in inputs.items():
         replaced[name] = GivenSource(rows, job.record_of(name))
     given = job.with_connectors(replaced, source_parallelism=1)
     physical = _as_given(plan(given, replace(resolve(job.settings), runtime=Runtime.SIM), parallelism=parallelism))
-    registry = ServiceRegistry(services, http_client)
+    physical = given_answers.answering(physical)
+    registry = ServiceRegistry({**services, GIVEN.name: GIVEN}, http_client)
     try:
         outcome = simulate_plan(
             physical, seed, kills, client=registry.client, actions_expected=actions_expected, linger_us=0
@@ -128,7 +160,7 @@ def _run_once(
         registry.close()
         for sink in sinks.values():
             sink.clear()
-    return _Found(rows_found, outcome.kills, outcome.actions)
+    return RowsFound(rows_found, outcome.kills, outcome.actions)
 
 
 class GivenSource(MemorySource):

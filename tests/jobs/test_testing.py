@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import pytest
 
-from clonos_py import Instant, Job, Record, at, col, count, testing, tumbling
+from clonos_py import (
+    AsyncContext,
+    Context,
+    Instant,
+    Job,
+    Record,
+    ServiceError,
+    UserCodeError,
+    at,
+    col,
+    count,
+    service,
+    testing,
+    tumbling,
+)
 from clonos_py.connectors import MemorySink, MemorySource, UpsertMemorySink
 from clonos_py.model.errors import GraphError
 from tests.jobs.rows import both_parallelisms, values
@@ -89,3 +106,97 @@ def test_a_function_that_returns_a_job_must_be_called() -> None:
 
     with pytest.raises(GraphError, match=r"nightly is a function; call it: run\(module.nightly\(\), ...\)"):
         testing.run(nightly, {})  # type: ignore[arg-type]
+
+
+class Asked(Record):
+    product: str
+    at: int
+    number: float
+    die: int
+    text: str
+    owner: str
+
+
+@service
+def owners() -> Iterator[Callable[[str], str]]:
+    yield lambda product: f"owner of {product}"
+
+
+def asked(row: Sale, ctx: Context) -> Asked:
+    number, die = ctx.random.random() + ctx.random.gauss(10, 2), ctx.random.randint(1, 6)
+    try:
+        text = ctx.http.get("http://localhost:1/nobody").text
+    except ServiceError as problem:
+        text = str(problem)
+    return Asked(row.product, ctx.time.now(), number, die, text, ctx.call(owners, row.product))
+
+
+async def awaited(row: Sale, ctx: AsyncContext) -> Asked:
+    response = await ctx.http.get("http://localhost:1/nobody")
+    return Asked(row.product, ctx.time.now(), 0.0, response.status, response.text, await ctx.call(owners, row.product))
+
+
+def questions(function: Any) -> Job:
+    job = Job("questions")
+    sales = job.source(MemorySource([], schema=Sale)).named("sales")
+    sales.map(function).named("asked").sink(MemorySink()).named("answers")
+    sales.select("product").sink(MemorySink()).named("products")
+    return job
+
+
+def test_functions_get_the_given_times_random_numbers_and_answers_in_order() -> None:
+    out = testing.run(
+        questions(asked),
+        {"sales": SALES[:2]},
+        seeds=3,
+        times={"asked": [at("1s"), at("2s"), at("3s")]},
+        draws={"asked": [0.25, 0.5, 7, 2, 0.5, -1.0, 0]},
+        answers={"asked": [testing.http_answer("yes"), "anna", ServiceError("nobody there"), "bert"]},
+    )
+    assert out["answers"] == [
+        Asked("a", at("1s"), 11.25, 3, "yes", "anna"),
+        Asked("a", at("2s"), 8.5, 1, "nobody there", "bert"),
+    ]
+
+
+def test_asynchronous_functions_get_given_answers_in_the_order_of_their_calls() -> None:
+    answers = [testing.http_answer(json={"rate": 2}, status=201), "anna"]
+    given: Any = {"times": {"asked": [7]}, "answers": {"asked": answers}}
+    out = testing.run(questions(awaited), {"sales": SALES[:1]}, **given)
+    assert out["answers"] == [Asked("a", 7, 0.0, 201, '{"rate":2}', "anna")]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"times": {"asked": []}}, "operator 'asked' asks once more than times= of the test has answers, which is 0"),
+        (
+            {"draws": {"asked": [1]}},
+            r"calls random\(\) of random numbers, for which draws= of the test has 1, which is no",
+        ),
+    ],
+)
+def test_a_function_that_asks_for_more_than_is_given_fails(given: Any, message: str) -> None:
+    answers = {"asked": [testing.http_answer(), "anna"]}
+    with pytest.raises(UserCodeError, match=message):
+        testing.run(questions(asked), {"sales": SALES[:1]}, answers=answers, **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"times": {"askd": [1]}}, "the test has answers for 'askd': the job has asked"),
+        ({"times": {"asked": [1]}, "kills": 1}, "are for one task without failures"),
+        ({"times": {"asked": [1]}, "parallelism": 2}, "are for one task without failures"),
+        ({"sinks": ["answer"]}, "has no single source or sink 'answer'"),
+    ],
+)
+def test_answers_that_cannot_be_given_are_refused(given: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        testing.run(questions(asked), {"sales": SALES[:1]}, **given)
+
+
+def test_a_run_can_be_of_some_sinks_only() -> None:
+    out = testing.run(questions(asked), {"sales": SALES[:1]}, sinks=["products"], kills=1, seeds=3)
+    assert out.keys() == {"products"}
+    assert [row.product for row in out["products"]] == ["a"]

@@ -1,0 +1,218 @@
+"""Answers that a test gives to the functions of operators, in place of the clock, random numbers and services.
+
+The answers of an operator are given in the order in which its functions ask. They enter at the task's gate, as live
+answers do. ``draws`` are the results of ``random()`` and of ``gauss(0, 1)`` (floats) and of ``getrandbits()`` (ints)
+of ``ctx.random``; all of its other methods compute theirs from these.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from clonos_py.model.errors import GraphError, ServiceError, UserCodeError
+from clonos_py.model.operators import Operator, OperatorContext, Output
+from clonos_py.model.plan import OperatorPlan, PhysicalPlan, Vertex
+from clonos_py.services.definition import ServiceDefinition
+from clonos_py.services.plain import plain
+
+TIMES, DRAWS, ANSWERS = "times", "draws", "answers"
+KINDS = (TIMES, DRAWS, ANSWERS)
+
+ByOperator = Mapping[str, Sequence[Any]]
+"""Answers of one kind by the name of the operator that asks."""
+
+
+def http_answer(
+    text: str = "",
+    status: int = 200,
+    *,
+    json: Any = None,
+    content: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """An answer to a request of ``ctx.http``, for ``answers=`` of ``run``. Its content is ``text``, or ``json``
+    encoded, or ``content``. Names of ``headers`` are lower-case."""
+    body = content if content is not None else text.encode() if json is None else msgspec.json.encode(json)
+    return {"status": status, "headers": dict(headers or {}), "content": body}
+
+
+class OperatorAnswers:
+    """The answers for one operator. A kind that is not in ``given`` is asked live."""
+
+    def __init__(self, operator: str, given: Mapping[str, Sequence[Any]]) -> None:
+        self._operator, self.given = operator, given
+        self.used: dict[str, int] = dict.fromkeys(KINDS, 0)
+        """By kind: how many were given."""
+        self.ran_out = False
+        """Whether there were too few of a kind."""
+
+    def next(self, kind: str) -> Any:
+        """The next answer. Raises UserCodeError if all were given."""
+        number, given = self.used[kind], self.given[kind]
+        if number == len(given):
+            self.ran_out = True
+            raise UserCodeError(
+                f"operator {self._operator!r} asks once more than {kind}= of the test has answers, which is {number}"
+            )
+        self.used[kind] += 1
+        return given[number]
+
+    def draw(self, kind: type[Any], method: str) -> Any:
+        """The next random number. Raises UserCodeError if it is of another kind."""
+        found = self.next(DRAWS)
+        if type(found) is not kind:
+            raise UserCodeError(
+                f"operator {self._operator!r} calls {method}() of random numbers, for which draws= of the test has "
+                f"{found!r}, which is no {kind.__name__}"
+            )
+        return found
+
+    def answer(self) -> Any:
+        """The next answer of a service. Raises the ServiceError that is in its place."""
+        found = self.next(ANSWERS)
+        if isinstance(found, ServiceError):
+            raise ServiceError(str(found))
+        return plain(found, "an answer of the test")
+
+
+class GivenAnswers:
+    """The answers for all operators of a job."""
+
+    def __init__(self, times: ByOperator, draws: ByOperator, answers: ByOperator) -> None:
+        by_kind = dict(zip(KINDS, (times, draws, answers), strict=True))
+        names = dict.fromkeys(name for given in by_kind.values() for name in given)
+        self.operators = {
+            name: OperatorAnswers(name, {kind: given[name] for kind, given in by_kind.items() if name in given})
+            for name in names
+        }
+
+    def answering(self, plan: PhysicalPlan) -> PhysicalPlan:
+        """The plan with operators that get these answers. Raises GraphError if one of them is not in it."""
+        known = [operator.name for vertex in plan.vertices for operator in vertex.operators if not operator.sink]
+        for name in self.operators:
+            if name not in known:
+                raise GraphError(f"the test has answers for {name!r}: the job has {', '.join(known)}")
+        return replace(plan, vertices=tuple(map(self._vertex, plan.vertices)))
+
+    def _vertex(self, vertex: Vertex) -> Vertex:
+        return replace(vertex, operators=tuple(map(self._operator, vertex.operators)))
+
+    def _operator(self, operator: OperatorPlan) -> OperatorPlan:
+        given = self.operators.get(operator.name)
+        return operator if given is None else replace(operator, factory=partial(_answered, operator.factory, given))
+
+
+def _answered(factory: Callable[[], Operator], given: OperatorAnswers) -> Operator:
+    operator: Any = factory()
+    kind = type(operator)
+    operator.__class__ = type(kind.__name__, (_Answered, kind), {})
+    operator.given = given
+    return operator  # type: ignore[no-any-return]
+
+
+class _Answered(Operator):
+    given: OperatorAnswers
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        given: Any = _GivenContext(ctx, self.given)
+        super().open(given, out)
+
+
+class _GivenContext:
+    """The context of an operator, but for what the test answers."""
+
+    def __init__(self, ctx: Any, given: OperatorAnswers) -> None:
+        self._ctx, self._given = ctx, given
+        self.time = _GivenClock(ctx.gate, given) if TIMES in given.given else ctx.time
+        self.gate = _GivenGate(ctx.gate, given) if ANSWERS in given.given else ctx.gate
+        self._draws = _GivenRandom(given)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ctx, name)
+
+    @property
+    def random(self) -> random.Random:
+        if DRAWS in self._given.given:
+            return self._draws
+        found: random.Random = self._ctx.random
+        return found
+
+    def start_call(self, number: int, service: str, question: Any) -> None:
+        if ANSWERS not in self._given.given:
+            self._ctx.start_call(number, service, question)
+            return
+        try:
+            args: tuple[Any, ...] = (self._given.answer(),)
+        except ServiceError as problem:
+            args = (None, str(problem))
+        self._ctx.start_call(number, GIVEN.name, (args, {}))
+
+
+class _GivenClock:
+    """Each query is one of the gate: none is answered with the time before it."""
+
+    def __init__(self, gate: Any, given: OperatorAnswers) -> None:
+        self._gate, self._given = gate, given
+
+    def now(self) -> int:
+        self._gate.reset_time()
+        now_us: int = self._gate.now(lambda: self._given.next(TIMES))
+        return now_us
+
+
+class _GivenGate:
+    def __init__(self, gate: Any, given: OperatorAnswers) -> None:
+        self._gate, self._given = gate, given
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._gate, name)
+
+    def ask(self, kind: str, live: Callable[[], Any]) -> Any:
+        return self._gate.ask(kind, self._given.answer)
+
+
+class _GivenRandom(random.Random):
+    """Its other methods call these."""
+
+    _given: OperatorAnswers | None = None
+
+    def __new__(cls, given: OperatorAnswers) -> _GivenRandom:
+        return super().__new__(cls)
+
+    def __init__(self, given: OperatorAnswers) -> None:
+        super().__init__(0)
+        self._given = given
+
+    def random(self) -> float:
+        assert self._given is not None
+        found: float = self._given.draw(float, "random")
+        return found
+
+    def getrandbits(self, k: int, /) -> int:
+        assert self._given is not None
+        found: int = self._given.draw(int, "getrandbits")
+        return found
+
+    def gauss(self, mu: float = 0.0, sigma: float = 1.0) -> float:
+        assert self._given is not None
+        found: float = self._given.draw(float, "gauss")
+        return mu + found * sigma
+
+
+def _as_given() -> Iterator[Callable[..., Any]]:
+    def answer(value: Any, error: str | None = None) -> Any:
+        if error is not None:
+            raise ServiceError(error)
+        return value
+
+    yield answer
+
+
+GIVEN: ServiceDefinition[..., Any] = ServiceDefinition(f"{__name__}.given", _as_given)
+"""Answers the calls of asynchronous functions."""
