@@ -37,7 +37,7 @@ from clonos_py.runtime.replay.traced_operators import TracedOperator, traced
 SOURCE = -1
 _HIDDEN = frozenset({"drop late", "narrow"})
 """The verbs of operators that the planner adds and that change no row."""
-_Place = tuple[int, int]
+OperatorPlace = tuple[int, int]
 """The position of a vertex in the plan, and the number of an operator in it (SOURCE: its source)."""
 
 
@@ -69,7 +69,7 @@ class RowFound(Interrupted):
 
 
 @dataclass
-class _Wanted:
+class WantedRows:
     """Results that are asked for. ``rows``: by task and number of an emitted batch."""
 
     rows: dict[TaskId, list[Positions]] = field(default_factory=dict)
@@ -149,9 +149,11 @@ class Tracer:
         if self._found is None:
             return []
         task, number, batch, row = self._found
-        self._wanted: dict[_Place, _Wanted] = {}
+        self._wanted: dict[OperatorPlace, WantedRows] = {}
         self._asked: dict[tuple[TaskId, int, int], Ints] = {}
         """By task, operator and batch: the rows that were asked for."""
+        self._asking = task, batch, np.array([row])
+        """The task, and the rows of a batch that it has taken, for whose origins ``_ask`` asks."""
         self._reads: dict[int, pa.RecordBatch] = {}
         """By order of reading: batches that sources have read."""
         place = self._place(task.vertex, number)
@@ -163,10 +165,10 @@ class Tracer:
             steps.append(self._source(place, wanted) if place[1] == SOURCE else self._inputs(place, wanted))
         return [step for step in steps if step.verb not in _HIDDEN]
 
-    def _place(self, vertex: str, number: int) -> _Place:
+    def _place(self, vertex: str, number: int) -> OperatorPlace:
         return next(n for n, found in enumerate(self._plan.vertices) if found.name == vertex), number
 
-    def _inputs(self, place: _Place, wanted: _Wanted) -> TraceStep:
+    def _inputs(self, place: OperatorPlace, wanted: WantedRows) -> TraceStep:
         operator = self._operator_at(place)
         node = operator.node if operator.plan.verb not in ADDED else self._behind(operator).node
         taken: dict[TaskId, list[Positions]] = {}
@@ -197,12 +199,12 @@ class Tracer:
                 operator = self._operators[edge.target, edge.consumer]
         return operator
 
-    def _operator_at(self, place: _Place) -> Planned:
+    def _operator_at(self, place: OperatorPlace) -> Planned:
         return self._operators[self._plan.vertices[place[0]].name, place[1]]
 
     def _step(
         self,
-        place: _Place,
+        place: OperatorPlace,
         rows: Mapping[TaskId, Positions],
         how: list[str],
         exact: bool,
@@ -219,6 +221,7 @@ class Tracer:
         for task, positions in rows.items():
             history = self._tasks[task].operator(operator.number)
             for number, places in positions.items():
+                self._asking = task, number, places
                 taken = history.taken[number]
                 pieces.append((taken.rows, places))
                 match taken.origin:
@@ -249,14 +252,19 @@ class Tracer:
         sender, edge = self._plan.sender(found), self._plan.edges[found.edge]
         place = self._place(edge.source, edge.producer)
         frames, notes = [], []
+        batch = self._asking[1]
         for part in self._channels.frames(found, first, places):
             frames.append((str(sender), part.number))
             if part.of_channel is None:
                 notes.append(f"frames of {sender} from before the interval: what was before them is not known")
             elif edge.producer == SOURCE:
+                self._asking = task, batch, part.places
                 self._ask(place, sender, {self._read(part.number, rows): part.places}, shown)
             elif emitted := self._emitted(found, sender, edge.producer, rows, part.places, part.of_channel):
+                done = 0
                 for number, at in emitted.items():
+                    self._asking = task, batch, part.places[done : done + len(at)]
+                    done += len(at)
                     self._ask(place, sender, {number: at}, shown)
             else:
                 notes.append(f"which rows of {sender} these are is not known")
@@ -281,7 +289,7 @@ class Tracer:
             found[number], done = at, done + len(at)
         return found
 
-    def _ask(self, place: _Place, task: TaskId, rows: Positions, shown: list[str]) -> None:
+    def _ask(self, place: OperatorPlace, task: TaskId, rows: Positions, shown: list[str]) -> None:
         """Asks for rows of an operator, unless that was done before: rows of a loop may lead back to it."""
         for number, at in rows.items():
             before = self._asked.get((task, place[1], number), at[:0])
@@ -289,11 +297,11 @@ class Tracer:
             if not len(fresh):
                 continue
             self._asked[task, place[1], number] = np.union1d(before, fresh)
-            wanted = self._wanted.setdefault(place, _Wanted())
+            wanted = self._wanted.setdefault(place, WantedRows())
             wanted.rows.setdefault(task, []).append({number: fresh})
             wanted.before += [name for name in shown if name not in wanted.before]
 
-    def _source(self, place: _Place, wanted: _Wanted) -> TraceStep:
+    def _source(self, place: OperatorPlace, wanted: WantedRows) -> TraceStep:
         source = self._plan.vertices[place[0]].source
         assert source is not None
         pieces = [(self._reads[n], at) for parts in wanted.rows.values() for n, at in joined(parts).items()]
