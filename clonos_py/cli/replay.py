@@ -74,6 +74,8 @@ def replay(
     ask: str,
     key: tuple[str, ...] | None,
     differences: int,
+    to_test: Path | None,
+    mask: tuple[str, ...],
     **parameters: Any,
 ) -> int:
     """The body of the command."""
@@ -87,31 +89,31 @@ def replay(
         raise SettingError("name the folder of the record: add --checkpoints FOLDER")
     if at is not None and checkpoint is not None:
         raise click.UsageError("--at and --checkpoint both say where to begin: omit one")
-    if not debug and (row is not None or nth is not None or operator is not None):
-        raise click.UsageError("--row, --nth and --operator say where to stop: add --debug")
-    if trace is None and (sink is not None or svg is not None):
-        raise click.UsageError("--sink and --svg are of --trace: add --trace CONDITION")
-    if trace is not None and debug:
-        raise click.UsageError("--debug and --trace are two replays: omit one")
+    _check_fit(debug, row, nth, operator, trace, sink, svg, to_test, mask)
     chosen = ReplayRange(at, checkpoint, **dict([until] if until else []))
     place, began_s = settings.checkpoints, monotonic()
-    progress = _Progress()
+    progress, reports = _Progress(), list[Any]()
     if diff != (changed is not None):
         raise click.UsageError("--with NEW.py and --diff belong together: name the changed code, and compare")
     if changed is not None:
         if task:
             raise click.UsageError("--diff compares all tasks: omit --task")
-        if debug or trace is not None:
-            raise click.UsageError("--diff compares the rows of sinks: omit --debug and --trace")
+        if debug or trace is not None or to_test is not None:
+            raise click.UsageError("--diff compares the rows of sinks: omit --debug, --trace and --to-test")
         wanted = WantedComparison(
             changed, ask, key or (), differences, out, settings.drop_state, ctx.params, ctx.obj.module
         )
         return compare(job, settings.checkpoints, chosen, wanted, progress.event, _say_what)
+
+    def begun(report: ReplayReport) -> None:
+        reports.append(report)
+        _say_what(report)
+
     with ReplayedRows(out) as rows:
 
         def run(watcher: OperatorWatcher | None = None) -> ReplayReport:
             return replayed(
-                job, place, chosen, rows.add, tasks=task, before=progress.event, begun=_say_what, watcher=watcher
+                job, place, chosen, rows.add, tasks=task, before=progress.event, begun=begun, watcher=watcher
             )
 
         if debug:
@@ -124,12 +126,45 @@ def replay(
             from clonos_py.cli.replay_trace import traced
 
             report = traced(job, trace, sink, svg, run)
+        elif to_test is not None:
+            from clonos_py.cli.replay_to_test import written_test
+
+            assert row is not None
+            jobs = ctx.obj
+            values = {name: ctx.params[name] for name in jobs.parameters}
+            report = written_test(jobs, job, values, row, sink, mask, to_test, place, run, reports)
         else:
             report = run()
     if isinstance(report, int):
         return report
     _say(report, monotonic() - began_s, out)
     return 1 if report.differences else 0
+
+
+def _check_fit(
+    debug: bool,
+    row: RowPredicate | None,
+    nth: int | None,
+    operator: str | None,
+    trace: RowPredicate | None,
+    sink: str | None,
+    svg: Path | None,
+    to_test: Path | None,
+    mask: tuple[str, ...],
+) -> None:
+    """Raises UsageError for options of which one needs or excludes another."""
+    if to_test is not None and row is None:
+        raise click.UsageError("--to-test needs the row of which the test is to be: add --row CONDITION")
+    if to_test is None and mask:
+        raise click.UsageError("--mask is of --to-test: add --to-test FILE")
+    if not debug and (nth is not None or operator is not None or (row is not None and to_test is None)):
+        raise click.UsageError("--row, --nth and --operator say where to stop: add --debug")
+    if trace is None and (svg is not None or (sink is not None and to_test is None)):
+        raise click.UsageError("--sink and --svg are of --trace: add --trace CONDITION")
+    if trace is not None and debug:
+        raise click.UsageError("--debug and --trace are two replays: omit one")
+    if to_test is not None and (trace is not None or debug):
+        raise click.UsageError("--to-test is a replay of its own: omit --debug and --trace")
 
 
 class Condition(click.ParamType[Any]):
@@ -191,6 +226,14 @@ def _say(report: ReplayReport, took_s: float, out: Path | None) -> None:
     )
 
 
+def _new_test(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+    if path is None:
+        return None
+    from clonos_py.cli.replay_to_test import new_test
+
+    return new_test(ctx, param, path)
+
+
 command = JobCommand(
     "replay",
     callback=replay,
@@ -211,7 +254,8 @@ command = JobCommand(
             ["--row"],
             type=Condition(),
             help="Stop before the function of yours that gets a row for which this Python expression on its columns "
-            "holds; in a process function also on key, and on timer, the name of a timer that fires.",
+            "holds; in a process function also on key, and on timer, the name of a timer that fires. With --to-test: "
+            "on the rows of the sink.",
         ),
         click.Option(["--nth"], type=click.IntRange(1), metavar="N", help="Stop at the N-th of these rows only."),
         click.Option(
@@ -224,7 +268,7 @@ command = JobCommand(
             type=Condition(),
             help="Show from which rows of each operator the first row of a sink came for which this expression holds.",
         ),
-        click.Option(["--sink"], metavar="NAME", help="The sink of --trace. Not needed if there is only one."),
+        click.Option(["--sink"], metavar="NAME", help="The sink of --trace or --to-test. Not needed if there is one."),
         click.Option(
             ["--svg"],
             type=click.Path(path_type=Path),
@@ -232,6 +276,20 @@ command = JobCommand(
             help="Draw what --trace finds to this file, too.",
         ),
         *OPTIONS,
+        click.Option(
+            ["--to-test"],
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            callback=_new_test,
+            help="Write a test to this new file: the rows, answers and times that led to the first row of a sink for "
+            "which --row holds, and what the job gives for them.",
+        ),
+        click.Option(
+            ["--mask"],
+            multiple=True,
+            metavar="COLUMN",
+            help="Replace the values of this column in the test by made-up ones of the same type and length.",
+        ),
     ],
     help=f"""Repeats what a job did, from its record: the same frames, answers, timers and rows.
 
@@ -253,5 +311,6 @@ command = JobCommand(
       clonos replay hot_auctions.py --checkpoints /data/checkpoints --debug --row 'auction == 7 and price > 1000'
       clonos replay hot_auctions.py --checkpoints /data/checkpoints --trace 'auction == 7' --svg way.svg
       clonos replay hot_auctions.py --checkpoints /data/checkpoints --with changed.py --diff
+      clonos replay hot_auctions.py --checkpoints /data/checkpoints --to-test tests/test_night.py --row 'auction == 7'
     """,
 )

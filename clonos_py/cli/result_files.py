@@ -21,3 +21,20 @@ def write_result(path: Path, text: str) -> None:
         raise SettingError(
             f"{path} cannot be written ({error.strerror}): make room there, or name a file in another folder"
         ) from error
+
+
+def write_new(path: Path, text: str) -> None:
+    """Writes a file that did not exist, whole or not at all. Raises SettingError."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.link(part, path)  # unlike a move, it fails if the file is there now
+    except FileExistsError:
+        raise SettingError(f"{path} exists: choose another name, or remove it") from None
+    except OSError as error:
+        raise SettingError(
+            f"{path} cannot be written ({error.strerror}): make room there, or name a file in another folder"
+        ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
