@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from clonos_py.dsl.expressions import lit as lit
     from clonos_py.dsl.expressions import when as when
     from clonos_py.dsl.job import Job as Job
+    from clonos_py.dsl.replaying import replay as replay
     from clonos_py.dsl.streams import ConnectedStreams as ConnectedStreams
     from clonos_py.dsl.streams import CountedStream as CountedStream
     from clonos_py.dsl.streams import KeyedStream as KeyedStream
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from clonos_py.operators.process import map_state as map_state
     from clonos_py.operators.process import processing_timer as processing_timer
     from clonos_py.operators.process import state as state
-    from clonos_py.runtime.replay.frames import replay as replay
     from clonos_py.services.async_context import AsyncContext as AsyncContext
     from clonos_py.services.context import Context as Context
     from clonos_py.services.definition import service as service
@@ -66,6 +66,7 @@ _HOMES = {
     "clonos_py.dsl.aggregates": ("aggregate_by", "count"),
     "clonos_py.dsl.expressions": ("Expr", "apply", "col", "lit", "when"),
     "clonos_py.dsl.job": ("Job",),
+    "clonos_py.dsl.replaying": ("replay",),
     "clonos_py.dsl.streams": ("ConnectedStreams", "CountedStream", "KeyedStream", "Stream", "Table", "WindowedStream"),
     "clonos_py.dsl.windows": ("as_of", "between", "counted", "forever", "hopping", "session", "tumbling", "until"),
     "clonos_py.model.aggregates": ("UserAggregate",),
@@ -85,7 +86,6 @@ _HOMES = {
         "processing_timer",
         "state",
     ),
-    "clonos_py.runtime.replay.frames": ("replay",),
     "clonos_py.services.async_context": ("AsyncContext",),
     "clonos_py.services.context": ("Context",),
     "clonos_py.services.definition": ("service",),

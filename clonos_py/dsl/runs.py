@@ -65,14 +65,43 @@ class JobHandle(Protocol):
         ...
 
 
+class ShownReplay(Protocol):
+    """What a replay has shown."""
+
+    @property
+    def rows(self) -> Mapping[str, pa.Table]:
+        """By sink: the rows that it was given, in the order of the replay."""
+        ...
+
+    @property
+    def determinants(self) -> pa.Table:
+        """The log of all tasks: ``task``; ``checkpoint``, the last one that the task had taken; ``offset`` in its log;
+        ``kind``; ``count``, the number of equal ones in a row; ``what`` as text."""
+        ...
+
+    @property
+    def identical(self) -> bool:
+        """Whether state, progress and checksums of outputs were those of the record at every checkpoint."""
+        ...
+
+    @property
+    def report(self) -> Any:
+        """What was replayed: the checkpoints at which it begins and ends, and one line for each snapshot that differs
+        (``differences``)."""
+        ...
+
+
 class Runner(Protocol):
-    """Implements the methods of ``Job`` with the same names; ``job`` is the Job."""
+    """Implements the methods of ``Job`` with the same names; ``job`` is the Job. ``replay``: see
+    ``dsl/replaying.py``."""
 
     def run(self, job: Any, settings: Mapping[str, object]) -> FinishedRun: ...
 
     def start(self, job: Any, settings: Mapping[str, object]) -> JobHandle: ...
 
     def preview(self, output: OutputPort, rows: int, timeout_us: int, site: CallSite) -> pa.Table: ...
+
+    def replay(self, job: Any, checkpoints: Any, **chosen: Any) -> ShownReplay: ...
 
 
 _files_being_loaded: list[str] = []

@@ -13,11 +13,12 @@ from clonos_py.observe.console import watch
 from clonos_py.observe.events import Event, Listener, Progress
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.preview import preview
+from clonos_py.runtime.replay.frames import replay
 from clonos_py.runtime.run_settings import RunResult
 from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.settings.resolution import resolve_here
 
-__all__ = ["preview", "run", "start"]
+__all__ = ["preview", "replay", "run", "start"]
 
 
 def run(job: Job, settings: Mapping[str, object]) -> RunResult:

@@ -42,7 +42,7 @@ def http_answer(
     return {"status": status, "headers": dict(headers or {}), "content": body}
 
 
-class OperatorAnswers:
+class AnswersOfOperator:
     """The answers for one operator. A kind that is not in ``given`` is asked live."""
 
     def __init__(self, operator: str, given: Mapping[str, Sequence[Any]]) -> None:
@@ -88,7 +88,7 @@ class GivenAnswers:
         by_kind = dict(zip(KINDS, (times, draws, answers), strict=True))
         names = dict.fromkeys(name for given in by_kind.values() for name in given)
         self.operators = {
-            name: OperatorAnswers(name, {kind: given[name] for kind, given in by_kind.items() if name in given})
+            name: AnswersOfOperator(name, {kind: given[name] for kind, given in by_kind.items() if name in given})
             for name in names
         }
 
@@ -108,7 +108,7 @@ class GivenAnswers:
         return operator if given is None else replace(operator, factory=partial(_answered, operator.factory, given))
 
 
-def _answered(factory: Callable[[], Operator], given: OperatorAnswers) -> Operator:
+def _answered(factory: Callable[[], Operator], given: AnswersOfOperator) -> Operator:
     operator: Any = factory()
     kind = type(operator)
     operator.__class__ = type(kind.__name__, (_Answered, kind), {})
@@ -117,7 +117,7 @@ def _answered(factory: Callable[[], Operator], given: OperatorAnswers) -> Operat
 
 
 class _Answered(Operator):
-    given: OperatorAnswers
+    given: AnswersOfOperator
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
         given: Any = _GivenContext(ctx, self.given)
@@ -127,7 +127,7 @@ class _Answered(Operator):
 class _GivenContext:
     """The context of an operator, but for what the test answers."""
 
-    def __init__(self, ctx: Any, given: OperatorAnswers) -> None:
+    def __init__(self, ctx: Any, given: AnswersOfOperator) -> None:
         self._ctx, self._given = ctx, given
         self.time = _GivenClock(ctx.gate, given) if TIMES in given.given else ctx.time
         self.gate = _GivenGate(ctx.gate, given) if ANSWERS in given.given else ctx.gate
@@ -157,7 +157,7 @@ class _GivenContext:
 class _GivenClock:
     """Each query is one of the gate: none is answered with the time before it."""
 
-    def __init__(self, gate: Any, given: OperatorAnswers) -> None:
+    def __init__(self, gate: Any, given: AnswersOfOperator) -> None:
         self._gate, self._given = gate, given
 
     def now(self) -> int:
@@ -167,7 +167,7 @@ class _GivenClock:
 
 
 class _GivenGate:
-    def __init__(self, gate: Any, given: OperatorAnswers) -> None:
+    def __init__(self, gate: Any, given: AnswersOfOperator) -> None:
         self._gate, self._given = gate, given
 
     def __getattr__(self, name: str) -> Any:
@@ -180,12 +180,12 @@ class _GivenGate:
 class _GivenRandom(random.Random):
     """Its other methods call these."""
 
-    _given: OperatorAnswers | None = None
+    _given: AnswersOfOperator | None = None
 
-    def __new__(cls, given: OperatorAnswers) -> _GivenRandom:
+    def __new__(cls, given: AnswersOfOperator) -> _GivenRandom:
         return super().__new__(cls)
 
-    def __init__(self, given: OperatorAnswers) -> None:
+    def __init__(self, given: AnswersOfOperator) -> None:
         super().__init__(0)
         self._given = given
 

@@ -18,7 +18,7 @@ from clonos_py import Job
 from clonos_py.cli.main import invoke
 from clonos_py.connectors import read_results
 from clonos_py.dsl.loading import load_job_file
-from clonos_py.runtime.replay.frames import ReplayedInterval
+from clonos_py.dsl.runs import ShownReplay
 from clonos_py.runtime.replay.run import RecordedJob, completed_us
 from tests.counting_rates import counting_rates
 from tests.jobs import in_process
@@ -117,7 +117,7 @@ class Night(NamedTuple):
         with in_process.loaded_once(self.script):
             return load_job_file(str(self.script)).job({"folder": str(self.folder)})
 
-    def replayed(self, **chosen: Any) -> ReplayedInterval:
+    def replayed(self, **chosen: Any) -> ShownReplay:
         with in_process.loaded_once(self.script), _offline():
             return clonos_py.replay(self.script, self.checkpoints, parameters={"folder": str(self.folder)}, **chosen)
 

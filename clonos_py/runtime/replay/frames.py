@@ -64,15 +64,7 @@ def replay(
     task: str | Iterable[str] = (),
     parameters: Mapping[str, object] | None = None,
 ) -> ReplayedInterval:
-    """Repeats what a job did, from its record, as ``clonos replay`` does.
-
-    ``job``: the job, or its file, of which ``parameters`` are those of the job function. ``checkpoints``: the folder of
-    the record. ``at``: begin at the last possible checkpoint before this time of day (UTC, or with an offset);
-    ``checkpoint``: begin there, or at the last possible one before. ``until``: end at this checkpoint, or at the first
-    one that was complete at this time. ``task``: only this task, or these, such as ``"join[0]"``, and those upstream.
-
-    Raises RecordError if it cannot be replayed, and what the user's code raises.
-    """
+    """See ``dsl/replaying.py``."""
     if not isinstance(job, Job):
         job = load_job_file(str(job)).job(dict(parameters or {}))
     elif parameters:

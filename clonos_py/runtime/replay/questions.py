@@ -30,7 +30,7 @@ from clonos_py.runtime.replay.histories import Positions, joined
 from clonos_py.runtime.replay.operator_inputs import ADDED
 from clonos_py.runtime.replay.predicates import RowPredicate
 from clonos_py.runtime.replay.provenance import SOURCE, OperatorPlace, Tracer, TraceStep, WantedRows
-from clonos_py.runtime.replay.row_rules import Asked, inputs_of
+from clonos_py.runtime.replay.row_rules import TracedRows, inputs_of
 
 TIMES, DRAWS, ANSWERS = "times", "draws", "answers"
 
@@ -130,7 +130,7 @@ class NeedsTracer(Tracer):
             for number, rows in emitted.items():
                 if (keys := history.emitted[number].keys) is not None:
                     self._keys.setdefault(place, set()).update(tuple(keys[n].values()) for n in rows.tolist())
-                found = inputs_of(Asked(history, history.emitted[number], rows, operator.plan.verb, node))
+                found = inputs_of(TracedRows(history, history.emitted[number], rows, operator.plan.verb, node))
                 ranks = self._ranks[place, task, number]
                 taken = [(batch, row) for batch, at in found.rows.items() for row in at.tolist()]
                 if found.state:
