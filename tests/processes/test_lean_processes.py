@@ -32,7 +32,7 @@ UNNEEDED = {
     "zoneinfo",
 }
 UNNEEDED_ROOMS = {"cli", "dsl", "evaluation", "plan", "settings", "testing"}
-ROOM_MODULES_MAX = 230
+ROOM_MODULES_MAX = 240
 PROCESS = """
 import json, sys
 from queue import SimpleQueue
