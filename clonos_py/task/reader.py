@@ -344,13 +344,17 @@ class Reader:
         self._idle.add(partition)
 
     def due_idle(self, now_us: int) -> int | None:
-        """The first partition that has given no rows for the idle time; None if there is none."""
+        """A partition that has given no rows for the idle time; None if there is none. Of several, the one whose event
+        time is farthest behind: so the watermark reaches that of the others before these are idle, too."""
         if self._event_time.idle_us is None or self.ended:
             return None
-        for partition in self._active:
-            if self._active_us.setdefault(partition, now_us) + self._event_time.idle_us <= now_us:
-                return partition
-        return None
+        silent_since = now_us - self._event_time.idle_us
+        due = [p for p in self._active if self._active_us.setdefault(p, now_us) <= silent_since]
+        return min(due, key=self._event_times, default=None)
+
+    def _event_times(self, partition: int) -> list[int]:
+        """What a partition has reached in each event time, that of the source first."""
+        return [times.of(partition) for times in (self._times, *self._assigned.values())]
 
     @property
     def next_idle_us(self) -> int | None:

@@ -88,6 +88,18 @@ def test_a_channel_that_has_ended_holds_no_watermark_back() -> None:
     assert inputs.watermark == MAX_TIME
 
 
+def test_the_watermark_of_a_frame_counts_before_its_channel_is_idle() -> None:
+    """A source sends both in one frame if a partition falls idle and then another one."""
+    inputs = Inputs([0, 0], 1)
+    inputs.observe(1, watermarked(0, 20))
+    inputs.observe(1, watermarked(1, 20, idle=True))
+    inputs.observe(0, watermarked(0, 50, idle=True))
+    assert inputs.idle
+    assert inputs.watermark == 50
+    inputs.observe(1, watermarked(2, 30))
+    assert inputs.watermark == 50, "a row of 30 is late"
+
+
 def test_the_end_of_a_channel_beside_an_idle_one_does_not_end_event_time() -> None:
     inputs = Inputs([0, 0], 1)
     inputs.observe(0, watermarked(0, 50, idle=True))

@@ -169,6 +169,19 @@ def test_a_finished_partition_is_never_idle_and_does_not_hold_the_watermark_back
     assert reader.next_idle_us is None
 
 
+@pytest.mark.parametrize("behind", [0, 1])
+def test_of_partitions_that_fall_silent_together_the_one_behind_is_idle_first(behind: int) -> None:
+    """The watermark depends on their event times, and not on their numbers."""
+    reader, ahead = timed(), 1 - behind
+    reader.accept(read(behind, 50), 0)
+    reader.accept(read(ahead, 300), 0)
+    assert reader.watermark == 45
+    assert reader.due_idle(100) == behind
+    reader.fall_idle(behind)
+    assert reader.watermark == 295
+    assert reader.due_idle(100) == ahead
+
+
 def test_after_a_change_of_parallelism_a_finished_partition_does_not_hold_the_watermark_back() -> None:
     before, after = timed(), timed()
     before.accept(read(0, 50, last=True), 0)
