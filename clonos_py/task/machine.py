@@ -415,11 +415,11 @@ class TaskMachine:
     # ---- running: the task chooses, and logs the choice
 
     def _live_event(self, now_us: int) -> bool:
-        if self._run and self._reader and self._reader.run != self._run and not self._reader.ended:
-            return self._decide(SourceReopened(self._run))
         if self._landmarks and self._landmarks.due(now_us):
             self._landmarks.log(self._other_events, self._ended, now_us)
             return True
+        if self._run and self._reader and self._reader.run != self._run and not self._reader.ended:
+            return self._decide(SourceReopened(self._run))
         if (due := self._checkpointing.due(now_us, self._outputs.epoch)) is not None:
             return self._decide(due)
         if self._partwise and self._partwise.check_due(now_us) and self._partwise.check(self._inputs.progress, now_us):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clonos_py.causal.determinants import Landmark, SourceRead, Trigger
+from clonos_py.causal.determinants import Landmark, SourceRead, SourceReopened, Trigger
 from clonos_py.channel.frames import Frame
 from clonos_py.model.errors import DivergenceError, ProtocolError
 from clonos_py.model.ids import Attempt
@@ -52,12 +52,13 @@ class Run(Given):
         log: Sequence[LogSegment] = (),
         state: RestoreState | None = None,
         source: Callable[[], Source] = partial(Counting, 24),  # noqa: B008 - it has no state
+        name: str = "",
     ) -> None:
         super().__init__()
         self.machine = task_machine(plan(source), UP, Outside(INTERVAL_US), linger_us=10 * INTERVAL_US)
         if state is not None:
             self.machine.offer(state)
-        self.machine.offer(Begin(Attempt(1, 1), log, ()))
+        self.machine.offer(Begin(Attempt(1, 1), log, (), run=name))
 
     def step(self, now_us: int = 0, times: int = 1) -> Run:
         for _ in range(times):
@@ -84,6 +85,12 @@ def landmarks_of(run: Run) -> list[Landmark]:
     return [determinant for determinant in run.log if isinstance(determinant, Landmark)]
 
 
+def snapshot_of(run: Run) -> RestoreState:
+    run.machine.offer(TriggerRequest(1))
+    (snapped,) = run.step(INTERVAL_US + 1, 2).of(SnapshotTaken)
+    return RestoreState(1, {n: [s] for n, s in snapped.snapshot.operators.items()}, snapped.progress)
+
+
 def contents(frames: Sequence[Frame]) -> list[tuple[int, list[int]]]:
     return [(frame.seq, keys(frame.rows)) for frame in frames]
 
@@ -108,6 +115,12 @@ def test_every_epoch_begins_with_a_landmark() -> None:
     assert run.segments[-1].epoch == 1
 
 
+def test_a_run_that_resumes_begins_with_a_landmark_too() -> None:
+    """Every frame after a landmark can be regenerated, also one that says that a source is no longer idle."""
+    run = Run(state=snapshot_of(Run(name="monday").reads(2)), name="tuesday").step(times=2)
+    assert [type(d) for d in run.log] == [Landmark, SourceReopened]
+
+
 def test_a_replacement_starts_at_the_last_landmark_and_reads_only_what_came_after() -> None:
     before = first_run()
     after = Run(before.segments)
@@ -120,11 +133,7 @@ def test_a_replacement_starts_at_the_last_landmark_and_reads_only_what_came_afte
 
 
 def test_a_replacement_without_a_log_starts_at_its_checkpoint() -> None:
-    before = first_run()
-    before.machine.offer(TriggerRequest(1))
-    before.step(INTERVAL_US + 1)
-    (snapped,) = before.of(SnapshotTaken)
-    state = RestoreState(1, {n: [s] for n, s in snapped.snapshot.operators.items()}, snapped.progress)
+    state = snapshot_of(first_run())
     after = Run(state=state).step(INTERVAL_US + 2, 2)
     assert after.of(Resumed) == []
     assert [type(d) for d in after.log] == [Landmark, SourceRead]
