@@ -87,7 +87,7 @@ class RecordedJob:
         if not self.manifests:
             raise RecordError(
                 f"{place} has no record of job {job.name!r}: run it with this folder as --checkpoints and with "
-                "--record, such as --record 24h"
+                "--record, such as --record 24h; it has one from its first checkpoint on"
             )
         self._tails = self.store.tails()
 
