@@ -172,7 +172,7 @@ FOUND_BY = {
     "what_a_dead_task_has_stored_counts_after_its_restart": 14,
     "replacements_are_not_asked_what_their_snapshots_hold": 5,
     "replacements_answer_before_their_state_is_here": 31,
-    "a_delta_goes_on_from_another_base_than_it_names": 65,
+    "a_delta_goes_on_from_another_base_than_it_names": 188,
     "a_delta_leaves_out_a_task_with_a_new_snapshot": 7,
     "a_base_is_deleted_while_a_kept_delta_goes_on_from_it": 5,
     "a_standby_takes_the_logs_of_an_earlier_snapshot": 161,
