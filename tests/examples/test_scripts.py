@@ -70,6 +70,9 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     """The number of files that the job of each example has written."""
     folder = tmp_path_factory.mktemp("scripts")
     (folder / "packed").mkdir()
+    payments = folder / "payments" / "in"
+    payments.mkdir(parents=True)
+    (payments / "monday.jsonl").write_text('{"id": 1, "account": 7, "cents": 350}\n')
     for arguments in ([NEAR, *map(str, EXAMPLES)], [FAR, *CREATED_ONLY]):
         done = subprocess.run(
             [sys.executable, "-c", *arguments], cwd=folder, capture_output=True, text=True, check=False
