@@ -7,7 +7,7 @@ only edges connect tasks. Factories are picklable (cloudpickle) and open no conn
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -178,6 +178,11 @@ class PhysicalPlan:
     """Messages to users about the planner's decisions: columns pruned, filters pushed, operators chained."""
     warnings: tuple[str, ...] = ()
     """Messages to users about what is probably a mistake, each with the remedy."""
+
+    def with_operators(self, change: Callable[[OperatorPlan], OperatorPlan]) -> PhysicalPlan:
+        """The plan with each operator changed, all else as it is."""
+        vertices = (replace(vertex, operators=tuple(map(change, vertex.operators))) for vertex in self.vertices)
+        return replace(self, vertices=tuple(vertices))
 
     def regenerates(self, vertex: Vertex) -> bool:
         """Whether tasks of a vertex restart at a landmark of their log, and make the frames before it again on

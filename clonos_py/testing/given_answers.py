@@ -17,7 +17,8 @@ import msgspec
 
 from clonos_py.model.errors import GraphError, ServiceError, UserCodeError
 from clonos_py.model.operators import Operator, OperatorContext, Output
-from clonos_py.model.plan import OperatorPlan, PhysicalPlan, Vertex
+from clonos_py.model.plan import OperatorPlan, PhysicalPlan
+from clonos_py.operators.subclassing import subclassed
 from clonos_py.services.definition import ServiceDefinition
 from clonos_py.services.plain import plain
 
@@ -98,10 +99,7 @@ class GivenAnswers:
         for name in self.operators:
             if name not in known:
                 raise GraphError(f"the test has answers for {name!r}: the job has {', '.join(known)}")
-        return replace(plan, vertices=tuple(map(self._vertex, plan.vertices)))
-
-    def _vertex(self, vertex: Vertex) -> Vertex:
-        return replace(vertex, operators=tuple(map(self._operator, vertex.operators)))
+        return plan.with_operators(self._operator)
 
     def _operator(self, operator: OperatorPlan) -> OperatorPlan:
         given = self.operators.get(operator.name)
@@ -109,11 +107,7 @@ class GivenAnswers:
 
 
 def _answered(factory: Callable[[], Operator], given: AnswersOfOperator) -> Operator:
-    operator: Any = factory()
-    kind = type(operator)
-    operator.__class__ = type(kind.__name__, (_Answered, kind), {})
-    operator.given = given
-    return operator  # type: ignore[no-any-return]
+    return subclassed(factory, {}, _Answered, given=given)
 
 
 class _Answered(Operator):

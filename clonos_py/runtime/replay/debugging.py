@@ -30,6 +30,7 @@ from clonos_py.operators.failures import RowFailures
 from clonos_py.operators.process import ProcessOperator
 from clonos_py.operators.rows import MapRows
 from clonos_py.operators.stateless import MapBatches
+from clonos_py.operators.subclassing import subclassed
 from clonos_py.plan.logical import RunProcess
 from clonos_py.runtime.replay.interval import RecordedTask
 from clonos_py.runtime.replay.operator_inputs import ADDED, Planned, planned, row_types
@@ -112,10 +113,7 @@ class Debugger:
 
     def watched(self, plan: PhysicalPlan) -> PhysicalPlan:
         """The plan with operators that stop."""
-        return replace(
-            plan,
-            vertices=tuple(replace(v, operators=tuple(map(self._operator, v.operators))) for v in plan.vertices),
-        )
+        return plan.with_operators(self._operator)
 
     def _operator(self, operator: OperatorPlan) -> OperatorPlan:
         target = self._targets.get(operator.name)
@@ -292,32 +290,30 @@ class _NotedFailures(RowFailures):
         super().add(rows, row, *more, **given)
 
 
-class _OfRows(_Debugged, MapRows):
+class _OfFunctions(_Debugged):
+    """What the operators share that call a function for each row."""
+
+    _fn: Callable[..., Any]
+    _catch: bool
+    _failures: RowFailures
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        self._failures = _NotedFailures(ctx, self._catch, self)
+        self._given = self._fn
+        self._fn = _watched(self._fn, self)
+
+    def close(self) -> None:
+        self._fn = self._given
+        super().close()
+
+
+class _OfRows(_OfFunctions, MapRows):
     """Stops before a function of one row."""
 
-    def open(self, ctx: OperatorContext, out: Output) -> None:
-        super().open(ctx, out)
-        self._failures = _NotedFailures(ctx, self._catch, self)
-        self._given = self._fn
-        self._fn = _watched(self._fn, self)
 
-    def close(self) -> None:
-        self._fn = self._given
-        super().close()
-
-
-class _OfAsyncRows(_Debugged, MapAsyncRows):
+class _OfAsyncRows(_OfFunctions, MapAsyncRows):
     """Stops in the coroutine of one row."""
-
-    def open(self, ctx: OperatorContext, out: Output) -> None:
-        super().open(ctx, out)
-        self._failures = _NotedFailures(ctx, self._catch, self)
-        self._given = self._fn
-        self._fn = _watched(self._fn, self)
-
-    def close(self) -> None:
-        self._fn = self._given
-        super().close()
 
 
 def _watched(function: Callable[..., Any], operator: _Debugged) -> Callable[..., Any]:
@@ -420,8 +416,4 @@ _KINDS: dict[type[Operator], type[_Debugged]] = {
 
 
 def _debugged(factory: Callable[[], Operator], target: _Target, debugger: Debugger) -> Operator:
-    operator: Any = factory()
-    kind = type(operator)
-    operator.__class__ = _KINDS.get(kind) or type(kind.__name__, (_OfOther, kind), {})
-    operator.target, operator.debugger = target, debugger
-    return operator  # type: ignore[no-any-return]
+    return subclassed(factory, _KINDS, _OfOther, target=target, debugger=debugger)

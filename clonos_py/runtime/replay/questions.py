@@ -26,6 +26,7 @@ from clonos_py.model.record_codec import decode
 from clonos_py.operators.async_rows import MapAsyncRows
 from clonos_py.operators.process import ProcessOperator
 from clonos_py.operators.rows import MapRows
+from clonos_py.operators.subclassing import subclassed
 from clonos_py.runtime.replay.histories import Positions, joined
 from clonos_py.runtime.replay.operator_inputs import ADDED
 from clonos_py.runtime.replay.predicates import RowPredicate
@@ -255,12 +256,7 @@ _KINDS: dict[type[Operator], type[_Noting]] = {
 
 
 def _noted(factory: Callable[[], Operator], number: int, notes: NeedsTracer) -> Operator:
-    operator: Any = factory()
-    kind = type(operator)
-    mixin = next((noting for of, noting in _KINDS.items() if issubclass(kind, of)), _Noting)
-    operator.__class__ = type(kind.__name__, (mixin, kind), {})
-    operator.place_number, operator.notes_of = number, notes
-    return operator  # type: ignore[no-any-return]
+    return subclassed(factory, _KINDS, _Noting, place_number=number, notes_of=notes)
 
 
 class _NotingContext:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Sink
-from clonos_py.model.plan import OperatorPlan, PhysicalPlan, Vertex
+from clonos_py.model.plan import OperatorPlan, PhysicalPlan
 
 SinkObserver = Callable[[TaskId, str, pa.RecordBatch], None]
 """Gets the task, the name of the sink, and rows that the sink is given."""
@@ -32,11 +32,7 @@ class _Observed(Sink):
 
 def without_sinks(plan: PhysicalPlan, observer: SinkObserver) -> PhysicalPlan:
     """The plan with sinks that write nothing."""
-    return replace(plan, vertices=tuple(_observed(vertex, observer) for vertex in plan.vertices))
-
-
-def _observed(vertex: Vertex, observer: SinkObserver) -> Vertex:
-    return replace(vertex, operators=tuple(_stand_in(operator, observer) for operator in vertex.operators))
+    return plan.with_operators(lambda operator: _stand_in(operator, observer))
 
 
 def _stand_in(operator: OperatorPlan, observer: SinkObserver) -> OperatorPlan:

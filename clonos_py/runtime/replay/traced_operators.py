@@ -12,6 +12,7 @@ from clonos_py.operators.async_rows import MapAsyncRows
 from clonos_py.operators.process import ProcessOperator
 from clonos_py.operators.process_inputs import GivenRows
 from clonos_py.operators.rows import DEAD_LETTERS, RESULTS, MapRows
+from clonos_py.operators.subclassing import subclassed
 from clonos_py.runtime.replay.histories import (
     UNKNOWN,
     Emitted,
@@ -186,8 +187,4 @@ def traced(
     factory: Callable[[], Operator], number: int, task_of: Callable[[OperatorContext], TaskHistory], look: Look | None
 ) -> Operator:
     """Makes an operator that notes what it does in the history of its task, and calls ``look``."""
-    operator: Any = factory()
-    kind = type(operator)
-    operator.__class__ = _KINDS.get(kind) or type(kind.__name__, (TracedOperator, kind), {})
-    operator.number, operator.task_of, operator.look = number, task_of, look
-    return operator  # type: ignore[no-any-return]
+    return subclassed(factory, _KINDS, TracedOperator, number=number, task_of=task_of, look=look)

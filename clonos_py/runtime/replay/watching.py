@@ -21,7 +21,7 @@ from clonos_py.model.errors import ServiceError, type_and_text
 from clonos_py.model.hidden import is_hidden
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Operator
-from clonos_py.model.plan import OperatorPlan, PhysicalPlan, Vertex
+from clonos_py.model.plan import OperatorPlan, PhysicalPlan
 from clonos_py.operators.async_rows import MapAsyncRows
 from clonos_py.runtime.replay.answers import QuestionMoment, RecordedAnswers, ServiceAnswer, Unasked
 from clonos_py.services.context import Context
@@ -444,10 +444,7 @@ _MakeContext = Callable[[Any, OperatorPlace], "_RecordedContext | _AnsweredConte
 
 
 def _with_contexts(plan: PhysicalPlan, make: _MakeContext) -> PhysicalPlan:
-    def vertex(found: Vertex) -> Vertex:
-        return replace(found, operators=tuple(_with_context(operator, make) for operator in found.operators))
-
-    return replace(plan, vertices=tuple(map(vertex, plan.vertices)))
+    return plan.with_operators(lambda operator: _with_context(operator, make))
 
 
 def _with_context(operator: OperatorPlan, make: _MakeContext) -> OperatorPlan:
