@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from clonos_py.checkpoint.folder import LocalFolder
-from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.checkpoint.record_retention import SLOTS, RecordBase, kept_bases
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
@@ -23,17 +22,6 @@ from tests.unit.checkpoint.stores import FIRST, JOB, JOIN, begin, chunk, manifes
 
 SLOT_MS = 10
 RECORD_US = SLOT_MS * SLOTS * 1_000
-
-
-@pytest.fixture(params=["files", "memory", "remote"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> SnapshotStore:
-    match request.param:
-        case "files":
-            return CheckpointStore(str(tmp_path), JOB)
-        case "memory":
-            return MemoryStore(JOB)
-        case _:
-            return CheckpointStore("mock:///checkpoints", JOB)
 
 
 def complete(

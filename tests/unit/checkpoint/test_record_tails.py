@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from clonos_py.checkpoint.log_chunks import decode_tail, encode_tail
-from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.errors import UnreadableCheckpointError
@@ -17,11 +16,6 @@ from clonos_py.model.snapshots import RecordTail
 
 TASK = TaskId("join of a/b", 1)
 TAIL = RecordTail(TASK, Attempt(2, 3), [LogSegment(TASK.log_id, 7, 40, 40, 2, b"ab")])
-
-
-@pytest.fixture(params=["files", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> SnapshotStore:
-    return CheckpointStore(str(tmp_path), "job") if request.param == "files" else MemoryStore("job")
 
 
 def test_tails_are_read_as_they_were_written(store: SnapshotStore) -> None:

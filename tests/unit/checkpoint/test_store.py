@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from clonos_py.checkpoint.layout import FileOrigin, origin, writer_name
 from clonos_py.checkpoint.memory import MemoryStore
-from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import TaskId
@@ -29,17 +27,6 @@ from tests.unit.checkpoint.stores import (
     segments,
     snapshot,
 )
-
-
-@pytest.fixture(params=["files", "memory", "remote"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> SnapshotStore:
-    match request.param:
-        case "files":
-            return CheckpointStore(str(tmp_path), JOB)
-        case "memory":
-            return MemoryStore(JOB)
-        case _:
-            return CheckpointStore("mock:///checkpoints", JOB)
 
 
 def test_a_snapshot_is_read_back_as_it_was_written(store: SnapshotStore) -> None:
