@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -87,19 +88,11 @@ def replay(
     settings = resolved(job.settings, parameters)
     if settings.checkpoints is None:
         raise SettingError("name the folder of the record: add --checkpoints FOLDER")
-    if at is not None and checkpoint is not None:
-        raise click.UsageError("--at and --checkpoint both say where to begin: omit one")
-    _check_fit(debug, row, nth, operator, trace, sink, svg, to_test, mask)
+    _check_fit(ctx.params)
     chosen = ReplayRange(at, checkpoint, **dict([until] if until else []))
     place, began_s = settings.checkpoints, monotonic()
     progress, reports = _Progress(), list[Any]()
-    if diff != (changed is not None):
-        raise click.UsageError("--with NEW.py and --diff belong together: name the changed code, and compare")
     if changed is not None:
-        if task:
-            raise click.UsageError("--diff compares all tasks: omit --task")
-        if debug or trace is not None or to_test is not None:
-            raise click.UsageError("--diff compares the rows of sinks: omit --debug, --trace and --to-test")
         wanted = WantedComparison(
             changed, ask, key or (), differences, out, settings.drop_state, ctx.params, ctx.obj.module
         )
@@ -141,30 +134,37 @@ def replay(
     return 1 if report.differences else 0
 
 
-def _check_fit(
-    debug: bool,
-    row: RowPredicate | None,
-    nth: int | None,
-    operator: str | None,
-    trace: RowPredicate | None,
-    sink: str | None,
-    svg: Path | None,
-    to_test: Path | None,
-    mask: tuple[str, ...],
-) -> None:
+def _check_fit(parameters: Mapping[str, Any]) -> None:
     """Raises UsageError for options of which one needs or excludes another."""
-    if to_test is not None and row is None:
-        raise click.UsageError("--to-test needs the row of which the test is to be: add --row CONDITION")
-    if to_test is None and mask:
-        raise click.UsageError("--mask is of --to-test: add --to-test FILE")
-    if not debug and (nth is not None or operator is not None or (row is not None and to_test is None)):
-        raise click.UsageError("--row, --nth and --operator say where to stop: add --debug")
-    if trace is None and (svg is not None or (sink is not None and to_test is None)):
-        raise click.UsageError("--sink and --svg are of --trace: add --trace CONDITION")
-    if trace is not None and debug:
-        raise click.UsageError("--debug and --trace are two replays: omit one")
-    if to_test is not None and (trace is not None or debug):
-        raise click.UsageError("--to-test is a replay of its own: omit --debug and --trace")
+    given = {name for name, value in parameters.items() if value is not None and value is not False and value != ()}
+    is_test, stops, traces = "to_test" in given, "debug" in given, "trace" in given
+    wrong = (
+        ({"at", "checkpoint"} <= given, "--at and --checkpoint both say where to begin: omit one"),
+        (is_test and "row" not in given, "--to-test needs the row of which the test is to be: add --row CONDITION"),
+        (not is_test and "mask" in given, "--mask is of --to-test: add --to-test FILE"),
+        (
+            not stops and given & ({"nth", "operator"} if is_test else {"nth", "operator", "row"}),
+            "--row, --nth and --operator say where to stop: add --debug",
+        ),
+        (
+            not traces and given & ({"svg"} if is_test else {"svg", "sink"}),
+            "--sink and --svg are of --trace: add --trace CONDITION",
+        ),
+        (traces and stops, "--debug and --trace are two replays: omit one"),
+        (is_test and (traces or stops), "--to-test is a replay of its own: omit --debug and --trace"),
+        (
+            ("changed" in given) != ("diff" in given),
+            "--with NEW.py and --diff belong together: name the changed code, and compare",
+        ),
+        ("changed" in given and "task" in given, "--diff compares all tasks: omit --task"),
+        (
+            "changed" in given and (stops or traces or is_test),
+            "--diff compares the rows of sinks: omit --debug, --trace and --to-test",
+        ),
+    )
+    for is_wrong, message in wrong:
+        if is_wrong:
+            raise click.UsageError(message)
 
 
 class Condition(click.ParamType[Any]):
