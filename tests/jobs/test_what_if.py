@@ -96,7 +96,8 @@ def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Compare:
 def middle(recorded: Callable[..., None], folder: Path, text: str, *more: str) -> tuple[str, ...]:
     """Runs a job, and returns the options for an interval that begins when its operator has state."""
     for _ in range(9):  # a crowded machine may take the first checkpoints before it reads, and the last one at the end
-        shutil.rmtree(folder / "ck", ignore_errors=True)
+        for left in ("ck", "out"):
+            shutil.rmtree(folder / left, ignore_errors=True)
         recorded(text, "--record", "2s", *more)
         store = CheckpointStore(str(folder / "ck"), "watched")
         last = store.manifests()[-1].checkpoint
