@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clonos_py.model.errors import GraphError
+from clonos_py.runtime.garbage import kept
 from clonos_py.settings.definitions import DEFINITIONS
 
 if TYPE_CHECKING:  # without a file, a command answers before these are imported
@@ -34,9 +35,10 @@ class JobCommand(click.Command):
         ctx.meta[_ARGUMENTS] = tuple(args)
         name = self._file_among(ctx, args)
         if name is not None:
-            from clonos_py.dsl.loading import load_job_file
+            with kept():
+                from clonos_py.dsl.loading import load_job_file
 
-            ctx.obj = load_job_file(name)
+                ctx.obj = load_job_file(name)
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

@@ -8,6 +8,7 @@ import click
 
 from clonos_py.cli.job_command import FILE_HELP, JobCommand, job_of
 from clonos_py.cli.options import resolved, setting_options
+from clonos_py.runtime.garbage import kept
 
 FORMATS = ("text", "mermaid", "svg")
 
@@ -15,12 +16,13 @@ FORMATS = ("text", "mermaid", "svg")
 @click.pass_context
 def plan(ctx: click.Context, /, format: str, **parameters: Any) -> None:
     """The body of the command: loads, plans and draws the job."""
-    from clonos_py.cli.drawing import draw
-    from clonos_py.plan.physical import plan as physical_plan
+    with kept():
+        from clonos_py.cli.drawing import draw
+        from clonos_py.plan.physical import plan as physical_plan
 
-    job = job_of(ctx)
-    settings = resolved(job.settings, parameters)
-    click.echo(draw(physical_plan(job, settings), format))
+        job = job_of(ctx)
+        settings = resolved(job.settings, parameters)
+        click.echo(draw(physical_plan(job, settings), format))
 
 
 command = JobCommand(

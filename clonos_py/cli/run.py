@@ -8,18 +8,20 @@ import click
 
 from clonos_py.cli.job_command import FILE_HELP, JobCommand, again, job_of
 from clonos_py.cli.options import resolved, setting_options
+from clonos_py.runtime.garbage import kept
 from clonos_py.settings.definitions import Settings
 
 
 @click.pass_context
 def run(ctx: click.Context, /, **parameters: Any) -> None:
     """The body of the command: loads the job, resolves settings, runs the job and shows the live view."""
-    from clonos_py.model.coordinator_events import CheckpointCompleted
-    from clonos_py.observe.console import watch
-    from clonos_py.runtime.launch import run_job
+    with kept():
+        from clonos_py.model.coordinator_events import CheckpointCompleted
+        from clonos_py.observe.console import watch
+        from clonos_py.runtime.launch import run_job
 
-    job = job_of(ctx)
-    settings = resolved(job.settings, parameters)
+        job = job_of(ctx)
+        settings = resolved(job.settings, parameters)
     has_checkpoint = False
     try:
         with watch(job.name, settings.log_level, settings.log_format) as listener:

@@ -7,6 +7,7 @@ from clonos_py.model.errors import ClonosError, GraphError, one_line
 from clonos_py.observe.events import Listener, PlanWarning, no_listener
 from clonos_py.plan.logical import EnrichRows, ReadSource
 from clonos_py.plan.physical import plan, unreadable_sinks
+from clonos_py.runtime.garbage import kept
 from clonos_py.runtime.run_control import Ended, controlled
 from clonos_py.runtime.run_settings import RunResult
 from clonos_py.runtime.stop_switch import StopSwitch
@@ -20,20 +21,21 @@ def run_job(
 ) -> RunResult:
     """Plans and runs a job until its sources end or ``stop`` is requested. Raises GraphError or SettingError before
     anything starts, later the error that ended the job, and KeyboardInterrupt when the run was interrupted."""
-    check_run(settings)
-    physical = plan(job, settings)
-    for complaint in unreadable_sinks(job.graph(), settings):
-        raise GraphError(complaint)
-    for node in job.graph().nodes:
-        if isinstance(node.work, ReadSource | EnrichRows):
-            node.work.definition.resolve()
-    match settings.runtime:
-        case Runtime.RAY:
-            from clonos_py.runtime.ray.run import run
-        case Runtime.LOCAL:
-            from clonos_py.runtime.local.run import run
-        case Runtime.SIM:
-            from clonos_py.runtime.sim.job import run
+    with kept():
+        check_run(settings)
+        physical = plan(job, settings)
+        for complaint in unreadable_sinks(job.graph(), settings):
+            raise GraphError(complaint)
+        for node in job.graph().nodes:
+            if isinstance(node.work, ReadSource | EnrichRows):
+                node.work.definition.resolve()
+        match settings.runtime:
+            case Runtime.RAY:
+                from clonos_py.runtime.ray.run import run
+            case Runtime.LOCAL:
+                from clonos_py.runtime.local.run import run
+            case Runtime.SIM:
+                from clonos_py.runtime.sim.job import run
     stop = stop or StopSwitch()
     with (
         controlled(physical.job, settings.address, stop) as control,
