@@ -14,7 +14,6 @@ import msgspec
 import pyarrow as pa
 from typing_extensions import TypeVar
 
-from clonos_py.connectors.causal_files import CausalFileWriter, check_growing
 from clonos_py.connectors.file_reader import FilePartition, FileReader
 from clonos_py.connectors.file_watch import FileWatch
 from clonos_py.connectors.file_writer import FileWriter
@@ -199,6 +198,8 @@ class FileSink(SinkDefinition):
             raise GraphError(f"FileSink: unknown delivery {delivery!r}; choose one of transactional, causal")
         self.delivery = Delivery(delivery)
         if self.delivery is Delivery.CAUSAL:
+            from clonos_py.connectors.causal_files import check_growing
+
             check_growing("FileSink", format)
             if partition_by:
                 raise GraphError("FileSink: with delivery='causal' files grow in one folder; omit partition_by")
@@ -214,8 +215,11 @@ class FileSink(SinkDefinition):
         if self._partition_by:
             check_partitions("FileSink", self._partition_by, schema)
             return PartitionedFileWriter(self._folder, self._format, schema, self._partition_by)
-        writer = CausalFileWriter if self.delivery is Delivery.CAUSAL else FileWriter
-        return writer(self._folder, self._format, schema)
+        if self.delivery is Delivery.CAUSAL:
+            from clonos_py.connectors.causal_files import CausalFileWriter
+
+            return CausalFileWriter(self._folder, self._format, schema)
+        return FileWriter(self._folder, self._format, schema)
 
     def on_trial(self, folder: str) -> FileSink:
         return FileSink(folder, self._format, partition_by=self._partition_by)

@@ -8,13 +8,10 @@ from typing import Literal
 import pyarrow as pa
 
 from clonos_py.connectors.kafka.avro import Avro
-from clonos_py.connectors.kafka.causal_sink import KafkaCausalWriter
 from clonos_py.connectors.kafka.clients import ClusterAddress, KafkaSecurity
-from clonos_py.connectors.kafka.idempotent_sink import KafkaIdempotentWriter
 from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
 from clonos_py.connectors.kafka.outgoing import MessageLayout, MessageMaker
 from clonos_py.connectors.kafka.protobuf import Protobuf
-from clonos_py.connectors.kafka.transactional_sink import KafkaTransactionalWriter
 from clonos_py.model.connectors import Delivery, SinkDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Sink
@@ -75,7 +72,15 @@ class KafkaSink(SinkDefinition):
     def create(self, schema: pa.Schema) -> Sink:
         self._layout.check(schema)
         if self.delivery is Delivery.IDEMPOTENT:
+            from clonos_py.connectors.kafka.idempotent_sink import KafkaIdempotentWriter
+
             return KafkaIdempotentWriter(self._address, self._layout, schema, self._away_s)
         medium = JournaledTopic(self._address, self._layout.topic, self._journal, self._away_s)
-        writer = KafkaCausalWriter if self.delivery is Delivery.CAUSAL else KafkaTransactionalWriter
-        return writer(medium, MessageMaker(self._layout, schema))
+        maker = MessageMaker(self._layout, schema)
+        if self.delivery is Delivery.CAUSAL:
+            from clonos_py.connectors.kafka.causal_sink import KafkaCausalWriter
+
+            return KafkaCausalWriter(medium, maker)
+        from clonos_py.connectors.kafka.transactional_sink import KafkaTransactionalWriter
+
+        return KafkaTransactionalWriter(medium, maker)
