@@ -52,6 +52,7 @@ from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import LogSegment, StableMark
 from clonos_py.model.snapshots import RecordTail, TaskSnapshot, lineage_of
+from clonos_py.model.state import StateSize, size_of
 from clonos_py.model.states import EventTable, Ignored, Impossible, LastEvents, Unless
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskProgress, TaskState
@@ -130,6 +131,7 @@ class LinkMachine:
         self._coordinated, self._stores_logs = plan.protocol.coordinated, plan.stores_logs
         self._unstored: tuple[TaskSnapshot, TaskProgress] | None = None
         self._snapshot_times: dict[int, task.SnapshotTimes] = {}
+        self._state_sizes: dict[str, StateSize] = {}
         """By checkpoint: what its snapshot has cost, until it is durable."""
         """The last snapshot, if it waits for logs."""
 
@@ -414,6 +416,7 @@ class LinkMachine:
 
     def _on_snapshot_taken(self, event: task.SnapshotTaken) -> list[io.Instruction]:
         snapshot = self._epochs.add(event)
+        self._state_sizes = {name: size for name, state in snapshot.operators.items() if (size := size_of(state))}
         self._status.note_checkpoint(snapshot.checkpoint)
         if not event.persist:
             return []
@@ -528,6 +531,7 @@ class LinkMachine:
             feed_bytes=self._feed.sent_bytes,
             fed_bytes=self._following.size_bytes,
             frames_at_stake=self.frames_at_stake,
+            state=self._state_sizes,
         )
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from clonos_py.model.state import StateSize
+
 
 class EventTimesRead(msgspec.Struct, frozen=True):
     """The earliest and the latest event time that a source has read, or that an operator behind it has assigned."""
@@ -69,7 +71,17 @@ class ProcessCounters(msgspec.Struct, frozen=True):
     saved_parts: SavedParts | None = None
     """None if the task does not save its state in parts, or has not yet."""
     cpu_us: int = 0
-    """Processor time; 0 where tasks have no processes of their own."""
+    """Processor time; 0 where tasks have no processes of their own, as for the next four."""
+    resident_bytes: int = 0
+    """Memory of the process, with the libraries that it shares with others."""
+    alive_us: int = 0
+    """How long the task's thread has run."""
+    idle_us: int = 0
+    """How long of that it has waited for input, timers or answers."""
+    held_back_us: int = 0
+    """How long of that it has waited while ``held_back``."""
+    state: dict[str, StateSize] = {}
+    """By operator with state: its size in the last snapshot."""
     counts: dict[str, int] = {}
     """By ``operator.counter``: counts since the job's first run; users choose these names."""
     event_times: list[EventTimesRead] = []

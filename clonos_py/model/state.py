@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from clonos_py.model.hidden import hidden
@@ -41,6 +42,23 @@ class OperatorState:
 
     tables: Mapping[str, Sequence[Chunk]] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
+
+
+class StateSize(msgspec.Struct, frozen=True, array_like=True):
+    """The size of an operator's state in a snapshot. Rows that were replaced or deleted after they were stored count
+    until the operator compacts its chunks."""
+
+    rows: int
+    bytes: int
+    """In memory. Compressed files are smaller."""
+
+
+def size_of(state: OperatorState) -> StateSize | None:
+    """The size of the tables of a state; None if it has none."""
+    if not state.tables:
+        return None
+    chunks = [chunk.rows for table in state.tables.values() for chunk in table]
+    return StateSize(sum(rows.num_rows for rows in chunks), sum(rows.nbytes for rows in chunks))
 
 
 def unchanged(old: Sequence[Chunk], new: Sequence[Chunk]) -> int:

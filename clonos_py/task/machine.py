@@ -285,6 +285,11 @@ class TaskMachine:
         self._gate.follow(determinants)
 
     @property
+    def held_back(self) -> bool:
+        """Whether it may not take anything, since receivers or its own memory are full."""
+        return not self._may_take
+
+    @property
     def blocked(self) -> bool:
         """Whether frames wait on channels that are blocked for a snapshot."""
         return self._inputs.holds_back

@@ -13,7 +13,7 @@ import pytest
 from clonos_py import Context, Job, Process
 from clonos_py.connectors import FileSink, MemorySource
 from clonos_py.model.coordinator_events import CheckpointAborted, CheckpointCompleted
-from clonos_py.observe.events import Event, TaskFailed
+from clonos_py.observe.events import Event, Measured, TaskFailed
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.runtime.ray.run import run
@@ -70,6 +70,11 @@ def test_a_function_that_holds_the_gil_is_waited_for(cluster: Cluster, tmp_path:
     )
     assert not [event for _, event in events if isinstance(event, TaskFailed)]
     assert_all_rows(tmp_path / "out", 20)
+    measured = [reading for _, event in events if isinstance(event, Measured) for reading in event.readings]
+    counters = [reading.counters for reading in measured if reading.counters.active]
+    assert max(found.resident_bytes for found in counters) > 10_000_000
+    assert all(found.idle_us + found.held_back_us <= found.alive_us for found in counters)
+    assert max(found.alive_us - found.idle_us - found.held_back_us for found in counters) > 1_000_000
 
 
 def _steps(seconds: float) -> int:

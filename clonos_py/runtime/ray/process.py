@@ -43,6 +43,7 @@ from clonos_py.runtime.ray.reporting import Reporting
 from clonos_py.runtime.ray.request_loop import RequestLoop
 from clonos_py.runtime.ray.task_loop import TaskLoop
 from clonos_py.runtime.ray.wire_codec import WireCodec
+from clonos_py.runtime.ray.work_times import WorkTimes
 from clonos_py.runtime.spill import FileShelf
 from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.runtime.transport.tls import TlsFiles
@@ -125,7 +126,8 @@ class ProcessRuntime:
         channels = Channels(Endpoint(deployment.secret, node, host, deployment.scratch, tls=tls), plan, task)
         self._spilled = deployment.scratch / f"spilled-{number}"
         link = LinkMachine(plan, task, number, WireCodec(), deployment.link_side, deployment.limits, deployment.retain)
-        reporting = Reporting(send_to_coordinator, lambda: link.counters, clock.now_us)
+        times = WorkTimes(clock.now_us)
+        reporting = Reporting(send_to_coordinator, lambda: link.counters, times.added_to, clock.now_us)
         self._link = LinkLoop(
             LinkExecutor(
                 link,
@@ -147,7 +149,7 @@ class ProcessRuntime:
             self._link.put_step, self._start_call, self._background, clock.now_us, clock.now_us
         )
         self._task = TaskLoop(
-            TaskExecutor(self._machine, task_environment), self._raised, self._close_services, clock.now_us
+            TaskExecutor(self._machine, task_environment), self._raised, self._close_services, clock.now_us, times
         )
         self._machine.notify(partial(self._task.put, SourceArrival()))
         storage = StorageExecutor(

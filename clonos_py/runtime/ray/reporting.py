@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import msgspec
@@ -11,6 +10,7 @@ from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.messages import Drained, Pong, ToCoordinator
 from clonos_py.process.contract import Observed
 from clonos_py.runtime.counters import Counters
+from clonos_py.runtime.ray.process_table import used_here
 
 
 class Reporting:
@@ -21,10 +21,13 @@ class Reporting:
         self,
         send_to_coordinator: Callable[[ToCoordinator], None],
         link_counters: Callable[[], ProcessCounters],
+        with_times: Callable[[ProcessCounters], ProcessCounters],
         now_us: Callable[[], int],
     ) -> None:
-        """``send_to_coordinator`` sends a message. ``now_us``: the run's clock."""
+        """``send_to_coordinator`` sends a message. ``with_times`` adds how the task has spent its time. ``now_us``: the
+        run's clock."""
         self._send_to_coordinator, self._link_counters, self._now_us = send_to_coordinator, link_counters, now_us
+        self._with_times = with_times
         self._counters = Counters()
 
     def observe(self, observed: Observed) -> None:
@@ -34,8 +37,9 @@ class Reporting:
         """Sends a message. Adds the counters to every answer to a ping, and sends them again before ``Drained``."""
         if isinstance(message, Pong | Drained):
             number = message.number if isinstance(message, Pong) else 0
-            counters = self._counters.added_to(self._link_counters())
-            cpu_us = time.process_time_ns() // 1_000
-            self._send_to_coordinator(Pong(message.process, number, msgspec.structs.replace(counters, cpu_us=cpu_us)))
+            counters = self._with_times(self._counters.added_to(self._link_counters()))
+            used = used_here()
+            counters = msgspec.structs.replace(counters, cpu_us=used.cpu_us, resident_bytes=used.resident_bytes)
+            self._send_to_coordinator(Pong(message.process, number, counters))
         if not isinstance(message, Pong):
             self._send_to_coordinator(message)

@@ -8,6 +8,7 @@ from queue import Empty
 from clonos_py.process.contract import ToTask
 from clonos_py.runtime.executors.task import TaskExecutor
 from clonos_py.runtime.ray.request_loop import InboxLoop
+from clonos_py.runtime.ray.work_times import WorkTimes
 
 _WAIT_S_MAX = 1.0
 
@@ -21,15 +22,19 @@ class TaskLoop(InboxLoop[ToTask]):
         fail: Callable[[BaseException], None],
         close_services: Callable[[], None],
         now_us: Callable[[], int],
+        times: WorkTimes,
     ) -> None:
-        """``fail`` takes an error that ended the task. ``now_us`` is the executor's clock. ``close_services`` is called
-        in this thread, which has opened the services: some clients must stay in one thread."""
+        """``fail`` takes an error that ended the task. ``now_us`` is the executor's clock. ``times`` is
+        told when it waits. ``close_services`` is called in this thread, which has opened the services: some clients
+        must stay in one thread."""
         super().__init__()
         self._executor, self._fail, self._close_services, self._now_us = executor, fail, close_services, now_us
+        self._times = times
 
     def run(self) -> None:
         """Steps the task until stopped, or until the machine raises an error."""
         step = self._executor.step
+        self._times.begin()
         try:
             wait_s: float | None = None
             while self._take(wait_s):
@@ -44,10 +49,18 @@ class TaskLoop(InboxLoop[ToTask]):
     def _take(self, wait_s: float | None) -> bool:
         """Waits for the first item, then offers all items that have arrived. False when the thread is to stop."""
         try:
-            item = self._inbox.get(block=wait_s != 0, timeout=wait_s)
+            item = self._inbox.get_nowait() if wait_s == 0 else self._await(wait_s)
             while item is not None:
                 self._executor.offer(item)
                 item = self._inbox.get_nowait()
         except Empty:
             return True
         return False
+
+    def _await(self, wait_s: float | None) -> ToTask | None:
+        """Waits for an item, None if the thread is to stop. Raises Empty."""
+        self._times.waits(self._executor.machine.held_back)
+        try:
+            return self._inbox.get(timeout=wait_s)
+        finally:
+            self._times.works()

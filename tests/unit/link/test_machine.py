@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
@@ -13,6 +14,7 @@ from clonos_py.model.messages import Expectation, Peer, Restore
 from clonos_py.model.retention import Spill
 from clonos_py.model.segments import Reach, StableMark
 from clonos_py.model.snapshots import TaskHandle, TaskSnapshot
+from clonos_py.model.state import Chunk, OperatorState, StateSize
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskState
 from tests.unit.link.links import (
@@ -543,6 +545,17 @@ def test_snapshots_are_persisted_except_those_of_a_replay() -> None:
     kept = link.handle(task.SnapshotTaken(_snapshot(1), progress, persist=True))
     assert of(kept, io.Persist) == [io.Persist(_snapshot(1), FIRST)]
     assert link.handle(task.SnapshotTaken(_snapshot(2), progress, persist=False)) == []
+
+
+def test_the_size_of_each_state_is_that_of_the_last_snapshot() -> None:
+    link = running()
+    progress = task.TaskProgress([task.InputProgress(3)], [7], [0], [0], False, 0, [], [], [], {})
+    rows = pa.record_batch({"value": pa.array([1, 2, 3], pa.int64())})
+    full = OperatorState({"rows": [Chunk(rows), Chunk(rows.slice(1))], "other": []})
+    for kept, size in ((full, StateSize(5, 40)), (OperatorState({"rows": []}), StateSize(0, 0))):
+        snapshot = TaskSnapshot(MIDDLE, 1, {"sum": kept, "map": OperatorState(values={"n": 1})}, b"")
+        link.handle(task.SnapshotTaken(snapshot, progress, persist=True))
+        assert link.counters.state == {"sum": size}
 
 
 def _snapshot(checkpoint: int) -> TaskSnapshot:

@@ -13,6 +13,7 @@ from clonos_py.model.counters import EventTimesRead, ProcessCounters, SavedParts
 from clonos_py.model.errors import CodecError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Pong, decode_to_coordinator, encode
+from clonos_py.model.state import StateSize
 
 PLAIN = {int, float, str, bool, TaskId, Attempt, NoneType}
 COUNTERS = ProcessCounters(
@@ -24,6 +25,7 @@ COUNTERS = ProcessCounters(
     counts={"window.late_rows": 5},
     latency={129: 2},
     event_times=[EventTimesRead("bids", "at", -5, 2**62)],
+    state={"sums": StateSize(3, 2**40)},
 )
 
 
@@ -42,11 +44,11 @@ def test_an_event_is_frozen_and_its_fields_are_plain_values(kind: type[Coordinat
 def test_counters_have_no_mappings_except_those_whose_keys_are_data() -> None:
     assert ProcessCounters.__struct_config__.frozen
     hints = get_type_hints(ProcessCounters)
-    composed = {"counts", "latency", "worst_latency", "event_times", "saved_parts"}
+    composed = {"counts", "latency", "worst_latency", "event_times", "saved_parts", "state"}
     assert {name for name, hint in hints.items() if not types(hint) <= PLAIN} == composed
     assert (hints["counts"], hints["latency"]) == (dict[str, int], dict[int, int])
     assert hints["event_times"] == list[EventTimesRead]
-    for part in (EventTimesRead, SavedParts):
+    for part in (EventTimesRead, SavedParts, StateSize):
         assert set(get_type_hints(part).values()) <= PLAIN
 
 

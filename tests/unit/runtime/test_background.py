@@ -15,6 +15,7 @@ from clonos_py.process.contract import MayProduce, RestoreState
 from clonos_py.runtime.executors.task import TaskEnvironment, TaskExecutor
 from clonos_py.runtime.ray.background import NICENESS, Background
 from clonos_py.runtime.ray.task_loop import TaskLoop
+from clonos_py.runtime.ray.work_times import WorkTimes
 from clonos_py.task.outcome import Outcome
 
 
@@ -65,13 +66,13 @@ def test_one_thread_does_all_the_work(background: Background) -> None:
 
 
 def test_a_task_loads_state_in_the_background_only_before_its_promotion(background: Background) -> None:
-    machine = Mock()
+    machine = Mock(held_back=False)
     own: list[bool] = []
     machine.offer.side_effect = lambda item: own.append(threading.current_thread().name == "the task")
     machine.step.return_value = Outcome([], MAX_TIME, [])
     problems: list[BaseException] = []
     executor = TaskExecutor(machine, TaskEnvironment(Mock(), Mock(), background, lambda: 0, lambda: 0))
-    task = TaskLoop(executor, problems.append, Mock(), lambda: 0)
+    task = TaskLoop(executor, problems.append, Mock(), lambda: 0, WorkTimes(lambda: 0))
     task.put(RestoreState(1, {}, None, ahead=True))
     task.put(RestoreState(2, {}, None))
     task.put(MayProduce(True))
