@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -114,13 +114,14 @@ class LogLines:
             "time": f"{time:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z", "level": level.value, "job": self._job, "message": text
         }  # fmt: skip
         if event is not None:
-            row |= {"event": type(event).__name__, **{f: _plain(getattr(event, f)) for f in _fields(event)}}
+            row |= {"event": type(event).__name__, **event_fields(event)}
         return msgspec.json.encode(row).decode()
 
 
-def _fields(event: Event) -> Sequence[str]:
-    """The names of an event's fields: events are structs and dataclasses."""
-    return event.__struct_fields__ if isinstance(event, msgspec.Struct) else [field.name for field in fields(event)]
+def event_fields(event: Event) -> dict[str, Any]:
+    """The fields of an event by name, as JSON shows them. Events are structs and dataclasses."""
+    names = event.__struct_fields__ if isinstance(event, msgspec.Struct) else [field.name for field in fields(event)]
+    return {name: _plain(getattr(event, name)) for name in names}
 
 
 def _plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ from clonos_py.runtime.run_control import Ended, controlled
 from clonos_py.runtime.run_settings import RunResult
 from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.runtime.tracing import traced
+from clonos_py.runtime.web.server import served
 from clonos_py.settings.definitions import Runtime, Settings
 from clonos_py.settings.resolution import check_run
 
@@ -40,11 +41,12 @@ def run_job(
     with (
         controlled(physical.job, settings.address, stop) as control,
         traced(physical, settings, listener) as traced_listener,
+        served(physical, settings, traced_listener, stop) as served_listener,
     ):
         for warning in physical.warnings:
-            traced_listener(0, PlanWarning(reason=warning))
+            served_listener(0, PlanWarning(reason=warning))
         try:
-            result = run(physical, settings, traced_listener, stop)
+            result = run(physical, settings, served_listener, stop)
         except (ClonosError, KeyboardInterrupt) as error:
             control.ended = Ended(error=one_line(error) or "it was interrupted")
             raise

@@ -28,7 +28,9 @@ from clonos_py.settings.kinds import (
     SIZE,
     SWITCH,
     TEXT,
+    WEB,
     Kill,
+    ListenAddress,
     Rename,
     SettingKind,
     choice,
@@ -217,6 +219,12 @@ class Settings:
     )
     log_format: LogFormat = _setting(
         choice(LogFormat), "plain", "Lines for people, or one JSON object for each; those also on a terminal."
+    )
+    web: ListenAddress | None = _setting(
+        WEB, None, "Serve metrics for Prometheus, health and the state of the run over HTTP at this address."
+    )
+    web_token_file: str | None = _setting(
+        FILE, None, "File with the token that requests need; an address beyond this machine needs one."
     )
     seed: int = _setting(count(), 0, "Seed of the simulator, of generated events and of what a failure plan draws.")
     kills: tuple[Kill, ...] = _setting(KILLS, (), "Kill an instance of an operator at a time, as in 'join[0]@3s'.")

@@ -6,6 +6,7 @@ text. It raises a SettingError that says what would be valid; ``settings.resolut
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ AUTO = -1
 
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+_PORT_MAX = 65_535
 _KILL = re.compile(r"\s*(.+)\[(\d+)\]@(\S+)\s*")
 _DURATION_UNITS_US = (("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1))
 
@@ -65,6 +67,27 @@ class Rename:
 
     def __str__(self) -> str:
         return f"{self.old}={self.new}"
+
+
+@dataclass(frozen=True)
+class ListenAddress:
+    """Where a run's web server listens. ``host``: a name or an address, without brackets."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def count(least: int = 0) -> SettingKind[int]:
@@ -235,6 +258,16 @@ def _parse_kill(value: object) -> Kill:
     return Kill(match[1], int(match[2]), _parse_duration(match[3]))
 
 
+def _parse_web(value: object) -> ListenAddress | None:
+    if value is None or isinstance(value, ListenAddress):
+        return value
+    host, _, port = value.strip().rpartition(":") if isinstance(value, str) else ("", "", "")
+    number = _whole(port)
+    if number is None or not 1 <= number <= _PORT_MAX or (":" in host) != (host[:1] == "["):
+        raise SettingError(f"{value!r} is not an address: write HOST:PORT, such as 'localhost:8080' or '[::1]:8080'")
+    return ListenAddress(host.strip("[]") or "localhost", number)
+
+
 def _whole(value: object) -> int | None:
     """The integer that ``value`` is or spells; None if there is none."""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -261,5 +294,6 @@ TEXT: SettingKind[str | None] = SettingKind("TEXT", _parse_text, _show_optional)
 FOLDER: SettingKind[str | None] = SettingKind("FOLDER", _parse_path, _show_optional)
 FILE: SettingKind[str | None] = SettingKind("FILE", _parse_path, _show_optional)
 KILLS: SettingKind[tuple[Kill, ...]] = several("OPERATOR[I]@TIME", "join[0]@3s", _parse_kill)
+WEB: SettingKind[ListenAddress | None] = SettingKind("HOST:PORT", _parse_web, _show_optional)
 NAMES: SettingKind[tuple[str, ...]] = several("OPERATOR", "join", _parse_name)
 RENAMES: SettingKind[tuple[Rename, ...]] = several("OLD=NEW", "total=sums", _parse_rename)

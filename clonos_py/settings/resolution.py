@@ -146,6 +146,10 @@ def _consistent(settings: Settings) -> Settings:
         _refuse(settings, "standby_feed", "standbys", "there are no standbys that could be fed")
     if settings.record_us and settings.guarantee is Guarantee.AT_MOST_ONCE:
         _refuse(settings, "record", "guarantee", "what at-most-once leaves out cannot be replayed")
+    if settings.web_token_file is not None and settings.web is None:
+        _refuse(settings, "web_token_file", "web", "without an address nothing is served")
+    if settings.web is not None and not settings.web.is_loopback and settings.web_token_file is None:
+        _refuse(settings, "web", "web_token_file", "others reach this address, so it needs a token")
     _check_footprints(settings)
     _check_interval(settings)
     for absent, present in itertools.permutations(("tls_certificate", "tls_key", "tls_ca"), 2):

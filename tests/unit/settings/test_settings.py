@@ -290,6 +290,40 @@ def test_a_feed_is_off_or_has_an_interval() -> None:
     assert ("standby_feed", "50ms") in [(key, value) for key, value, _ in fed.shown()]
 
 
+@pytest.mark.parametrize(
+    ("value", "shown", "here"),
+    [
+        ("localhost:8080", "localhost:8080", True),
+        (":8080", "localhost:8080", True),
+        ("8080", "localhost:8080", True),
+        ("127.0.0.9:1", "127.0.0.9:1", True),
+        ("[::1]:8080", "[::1]:8080", True),
+        ("0.0.0.0:8080", "0.0.0.0:8080", False),
+        ("[::]:8080", "[::]:8080", False),
+        ("driver.example:65535", "driver.example:65535", False),
+    ],
+)
+def test_a_web_address_that_others_reach_needs_a_token(value: str, shown: str, here: bool) -> None:
+    given = {"web": value, "web_token_file": "token"}
+    assert {key: value for key, value, _ in resolve({}, command_line=given).shown()}["web"] == shown
+    if here:
+        assert resolve({}, command_line={"web": value}).web is not None
+    else:
+        with pytest.raises(SettingError, match=r"web = .* contradicts web_token_file = none"):
+            resolve({}, command_line={"web": value})
+
+
+@pytest.mark.parametrize("value", ["", "localhost", "localhost:0", "localhost:65536", "::1:80", "a:b", 8080, True])
+def test_what_is_no_web_address_is_refused(value: object) -> None:
+    with pytest.raises(SettingError, match=r"web \(--web\): .* is not an address: write HOST:PORT"):
+        resolve({}, command_line={"web": value})
+
+
+def test_a_token_without_an_address_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"web_token_file = token .* contradicts web = none"):
+        resolve({}, command_line={"web_token_file": "token"})
+
+
 @pytest.mark.parametrize("value", ["0s", "-1s", "inf", "nan", 100, "24", "", True, None])
 def test_a_record_is_a_duration_or_off(value: object) -> None:
     with pytest.raises(SettingError, match=r"record .*, or turn it off with 'off'"):

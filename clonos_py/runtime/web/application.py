@@ -1,0 +1,122 @@
+"""The web application of a run: metrics, health, and what programs and pages read of it.
+
+Reading needs the token only if one is set. A request for another host is refused, so that no page of another site can
+read the answers by a name of its own that leads here (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from clonos_py.runtime.web.job_view import JobView
+from clonos_py.runtime.web.metrics import CONTENT_TYPE, JobMetrics
+from clonos_py.settings.kinds import ListenAddress
+
+_POLL_S = 0.25
+_KEEP_ALIVE_S = 15.0
+_OPEN = frozenset({"/healthz", "/readyz"})
+"""Paths without a token: Kubernetes asks them without one, and they tell nothing else."""
+
+
+def application(
+    view: JobView, metrics: JobMetrics, address: ListenAddress, token: str | None, stop: Callable[[], None]
+) -> ASGIApp:
+    """The application of one run. ``stop`` asks the run to stop with a last checkpoint."""
+
+    async def prometheus(request: Request) -> Response:
+        return Response(metrics.text(), media_type=CONTENT_TYPE)
+
+    async def healthz(request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(request: Request) -> Response:
+        reasons = view.unready()
+        return PlainTextResponse("".join(f"{why}\n" for why in reasons or ["ready"]), 503 if reasons else 200)
+
+    async def job(request: Request) -> Response:
+        return Response(msgspec.json.encode(view.job()), media_type="application/json")
+
+    async def events(request: Request) -> Response:
+        given = request.headers.get("last-event-id", request.query_params.get("after", "0"))
+        if not given.isascii() or not given.isdigit():
+            return JSONResponse({"error": f"{given!r} is not the number of an event"}, 400)
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(_stream(view, int(given)), media_type="text/event-stream", headers=headers)
+
+    async def stop_job(request: Request) -> Response:
+        if token is None:
+            return PlainTextResponse("to stop the job from here, run it with web_token_file\n", 403)
+        await run_in_threadpool(stop)
+        return JSONResponse({"stopping": True}, 202)
+
+    routes = [
+        Route("/metrics", prometheus),
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/api/v1/job", job),
+        Route("/api/v1/events", events),
+        Route("/api/v1/stop", stop_job, methods=["POST"]),
+    ]
+    return _Guard(Starlette(routes=routes), address, token)
+
+
+async def _stream(view: JobView, after: int) -> AsyncIterator[bytes]:
+    """The events behind ``after``, then new ones as they come (server-sent events)."""
+    quiet_s = 0.0
+    while True:
+        for event in view.events_after(after):
+            after, quiet_s = event.number, 0.0
+            yield b"id: %d\ndata: %s\n\n" % (event.number, msgspec.json.encode(event.fields))
+        await asyncio.sleep(_POLL_S)
+        quiet_s += _POLL_S
+        if quiet_s >= _KEEP_ALIVE_S:
+            quiet_s = 0.0
+            yield b": nothing new\n\n"
+
+
+class _Guard:
+    """Refuses requests for another host, and those without the token if one is set."""
+
+    def __init__(self, inner: ASGIApp, address: ListenAddress, token: str | None) -> None:
+        self._inner, self._address, self._token = inner, address, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (refusal := self._refusal(Request(scope))) is not None:
+            await refusal(scope, receive, send)
+            return
+        await self._inner(scope, receive, send)
+
+    def _refusal(self, request: Request) -> Response | None:
+        if self._address.is_loopback and not _is_here(request.headers.get("host", "")):
+            return PlainTextResponse("this address answers requests to localhost only\n", 421)
+        origin = request.headers.get("origin")
+        if request.method != "GET" and origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+            return PlainTextResponse("a page of another site may not change this job\n", 403)
+        if self._token is None or request.url.path in _OPEN:
+            return None
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        given = given.strip() if kind.lower() == "bearer" else request.cookies.get("clonos_token", "")
+        if secrets.compare_digest(given.encode(), self._token.encode()):
+            return None
+        return PlainTextResponse(
+            "the token is missing or wrong: send the header Authorization: Bearer TOKEN\n",
+            401,
+            {"www-authenticate": "Bearer"},
+        )
+
+
+def _is_here(host: str) -> bool:
+    """Whether the header Host names this machine."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    return ListenAddress(name.strip("[]") or "localhost", 0).is_loopback

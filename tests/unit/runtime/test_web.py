@@ -1,0 +1,329 @@
+"""The web server of a run: metrics, health, the state of the run as JSON, its events, and who may ask."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from clonos_py.bench.ports import free_ports
+from clonos_py.model.coordinator_events import (
+    CheckpointAborted,
+    CheckpointCompleted,
+    Deployed,
+    Finished,
+    FirstNewEffect,
+    Replayed,
+    StandbyActivated,
+)
+from clonos_py.model.counters import ProcessCounters
+from clonos_py.model.errors import SettingError
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.state import StateSize
+from clonos_py.observe.events import Detected, Event, Listener, Measured, ProcessReading, Recovered, TaskFailed
+from clonos_py.observe.metrics import LatencyHistogram
+from clonos_py.runtime.stop_switch import StopSwitch
+from clonos_py.runtime.web.metrics import cause
+from clonos_py.runtime.web.server import served
+from clonos_py.settings.definitions import Guarantee, Settings
+from clonos_py.settings.kinds import ListenAddress
+from tests.unit.task.plans import DOWN, MIDDLE, UP, three
+
+JOB = three().job
+TOKEN = "0123456789abcdef"
+SECOND = 1_000_000
+
+
+class Served:
+    """A run without tasks whose events the test makes."""
+
+    def __init__(self, address: ListenAddress, listener: Listener, heard: list[Event], stop: StopSwitch) -> None:
+        self.url = f"http://{address}"
+        self.listen, self.heard, self.stop = listener, heard, stop
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        return httpx.get(self.url + path, headers=headers)
+
+    def deployed(self, at_us: int = SECOND) -> None:
+        self.listen(at_us, Deployed(3, 3))
+
+    def measured(self, at_us: int, *readings: tuple[TaskId, int, ProcessCounters]) -> None:
+        self.listen(at_us, Measured(tuple(ProcessReading(at_us, *reading) for reading in readings)))
+
+    def metrics(self) -> dict[tuple[str, ...], float]:
+        """Values by name and labels; the parser checks the format."""
+        text = self.get("/metrics").text
+        return {
+            (sample.name, *(value for _, value in sorted(sample.labels.items()) if value != JOB)): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def job(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.get("/api/v1/job").json()
+        return found
+
+
+@contextmanager
+def serving(**changed: Any) -> Iterator[Served]:
+    address = ListenAddress("127.0.0.1", free_ports(1)[0])
+    settings = replace(Settings(), **{"web": address, **changed})
+    heard: list[Event] = []
+    stop = StopSwitch()
+    with served(three(), settings, lambda _, event: heard.append(event), stop) as listener:
+        yield Served(address, listener, heard, stop)
+
+
+@pytest.fixture
+def run() -> Iterator[Served]:
+    with serving() as found:
+        yield found
+
+
+def active(**counted: Any) -> ProcessCounters:
+    return ProcessCounters(active=True, **counted)
+
+
+def test_counters_add_up_the_processes_of_a_task_without_what_is_replayed(run: Served) -> None:
+    run.measured(
+        SECOND, (UP, 0, active(rows_in=100, rows_out=60, cpu_us=2 * SECOND)), (UP, 1, ProcessCounters(cpu_us=9))
+    )
+    run.measured(2 * SECOND, (UP, 1, active(rows_in=70, rows_replayed=50, rows_out=40, cpu_us=SECOND)))
+    found = run.metrics()
+    assert found["clonos_rows_in_total", UP.vertex, "0"] == 120
+    assert found["clonos_rows_replayed_total", UP.vertex, "0"] == 50
+    assert found["clonos_rows_out_total", UP.vertex, "0"] == 100
+    assert found["clonos_cpu_seconds_total", UP.vertex, "0"] == 3
+
+
+def test_standbys_are_counted_and_have_no_rows(run: Served) -> None:
+    run.measured(SECOND, (UP, 0, active()), (UP, 1, ProcessCounters(cpu_us=9)), (MIDDLE, 2, ProcessCounters()))
+    found = run.metrics()
+    assert found["clonos_standbys_ready",] == 2
+    assert ("clonos_rows_in_total", MIDDLE.vertex, "0") not in found
+    assert found["clonos_cpu_seconds_total", UP.vertex, "0"] == 0
+
+
+def test_a_process_that_is_silent_for_long_is_no_gauge_and_stays_in_the_totals(run: Served) -> None:
+    run.measured(SECOND, (UP, 0, active(rows_in=5, in_flight_bytes=7)))
+    assert run.metrics()["clonos_in_flight_bytes", UP.vertex, "0"] == 7
+    run.measured(60 * SECOND, (DOWN, 1, active()))
+    found = run.metrics()
+    assert ("clonos_in_flight_bytes", UP.vertex, "0") not in found
+    assert found["clonos_rows_in_total", UP.vertex, "0"] == 5
+
+
+def test_shares_of_time_are_those_of_the_last_seconds(run: Served) -> None:
+    run.measured(SECOND, (UP, 0, active(alive_us=SECOND)))
+    for second in range(2, 20):  # idle for half of each second, held back for a quarter
+        alive_us = second * SECOND
+        times = {"alive_us": alive_us, "idle_us": (alive_us - SECOND) // 2, "held_back_us": (alive_us - SECOND) // 4}
+        run.measured(alive_us, (UP, 0, active(**times)))
+    found = run.metrics()
+    assert math.isclose(found["clonos_idle_ratio", UP.vertex, "0"], 0.5)
+    assert math.isclose(found["clonos_back_pressure_ratio", UP.vertex, "0"], 0.25)
+    assert math.isclose(found["clonos_busy_ratio", UP.vertex, "0"], 0.25)
+    vertex = run.job()["vertices"][0]
+    assert (vertex["busy"], vertex["held_back"]) == (0.25, 0.25)
+
+
+def test_without_times_no_share_is_given(run: Served) -> None:
+    run.measured(SECOND, (UP, 0, active()))
+    run.measured(2 * SECOND, (UP, 0, active()))
+    assert not [name for name, *_ in run.metrics() if name.endswith("_ratio")]
+
+
+def test_state_latency_lag_and_counts(run: Served) -> None:
+    latencies = LatencyHistogram()
+    latencies.record(900, 3)
+    latencies.record(400_000)
+    counters = active(
+        state={"window": StateSize(10, 640)}, latency=latencies.counts, lag_us=1_500_000, rows_waiting=4,
+        counts={"window.late_rows": 2, "a.b.c": 1},
+    )  # fmt: skip
+    run.measured(SECOND, (DOWN, 0, counters))
+    found = run.metrics()
+    assert found["clonos_state_rows", "window", "0"] == 10
+    assert found["clonos_state_bytes", "window", "0"] == 640
+    assert found["clonos_latency_seconds_bucket", "0.001", DOWN.vertex] == 3
+    assert found["clonos_latency_seconds_bucket", "0.5", DOWN.vertex] == 4
+    assert found["clonos_latency_seconds_count", DOWN.vertex] == 4
+    assert found["clonos_watermark_lag_seconds", DOWN.vertex, "0"] == 1.5
+    assert found["clonos_source_lag_records", DOWN.vertex, "0"] == 4
+    assert found["clonos_operator_counts_total", "late_rows", "window", "0"] == 2
+    assert found["clonos_operator_counts_total", "c", "a.b", "0"] == 1
+
+
+def test_checkpoints_and_recoveries(run: Served) -> None:
+    run.deployed()
+    run.listen(2 * SECOND, CheckpointCompleted(1, 120.0, 5_000))
+    run.listen(3 * SECOND, CheckpointAborted(2, "a task failed"))
+    run.listen(4 * SECOND, TaskFailed(task=UP, how="its process died"))
+    steps: tuple[tuple[int, Event], ...] = (
+        (20_000, Detected(UP)),
+        (60_000, StandbyActivated(UP, Attempt(1, 2))),
+        (90_000, Replayed(UP, 500)),
+        (95_000, FirstNewEffect(UP)),
+        (300_000, Recovered(UP)),
+    )
+    for after_us, event in steps:
+        run.listen(4 * SECOND + after_us, event)
+    found = run.metrics()
+    assert found["clonos_checkpoints_total", "completed"] == 1
+    assert found["clonos_checkpoints_total", "aborted"] == 1
+    assert found["clonos_checkpoints_total", "skipped"] == 0
+    assert found["clonos_checkpoint_duration_seconds_sum",] == 0.12
+    assert found["clonos_checkpoint_size_bytes",] == 5_000
+    assert found["clonos_failures_total", "process_died"] == 1
+    assert found["clonos_recovery_seconds_bucket", "0.025", "detected"] == 1
+    assert found["clonos_recovery_seconds_bucket", "0.05", "activated"] == 0
+    assert math.isclose(found["clonos_recovery_seconds_sum", "latency_normal"], 0.3)
+    (recovery,) = run.job()["recoveries"]
+    assert recovery["task"] == str(UP)
+    assert [step["after_ms"] for step in recovery["steps"]] == [20, 60, 90, 95, 300]
+    assert run.heard[-1] == Recovered(UP)
+
+
+def test_a_planned_move_is_no_failure(run: Served) -> None:
+    run.listen(SECOND, TaskFailed(task=UP, how="it moves", planned=True))
+    run.listen(2 * SECOND, Detected(UP))
+    found = run.metrics()
+    assert sum(value for (name, *_), value in found.items() if name == "clonos_failures_total") == 0
+    assert found["clonos_recovery_seconds_count", "detected"] == 0
+
+
+@pytest.mark.parametrize(
+    ("how", "label"),
+    [
+        ("killed by --kill", "ordered"),
+        ("its process died", "process_died"),
+        ("its process has ended", "process_died"),
+        ("its node was lost", "node_lost"),
+        ("the node is low on memory, Ray ended its process", "out_of_memory"),
+        ("silent for the heartbeat timeout", "silent"),
+        ("it cannot connect to join[0]", "other"),
+    ],
+)
+def test_kinds_of_failures_are_few(how: str, label: str) -> None:
+    assert cause(how) == label
+
+
+def test_the_document_lists_all_metrics(run: Served) -> None:
+    run.listen(SECOND, CheckpointCompleted(1, 120.0, 5_000))
+    run.measured(2 * SECOND, (UP, 0, active()))
+    text = Path("docs/tasks/monitoring.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"`(clonos_\w+)`", text))
+    families = text_string_to_metric_families(run.get("/metrics").text)
+    assert listed == {family.name + ("_total" if family.type == "counter" else "") for family in families}
+
+
+def test_a_run_is_ready_from_deployment_to_its_end(run: Served) -> None:
+    assert (run.get("/readyz").status_code, run.get("/healthz").status_code) == (503, 200)
+    run.deployed()
+    assert run.get("/readyz").text == "ready\n"
+    run.listen(2 * SECOND, Finished())
+    assert run.get("/readyz").status_code == 503
+
+
+@pytest.mark.parametrize(
+    ("changed", "late_s"),
+    [
+        ({"checkpoint_interval_us": 10 * SECOND}, 51),
+        ({"checkpoint_interval_us": SECOND // 10}, 11),
+        ({"guarantee": Guarantee.AT_MOST_ONCE}, None),
+    ],
+)
+def test_a_run_without_checkpoints_for_several_intervals_is_not_ready(changed: Any, late_s: int | None) -> None:
+    with serving(**changed) as run:
+        run.deployed(0)
+        run.listen((late_s or 999) * SECOND - 2 * SECOND, Detected(UP))
+        assert run.get("/readyz").status_code == 200
+        run.listen((late_s or 999) * SECOND, Detected(UP))
+        answer = run.get("/readyz")
+        if late_s is None:
+            assert answer.status_code == 200
+        else:
+            assert (answer.status_code, answer.text) == (503, f"no checkpoint has completed for {late_s} s\n")
+        run.listen((late_s or 999) * SECOND, CheckpointCompleted(1, 1.0, 1))
+        assert run.get("/readyz").status_code == 200
+
+
+def test_events_come_from_the_given_number_on(run: Served) -> None:
+    run.deployed()
+    for number in range(1, 4):
+        run.listen(number * SECOND, CheckpointCompleted(number, 1.0, 1))
+    found: list[dict[str, Any]] = []
+    with httpx.stream("GET", f"{run.url}/api/v1/events", headers={"last-event-id": "2"}) as stream:
+        for line in stream.iter_lines():
+            if line.startswith("data: "):
+                found.append(json.loads(line[6:]))
+            if len(found) == 2:
+                run.listen(9 * SECOND, Finished())
+            if len(found) == 3:
+                break
+    assert [event["event"] for event in found] == ["CheckpointCompleted", "CheckpointCompleted", "Finished"]
+    assert [event["number"] for event in found] == [3, 4, 5]
+    assert found[0]["checkpoint"] == 2
+    assert run.get("/api/v1/events?after=x").status_code == 400
+
+
+def test_requests_for_another_host_are_refused(run: Served) -> None:
+    assert run.get("/metrics", host="evil.example:80").status_code == 421
+    assert run.get("/metrics", host="localhost:80").status_code == 200
+    assert run.get("/metrics", host="[::1]").status_code == 200
+
+
+def test_requests_need_the_token_if_there_is_one(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    with serving(web_token_file=str(tmp_path / "token")) as run:
+        assert run.get("/metrics").status_code == 401
+        assert run.get("/api/v1/job", authorization=f"Bearer {TOKEN}x").status_code == 401
+        assert run.get("/api/v1/job", authorization=f"Bearer {TOKEN}").status_code == 200
+        assert run.get("/healthz").status_code == 200
+        foreign = {"authorization": f"Bearer {TOKEN}", "origin": "http://evil.example"}
+        assert httpx.post(f"{run.url}/api/v1/stop").status_code == 401
+        assert httpx.post(f"{run.url}/api/v1/stop", headers=foreign).status_code == 403
+        assert not run.stop.requested
+        assert httpx.post(f"{run.url}/api/v1/stop", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 202
+        assert run.stop.requested
+
+
+def test_without_a_token_nothing_can_be_changed(run: Served) -> None:
+    assert httpx.post(f"{run.url}/api/v1/stop").status_code == 403
+    assert not run.stop.requested
+
+
+@pytest.mark.parametrize("content", ["short", "two words of enough length", "", "\xe4" * 20])
+def test_a_file_without_a_token_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "token").write_text(content, encoding="utf-8")
+    with pytest.raises(SettingError, match="web_token_file"), serving(web_token_file=str(tmp_path / "token")):
+        pass
+    with pytest.raises(SettingError, match="No such file"), serving(web_token_file=str(tmp_path / "none")):
+        pass
+
+
+def test_an_address_that_is_taken_or_elsewhere_is_refused() -> None:
+    with ExitStack() as stack:
+        taken = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        address = ListenAddress("127.0.0.1", taken.getsockname()[1])
+        with pytest.raises(SettingError, match="choose another port"), serving(web=address):
+            pass
+    with pytest.raises(SettingError, match=r"203\.0\.113\.1:8080"), serving(web=ListenAddress("203.0.113.1", 8080)):
+        pass
+
+
+def test_nothing_listens_after_the_run() -> None:
+    with serving() as run:
+        run.get("/healthz")
+    with pytest.raises(httpx.ConnectError):
+        run.get("/healthz")
