@@ -17,6 +17,10 @@ from clonos_py.runtime.ray.disconnect import exit_now, process_ends
 
 COMMANDS = {
     "run": ("clonos_py.cli.run", "Runs a job."),
+    "list": ("clonos_py.cli.list_runs", "Lists the jobs that run on a Ray cluster."),
+    "status": ("clonos_py.cli.status", "Shows how a detached run is: tasks, checkpoints, recoveries."),
+    "logs": ("clonos_py.cli.logs", "Shows what a detached run has reported and printed."),
+    "resume": ("clonos_py.cli.resume", "Starts a detached run again from its last checkpoint."),
     "stop": ("clonos_py.cli.stop", "Stops a running job, with a last checkpoint."),
     "plan": ("clonos_py.cli.plan", "Shows what will run, as text, Mermaid or SVG."),
     "check": ("clonos_py.cli.check", "Finds code that a replay cannot repeat, before a failure does."),
@@ -44,6 +48,7 @@ A job is a Python file:
 Start here:
     clonos run hello.py --runtime local     one process, starts in about a second
     clonos run hello.py --parallelism 4     Ray: a local one, or --address of a cluster
+    clonos run hello.py --detach            runs on without this command: see list, status, logs, resume
     clonos stop hello                       takes a last checkpoint of a running job and ends it
     clonos plan hello.py                    what will run
     clonos check hello.py                   is it replayable? names the line that is not

@@ -13,8 +13,11 @@ from clonos_py.settings.definitions import Settings
 
 
 @click.pass_context
-def run(ctx: click.Context, /, **parameters: Any) -> None:
+def run(ctx: click.Context, /, detach: bool, **parameters: Any) -> None:
     """The body of the command: loads the job, resolves settings, runs the job and shows the live view."""
+    if detach:
+        _detach(ctx, parameters)
+        return
     with kept():
         from clonos_py.model.coordinator_events import CheckpointCompleted
         from clonos_py.observe.console import watch
@@ -39,6 +42,18 @@ def run(ctx: click.Context, /, **parameters: Any) -> None:
         raise
 
 
+def _detach(ctx: click.Context, parameters: dict[str, Any]) -> None:
+    """Starts the job and returns when it is deployed."""
+    from clonos_py.cli.detached_runs import on_cluster, shown_start
+    from clonos_py.runtime.ray.detached import check_detachable, deploy
+
+    job = job_of(ctx)
+    settings = resolved(job.settings, parameters)
+    check_detachable(settings)
+    with on_cluster(settings.address) as cluster:
+        shown_start(job.name, deploy(job, settings, cluster))
+
+
 def _how_to_go_on(ctx: click.Context, settings: Settings, has_checkpoint: bool) -> str:
     if settings.checkpoints is None:
         return (
@@ -50,10 +65,19 @@ def _how_to_go_on(ctx: click.Context, settings: Settings, has_checkpoint: bool) 
 command = JobCommand(
     "run",
     callback=run,
-    params=[click.Argument(["file"]), *setting_options()],
+    params=[
+        click.Argument(["file"]),
+        click.Option(
+            ["--detach"], is_flag=True, help="Return when the job is deployed; it runs on without this command."
+        ),
+        *setting_options(),
+    ],
     help=f"""Runs a job until its sources end; Ctrl-C or SIGTERM ends it; the next run goes on from its last checkpoint.
 
     {FILE_HELP} If the job is a function such as job(topic: str), its parameters are options: --topic bids.
+
+    With --detach the job runs on a Ray cluster until it ends or is stopped; no death of one process, that of its driver
+    included, ends it. It needs --checkpoints that all nodes reach. See also clonos list, status, logs, stop and resume.
 
     The exit code is 0 if the job has ended, 1 after an error, 130 after Ctrl-C and 143 after SIGTERM.
 
@@ -62,5 +86,6 @@ command = JobCommand(
       clonos run hot_auctions.py --runtime local
       clonos run hot_auctions.py --parallelism 4 --checkpoints /data/checkpoints
       clonos run hot_auctions.py --kill 'window[0]@3s'
+      clonos run hot_auctions.py --detach --address 10.0.0.7:6379 --checkpoints s3://bucket/checkpoints
     """,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from clonos_py.dsl.job import Job
 from clonos_py.model.errors import ClonosError, GraphError, one_line
+from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener, PlanWarning, no_listener
 from clonos_py.plan.logical import EnrichRows, ReadSource
 from clonos_py.plan.physical import plan, unreadable_sinks
@@ -17,19 +18,25 @@ from clonos_py.settings.definitions import Runtime, Settings
 from clonos_py.settings.resolution import check_run
 
 
+def planned(job: Job, settings: Settings) -> PhysicalPlan:
+    """The plan of a run, whose sources have looked up what they read. Raises GraphError or SettingError."""
+    check_run(settings)
+    physical = plan(job, settings)
+    for complaint in unreadable_sinks(job.graph(), settings):
+        raise GraphError(complaint)
+    for node in job.graph().nodes:
+        if isinstance(node.work, ReadSource | EnrichRows):
+            node.work.definition.resolve()
+    return physical
+
+
 def run_job(
     job: Job, settings: Settings, listener: Listener = no_listener, stop: StopSwitch | None = None
 ) -> RunResult:
     """Plans and runs a job until its sources end or ``stop`` is requested. Raises GraphError or SettingError before
     anything starts, later the error that ended the job, and KeyboardInterrupt when the run was interrupted."""
     with kept():
-        check_run(settings)
-        physical = plan(job, settings)
-        for complaint in unreadable_sinks(job.graph(), settings):
-            raise GraphError(complaint)
-        for node in job.graph().nodes:
-            if isinstance(node.work, ReadSource | EnrichRows):
-                node.work.definition.resolve()
+        physical = planned(job, settings)
         match settings.runtime:
             case Runtime.RAY:
                 from clonos_py.runtime.ray.run import run

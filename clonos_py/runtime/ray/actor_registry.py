@@ -3,18 +3,27 @@
 Ray ends an actor together with its creator. So the coordinator only requests processes. The driver creates them: a run
 ends with its driver in any case. A new process takes a second or more until it can do anything, and so does a new
 coordinator. So the driver opens as many actors as the job has tasks before there are requests (``open_ahead``).
+
+The actors of a detached run outlive their driver, too: Ray ends them only when it is told. A new driver finds them by
+their names (``adopt``).
 """
 
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.ray.cluster import Cluster, import_ray
-from clonos_py.runtime.ray.process_actor import ProcessActor, ProcessStart, concurrency
+from clonos_py.runtime.ray.names import PROCESSES, named_actors
+from clonos_py.runtime.ray.process_actor import HostDescription, ProcessActor, ProcessStart, concurrency
+
+_NAME_BYTES = 6
+_ANSWER_S = 10.0
+"""The time that the actors of a former driver get to answer."""
 
 
 class ProcessRequest(NamedTuple):
@@ -47,13 +56,21 @@ class _HostProcess(NamedTuple):
 class ActorRegistry:
     """All processes that were created and that no coordinator has dismissed."""
 
-    def __init__(self, packed_deployments: Mapping[str, bytes], cluster: Cluster, standbys_per_process: int) -> None:
-        """``packed_deployments``: the packed ``Deployment`` for the processes of each vertex."""
+    def __init__(
+        self,
+        packed_deployments: Mapping[str, bytes],
+        cluster: Cluster,
+        standbys_per_process: int,
+        detached: str | None = None,
+    ) -> None:
+        """``packed_deployments``: the packed ``Deployment`` for the processes of each vertex. ``detached``: what the
+        names of the actors begin with, if they are to outlive this process."""
         self._ray = import_ray()
         self._packed = {vertex: self._ray.put(packed) for vertex, packed in packed_deployments.items()}
         self._class = self._ray.remote(ProcessActor)
         self._options = {"max_concurrency": concurrency(standbys_per_process), **cluster.actor_options()}
         self._shared = standbys_per_process > 1
+        self._detached = detached
         self._processes: dict[int, tuple[TaskId, int]] = {}
         self._host_processes: dict[int, _HostProcess] = {}
         self._ahead: defaultdict[str, list[_HostProcess]] = defaultdict(list)
@@ -80,13 +97,17 @@ class ActorRegistry:
             self._host_processes[request.host_process] = host_process
         self._processes[request.number] = request.task, request.host_process
         start = ProcessStart(
-            request.number, request.task, request.host_process if self._shared else 0, request.reuse, coordinator, term
+            request.number, request.task, request.host_process, self._shared, request.reuse, coordinator, term
         )
         host_process.actor.start_process.remote(self._packed[request.task.vertex], start)
         return host_process.actor
 
     def _open(self, node: str) -> _HostProcess:
-        actor = self._class.options(scheduling_strategy=on_node(node), **self._options).remote()
+        options = dict(self._options)
+        if self._detached is not None:
+            name = f"{self._detached}{secrets.token_hex(_NAME_BYTES)}"
+            options |= {"name": name, "namespace": PROCESSES, "lifetime": "detached"}
+        actor = self._class.options(scheduling_strategy=on_node(node), **options).remote()
         return _HostProcess(actor, actor.__ray_ready__.remote())
 
     def processes(self) -> dict[int, RegisteredProcess]:
@@ -108,9 +129,35 @@ class ActorRegistry:
         for number in numbers:
             self._processes.pop(number, None)
         used = {host_process for _, host_process in self._processes.values()}
-        self._host_processes = {
-            number: host_process for number, host_process in self._host_processes.items() if number in used
-        }
+        for number in [number for number in self._host_processes if number not in used]:
+            host_process = self._host_processes.pop(number)
+            if self._detached is not None:
+                host_process.actor.leave.remote()
+
+    def adopt(self) -> int:
+        """Takes over the actors of a driver that is gone, and ends those that do not answer or have no process. Returns
+        the last term of its coordinators; -1 if none has started a process."""
+        assert self._detached is not None
+        found = map(actor_named, named_actors_of(self._detached))
+        asked = {actor.describe.remote(): actor for actor in found if actor is not None}
+        answered, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=_ANSWER_S) if asked else ([], [])
+        term = -1
+        for coming, actor in asked.items():
+            described = self._described(coming) if coming in answered else None
+            if described is None or not described.processes:
+                self._ray.kill(actor)
+                continue
+            term = max(term, described.term)
+            self._host_processes[described.host_process] = _HostProcess(actor, coming)
+            for number, task in described.processes.items():
+                self._processes[number] = TaskId(*task), described.host_process
+        return term
+
+    def _described(self, coming: Any) -> HostDescription | None:
+        try:
+            return HostDescription(*self._ray.get(coming))
+        except self._ray.exceptions.RayActorError:
+            return None
 
     def end_without_ray(self) -> list[Any]:
         """Calls all actors to end themselves: calls between processes need neither head nor raylet. Returns references
@@ -125,6 +172,26 @@ class ActorRegistry:
             self._ray.kill(host_process.actor)
         self._processes.clear()
         self._host_processes.clear()
+
+
+def named_actors_of(detached: str) -> list[str]:
+    """The names of the process actors of a detached run."""
+    return [name for name in named_actors(PROCESSES) if name.startswith(detached)]
+
+
+def end_processes(names: Sequence[str]) -> None:
+    """Ends the process actors of these names, if they are still there."""
+    for name in names:
+        if (actor := actor_named(name)) is not None:
+            import_ray().kill(actor)
+
+
+def actor_named(name: str) -> Any | None:
+    """The process actor of this name; None if it is gone."""
+    try:
+        return import_ray().get_actor(name, namespace=PROCESSES)
+    except ValueError:
+        return None
 
 
 def on_node(node: str) -> Any:

@@ -54,12 +54,15 @@ class Driver:
         publisher: EventPublisher,
         outage: Outage,
         stop: StopSwitch,
+        first_term: int = 0,
     ) -> None:
+        """``first_term``: of its first coordinator. 0: there are no processes yet; else ``actors`` has those of a
+        former driver."""
         self._job, self._spec, self._actors, self._publisher, self._outage = job, spec, actors, publisher, outage
         self._stop = stop
         self._ray = import_ray()
         self._packed_spec = pack(spec)
-        self._term = 0
+        self._term = self._first_term = first_term
         self._deployed_us: int | None = None
         self._failed_starts = 0
         self.interrupt: KeyboardInterrupt | None = None
@@ -68,8 +71,9 @@ class Driver:
 
     def run(self) -> EndJob | None:
         """Runs the job, and returns how it ended; None if it was interrupted. Raises ClusterError."""
+        first_term = self._first_term
         try:
-            for self._term in itertools.count():
+            for self._term in itertools.count(first_term):
                 coordinator = self._start_coordinator()
                 if self._term == 0:
                     self._open_ahead()

@@ -13,6 +13,8 @@ from clonos_py.model.errors import ClusterError
 from clonos_py.runtime.ray.cluster import import_ray
 
 NAMESPACE = "clonos"
+DRIVERS, PROCESSES = "clonos-drivers", "clonos-processes"
+"""The namespaces of what outlives the command that has started it: drivers, by the name of their job, and processes."""
 _PATIENCE_S = 15.0
 """The time that a coordinator gets to stop in order, and Ray to release the name of one that was killed."""
 _POLL_S = 0.05
@@ -56,8 +58,13 @@ def holder(job: str) -> Any | None:
 
 def running_jobs() -> list[str]:
     """The names of all jobs that run on the cluster, sorted."""
+    return named_actors(NAMESPACE)
+
+
+def named_actors(namespace: str) -> list[str]:
+    """The names of all actors in a namespace, sorted."""
     actors = import_ray().util.list_named_actors(all_namespaces=True)
-    return sorted(actor["name"] for actor in actors if actor["namespace"] == NAMESPACE)
+    return sorted(actor["name"] for actor in actors if actor["namespace"] == namespace)
 
 
 def is_free(job: str) -> bool:

@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -49,22 +49,34 @@ def concurrency(standbys_per_process: int) -> int:
 
 
 class ProcessStart(NamedTuple):
-    """A process that is to start. ``host_process``: the number that it reports in ``Started``; 0 if it will share its
-    host process with no other. ``reuse``: the process that it replaces. Its coordinator is that of ``term``."""
+    """A process that is to start. ``host_process``: the number of this actor. ``shared``: whether it may share it with
+    others, so that it reports the number in ``Started``. ``reuse``: the process that it replaces. Its coordinator is
+    that of ``term``."""
 
     number: int
     task: TaskId
     host_process: int
+    shared: bool
     reuse: int | None
     coordinator: Any
     term: int
 
 
+class HostDescription(NamedTuple):
+    """What an actor tells a new driver. ``processes``: the tasks of its processes that have not ended, by number.
+    ``term``: of the last coordinator; -1 before it has a process."""
+
+    term: int
+    host_process: int
+    processes: Mapping[int, TaskId]
+
+
 class HostedProcess:
     """One process in its host process. ``process`` is None before it is up, and again when it is ``ended``."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, number: int, task: TaskId | None = None) -> None:
+        """``task``: None for a process of which only a coordinator has told."""
+        self.number, self.task = number, task
         self.process: ProcessRuntime | None = None
         self.ended = False
         self.begin_numbering()
@@ -85,7 +97,7 @@ class ProcessActor:
 
     def __init__(self) -> None:
         self._coordinator: Any = None
-        self._term = -1
+        self._term = self._host_process = -1
         self._deployments: dict[str, Deployment] = {}
         """By vertex. Standbys of several vertices may be here."""
         self._unpacking = threading.Lock()
@@ -108,6 +120,7 @@ class ProcessActor:
                 self._coordinator, self._term = start.coordinator, start.term
                 self._changed.notify_all()
             hosted = self._hosted.setdefault(start.number, HostedProcess(start.number))
+            hosted.task, self._host_process = TaskId(*start.task), start.host_process
             before = self._hosted[start.reuse].process if start.reuse in self._hosted else None
             first = len(self._hosted) == 1
         run = partial(self._run, hosted, packed, start, first, before)
@@ -133,7 +146,7 @@ class ProcessActor:
                 task,
                 *_place(),
                 partial(self._send_to_coordinator, hosted),
-                start.host_process,
+                start.host_process if start.shared else 0,
             )
         except BaseException as problem:  # noqa: BLE001 - a user's operator may raise anything when it is made
             self._send_to_coordinator(hosted, messages.failed(hosted.number, task, problem))
@@ -157,6 +170,18 @@ class ProcessActor:
         with self._changed:
             hosted.process, hosted.ended = process, ended
             self._changed.notify_all()
+
+    def describe(self) -> HostDescription:
+        """Tells a new driver what is here."""
+        with self._changed:
+            here = {number: hosted.task for number, hosted in self._hosted.items() if not hosted.ended and hosted.task}
+            return HostDescription(self._term, self._host_process, here)
+
+    def leave(self) -> None:
+        """Ends this actor, of which nobody else needs anything, once its processes have ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended, _END_S_MAX)
+        os._exit(0)
 
     # ---- the coordinator
 

@@ -7,9 +7,10 @@ import secrets
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from clonos_py.checkpoint.storage import CheckpointStore
-from clonos_py.model.errors import CheckpointError, Interrupted, one_line
+from clonos_py.model.errors import CheckpointError, ClusterError, Interrupted, one_line
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
 from clonos_py.plan.pickling import pack
@@ -21,8 +22,8 @@ from clonos_py.runtime.ray.actor_registry import ActorRegistry
 from clonos_py.runtime.ray.actors import JobSpec
 from clonos_py.runtime.ray.cluster import connected, machines
 from clonos_py.runtime.ray.driver import Driver
-from clonos_py.runtime.ray.folders import folders
-from clonos_py.runtime.ray.names import free_name
+from clonos_py.runtime.ray.folders import folders, scratch_path
+from clonos_py.runtime.ray.names import free_name, is_free
 from clonos_py.runtime.ray.outage import watched
 from clonos_py.runtime.ray.process import Deployment, of_vertex
 from clonos_py.runtime.run_settings import RunResult, drawn_lineage, kills, limits, policy, raise_for
@@ -34,40 +35,69 @@ from clonos_py.settings.definitions import Guarantee, Settings
 _SECRET_BYTES = 32
 
 
+class RunIdentity(NamedTuple):
+    """What all drivers of one run have in common. ``scratch``: the path of its folder on every node. ``detached``: what
+    the names of its processes begin with if they outlive a driver; None if they do not."""
+
+    secret: bytes
+    scratch: str
+    clock: SteadyClock
+    lineage: str
+    code_digest: str
+    detached: str | None = None
+
+    @classmethod
+    def drawn(cls, detached: str | None = None) -> RunIdentity:
+        """The identity of a new run of the code in this process."""
+        secret = secrets.token_bytes(_SECRET_BYTES)
+        return cls(secret, scratch_path(), SteadyClock.start(), drawn_lineage(), code_digest(), detached)
+
+
 def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSwitch | None = None) -> RunResult:
     """Runs until the sources end, or until ``stop`` is requested and a last checkpoint committed. An interrupt (Ctrl-C)
     ends the job in order, with its last checkpoint intact, and is raised again. Raises the ClonosError that ended the
     job."""
+    return drive(plan, settings, listener, stop or StopSwitch(), RunIdentity.drawn())
+
+
+def drive(
+    plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSwitch, identity: RunIdentity
+) -> RunResult:
+    """What ``run`` does, for the run of this identity: a detached one goes on with the processes of a former driver."""
     ordered_kills = kills(plan, settings)
     tls = _tls_files(settings)
-    clock = SteadyClock.start()
+    clock = identity.clock.here()
     publisher = EventPublisher(plan, clock.now_us(), listener, ordered_kills)
     publisher.name_leftovers(clear(plan.job), settings.checkpoints)
     where = "starting Ray" if settings.address is None else f"connecting to Ray at {settings.address}"
     publisher.prepare(clock.now_us(), where)
     with (
         connected(settings.address) as cluster,
-        folders(plan.job, settings.checkpoints, machines()) as (scratch, checkpoints),
-        watched(partial(_resume, plan.job, checkpoints)) as outage,
+        folders(plan.job, settings.checkpoints, machines(), identity.scratch) as (scratch, checkpoints),
+        watched(partial(_resume, plan.job, checkpoints), survived=identity.detached is not None) as outage,
     ):
         publisher.prepare(clock.now_us(), "starting the coordinator")
-        free_name(plan.job, settings.take_over)
+        if identity.detached is None:
+            free_name(plan.job, settings.take_over)
         open_store = partial(CheckpointStore, checkpoints, plan.job)
         if settings.fresh:
             open_store().archive()
-        deployment = _deployment(plan, settings, open_store, scratch, tls, clock)
+        deployment = _deployment(plan, settings, open_store, scratch, tls, identity)
         packed = {vertex.name: pack(of_vertex(deployment, vertex.name)) for vertex in plan.vertices}
         spec = JobSpec(
             of_vertex(deployment, ""),
             protocol_of(plan).job,
-            policy(settings, drawn_lineage()),
+            policy(settings, identity.lineage),
             cluster,
             settings.checkpoints_kept,
-            code_digest(),
+            identity.code_digest,
             settings.standbys_per_process,
         )
-        actors = ActorRegistry(packed, cluster, settings.standbys_per_process)
-        driver = Driver(plan.job, spec, actors, publisher, outage, stop or StopSwitch())
+        actors = ActorRegistry(packed, cluster, settings.standbys_per_process, identity.detached)
+        first_term = 0 if identity.detached is None else actors.adopt() + 1
+        if first_term and not is_free(plan.job):
+            raise ClusterError(f"the coordinator of {plan.job!r} does not end: see `ray list actors`, then try again")
+        driver = Driver(plan.job, spec, actors, publisher, outage, stop, first_term)
         end = driver.run()
         if end is None:
             publisher.stop(clock.now_us())
@@ -95,7 +125,7 @@ def _deployment(
     open_store: Callable[[], CheckpointStore],
     scratch: Path,
     tls: TlsFiles | None,
-    clock: SteadyClock,
+    identity: RunIdentity,
 ) -> Deployment:
     protocol = protocol_of(plan)
     return Deployment(
@@ -103,13 +133,13 @@ def _deployment(
         task_side=protocol.task,
         link_side=protocol.link,
         open_store=open_store,
-        secret=secrets.token_bytes(_SECRET_BYTES),
+        secret=identity.secret,
         limits=limits(settings),
         linger_us=settings.linger_us,
         retain=settings.guarantee is not Guarantee.AT_MOST_ONCE,
         scratch=scratch,
         tls=tls,
-        clock=clock,
+        clock=identity.clock,
         function_timeout_us=settings.function_timeout_us,
     )
 

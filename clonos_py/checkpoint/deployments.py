@@ -1,0 +1,86 @@
+"""What detached runs of a job consist of, and how they have ended, beside the checkpoints of the job.
+
+A detached run outlives the command that has started it, and objects in Ray's store do not outlive their owner. So what
+a new driver needs lies here. A deployment is written once, under a name of its own, and so is its end.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import xxhash
+
+from clonos_py.checkpoint import layout
+from clonos_py.checkpoint.folder import open_folder
+from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCheckpointError
+
+_JOB, _END = "job", "end"
+_NAME = re.compile(r"\d{13}-[0-9a-f]{6,32}", re.ASCII)
+_DIGEST_BYTES = 16
+_KEPT = 10
+
+
+class RunEnd(msgspec.Struct, frozen=True):
+    """How a detached run has ended. ``stopped``: with a last checkpoint, before its sources ended. ``error``: why it
+    has failed; None if it has not."""
+
+    stopped: bool = False
+    error: str | None = None
+
+
+class Deployments:
+    """The deployments of one job in a checkpoint folder. Raises CheckpointError if the folder does not work."""
+
+    def __init__(self, uri: str, job: str) -> None:
+        self._folder = open_folder(uri, layout.name_in_folder(job))
+
+    def write(self, at_ms: int, salt: str, content: bytes) -> str:
+        """Writes a deployment and returns its name. ``at_ms``: the time of day. ``salt``: hexadecimal digits that no
+        other deployment has. The oldest ones are deleted."""
+        name = f"{at_ms:013d}-{salt}"
+        digest = xxhash.xxh3_128_digest(content)
+        self._folder.write(self._path(name, _JOB), digest + content)
+        for old in self.names()[:-_KEPT]:
+            self._folder.remove_folder(f"{layout.DEPLOYMENTS}/{old}")
+        return name
+
+    def read(self, name: str) -> bytes:
+        """The content of a deployment."""
+        path = self._path(name, _JOB)
+        stored = self._folder.read(path).to_pybytes()
+        digest, content = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
+        if xxhash.xxh3_128_digest(content) != digest:
+            raise UnreadableCheckpointError(
+                f"{self._folder.root}/{path} is damaged: run the job again, or restore the file from a copy"
+            )
+        return content
+
+    def names(self) -> list[str]:
+        """The names of all deployments, oldest first."""
+        return [name for name in self._folder.names(layout.DEPLOYMENTS) if _NAME.fullmatch(name)]
+
+    def newest(self) -> str:
+        """The name of the newest deployment. Raises CheckpointError if there is none."""
+        names = self.names()
+        if not names:
+            raise CheckpointError(f"{self._folder.root} has no detached run: start one with `clonos run FILE --detach`")
+        return names[-1]
+
+    def end(self, name: str, end: RunEnd) -> None:
+        """Notes how the run has ended."""
+        self._folder.write(self._path(name, _END), msgspec.json.encode(end))
+
+    def ended(self, name: str) -> RunEnd | None:
+        """How the run has ended; None if it has not."""
+        if _END not in self._folder.names(f"{layout.DEPLOYMENTS}/{name}"):
+            return None
+        try:
+            return msgspec.json.decode(memoryview(self._folder.read(self._path(name, _END))), type=RunEnd)
+        except msgspec.DecodeError as error:
+            raise UnreadableCheckpointError(
+                f"{self._path(name, _END)} is damaged ({error}); {DAMAGED_REMEDY}"
+            ) from error
+
+    def _path(self, name: str, file: str) -> str:
+        return f"{layout.DEPLOYMENTS}/{name}/{file}"

@@ -1,0 +1,45 @@
+"""``clonos logs``: shows what a detached run has reported and printed."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import click
+
+from clonos_py.cli.detached_runs import address_option, on_cluster
+
+
+def logs(job: str, address: str | None, follow: bool, lines: int) -> None:
+    """The body of the command."""
+    from clonos_py.runtime.ray.detached import answer, followed, the_driver_of
+
+    with on_cluster(address):
+        driver = the_driver_of(job)
+        if not follow:
+            for _, line in deque(answer(driver.lines, 0), maxlen=lines):
+                click.echo(line)
+            return
+        for line in followed(driver, lambda state: state.state in ("starting", "running")):
+            click.echo(line)
+
+
+command = click.Command(
+    "logs",
+    callback=logs,
+    params=[
+        click.Argument(["job"]),
+        address_option(),
+        click.Option(["--follow", "-f"], is_flag=True, help="Go on until the run ends."),
+        click.Option(
+            ["--lines", "-n"], type=click.IntRange(1), default=100, show_default=True, help="The most lines to show."
+        ),
+    ],
+    help="""Shows what a detached run has reported, such as failures, recoveries and checkpoints, and what its functions
+    have printed. The last 10,000 lines are kept; those of a driver that has died are not.
+
+    \b
+    Examples:
+      clonos logs hot-auctions
+      clonos logs hot-auctions --follow
+    """,
+)

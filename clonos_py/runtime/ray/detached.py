@@ -1,0 +1,158 @@
+"""Detached runs, from the commands that start, list and read them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from clonos_py.checkpoint.deployments import Deployments
+from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.dsl.job import Job
+from clonos_py.model.errors import ClusterError, SettingError
+from clonos_py.plan.pickling import pack
+from clonos_py.runtime.launch import planned
+from clonos_py.runtime.ray.cluster import Cluster, import_ray
+from clonos_py.runtime.ray.driver_actor import DRIVER_THREADS, DetachedJob, DriverActor, DriverState
+from clonos_py.runtime.ray.names import DRIVERS, NAMESPACE, PROCESSES, free_name, named_actors
+from clonos_py.runtime.ray.run import RunIdentity
+from clonos_py.settings.definitions import Runtime, Settings
+
+_POLL_S = 0.25
+_GONE_S = 15.0
+_ANSWER_S = 10.0
+_SALT_BYTES = 6
+
+
+def check_detachable(settings: Settings) -> None:
+    """Raises SettingError if no detached run can follow the settings."""
+    if settings.runtime is not Runtime.RAY:
+        raise SettingError(f"a detached run is one on Ray, and runtime = {settings.runtime.value}")
+    if settings.checkpoints is None:
+        raise SettingError("a detached run needs a checkpoint folder that all nodes reach: give --checkpoints")
+    if settings.trace is not None:
+        raise SettingError("a detached run writes no trace: leave out --trace, and read --web")
+
+
+def deploy(job: Job, settings: Settings, cluster: Cluster) -> Any:
+    """Starts a job whose driver outlives this process, and returns the driver. ``settings`` are detachable. Raises
+    GraphError or SettingError for what cannot run, ClusterError if the name is in use."""
+    assert settings.checkpoints is not None
+    plan = planned(job, settings)
+    _free(plan.job, settings.take_over)
+    store = CheckpointStore(settings.checkpoints, plan.job)
+    if settings.fresh:
+        store.archive()
+    last = store.latest()
+    content = pack(DetachedJob(plan, settings, last.checkpoint if last else 0))
+    return _start(plan.job, settings.checkpoints, content, cluster)
+
+
+def redeploy(job: str, checkpoints: str, cluster: Cluster) -> Any:
+    """Starts the newest deployment of a job again, from its last checkpoint, and returns the driver."""
+    deployments = Deployments(checkpoints, job)
+    _free(job, take_over=False)
+    return _start(job, checkpoints, deployments.read(deployments.newest()), cluster)
+
+
+def _start(job: str, checkpoints: str, content: bytes, cluster: Cluster) -> Any:
+    name = Deployments(checkpoints, job).write(time.time_ns() // 1_000_000, secrets.token_hex(_SALT_BYTES), content)
+    identity = RunIdentity.drawn(detached=f"{job}/{name}/")
+    options = cluster.actor_options() | {
+        "name": job,
+        "namespace": DRIVERS,
+        "lifetime": "detached",
+        "max_restarts": -1,
+        "max_concurrency": DRIVER_THREADS,
+    }
+    return import_ray().remote(DriverActor).options(**options).remote(job, checkpoints, name, identity)
+
+
+def _free(job: str, take_over: bool) -> None:
+    """Makes sure that the name is free. The driver of a run that has ended goes."""
+    free_name(job, take_over)
+    running = driver_of(job)
+    if running is None:
+        return
+    state = state_of(running)
+    if state is not None and state.state in ("starting", "running"):
+        raise ClusterError(
+            f"a detached run of {job!r} is {state.state}: stop it with `clonos stop`, or name this one differently"
+        )
+    import_ray().kill(running)
+    until_s = time.monotonic() + _GONE_S
+    while driver_of(job) is not None:
+        if time.monotonic() > until_s:
+            raise ClusterError(f"the driver of an ended run of {job!r} does not end: see `ray list actors`")
+        time.sleep(_POLL_S)
+
+
+def driver_of(job: str) -> Any | None:
+    """The driver of the detached run of this name; None if there is none."""
+    try:
+        return import_ray().get_actor(job, namespace=DRIVERS)
+    except ValueError:
+        return None
+
+
+def the_driver_of(job: str) -> Any:
+    """The driver of the detached run of this name. Raises SettingError if there is none."""
+    found = driver_of(job)
+    if found is None:
+        there = ", ".join(map(repr, named_actors(DRIVERS))) or "none"
+        raise SettingError(f"there is no detached run of {job!r} on this cluster; detached runs: {there}")
+    return found
+
+
+def answer(method: Any, *arguments: Any) -> Any:
+    """What an actor answers. Raises ClusterError if it does not, as while Ray starts it again."""
+    ray, coming = import_ray(), method.remote(*arguments)
+    try:
+        if ray.wait([coming], timeout=_ANSWER_S)[0]:
+            return ray.get(coming)
+    except ray.exceptions.RayActorError as error:
+        raise ClusterError("the driver has died, and Ray is starting it again: ask again soon") from error
+    raise ClusterError(f"the driver has not answered within {_ANSWER_S:g} s: ask again")
+
+
+def state_of(driver: Any) -> DriverState | None:
+    """How a run is; None while its driver does not answer."""
+    try:
+        return DriverState(*answer(driver.state))
+    except ClusterError:
+        return None
+
+
+def detached_runs() -> list[tuple[str, DriverState | None]]:
+    """All detached runs on the cluster, by name."""
+    found = ((name, driver_of(name)) for name in named_actors(DRIVERS))
+    return [(name, state_of(driver)) for name, driver in found if driver is not None]
+
+
+def attached_runs() -> list[str]:
+    """The names of jobs whose driver is the process of a command."""
+    return sorted(set(named_actors(NAMESPACE)) - set(named_actors(DRIVERS)))
+
+
+def orphans() -> list[str]:
+    """The names of processes whose run has no driver."""
+    drivers = set(named_actors(DRIVERS))
+    return [name for name in named_actors(PROCESSES) if name.rsplit("/", 2)[0] not in drivers]
+
+
+def followed(driver: Any, going_on: Callable[[DriverState], bool]) -> Iterator[str]:
+    """The lines of a run as they come, as long as ``going_on`` says so of its state."""
+    last = 0
+    while True:
+        state = state_of(driver)
+        try:
+            lines = answer(driver.lines, last)
+        except ClusterError:
+            lines, last = [], 0  # another driver begins with other lines
+        for number, line in lines:
+            last = number
+            yield line
+        if state is not None and not going_on(state):
+            return
+        time.sleep(_POLL_S)

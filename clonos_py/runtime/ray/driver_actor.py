@@ -1,0 +1,176 @@
+"""The driver of a detached run, as an actor that outlives the command that has started it (P8).
+
+Ray starts it again when it dies, also on another node. Tasks go on meanwhile, without a coordinator, which dies with
+its driver: the new driver starts one, which takes the running processes over. What the run consists of lies beside its
+checkpoints, as does how it has ended: a run that has ended is not started again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from clonos_py.checkpoint.deployments import Deployments, RunEnd
+from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.model.coordinator_events import CoordinatorReplaced, Deployed
+from clonos_py.model.errors import CheckpointError, type_and_text
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.reports import LogFormat, LogLevel
+from clonos_py.observe.events import Event
+from clonos_py.observe.log_lines import LogLines
+from clonos_py.observe.status import RunStatus
+from clonos_py.runtime.pandas_import import defer_pandas
+from clonos_py.runtime.ray.actor_registry import end_processes, named_actors_of
+from clonos_py.runtime.ray.cluster import import_ray
+from clonos_py.runtime.ray.run import RunIdentity, drive
+from clonos_py.runtime.ray.shipping import unpack
+from clonos_py.runtime.stop_switch import StopSwitch
+from clonos_py.runtime.web.job_view import JobView
+from clonos_py.runtime.web.server import served
+from clonos_py.settings.definitions import Settings
+
+DRIVER_THREADS = 8
+_LINES_KEPT = 10_000
+_NOTE_S = 5.0
+"""The time between attempts to note how the run has ended."""
+_STAYS_S = 3_600.0
+"""How long the driver of a run that has ended tells how."""
+
+
+class DetachedJob(NamedTuple):
+    """What a detached run consists of, as it is stored. ``checkpoint``: the last one when it was deployed."""
+
+    plan: PhysicalPlan
+    settings: Settings
+    checkpoint: int
+
+
+class DriverState(NamedTuple):
+    """What ``clonos list`` and ``clonos run --detach`` show of a run. ``state``: starting, running, finished, stopped
+    or failed. ``restarted``: whether the driver is not the first one of the run."""
+
+    job: str
+    state: str
+    error: str | None
+    since: str
+    checkpoints: str
+    deployment: str
+    restarted: bool
+
+
+class DriverActor:
+    """Drives one detached run in a thread. All methods may be called by any thread."""
+
+    def __init__(self, job: str, checkpoints: str, deployment: str, identity: RunIdentity) -> None:
+        """``checkpoints``: the place where the deployment of this name is stored."""
+        defer_pandas()
+        self._job, self._checkpoints, self._deployment = job, checkpoints, deployment
+        self._identity = RunIdentity(*identity)
+        self._deployments = Deployments(checkpoints, job)
+        self._restarted = bool(import_ray().get_runtime_context().was_current_actor_reconstructed)
+        self._since = datetime.now(UTC)
+        self._stop = StopSwitch()
+        self._lines: deque[tuple[int, str]] = deque(maxlen=_LINES_KEPT)
+        self._line = 0
+        self._view: JobView | None = None
+        self._end: RunEnd | None = None
+        threading.Thread(target=self._run, name=f"driver of {job}", daemon=True).start()
+
+    # ---- the run
+
+    def _run(self) -> None:
+        try:
+            end = self._deployments.ended(self._deployment)
+            if end is not None:
+                end_processes(named_actors_of(self._identity.detached or ""))
+            else:
+                end = self._drive(DetachedJob(*unpack(self._deployments.read(self._deployment))))
+        except BaseException as problem:  # noqa: BLE001 - whatever ends the run is told to who asks
+            text = str(problem) if type(problem).__module__.startswith("clonos_py.") else type_and_text(problem)
+            end = RunEnd(error=text)
+            self._write(f"error: {text}")
+        self._note(end)
+        self._end = end
+        time.sleep(_STAYS_S)
+        import_ray().kill(import_ray().get_runtime_context().current_actor, no_restart=True)
+
+    def _drive(self, job: DetachedJob) -> RunEnd:
+        plan, settings = job.plan, self._settings(job)
+        self._view = view = JobView(plan, settings, self._since)
+        status = RunStatus()
+        lines = LogLines(self._job, status, LogLevel.INFO, LogFormat.PLAIN, self._write, self._since)
+
+        def listen(at_us: int, event: Event) -> None:
+            if isinstance(event, CoordinatorReplaced) and not status.tasks:  # deployed by a former driver
+                listen(at_us, Deployed(len(plan.tasks), len(plan.tasks) * settings.standbys))
+            status.on(at_us, event)
+            view(at_us, event)
+            lines(at_us, event)
+
+        with served(plan, settings, listen, self._stop) as served_listener:
+            return RunEnd(drive(plan, settings, served_listener, self._stop, self._identity).stopped)
+
+    def _settings(self, job: DetachedJob) -> Settings:
+        """The settings of this driver. What applies to a run once does not apply again."""
+        settings = replace(job.settings, checkpoints=self._checkpoints, fresh=False, take_over=False, address=None)
+        last = CheckpointStore(self._checkpoints, self._job).latest()
+        if last is not None and last.checkpoint > job.checkpoint:
+            settings = replace(settings, drop_state=(), renames=())
+        return replace(settings, kills=()) if self._restarted else settings
+
+    def _note(self, end: RunEnd) -> None:
+        """Notes the end, so that a driver that is started again does not repeat the run."""
+        while True:
+            try:
+                self._deployments.end(self._deployment, end)
+            except CheckpointError as problem:
+                self._write(f"warning: how the run has ended cannot be noted: {problem}")
+                time.sleep(_NOTE_S)
+            else:
+                return
+
+    def _write(self, line: str) -> None:
+        self._line += 1
+        self._lines.append((self._line, f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {line}"))
+
+    # ---- who asks
+
+    def state(self) -> DriverState:
+        """How the run is."""
+        return DriverState(
+            self._job,
+            self._word,
+            self._end.error if self._end else None,
+            f"{self._since:%Y-%m-%d %H:%M:%S}",
+            self._checkpoints,
+            self._deployment,
+            self._restarted,
+        )
+
+    @property
+    def _word(self) -> str:
+        if self._end is not None:
+            return "failed" if self._end.error else "stopped" if self._end.stopped else "finished"
+        return "running" if self._view is not None and self._view.status.tasks else "starting"
+
+    def job(self) -> dict[str, Any]:
+        """The run as ``/api/v1/job`` has it, with its state and error; only these before it is planned, and of a run
+        that a former driver has ended."""
+        found = self._view.job() if self._view is not None else {"job": self._job}
+        return {**found, "state": self._word, "error": self._end.error if self._end else None}
+
+    def lines(self, after: int) -> Sequence[tuple[int, str]]:
+        """The lines behind that number which are kept still, each with its number."""
+        while True:
+            with suppress(RuntimeError):  # a line was added meanwhile
+                return [line for line in self._lines if line[0] > after]
+
+    def stop(self) -> None:
+        """Asks the run to stop with a last checkpoint."""
+        self._stop.request()

@@ -1,0 +1,167 @@
+"""A detached run on a cluster: it outlives the command that has started it, and each of its own processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clonos_py.model.errors import ClusterError
+from clonos_py.runtime.ray.actor_registry import end_processes
+from clonos_py.runtime.ray.cluster import connected, import_ray
+from clonos_py.runtime.ray.detached import answer, driver_of, orphans, the_driver_of
+from deploy.start_raylets import Raylets, raylets
+from tests.clusters.test_stop_command import actors
+from tests.ray.numbers_command import CLONOS, JOB
+from tests.visible_rows import visible_rows
+from tests.waiting import WAIT_S_MAX, wait_until
+
+pytestmark = pytest.mark.ray
+
+TOTAL = 100_000
+FAILING = """
+from clonos_py import Job, Record
+from clonos_py.connectors import BlackholeSink, MemorySource
+
+class Row(Record):
+    value: int
+
+def fails(row: Row) -> Row:
+    raise ValueError("as it is written")
+
+job = Job("numbers")
+job.source(MemorySource([Row(1)])).map(fails).sink(BlackholeSink())
+"""
+
+
+class Commands:
+    """Runs ``clonos`` for a cluster, in a folder with the job. This process is connected to the cluster, too: a command
+    takes seconds."""
+
+    def __init__(self, cluster: Raylets, folder: Path) -> None:
+        self.cluster, self.folder = cluster, folder
+        self.checkpoints = str(folder / "checkpoints")
+        (folder / "job.py").write_text(JOB)
+        (folder / "failing.py").write_text(FAILING)
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [CLONOS, *words, "--address", self.cluster.address]
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=WAIT_S_MAX)
+
+    def deploy(self, *options: str) -> subprocess.CompletedProcess[str]:
+        given = ["--folder", str(self.folder / "out"), "--total", str(TOTAL), "--parallelism", "2"]
+        given += ["--unpaced", str(self.folder / "unpaced"), "--checkpoint-interval", "500ms"]
+        return self("run", "job.py", *given, "--checkpoints", self.checkpoints, "--detach", *options)
+
+    def status(self) -> dict[str, Any]:
+        """How the run is; nothing while Ray starts its driver again."""
+        with suppress(ClusterError):
+            found: dict[str, Any] = answer(the_driver_of("numbers").job)
+            return found
+        return {"state": "restarting"}
+
+    def await_state(self, state: str) -> None:
+        wait_until(lambda: self.status()["state"] == state, shown=lambda: (self.status(), self("logs", "numbers")))
+
+    def replaced(self, driver: int) -> None:
+        """Kills the driver and waits for the next one."""
+        os.kill(driver, signal.SIGKILL)
+        wait_until(lambda: self.actors("DriverActor") not in ([], [driver]))
+
+    def actors(self, name: str) -> list[int]:
+        return actors(self.cluster, name)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Raylets]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        with raylets(1) as found, connected(found.address):
+            yield found
+
+
+@pytest.fixture
+def clonos(cluster: Raylets, tmp_path: Path) -> Iterator[Commands]:
+    yield Commands(cluster, tmp_path)
+    if (driver := driver_of("numbers")) is not None:
+        import_ray().kill(driver, no_restart=True)
+        wait_until(lambda: driver_of("numbers") is None)
+    end_processes(orphans())
+
+
+def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: Commands, tmp_path: Path) -> None:
+    started = clonos.deploy()
+    assert started.returncode == 0, started.stderr
+    assert started.stdout.startswith("numbers runs; "), started.stdout
+    refused = clonos.deploy()
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert refused.stderr.startswith("error: a job named 'numbers' is running on this cluster"), refused.stderr
+    processes = clonos.actors("ProcessActor")
+    (driver,) = clonos.actors("DriverActor")
+
+    clonos.replaced(driver)
+    clonos.await_state("running")
+    before = clonos.status()["checkpoints"]["completed"]
+    wait_until(lambda: clonos.status()["checkpoints"]["completed"] > before)
+    assert clonos.actors("ProcessActor") == processes, "no task was replaced"
+    assert json.loads(clonos("status", "numbers", "--json").stdout)["recoveries"] == []
+    assert "is running since" in clonos("status", "numbers").stdout
+    listed = clonos("list")
+    assert "numbers" in listed.stdout
+    assert "running" in listed.stdout
+    assert orphans() == []
+    assert "checkpoint" in clonos("logs", "numbers").stdout
+
+    assert clonos("stop", "numbers").stdout.splitlines()[-1].startswith("stopped after ")
+    clonos.await_state("stopped")
+    wait_until(lambda: clonos.actors("ProcessActor") == [])
+    assert orphans() == []
+    assert len(visible_rows(tmp_path / "out")) < TOTAL
+
+    (tmp_path / "unpaced").touch()
+    (tmp_path / "job.py").unlink()  # what runs lies beside the checkpoints
+    resumed = clonos("resume", "numbers", "--checkpoints", clonos.checkpoints)
+    assert resumed.returncode == 0, resumed.stderr
+    clonos.await_state("finished")
+    assert sorted(row["id"] for row in visible_rows(tmp_path / "out")) == list(range(TOTAL))
+
+    (driver,) = clonos.actors("DriverActor")
+    clonos.replaced(driver)
+    clonos.await_state("finished")
+    assert clonos.actors("ProcessActor") == [], "the run is not repeated"
+
+
+def test_a_failed_run_says_why_and_its_name_is_free(clonos: Commands) -> None:
+    checkpoints = ("--checkpoints", clonos.checkpoints)
+    for _ in range(2):
+        clonos("run", "failing.py", "--detach", *checkpoints)
+        clonos.await_state("failed")
+    (listed,) = json.loads(clonos("list", "--json").stdout)
+    assert listed["state"] == "failed"
+    assert "ValueError: as it is written" in listed["error"]
+    assert clonos.actors("ProcessActor") == []
+    nobody = clonos("status", "nobody")
+    assert nobody.stderr == "error: there is no detached run of 'nobody' on this cluster; detached runs: 'numbers'\n"
+    empty = clonos("resume", "nobody", *checkpoints)
+    assert (empty.returncode, empty.stderr.count("\n")) == (1, 1)
+    assert "has no detached run: start one with `clonos run FILE --detach`" in empty.stderr
+
+
+@pytest.mark.thorough
+def test_processes_without_a_driver_are_found_and_ended(clonos: Commands) -> None:
+    assert clonos.deploy().returncode == 0
+    import_ray().kill(the_driver_of("numbers"), no_restart=True)
+    wait_until(lambda: driver_of("numbers") is None)
+    found = clonos("list", "--orphans").stdout.splitlines()
+    assert found
+    assert all(name.startswith("numbers/") for name in found)
+    clonos("list", "--orphans", "--remove")
+    wait_until(lambda: clonos.actors("ProcessActor") == [])
+    assert orphans() == []

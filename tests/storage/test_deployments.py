@@ -1,0 +1,72 @@
+"""Deployments of detached runs beside the checkpoints of their job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clonos_py.checkpoint.deployments import Deployments, RunEnd
+from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.model.errors import CheckpointError
+
+
+def test_the_newest_deployment_is_found_by_its_time(tmp_path: Path) -> None:
+    deployments = Deployments(str(tmp_path), "job/with a slash")
+    with pytest.raises(CheckpointError, match="has no detached run: start one"):
+        deployments.newest()
+    names = [deployments.write(at_ms, f"{at_ms:06x}", b"%d" % at_ms) for at_ms in (999, 1_000, 20)]
+    assert deployments.newest() == names[1]
+    assert [deployments.read(name) for name in names] == [b"999", b"1000", b"20"]
+
+
+def test_few_deployments_are_kept(tmp_path: Path) -> None:
+    deployments = Deployments(str(tmp_path), "job")
+    for at_ms in range(30):
+        name = deployments.write(at_ms, "abcdef", b"")
+        deployments.end(name, RunEnd())
+    assert deployments.names() == [f"{at_ms:013d}-abcdef" for at_ms in range(20, 30)]
+
+
+@pytest.mark.parametrize("end", [RunEnd(), RunEnd(stopped=True), RunEnd(error='it has "failed"\n')])
+def test_an_end_is_noted(tmp_path: Path, end: RunEnd) -> None:
+    deployments = Deployments(str(tmp_path), "job")
+    name = deployments.write(1, "abcdef", b"content")
+    assert deployments.ended(name) is None
+    deployments.end(name, end)
+    assert Deployments(str(tmp_path), "job").ended(name) == end
+
+
+def test_each_changed_byte_of_a_deployment_is_found(tmp_path: Path) -> None:
+    deployments = Deployments(str(tmp_path), "job")
+    name = deployments.write(1, "abcdef", b"content")
+    (path,) = tmp_path.rglob("job/deployments/*/job")
+    content = path.read_bytes()
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(CheckpointError, match="is damaged"):
+            deployments.read(name)
+    for size in range(len(content)):
+        path.write_bytes(content[:size])
+        with pytest.raises(CheckpointError, match="is damaged"):
+            deployments.read(name)
+    path.unlink()
+    with pytest.raises(CheckpointError, match="is missing"):
+        deployments.read(name)
+
+
+def test_a_damaged_end_is_an_error_and_no_new_run(tmp_path: Path) -> None:
+    deployments = Deployments(str(tmp_path), "job")
+    name = deployments.write(1, "abcdef", b"content")
+    deployments.end(name, RunEnd())
+    (path,) = tmp_path.rglob("end")
+    path.write_bytes(b"{")
+    with pytest.raises(CheckpointError, match="is damaged"):
+        deployments.ended(name)
+
+
+def test_a_fresh_start_keeps_deployments(tmp_path: Path) -> None:
+    deployments = Deployments(str(tmp_path), "job")
+    name = deployments.write(1, "abcdef", b"content")
+    CheckpointStore(str(tmp_path), "job").archive()
+    assert deployments.newest() == name
