@@ -11,6 +11,7 @@ import pytest
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.model.errors import ProtocolError, RecordError
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.record_limits import RecordLimit
 from clonos_py.model.snapshots import Manifest
 from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.replay.interval import legs, recorded_tasks
@@ -70,7 +71,9 @@ def recorded_run(seed: int, range_: Range, patch: pytest.MonkeyPatch) -> Recorde
     made = generate(seed, range_)
     planned = Topology.plan
     with patch.context() as recording:
-        recording.setattr(Topology, "plan", lambda self, ledger: replace(planned(self, ledger), record_us=_FOR_EVER_US))
+        recording.setattr(
+            Topology, "plan", lambda self, ledger: replace(planned(self, ledger), record=RecordLimit(_FOR_EVER_US))
+        )
         recording.setattr(scenario, "MemoryStore", KeepingStore)
         result = scenario.run_scenario(made)
         assert not result.problems, f"seed {seed}: {result.problems[0]}"

@@ -24,6 +24,8 @@ class ManifestFiles:
         self._folder, self._job = folder, job
         self._generations = GenerationFiles(folder, job)
         self._chain = ManifestChain()
+        self.written_bytes = 0
+        """The size of the manifest that was written last."""
 
     @property
     def path(self) -> str:
@@ -59,6 +61,7 @@ class ManifestFiles:
         self._folder.write(_path((manifest.checkpoint, manifest.generation)), content)
         manifests.check_not_fenced(manifest, self._generations.known())
         self._chain.written(manifest, content)
+        self.written_bytes = len(content)
         return list(self._chain.marks)
 
     def latest(self) -> Manifest | None:

@@ -7,7 +7,7 @@ injects failures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -24,7 +24,15 @@ from clonos_py.checkpoint.manifest import (
     is_void,
 )
 from clonos_py.checkpoint.manifest_chain import DELTAS_MAX, ManifestChain
-from clonos_py.checkpoint.record_retention import RecordBase, answers_from, first_record, kept_bases
+from clonos_py.checkpoint.record_retention import (
+    RecordBase,
+    RecordMeasures,
+    answers_from,
+    first_needed,
+    first_record,
+    kept_bases,
+    taken_bytes,
+)
 from clonos_py.checkpoint.retention import collectable, oldest_epochs
 from clonos_py.checkpoint.storage import encode_values, fresh_chunks, fresh_frames, stored_frames
 from clonos_py.model.errors import CheckpointError
@@ -265,7 +273,32 @@ class MemoryStore:
             return []
         counting = set(self._valid_marks())
         bases = (base for base in self._bases if base.mark in counting)
-        return kept_bases(bases, (newest.checkpoint, newest.generation), newest.recorded)
+        mark = (newest.checkpoint, newest.generation)
+        return kept_bases(list(bases), mark, newest.recorded, RecordMeasures(self._grown, self._taken))
+
+    def record_bytes(self) -> int:
+        return self._taken(self._bases)[0] if self._bases else 0
+
+    def _grown(self, base: RecordBase) -> int:
+        """See RecordMeasures."""
+        return sum(size for checkpoint, size in self._record_sizes() if checkpoint > base.checkpoint)
+
+    def _taken(self, bases: Sequence[RecordBase]) -> list[int]:
+        """See RecordMeasures."""
+        kept = [self._read(base.mark) for base in bases]
+        state = [{location: self._size_bytes(location) for location in _locations(base)} for base, _ in kept]
+        return taken_bytes([first_needed(*each) for each in kept], state, self._record_sizes())
+
+    def _record_sizes(self) -> Iterator[tuple[int, int]]:
+        """The checkpoint and the bytes of each manifest, piece of a log and answer."""
+        yield from ((checkpoint, len(content)) for (checkpoint, _), content in self._manifests.items())
+        yield from ((_recorded_for(location), rows.nbytes) for location, rows in self._records.items())
+        yield from ((layout.checkpoint_of(name) or 0, len(content)) for name, content in self._answers.items())
+
+    def _size_bytes(self, location: str) -> int:
+        if location in self._runs:
+            return sum(record.size_bytes for record in self._runs[location].records)
+        return self._chunks[location].nbytes
 
     def bases(self) -> list[Manifest]:
         counting = set(self._valid_marks())

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from clonos_py.checkpoint import layout
 from clonos_py.checkpoint.folder import Folder
 from clonos_py.checkpoint.manifest import Mark
-from clonos_py.checkpoint.record_retention import RecordBase, kept_bases
+from clonos_py.checkpoint.record_retention import RecordBase, RecordMeasures, kept_bases
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.snapshots import Recorded
 
 _BASES = f"{layout.LINE}/{layout.BASES}"
 _RECORDS = f"{layout.LINE}/{layout.RECORDS}"
+_ANSWERS = f"{layout.LINE}/{layout.ANSWERS}"
+_MANIFESTS = f"{layout.LINE}/{layout.MANIFESTS}"
 
 
 class RecordFiles:
@@ -25,6 +27,10 @@ class RecordFiles:
         self._checked = False
         """Whether the bases were compared with the manifests that count."""
         self._buckets: list[str] | None = None
+        self._written_bytes = 0
+        """What this store has written of manifests and logs since the newest base."""
+        self._pieces: Collection[str] = ()
+        """The pieces of logs that the newest manifest names."""
 
     def forget(self) -> None:
         """The line is another one."""
@@ -38,15 +44,22 @@ class RecordFiles:
             self._bases = sorted(RecordBase(*found) for found in numbers if found is not None)
         return self._bases
 
-    def keep(self, newest: Mark, recorded: Recorded | None, counting: Callable[[], Iterable[Mark]]) -> bool:
+    def keep(
+        self,
+        newest: Mark,
+        recorded: Recorded | None,
+        counting: Callable[[], Iterable[Mark]],
+        taken: Callable[[Sequence[RecordBase]], Sequence[int]],
+    ) -> bool:
         """The checkpoint ``newest`` is complete: adds and deletes marks of bases. ``counting``: returns the manifests
-        that count. Returns whether files may have become useless. Raises CheckpointError."""
+        that count. ``taken``: see RecordMeasures. Returns whether files may have become useless. Raises
+        CheckpointError."""
         first_time = not self._checked
         before = self.bases()
         valid = _that_count(before, set(counting())) if first_time and before else before
         kept: list[RecordBase] = []
         if recorded is not None:
-            kept = kept_bases(valid, newest, recorded)
+            kept = kept_bases(valid, newest, recorded, RecordMeasures(self._grown, taken))
         for base in kept:
             if base not in before:
                 self._folder.write(_path(base), b"The state of this checkpoint is kept for the record.\n")
@@ -54,11 +67,35 @@ class RecordFiles:
         for base in before:
             if base not in kept:
                 self._folder.remove(_path(base))
+        if kept and kept[-1] not in before:
+            self._written_bytes = 0
         self._bases, self._checked = kept, True
         return first_time or kept != before
 
-    def remove_before(self, checkpoint: int) -> Iterator[CheckpointError]:
-        """Deletes the buckets whose files are all of earlier checkpoints."""
+    # ---- its size
+
+    def written(self, manifest_bytes: int, pieces: Mapping[str, int]) -> None:
+        """A manifest of this size is written. ``pieces``: by location, the bytes of the logs that it names."""
+        self._written_bytes += manifest_bytes
+        self._written_bytes += sum(size for piece, size in pieces.items() if piece not in self._pieces)
+        self._pieces = pieces.keys()
+
+    def _grown(self, base: RecordBase) -> int:
+        """See RecordMeasures. What an earlier coordinator wrote is not counted."""
+        answers = _sized(self._folder.sizes(_ANSWERS))
+        return self._written_bytes + sum(size for checkpoint, size in answers if checkpoint >= base.checkpoint)
+
+    def sizes(self) -> Iterator[tuple[int, int]]:
+        """The checkpoint and the bytes of each file of the record: manifests, answers and logs."""
+        buckets = (f"{_RECORDS}/{name}" for name in self._folder.names(_RECORDS))
+        for folder in (_MANIFESTS, _ANSWERS, *buckets):
+            yield from _sized(self._folder.sizes(folder))
+
+    # ---- logs
+
+    def remove_before(self, checkpoint: int, every_file: bool) -> Iterator[CheckpointError]:
+        """Deletes the buckets whose files are all of earlier checkpoints. ``every_file``: and such files in the next
+        bucket, for a record that has a size."""
         if self._buckets is None:
             self._buckets = self._folder.names(_RECORDS)
         for name in list(self._buckets):
@@ -69,6 +106,22 @@ class RecordFiles:
                     self._buckets.remove(name)
                 except CheckpointError as problem:
                     yield problem
+        folder = f"{_RECORDS}/{layout.bucket_name(checkpoint)}"
+        for name in self._folder.names(folder) if every_file else ():
+            found = layout.checkpoint_of(name)
+            if found is not None and found < checkpoint:
+                try:
+                    self._folder.remove(f"{folder}/{name}")
+                except CheckpointError as problem:
+                    yield problem
+
+
+def _sized(sizes: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+    """The checkpoint in the name of each file, and its size."""
+    for name, size in sizes.items():
+        checkpoint = layout.checkpoint_of(name)
+        if checkpoint is not None:
+            yield checkpoint, size
 
 
 def _that_count(bases: Iterable[RecordBase], counting: Container[Mark]) -> list[RecordBase]:

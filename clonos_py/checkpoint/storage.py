@@ -23,7 +23,7 @@ from clonos_py.checkpoint.log_chunks import decode_tail, encode_tail, log_chunk,
 from clonos_py.checkpoint.manifest import Mark
 from clonos_py.checkpoint.manifest_files import ManifestFiles
 from clonos_py.checkpoint.record_files import RecordFiles
-from clonos_py.checkpoint.record_retention import answers_from, first_record
+from clonos_py.checkpoint.record_retention import RecordBase, answers_from, first_needed, first_record, taken_bytes
 from clonos_py.checkpoint.retention import OldestEpochs, oldest_epochs
 from clonos_py.columns.compact import compact
 from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCheckpointError
@@ -52,13 +52,14 @@ _RECORDS = f"{layout.LINE}/{layout.RECORDS}"
 class _Needs(NamedTuple):
     """What a manifest needs: the files of the chunks that it refers to, the manifests that it is composed of,
     everything written for its oldest epochs or later, answers of ``answers`` and record files of ``first_record`` or
-    later."""
+    later; all files of the record that it needs are of checkpoint ``first`` or later."""
 
     files: frozenset[str]
     marks: Sequence[Mark]
     oldest: OldestEpochs
     answers: OldestEpochs
     first_record: int
+    first: int
     recorded: Recorded | None
 
 
@@ -238,6 +239,8 @@ class CheckpointStore:
         marks = self._manifests.write(manifest)
         self._needs[marks[-1]] = _needs(manifest, marks)
         self._written = [*self._written, marks[-1]]
+        pieces = (piece for handle in manifest.handles for piece in handle.record)
+        self._records.written(self._manifests.written_bytes, {piece.location: piece.size_bytes for piece in pieces})
 
     def latest(self) -> Manifest | None:
         return self._manifests.latest()
@@ -263,7 +266,7 @@ class CheckpointStore:
         if not kept:
             return
         newest = kept[-1]
-        if self._records.keep(newest, self._needed_by(newest).recorded, self._manifests.valid):
+        if self._records.keep(newest, self._needed_by(newest).recorded, self._manifests.valid, self._taken):
             self._sweeps = True
         bases = [base.mark for base in self._records.bases()]
         self._look_up_needs({*bases, *kept})
@@ -274,11 +277,24 @@ class CheckpointStore:
         if self._sweeps or not bases:
             problems += self._remove(self._manifests.before(first[0], marks))
             problems += self._remove(self._written_before(_ANSWERS, self._needs[first].answers, ()))
-        problems += self._records.remove_before(self._needs[first].first_record)
+        recorded = self._needs[newest].recorded
+        has_size = recorded is not None and recorded.record_bytes > 0
+        problems += self._records.remove_before(self._needs[first].first_record, every_file=has_size and self._sweeps)
         self._sweeps = bool(problems)
         if problems:
             others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
             raise CheckpointError(f"{problems[0]}{others}")
+
+    def record_bytes(self) -> int:
+        bases = self._records.bases()
+        return self._taken(bases)[0] if bases else 0
+
+    def _taken(self, bases: Sequence[RecordBase]) -> list[int]:
+        """See RecordMeasures."""
+        needs = [self._needed_by(base.mark) for base in bases]
+        sizes = {f"{layout.STATE}/{file}": size for file, size in self._folder.sizes(_STATE).items()}
+        state = [{file: sizes.get(file, 0) for file in each.files} for each in needs]
+        return taken_bytes([each.first for each in needs], state, self._records.sizes())
 
     def _newest(self, keep: int) -> list[Mark]:
         """The newest manifests that count, oldest first. There are many where all are recorded: these are not listed if
@@ -327,7 +343,8 @@ class CheckpointStore:
 def _needs(manifest: Manifest, marks: Sequence[Mark]) -> _Needs:
     files = frozenset(retention.needed_bytes(manifest.handles))
     oldest = oldest_epochs(manifest)
-    return _Needs(files, marks, oldest, answers_from(manifest), first_record(manifest), manifest.recorded)
+    record, first = first_record(manifest), first_needed(manifest, marks)
+    return _Needs(files, marks, oldest, answers_from(manifest), record, first, manifest.recorded)
 
 
 def fresh_chunks(snapshot: TaskSnapshot, logs: Chunk | None) -> list[Chunk]:

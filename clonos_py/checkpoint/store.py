@@ -103,6 +103,10 @@ class SnapshotStore(Protocol):
         oldest base on, and the chunks of all bases; see ``record_retention``."""
         ...
 
+    def record_bytes(self) -> int:
+        """What the record takes from its oldest base on: manifests, logs, answers, and the state of bases."""
+        ...
+
     def write_savepoint(self, name: str, manifest: Manifest) -> None:
         """Keeps a checkpoint permanently under a name."""
         ...

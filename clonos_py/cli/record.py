@@ -17,6 +17,7 @@ from clonos_py.cli.job_command import FILE_HELP, JobCommand, job_of
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.cli.tables import show
 from clonos_py.model.errors import CheckpointError, SettingError
+from clonos_py.model.snapshots import Manifest
 from clonos_py.observe.units import bytes_text
 from clonos_py.runtime.record_summary import RecordPeriod, record_periods
 
@@ -38,10 +39,18 @@ def ls(ctx: click.Context, /, file: str | None, job: str | None, as_json: bool, 
     periods = record_periods(manifests, store.bases())
     if not periods:
         raise CheckpointError(f"{store.path} has no record: run the job with --record, such as --record 24h")
+    size_bytes, limit = store.record_bytes(), _limit(manifests[-1])
     if as_json:
-        click.echo(json.dumps({"job": name, "folder": store.path, "periods": [_as_json(p) for p in periods]}, indent=2))
+        found = {"job": name, "folder": store.path, "record": limit, "bytes": size_bytes}
+        click.echo(json.dumps({**found, "periods": [_as_json(p) for p in periods]}, indent=2))
     else:
         _print(name, periods)
+        click.echo(f"\nrecord = {limit}: {bytes_text(size_bytes)} in {store.path}")
+
+
+def _limit(newest: Manifest) -> str:
+    """The setting ``record`` of the run that wrote a manifest."""
+    return newest.recorded.settings.get("record", "off") if newest.recorded is not None else "off"
 
 
 def _only_job(folder: str, job: str | None) -> str:
@@ -107,7 +116,8 @@ command = click.Group(
             help=f"""Lists what can be replayed: from when until when, and what it takes in storage.
 
     A job keeps a record with --record, in its checkpoint folder. A replay starts from a base, a checkpoint whose state
-    is kept. {FILE_HELP} Without FILE, give --checkpoints.
+    is kept. The last line has the bytes of all that is kept: logs, answers, manifests and the state of bases.
+    {FILE_HELP} Without FILE, give --checkpoints.
 
     \b
     Examples:

@@ -30,7 +30,10 @@ class CompletedCheckpoint:
         self.stay_ended: tuple[str, ...] = ()
         """Sources that had ended before others, in all or some of their tasks, and are not read again by these in this
         run."""
-        self._recorded = Recorded(plan.record_us, dict(plan.written_settings)) if plan.recorded else None
+        self._recorded: Recorded | None = None
+        if plan.recorded:
+            settings = dict(plan.written_settings)
+            self._recorded = Recorded(plan.record.time_us, settings, record_bytes=plan.record.size_bytes)
         self.estimates: Callable[[], KeptEstimates | None] = lambda: None
         """What the job has measured by now to find its checkpoint interval: each manifest holds it."""
         self.kept = manifest.estimates if manifest is not None and manifest.run == lineage else None

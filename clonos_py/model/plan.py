@@ -17,6 +17,7 @@ import pyarrow as pa
 from clonos_py.model.ids import ChannelId, LogId, TaskId
 from clonos_py.model.operators import EventTime, Operator, Source
 from clonos_py.model.protocols import FootprintPolicy, ProtocolProperties
+from clonos_py.model.record_limits import NO_RECORD, RecordLimit
 from clonos_py.model.state_definitions import StateDefinition
 
 
@@ -169,8 +170,8 @@ class PhysicalPlan:
     standby_feed_us: int = 0
     """How often standbys are fed (E17); 0: they have the last completed checkpoint."""
     footprints: FootprintPolicy = field(default_factory=FootprintPolicy)
-    record_us: int = 0
-    """How long all determinants are kept in checkpoint storage (F1); 0: they are kept for recovery only."""
+    record: RecordLimit = NO_RECORD
+    """How much is kept of all determinants in checkpoint storage (F1); nothing: they are kept for recovery only."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     written_settings: Mapping[str, str] = field(default_factory=dict)
     """The settings that were given, or follow from these, as a user would write them."""
@@ -331,7 +332,7 @@ class PhysicalPlan:
     @property
     def recorded(self) -> bool:
         """Whether the log of every task is kept in checkpoint storage, also one that ``logged`` denies."""
-        return self.record_us > 0
+        return bool(self.record)
 
     def groups(self, task: TaskId) -> range:
         """The key groups that a task owns: contiguous, and as even as possible between instances."""

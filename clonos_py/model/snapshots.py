@@ -196,7 +196,7 @@ class Recorded(msgspec.Struct, frozen=True):
     """What a job that records keeps with each checkpoint, for a replay (F1)."""
 
     record_us: int
-    """How long the job keeps its determinants: the setting ``record``."""
+    """How long the job keeps its determinants: the setting ``record``; 0: up to ``record_bytes``."""
     settings: dict[str, str] = {}
     """See ``PhysicalPlan.written_settings``."""
     completed_ms: int = 0
@@ -206,6 +206,8 @@ class Recorded(msgspec.Struct, frozen=True):
     resumed: tuple[int, int, int] | None = None
     """Checkpoint, generation and time of completion of the recorded checkpoint with which its run began, if another run
     had written it."""
+    record_bytes: int = 0
+    """The size up to which the job keeps its determinants, with all that replays need."""
 
 
 class Manifest(msgspec.Struct, frozen=True):

@@ -89,7 +89,7 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
         protocol=chosen.protocol,
         rollback=chosen.rollback,
         standby_feed_us=chosen.standby_feed_us,
-        record_us=chosen.record_us,
+        record=chosen.record,
         footprints=FootprintPolicy(
             chosen.extent_max, chosen.replay_max, chosen.check_time_us, chosen.check_period_us, chosen.mtbf_us
         ),

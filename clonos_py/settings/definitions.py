@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
 from clonos_py.model.protocols import ProtocolProperties
+from clonos_py.model.record_limits import RecordLimit
 from clonos_py.model.reports import LogFormat, LogLevel
 from clonos_py.model.retention import Spill
 from clonos_py.settings.kinds import (
@@ -24,6 +25,7 @@ from clonos_py.settings.kinds import (
     FOLDER,
     KILLS,
     NAMES,
+    RECORD,
     RENAMES,
     SIZE,
     SWITCH,
@@ -166,11 +168,11 @@ class Settings:
         DURATION, "10min", "Abort a checkpoint that takes longer.", "checkpoint_timeout"
     )
     checkpoints_kept: int = _setting(count(1), 2, "How many completed checkpoints are kept.")
-    record_us: int = _setting(
-        DURATION_OR_OFF,
+    record: RecordLimit = _setting(
+        RECORD,
         "off",
-        "Keep all determinants for this long, so that what the job did can be replayed; off: only for recovery.",
-        "record",
+        "Keep all determinants for this long, or up to this size, so that what the job did can be replayed; off: only "
+        "for recovery.",
     )
     drop_state: tuple[str, ...] = _setting(
         NAMES,

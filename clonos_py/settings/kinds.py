@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
 from clonos_py.model.errors import SettingError
+from clonos_py.model.record_limits import NO_RECORD, RecordLimit
 from clonos_py.model.times import micros
 
 T = TypeVar("T")
@@ -195,6 +196,26 @@ def show_size(size_bytes: int) -> str:
     return f"{size_bytes // _SIZES[unit]}{unit}"
 
 
+def _parse_record(value: object) -> RecordLimit:
+    if value == "off" or value is False:
+        return NO_RECORD
+    if isinstance(value, RecordLimit):
+        return value
+    try:
+        if isinstance(value, str) and (match := _SIZE.fullmatch(value)) is not None and match[2] in _SIZES:
+            size_bytes = _parse_size(value)
+            if not size_bytes:
+                raise SettingError(f"{value!r} must be more than 0")
+            return RecordLimit(size_bytes=size_bytes)
+        return RecordLimit(_parse_duration(value))
+    except SettingError as problem:
+        raise SettingError(f"{problem}, or a size such as '2GB', or turn it off with 'off'") from None
+
+
+def _show_record(limit: RecordLimit) -> str:
+    return show_size(limit.size_bytes) if limit.size_bytes else _show_duration_or_off(limit.time_us)
+
+
 def _parse_depth(value: object) -> int:
     number = FULL_DEPTH if value == "full" else _whole(value)
     if number is None or number < FULL_DEPTH:
@@ -283,6 +304,7 @@ DURATION: SettingKind[int] = SettingKind("DURATION", _parse_duration, show_durat
 DURATION_OR_OFF: SettingKind[int] = SettingKind("DURATION|off", _parse_duration_or_off, _show_duration_or_off)
 DURATION_OR_AUTO: SettingKind[int] = SettingKind("DURATION|auto", _parse_duration_or_auto, _show_duration_or_auto)
 SIZE: SettingKind[int] = SettingKind("SIZE", _parse_size, show_size)
+RECORD: SettingKind[RecordLimit] = SettingKind("DURATION|SIZE|off", _parse_record, _show_record)
 DEPTH: SettingKind[int] = SettingKind(
     "full|HOPS", _parse_depth, lambda depth: "full" if depth == FULL_DEPTH else str(depth)
 )

@@ -144,7 +144,7 @@ def _consistent(settings: Settings) -> Settings:
         _refuse(settings, "standby_feed", "sharing_depth", "a standby that is fed needs all determinants of its task")
     if settings.standby_feed_us and settings.standbys == 0:
         _refuse(settings, "standby_feed", "standbys", "there are no standbys that could be fed")
-    if settings.record_us and settings.guarantee is Guarantee.AT_MOST_ONCE:
+    if settings.record and settings.guarantee is Guarantee.AT_MOST_ONCE:
         _refuse(settings, "record", "guarantee", "what at-most-once leaves out cannot be replayed")
     if settings.web_token_file is not None and settings.web is None:
         _refuse(settings, "web_token_file", "web", "without an address nothing is served")
@@ -168,7 +168,7 @@ def _consistent(settings: Settings) -> Settings:
 def check_run(settings: Settings) -> None:
     """Raises SettingError if no run can follow the settings. A job may be planned and tested with them: it may name a
     record, and the command line the folder."""
-    if settings.record_us and settings.checkpoints is None:
+    if settings.record and settings.checkpoints is None:
         _refuse(settings, "record", "checkpoints", "determinants are kept in the checkpoint folder")
 
 

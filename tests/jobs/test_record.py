@@ -98,6 +98,18 @@ def test_a_run_without_a_record_deletes_it(script: Path) -> None:
     assert all(manifest.recorded is None for manifest in store.manifests())
 
 
+def test_a_record_of_a_size_is_no_larger(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing of the record is on disk that is not counted."""
+    store = run(script, "--record", "20KB", "--protocol", "aligned")
+    line = Path(store.path) / "line"
+    files = [file for folder in ("manifests", "records", "answers") for file in (line / folder).rglob("*.*")]
+    assert sum(file.stat().st_size for file in files) <= store.record_bytes()
+    assert store.record_bytes() <= 20_000 or len(store.bases()) == 1
+    capsys.readouterr()
+    assert invoke(["record", "ls", "--checkpoints", str(script.parent / "checkpoints")]) == 0
+    assert "record = 20KB: " in capsys.readouterr().out
+
+
 def test_the_record_is_listed(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = run(script, "--parallelism", "2")
     capsys.readouterr()
@@ -106,6 +118,7 @@ def test_the_record_is_listed(script: Path, capsys: pytest.CaptureFixture[str]) 
     shown = capsys.readouterr().out
     assert "the record of 'recorded'" in shown
     assert "rolled[1]" in shown
+    assert "record = 1h: " in shown.splitlines()[-1]
     assert invoke(["record", "ls", "--checkpoints", folder, "--job", "recorded", "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     (period,) = found["periods"]
@@ -113,6 +126,8 @@ def test_the_record_is_listed(script: Path, capsys: pytest.CaptureFixture[str]) 
     assert period["checkpoints"] == len(store.manifests())
     assert period["determinants"] == sum(determinants_recorded(store).values()) > 0
     assert period["log_bytes"] > 0
+    assert found["record"] == "1h"
+    assert found["bytes"] == store.record_bytes() > period["log_bytes"]
     with in_process.loaded_once(script):
         named = [str(script), "--folder", str(script.parent), "--checkpoints", folder]
         assert invoke(["record", "ls", *named]) == 0

@@ -46,6 +46,7 @@ from clonos_py.checkpoint.line import line_channels
 from clonos_py.model.errors import DivergenceError, RecordError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import Edge, PhysicalPlan
+from clonos_py.model.record_limits import NO_RECORD
 from clonos_py.process.contract import Begin, ChannelLimits, Deliver, Produced, RestoreState, SnapshotTaken
 from clonos_py.protocols.known import KNOWN
 from clonos_py.runtime.replay.answers import LeftRecord
@@ -203,7 +204,7 @@ class RecordedTime:
 def unrecorded(plan: PhysicalPlan) -> PhysicalPlan:
     """The plan of tasks that never fail: they log nothing and take no snapshots."""
     return replace(
-        plan, protocol=ALIGNED, sharing_depth=0, rollback=True, gaps=False, standby_feed_us=0, record_us=0
+        plan, protocol=ALIGNED, sharing_depth=0, rollback=True, gaps=False, standby_feed_us=0, record=NO_RECORD
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from clonos_py.model.errors import SettingError
 from clonos_py.model.plan import Partitioning
 from clonos_py.model.protocols import FootprintPolicy, ProtocolProperties
+from clonos_py.model.record_limits import RecordLimit
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import Fault, FaultKind
 from clonos_py.runtime.sim.cyclic import with_loop
@@ -30,6 +31,10 @@ _RECORDED = 0.2
 """The share of runs that record the logs of all tasks."""
 _RECORD_US = (30_000, 300_000, 10_000_000)
 """Some checkpoints, more of them, and all of the run with few bases."""
+_RECORD_BYTES = (1, 20_000, 200_000, 10_000_000)
+"""Nothing before the newest base, a few intervals, and all of the run."""
+_BY_SIZE = 0.4
+"""The share of records that have a size instead of a time."""
 _IN_PARTS = 0.7
 """How often a task begins with an operator whose state can be saved in parts, under a protocol that does so."""
 _LOGGED = 0.2
@@ -224,11 +229,13 @@ def _with_feed(random_: random.Random, range_: Range, topology: Topology) -> Top
 
 
 def _with_record(random_: random.Random, range_: Range, topology: Topology) -> Topology:
-    """Records the logs of all tasks in a share of the runs, for some time."""
-    recorded, record_us = random_.random() < _RECORDED, random_.choice(_RECORD_US)
+    """Records the logs of all tasks in a share of the runs, for some time or up to some size."""
+    recorded, limit = random_.random() < _RECORDED, RecordLimit(random_.choice(_RECORD_US))
+    if random_.random() < _BY_SIZE:
+        limit = RecordLimit(size_bytes=random_.choice(_RECORD_BYTES))
     if range_.recorded is not None:
         recorded = range_.recorded
-    return replace(topology, record_us=record_us) if recorded else topology
+    return replace(topology, record=limit) if recorded else topology
 
 
 def _with_parts(random_: random.Random, topology: Topology) -> Topology:

@@ -12,6 +12,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import EventTime
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
 from clonos_py.model.protocols import FootprintPolicy, ProtocolProperties
+from clonos_py.model.record_limits import NO_RECORD, RecordLimit
 from clonos_py.runtime.sim.histories import (
     HISTORY_ROWS,
     CausalHistorySink,
@@ -79,8 +80,8 @@ class Topology:
     standby_feed_us: int = 0
     """How far standbys may be behind; 0: they are not fed."""
     footprints: FootprintPolicy = field(default_factory=FootprintPolicy)
-    record_us: int = 0
-    """How long determinants are kept (F1); 0: for recovery only."""
+    record: RecordLimit = NO_RECORD
+    """How much is kept of determinants (F1); nothing: they are for recovery only."""
 
     @cached_property
     def fed(self) -> frozenset[int]:
@@ -155,7 +156,7 @@ class Topology:
             rollback=self.rollback,
             standby_feed_us=self.standby_feed_us,
             footprints=self.footprints,
-            record_us=self.record_us,
+            record=self.record,
             settings=settings,
         )
 

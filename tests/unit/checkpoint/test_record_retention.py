@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from clonos_py.checkpoint.folder import LocalFolder
-from clonos_py.checkpoint.record_retention import SLOTS, RecordBase, kept_bases
+from clonos_py.checkpoint.record_retention import SLOT_OF_A_SIZE_MS, SLOTS, RecordBase, RecordMeasures, kept_bases
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.errors import CheckpointError
@@ -22,10 +24,16 @@ from tests.unit.checkpoint.stores import FIRST, JOB, JOIN, begin, chunk, manifes
 
 SLOT_MS = 10
 RECORD_US = SLOT_MS * SLOTS * 1_000
+NOT_MEASURED = RecordMeasures(lambda base: 0, lambda bases: [])
 
 
 def complete(
-    store: SnapshotStore, checkpoint: int, completed_ms: int, record_us: int = RECORD_US, generation: int = 1
+    store: SnapshotStore,
+    checkpoint: int,
+    completed_ms: int,
+    record_us: int = RECORD_US,
+    generation: int = 1,
+    record_bytes: int = 0,
 ) -> Manifest:
     """Completes a checkpoint with state of its own, and a piece of three determinants."""
     begin(store)
@@ -34,12 +42,13 @@ def complete(
         checkpoint,
         {"join": OperatorState({"rows": [chunk(checkpoint)]})},
         b"progress",
-        record=[piece(checkpoint - 1, 3 * checkpoint)] if record_us else (),
+        record=[piece(checkpoint - 1, 3 * checkpoint)] if record_us or record_bytes else (),
     )
     handle = store.write(snapshot, Attempt(generation, 0))
     done = manifest(checkpoint, handle, generation=generation)
-    if record_us:
-        done = replace(done, recorded=Recorded(record_us, {"record": "1s"}, completed_ms))
+    if record_us or record_bytes:
+        recorded = Recorded(record_us, {"record": "1s"}, completed_ms, record_bytes=record_bytes)
+        done = replace(done, recorded=recorded)
     store.write_manifest(done)
     return done
 
@@ -270,7 +279,7 @@ def test_bases_reach_back_for_the_whole_time_and_are_few(steps_ms: list[int], re
     now_ms = 1_700_000_000_000
     for number, step_ms in enumerate(steps_ms, 1):
         now_ms += step_ms
-        bases = kept_bases(bases, (number, 1), Recorded(record_us, completed_ms=now_ms))
+        bases = kept_bases(bases, (number, 1), Recorded(record_us, completed_ms=now_ms), NOT_MEASURED)
         begun_ms = now_ms - record_us // 1_000
         assert bases[0].checkpoint == 1 or bases[0].completed_ms <= begun_ms
         assert all(base.completed_ms > begun_ms for base in bases[1:])
@@ -283,5 +292,118 @@ def test_the_checkpoint_with_which_a_run_began_is_a_base_for_the_time() -> None:
     bases: list[RecordBase] = []
     for hour in range(1, 60):
         recorded = Recorded(record_us, completed_ms=hour * hour_ms, resumed=resumed)
-        bases = kept_bases(bases, (7 + hour, 2), recorded)
+        bases = kept_bases(bases, (7 + hour, 2), recorded, NOT_MEASURED)
         assert (RecordBase(*resumed) in bases) == (hour <= 24)
+
+
+# ---- records with a size
+
+
+def complete_of_a_size(store: SnapshotStore, checkpoint: int, completed_ms: int, record_bytes: int) -> Manifest:
+    return complete(store, checkpoint, completed_ms, record_us=0, record_bytes=record_bytes)
+
+
+def test_the_oldest_intervals_are_deleted_beyond_the_size(store: SnapshotStore) -> None:
+    """Each checkpoint is a base here, since a quarter of an hour lies between two."""
+    sizes = []
+    for n in range(1, 4):
+        complete_of_a_size(store, n, n * SLOT_OF_A_SIZE_MS, record_bytes=1 << 40)
+        store.retire(keep=1)
+        sizes.append(store.record_bytes())
+    assert numbers(store.manifests()) == numbers(store.bases()) == [1, 2, 3]
+    each = sizes[1] - sizes[0]
+    assert each > 0
+    done = []
+    for n in range(4, 12):
+        done.append(complete_of_a_size(store, n, n * SLOT_OF_A_SIZE_MS, record_bytes=4 * each))
+        store.retire(keep=1)
+        assert store.record_bytes() <= 4 * each
+    assert len(store.bases()) >= 3
+    assert numbers(store.manifests()) == numbers(store.bases())
+    assert [found.checkpoint for found in done if has_state(store, found)] == numbers(store.bases())
+
+
+def test_answers_count_as_part_of_the_record(store: SnapshotStore) -> None:
+    names = []
+    for n in range(1, 5):
+        names.append(store.keep_answer(n, JOIN, 0, bytes([n]) * 100_000))
+        complete_of_a_size(store, n, n, record_bytes=250_000)
+        store.retire(keep=1)
+    assert 100_000 <= store.record_bytes() <= 250_000
+    assert numbers(store.bases()) == [3, 4], "each of them is more than a 96th of the size"
+    assert store.kept_answer(names[2]) == bytes([3]) * 100_000
+    with pytest.raises(CheckpointError, match="missing"):
+        store.kept_answer(names[1])
+
+
+def test_a_base_is_new_when_a_part_of_the_size_is_written(store: SnapshotStore) -> None:
+    complete_of_a_size(store, 1, 1, record_bytes=1 << 40)
+    store.retire(keep=1)
+    start = store.record_bytes()
+    complete_of_a_size(store, 2, 2, record_bytes=1 << 40)
+    store.retire(keep=1)
+    assert numbers(store.bases()) == [1]
+    each = store.record_bytes() - start
+    for n in range(3, 13):
+        complete_of_a_size(store, n, n, record_bytes=int(SLOTS * each * 2.5))
+        store.retire(keep=1)
+    steps = {after - before for before, after in pairwise(numbers(store.bases())[1:])}
+    assert steps == {3}, "two and a half times what a checkpoint writes"
+
+
+def test_the_newest_base_is_kept_if_it_is_larger_than_the_size(store: SnapshotStore) -> None:
+    for n in range(1, 4):
+        complete_of_a_size(store, n, n, record_bytes=1)
+        store.retire(keep=1)
+    assert numbers(store.bases()) == numbers(store.manifests()) == [3]
+
+
+def test_files_of_logs_are_deleted_one_by_one_beyond_the_size(tmp_path: Path) -> None:
+    store = CheckpointStore(str(tmp_path), JOB)
+    for n in range(1, 4):
+        complete_of_a_size(store, n, n, record_bytes=1)
+        store.retire(keep=1)
+    assert [file.name[:12] for file in (Path(store.path) / "line/records/000000000").iterdir()] == ["000000000003"]
+
+
+def test_another_coordinator_measures_what_it_finds(tmp_path: Path) -> None:
+    store = CheckpointStore(str(tmp_path), JOB)
+    for n in range(1, 5):
+        complete_of_a_size(store, n, n * SLOT_OF_A_SIZE_MS, record_bytes=1 << 40)
+        store.retire(keep=1)
+    size = store.record_bytes()
+    later = CheckpointStore(str(tmp_path), JOB)
+    assert later.record_bytes() == size
+    assert later.open_generation() == 2
+    complete(later, 5, 5 * SLOT_OF_A_SIZE_MS, record_us=0, generation=2, record_bytes=size)
+    later.retire(keep=1)
+    assert 1 < later.bases()[0].checkpoint < 5
+    assert later.record_bytes() <= size
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 2 * SLOT_OF_A_SIZE_MS), st.integers(0, 300)), min_size=1, max_size=200),
+    st.integers(1, 20_000),
+)
+def test_a_record_has_its_size_and_begins_as_early_as_it_can(steps: list[tuple[int, int]], record_bytes: int) -> None:
+    bases: list[RecordBase] = []
+    written: list[int] = []
+    now_ms = 0
+
+    def grown(base: RecordBase) -> int:
+        return sum(written[base.checkpoint :])
+
+    def taken(found: Sequence[RecordBase]) -> list[int]:
+        return [sum(written[base.checkpoint - 1 :]) for base in found]
+
+    for number, (step_ms, size_bytes) in enumerate(steps, 1):
+        now_ms += step_ms
+        written.append(size_bytes)
+        before = bases
+        recorded = Recorded(0, completed_ms=now_ms, record_bytes=record_bytes)
+        bases = kept_bases(before, (number, 1), recorded, RecordMeasures(grown, taken))
+        dropped = before[: len(before) - len([base for base in bases if base in before])]
+        assert before[len(dropped) :] == bases[: len(before) - len(dropped)], "only the oldest are dropped"
+        assert len(bases) == 1 or taken(bases)[0] <= record_bytes + record_bytes // SLOTS + 300
+        assert not dropped or taken(dropped)[-1] > record_bytes
+        assert grown(bases[-1]) * SLOTS < record_bytes or bases[-1].checkpoint == number

@@ -17,6 +17,7 @@ from clonos_py.link.recording import LogRecording
 from clonos_py.model import messages as control
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.ids import TaskId
+from clonos_py.model.record_limits import RecordLimit
 from clonos_py.model.segments import Incarnation, LogSegment
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.model.state import Chunk
@@ -26,7 +27,7 @@ from tests.machines import link_machine
 from tests.unit.link.links import FIRST, PLAN, of
 from tests.unit.task.plans import DOWN, MIDDLE
 
-RECORDED = replace(PLAN, record_us=60_000_000)
+RECORDED = replace(PLAN, record=RecordLimit(60_000_000))
 STATELESS = task.TaskProgress([task.InputProgress()], [0], [], [], False, 0, [], [], [], {})
 
 

@@ -22,6 +22,7 @@ from clonos_py.model.errors import CodecError, ProtocolError
 from clonos_py.model.ids import Attempt, LogId
 from clonos_py.model.messages import Follow
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.record_limits import RecordLimit
 from clonos_py.model.segments import ALL_LOGS, LogSegment, StableMark
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.process.contract import FeedPointTaken, FeedPosition, FeedRequested, RestoreState, TaskProgress
@@ -180,7 +181,7 @@ def held_record(ends: Ends) -> list[LogSegment]:
 
 
 def test_a_point_has_the_log_since_the_one_before_if_no_other_process_holds_it() -> None:
-    ends = Ends(replace(PLAN, record_us=1_000_000))
+    ends = Ends(replace(PLAN, record=RecordLimit(1_000_000)))
     ends.subscribe()
     ends.recording.start([segment(2, 0), segment(2, 1)])
     first = ends.receive(ends.point(2, {}))
@@ -196,7 +197,7 @@ def test_a_point_has_the_log_since_the_one_before_if_no_other_process_holds_it()
 
 
 def test_a_standby_drops_what_the_restart_point_covers() -> None:
-    ends = Ends(replace(PLAN, record_us=1_000_000))
+    ends = Ends(replace(PLAN, record=RecordLimit(1_000_000)))
     ends.subscribe()
     ends.recording.start([segment(2, 0), segment(3, 1)])
     ends.store.mark(StableMark(ALL_LOGS, 3))
@@ -205,7 +206,7 @@ def test_a_standby_drops_what_the_restart_point_covers() -> None:
 
 
 def test_a_new_connection_gets_the_whole_log_again() -> None:
-    ends = Ends(replace(PLAN, record_us=1_000_000))
+    ends = Ends(replace(PLAN, record=RecordLimit(1_000_000)))
     ends.subscribe()
     ends.recording.start([segment(2, 0)])
     ends.receive(ends.point(1, {}))

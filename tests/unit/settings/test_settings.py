@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from clonos_py.job.events import AutoInterval
 from clonos_py.model.errors import SettingError
+from clonos_py.model.record_limits import RecordLimit
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.run_settings import policy
 from clonos_py.settings.definitions import DEFINITIONS, Guarantee, Runtime, Settings
@@ -324,8 +325,10 @@ def test_a_token_without_an_address_is_refused() -> None:
         resolve({}, command_line={"web_token_file": "token"})
 
 
-@pytest.mark.parametrize("value", ["0s", "-1s", "inf", "nan", 100, "24", "", True, None])
-def test_a_record_is_a_duration_or_off(value: object) -> None:
+@pytest.mark.parametrize(
+    "value", ["0s", "-1s", "inf", "nan", 100, "24", "", True, None, "0GB", "-1GB", "2gb", "2 G", "0.1B", "infGB"]
+)
+def test_a_record_is_a_duration_a_size_or_off(value: object) -> None:
     with pytest.raises(SettingError, match=r"record .*, or turn it off with 'off'"):
         resolve({}, command_line={"record": value, "checkpoints": "here"})
 
@@ -340,11 +343,18 @@ def test_a_run_that_records_needs_a_checkpoint_folder() -> None:
 
 
 def test_a_record_is_off_or_has_a_duration() -> None:
-    assert resolve({}).record_us == 0
-    assert resolve({}, command_line={"record": "off"}).record_us == 0
+    assert not resolve({}).record
+    assert not resolve({}, command_line={"record": "off"}).record
     recorded = resolve({}, command_line={"record": "24h", "checkpoints": "here"})
-    assert recorded.record_us == 24 * 3_600_000_000
+    assert recorded.record == RecordLimit(24 * 3_600_000_000)
     assert ("record", "24h") in [(key, value) for key, value, _ in recorded.shown()]
+
+
+def test_a_record_may_have_a_size() -> None:
+    recorded = resolve({}, command_line={"record": "2GB", "checkpoints": "here"})
+    assert recorded.record == RecordLimit(size_bytes=2 * 10**9)
+    assert ("record", "2GB") in [(key, value) for key, value, _ in recorded.shown()]
+    assert resolve(arguments=dict(recorded.written())).record == recorded.record
 
 
 @pytest.mark.parametrize(

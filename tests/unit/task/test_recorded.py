@@ -13,6 +13,7 @@ from clonos_py.causal.determinants import InputOrder
 from clonos_py.columns.chained import chained
 from clonos_py.model.operators import Sink
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.record_limits import RecordLimit
 from clonos_py.model.segments import LogSegment
 from clonos_py.process.contract import Begin, Deliver, Produced, RestoreState, SnapshotTaken, TaskProgress
 from clonos_py.task.machine import TaskMachine
@@ -34,7 +35,7 @@ def _plan() -> PhysicalPlan:
 
 
 PLAN = _plan()
-RECORDED = replace(PLAN, record_us=60_000_000)
+RECORDED = replace(PLAN, record=RecordLimit(60_000_000))
 
 
 def sink(plan: PhysicalPlan, log: Sequence[LogSegment] = (), restored: TaskProgress | None = None) -> TaskMachine:
