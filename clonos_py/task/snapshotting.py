@@ -142,6 +142,11 @@ class Snapshotting:
     def state_at(self, landmark: Landmark) -> LandmarkState:
         return _landmark_states.decode(landmark.state)
 
+    def continue_run_of(self, landmark: Landmark) -> None:
+        """The source goes on in the run of the job in which this landmark was logged."""
+        assert self._reader is not None
+        self._reader.run = self.state_at(landmark).progress.run
+
     def at(self, landmark: Landmark) -> RestoreState:
         """The state at a landmark. The caller moves the log there, too."""
         assert self._reader is not None

@@ -53,12 +53,13 @@ class Run(Given):
         state: RestoreState | None = None,
         source: Callable[[], Source] = partial(Counting, 24),  # noqa: B008 - it has no state
         name: str = "",
+        at_landmark: bool = True,
     ) -> None:
         super().__init__()
         self.machine = task_machine(plan(source), UP, Outside(INTERVAL_US), linger_us=10 * INTERVAL_US)
         if state is not None:
             self.machine.offer(state)
-        self.machine.offer(Begin(Attempt(1, 1), log, (), run=name))
+        self.machine.offer(Begin(Attempt(1, 1), log, (), at_landmark=at_landmark, run=name))
 
     def step(self, now_us: int = 0, times: int = 1) -> Run:
         for _ in range(times):
@@ -181,6 +182,14 @@ def test_frames_are_regenerated_although_the_source_is_in_another_state() -> Non
     run.machine.offer(regenerate(run.segments, 0, sent[-1].seq + 1))
     run.step(3 * INTERVAL_US, 12)
     assert made_again(run) == sent
+
+
+def test_a_replay_goes_on_in_the_run_in_which_a_landmark_was_logged() -> None:
+    """A causal sink's output has the log of a run that was lost before its first checkpoint; another run goes on."""
+    before = Run(name="monday").step().reads(1)
+    after = Run(before.segments, name="tuesday", at_landmark=False).step(times=3)
+    assert [type(d) for d in after.log[-1:]] == [SourceReopened]
+    assert after.log[-1] == SourceReopened("tuesday")
 
 
 def test_large_landmarks_are_further_apart() -> None:
