@@ -79,6 +79,7 @@ def recorded_run(seed: int, range_: Range, patch: pytest.MonkeyPatch) -> Recorde
         assert not result.problems, f"seed {seed}: {result.problems[0]}"
         plan = made.topology.plan(HistoryLedger())
     assert KeepingStore.kept is not None
+    KeepingStore.kept.fail_no_more()
     return RecordedRun(made, plan, KeepingStore.kept)
 
 

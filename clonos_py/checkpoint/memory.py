@@ -83,6 +83,10 @@ class MemoryStore:
         planned = error or CheckpointError(f"planned failure of {method}; nothing was changed")
         self._failures.setdefault(method, []).append(planned)
 
+    def fail_no_more(self) -> None:
+        """Drops the failures that were planned and have not happened."""
+        self._failures.clear()
+
     def write(self, snapshot: TaskSnapshot, attempt: Attempt) -> TaskHandle:
         self._fail_if_planned("write")
         logs = log_chunk(snapshot.logs) if snapshot.logs else None

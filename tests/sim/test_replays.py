@@ -29,6 +29,12 @@ def test_replays_equal_the_run(seeds: range, protocol: object, recovery: str, mo
     assert equal > 10 * SIZE, "too few snapshots were compared: the test proves little"
 
 
+@pytest.mark.parametrize("seed", [348, 708])
+def test_replays_of_single_runs_equal_them(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """348: the clock is set back. 708: the log of a run without a checkpoint is in the output of a causal sink."""
+    assert replays_of(seed, Range(protocol=None), monkeypatch).problems == []
+
+
 @pytest.mark.parametrize("seeds", chunks(120, SIZE, always=SIZE))
 def test_replays_of_jobs_with_loops_equal_the_run(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in seeds:

@@ -111,7 +111,7 @@ class CountTimers(Step):
         self._due.remove(at)
 
     def snapshot(self) -> OperatorState:
-        return OperatorState(values={"fired": self._fired, "due": list(self._due)})
+        return OperatorState(values={"fired": self._fired, "due": sorted(self._due)})
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self._fired = sum(part.values["fired"] for part in parts)
