@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from clonos_py.checkpoint.memory import MemoryStore
-from clonos_py.model.errors import ProtocolError, RecordError
+from clonos_py.model.errors import ClonosError, ProtocolError, RecordError
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.record_limits import RecordLimit
 from clonos_py.model.snapshots import Manifest
 from clonos_py.process.contract import ChannelLimits
-from clonos_py.runtime.replay.interval import legs, recorded_tasks
+from clonos_py.runtime.replay.interval import Leg, legs, recorded_tasks, tails_after
 from clonos_py.runtime.replay.machines import LegReplay
 from clonos_py.runtime.replay.sinks import without_sinks
 from clonos_py.runtime.sim import scenario
@@ -50,6 +50,10 @@ class Replays:
     snapshots: int = 0
     """How many snapshots were equal."""
     intervals: int = 0
+    failures: int = 0
+    """How many runs ended by an error and were replayed after their last checkpoint."""
+    after_checkpoints: int = 0
+    """How many events were replayed there."""
 
 
 @dataclass(frozen=True)
@@ -89,18 +93,34 @@ def replays_of(seed: int, range_: Range, patch: pytest.MonkeyPatch) -> Replays:
     run = recorded_run(seed, range_, patch)
     if not run.replayable:
         return found
-    made, plan, store = run.made, run.plan, run.store
-    manifests = store.manifests()
+    manifests = run.store.manifests()
     for first, last in _intervals(manifests, random.Random(seed)):
         found.intervals += 1
         try:
-            _replay(found, made, plan, store, first, last)
+            _replay_legs(found, run, manifests, legs(manifests, first, last))
         except RecordError as problem:
             if "restarted without its log" not in str(problem):
                 found.problems.append(f"from {_number(first)} to {last.checkpoint}: {problem}")
         except ProtocolError as problem:
             found.problems.append(f"from {_number(first)} to {last.checkpoint}: {problem}")
+    _replay_failures(found, run)
     return found
+
+
+def _replay_failures(found: Replays, run: RecordedRun) -> None:
+    """Replays the ends of the runs that ended by an error, each with what was stored by then."""
+    tails = run.store.tails()
+    for generation in sorted({tail.interval.generation for tail in tails}):
+        manifests = [manifest for manifest in run.store.manifests() if manifest.generation <= generation]
+        newest = manifests[-1] if manifests else None
+        of_run = tails_after(newest, [tail for tail in tails if tail.interval.generation == generation])
+        if not of_run:
+            continue
+        found.failures += 1
+        try:
+            found.after_checkpoints += _replay_legs(found, run, manifests, legs(manifests, newest, newest, of_run))
+        except ClonosError as problem:
+            found.problems.append(f"after {_number(newest)} to the failure in generation {generation}: {problem}")
 
 
 def _intervals(manifests: list[Manifest], draw: random.Random) -> Iterator[tuple[Manifest | None, Manifest]]:
@@ -111,17 +131,19 @@ def _intervals(manifests: list[Manifest], draw: random.Random) -> Iterator[tuple
         yield manifests[first], manifests[last]
 
 
-def _replay(
-    found: Replays, made: Scenario, plan: PhysicalPlan, store: MemoryStore, first: Manifest | None, last: Manifest
-) -> None:
-    manifests = store.manifests()
-    limits = ChannelLimits(window=made.conditions.window, policy=made.conditions.spill)
-    for leg in legs(manifests, first, last):
-        tasks = recorded_tasks(plan, leg, manifests, store.read_record)
-        observed = without_sinks(plan, lambda task, sink, rows: None)
-        result = LegReplay(observed, tasks, store, leg.names, limits).run()
+def _replay_legs(found: Replays, run: RecordedRun, manifests: list[Manifest], parts: list[Leg]) -> int:
+    """Replays legs; returns the number of events."""
+    limits = ChannelLimits(window=run.made.conditions.window, policy=run.made.conditions.spill)
+    events = 0
+    for leg in parts:
+        tasks = recorded_tasks(run.plan, leg, manifests, run.store.read_record)
+        observed = without_sinks(run.plan, lambda task, sink, rows: None)
+        result = LegReplay(observed, tasks, run.store, leg.names, limits, failed=bool(leg.tails)).run()
+        events += result.events
         found.snapshots += result.snapshots
-        found.problems += [f"from {_number(first)} to {last.checkpoint}: {line}" for line in result.differences]
+        until = leg.end.checkpoint if leg.end is not None else 0
+        found.problems += [f"from {_number(leg.before)} to {until}: {line}" for line in result.differences]
+    return events
 
 
 def _number(manifest: Manifest | None) -> int:

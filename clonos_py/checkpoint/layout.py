@@ -115,9 +115,9 @@ def record_file(task: TaskId, attempt: Attempt, checkpoint: int) -> str:
     return f"{RECORDS}/{bucket_name(checkpoint)}/{checkpoint:012d}.{writer_name(task)}.{attempt}.record"
 
 
-def tail_file(task: TaskId, attempt: Attempt, epoch: int) -> str:
-    """The file of what a process held of logs when its job failed, relative to ``line``."""
-    return f"{RECORDS}/{bucket_name(epoch)}/{epoch:012d}.{writer_name(task)}.{attempt}{TAIL_SUFFIX}"
+def tail_file(task: TaskId, attempt: Attempt, checkpoint: int) -> str:
+    """The file of what a process held of logs when its job failed after this checkpoint, relative to ``line``."""
+    return f"{RECORDS}/{bucket_name(checkpoint)}/{checkpoint:012d}.{writer_name(task)}.{attempt}{TAIL_SUFFIX}"
 
 
 def record_origin(file: str) -> FileOrigin | None:

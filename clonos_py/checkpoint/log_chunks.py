@@ -30,7 +30,7 @@ def logs_in(chunk: Chunk) -> list[LogSegment]:
         ) from error
 
 
-_TAIL = b"clonos-tail 1 "
+_TAIL = b"clonos-tail 2 "
 
 
 def encode_tail(tail: RecordTail) -> bytes:

@@ -177,13 +177,13 @@ class CheckpointStore:
         return [segment for piece in pieces for segment in logs_in(found[piece.location])]
 
     def write_tail(self, tail: RecordTail) -> None:
-        file = layout.tail_file(tail.task, tail.attempt, tail.epoch)
+        file = layout.tail_file(tail.task, tail.attempt, tail.interval.checkpoint)
         self._folder.write(f"{layout.LINE}/{file}", encode_tail(tail))
 
     def tails(self) -> list[RecordTail]:
         newest = self._manifests.latest()
-        first = layout.bucket_name(newest.checkpoint if newest is not None else 0)
-        found = []
+        before = newest.checkpoint - 1 if newest is not None else 0  # the newest may not have been known to be complete
+        first, found = layout.bucket_name(max(before, 0)), []
         for bucket in self._folder.names(_RECORDS):
             for name in self._folder.names(f"{_RECORDS}/{bucket}") if bucket >= first else ():
                 if name.endswith(layout.TAIL_SUFFIX):

@@ -19,7 +19,7 @@ from clonos_py.cli.tables import show
 from clonos_py.model.errors import CheckpointError, SettingError
 from clonos_py.model.snapshots import Manifest
 from clonos_py.observe.units import bytes_text
-from clonos_py.runtime.record_summary import RecordPeriod, record_periods
+from clonos_py.runtime.record_summary import RecordedFailure, RecordPeriod, record_periods, recorded_failure
 
 
 @click.pass_context
@@ -34,17 +34,21 @@ def ls(ctx: click.Context, /, file: str | None, job: str | None, as_json: bool, 
     name = written.name if written is not None else _only_job(folder, job)
     store = CheckpointStore(folder, name)
     manifests = store.manifests()
-    if not manifests:
+    failure = recorded_failure(manifests[-1] if manifests else None, store.tails())
+    if not manifests and failure is None:
         raise CheckpointError(f"{store.path} has no checkpoints: {_jobs_text(folder)}")
     periods = record_periods(manifests, store.bases())
-    if not periods:
+    if not periods and failure is None:
         raise CheckpointError(f"{store.path} has no record: run the job with --record, such as --record 24h")
-    size_bytes, limit = store.record_bytes(), _limit(manifests[-1])
+    size_bytes, limit = store.record_bytes(), _limit(failure.interval if failure is not None else manifests[-1])
     if as_json:
         found = {"job": name, "folder": store.path, "record": limit, "bytes": size_bytes}
+        found["failure"] = _failure_as_json(failure) if failure is not None else None
         click.echo(json.dumps({**found, "periods": [_as_json(p) for p in periods]}, indent=2))
     else:
         _print(name, periods)
+        if failure is not None:
+            click.echo(f"\n{_failure_text(failure)}")
         click.echo(f"\nrecord = {limit}: {bytes_text(size_bytes)} in {store.path}")
 
 
@@ -71,9 +75,25 @@ def _jobs_text(folder: str) -> str:
     return f"{folder} has the jobs {', '.join(map(repr, jobs))}" if jobs else f"there are no jobs in {folder}"
 
 
+def _failure_text(failure: RecordedFailure) -> str:
+    when = f"after checkpoint {failure.interval.checkpoint}" if failure.interval.checkpoint else "before any checkpoint"
+    return (
+        f"the job failed {when}: {failure.determinants} determinants of {len(failure.tasks)} tasks are kept until then"
+    )
+
+
+def _failure_as_json(failure: RecordedFailure) -> dict[str, Any]:
+    return {
+        "after_checkpoint": failure.interval.checkpoint,
+        "determinants": failure.determinants,
+        "tasks": list(failure.tasks),
+    }
+
+
 def _print(job: str, periods: Sequence[RecordPeriod]) -> None:
     headings = "from (UTC)", "until", "checkpoints", "bases", "determinants", "their bytes", "state bytes"
-    show(f"the record of {job!r}", headings, map(_row, periods))
+    if periods:
+        show(f"the record of {job!r}", headings, map(_row, periods))
     for number, period in enumerate(periods):
         click.echo()
         if number:

@@ -198,12 +198,9 @@ class _Progress:
 
 
 def _say_what(report: ReplayReport) -> None:
-    from clonos_py.runtime.replay.run import completed_us, shown_time
+    from clonos_py.runtime.replay.run import interval_texts
 
-    first = "the beginning of the job"
-    if report.first is not None:
-        first = f"checkpoint {report.first.checkpoint} ({shown_time(completed_us(report.first))})"
-    last = f"checkpoint {report.last.checkpoint} ({shown_time(completed_us(report.last))})"
+    first, last = interval_texts(report)
     click.echo(f"replaying from {first} to {last}", err=True)
     if report.code_changed:
         click.echo("note: the code is not the one that wrote the record", err=True)

@@ -21,7 +21,7 @@ from clonos_py.plan.logical import AssignEventTimes, CallPerBatch, CallPerRow, R
 from clonos_py.runtime.replay.predicates import RowPredicate
 from clonos_py.runtime.replay.provenance import RowFound
 from clonos_py.runtime.replay.questions import NeededRows, NeedsTracer
-from clonos_py.runtime.replay.run import completed_us, shown_time
+from clonos_py.runtime.replay.run import interval_texts
 from clonos_py.testing.given_answers import KINDS, GivenAnswers
 from clonos_py.testing.jobs import run_once
 
@@ -324,10 +324,7 @@ def _docstring(
     place: str,
     report: ReplayReport,
 ) -> list[str]:
-    first = "its beginning"
-    if report.first is not None:
-        first = f"checkpoint {report.first.checkpoint} ({shown_time(completed_us(report.first))})"
-    last = f"checkpoint {report.last.checkpoint} ({shown_time(completed_us(report.last))})"
+    first, last = interval_texts(report)
     which = f", the first for which this holds: {row}" if not masked and _plain(str(row)) else ""
     return list(_wrapped(f"A row of {sink} that job {job.name} gave{which}.", "",
         f"Recorded in {place} between {first} and {last}.",

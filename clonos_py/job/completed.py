@@ -117,6 +117,10 @@ class CompletedCheckpoint:
             recorded=self._recorded and msgspec.structs.replace(self._recorded, first=self.manifest is None),
         )
 
+    def interval(self, generation: int) -> Manifest | None:
+        """What the record says of the time since the last checkpoint (``RecordTail``); None: there is no record."""
+        return self.next(self.number, generation, ()) if self._recorded is not None else None
+
     def restart(self, task: TaskId) -> Restore:
         """The restart point of a task. At another parallelism, or if operators were added or removed, the task gets the
         snapshots of all former instances."""

@@ -234,12 +234,17 @@ class JobMachine:
             "lost_connections": self._unreachable.failing,
         }
 
+    @property
+    def interval(self) -> Manifest | None:
+        """See ``CompletedCheckpoint.interval``."""
+        return self._completed.interval(self.generation)
+
     def _enter(self, cause: JobCause) -> None:
         self.state = JOB_STATES.after(self.state, cause, "the job", self._last)
 
     def _end(self, error: str | None = None, message: str = "", traceback: str = "") -> Instructions:
         self._enter(JobCause.ENDED)
-        stop = messages.Stop(message or "the job has finished", error is not None and self._context.plan.recorded)
+        stop = messages.Stop(message or "the job has finished", self.interval if error is not None else None)
         stopped = error is None and self._ending.purpose is Purpose.STOP
         finished = [ReportEvent(Finished(stopped))] if error is None else []
         checkpoint = 0 if error is None else self._protocol.completed.number

@@ -51,7 +51,7 @@ from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import LogSegment, StableMark
-from clonos_py.model.snapshots import RecordTail, TaskSnapshot, lineage_of
+from clonos_py.model.snapshots import Manifest, RecordTail, TaskSnapshot, lineage_of
 from clonos_py.model.state import StateSize, size_of
 from clonos_py.model.states import EventTable, Ignored, Impossible, LastEvents, Unless
 from clonos_py.process import contract as task
@@ -559,18 +559,18 @@ class LinkMachine:
         report = self._status.report(self.state, self.attempt, self._round, self._replay, incarnations)
         return [io.SendToCoordinator(report), *self._outflow.repeat_requests(), io.SendToTask(task.GoOn())]
 
-    @property
-    def tail(self) -> RecordTail | None:
-        """What the process holds of logs that no snapshot has recorded yet; None if it has no task, or records none."""
-        if self.attempt is None or not self._recording.on:
+    def tail(self, failed: Manifest | None) -> RecordTail | None:
+        """What the process holds of logs that no snapshot has recorded yet; None if it has no task, or records none.
+        ``failed``: see ``RecordTail.interval``."""
+        if failed is None or self.attempt is None or not self._recording.on:
             return None
         own = self.task_id.log_id
-        held = self.store.since(0, lambda log: log != own)
-        return RecordTail(self.task_id, self.attempt, [*self._recording.since(0), *held])
+        logs = [*self._recording.since(0), *self.store.since(0, lambda log: log != own)]
+        return RecordTail(self.task_id, self.attempt, logs, failed) if logs else None
 
     def _on_stop(self, message: control.Stop) -> list[io.Instruction]:
-        tail = self.tail if message.keeps_logs else None
-        return [*([io.KeepTail(tail)] if tail is not None and tail.logs else []), io.Shutdown(message.reason)]
+        tail = self.tail(message.failed)
+        return [*([io.KeepTail(tail)] if tail is not None else []), io.Shutdown(message.reason)]
 
 
 _Entries = dict[TaskState, Ignored | Impossible]

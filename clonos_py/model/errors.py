@@ -152,6 +152,10 @@ class DivergenceError(ProtocolError):
     """A replay rebuilt something other than its predecessor sent: the named operator is not deterministic (D12)."""
 
 
+class EndOfRecordError(DivergenceError):
+    """The replay of a record asks for an answer that the record does not have there."""
+
+
 class OrphanError(ProtocolError):
     """Determinants that a survivor depends on were lost with the failed tasks (D10)."""
 

@@ -14,7 +14,7 @@ from clonos_py.model.errors import ClonosError, CodecError, UserCodeError, type_
 from clonos_py.model.ids import Attempt, ChannelId, LogId, TaskId
 from clonos_py.model.purposes import Purpose
 from clonos_py.model.segments import Incarnation, LogSegment, StableMark
-from clonos_py.model.snapshots import OperatorHandle, StoredChunk, StoredFrames, TaskHandle
+from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, StoredFrames, TaskHandle
 
 
 class Fallback(msgspec.Struct, frozen=True):
@@ -150,11 +150,11 @@ class EndLoop(msgspec.Struct, frozen=True, tag=True):
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """End: the job has finished or failed, or this process is not needed any more. ``keeps_logs``: the job has failed,
-    and what the process holds of logs belongs to its record (F1)."""
+    """End: the job has finished or failed, or this process is not needed any more. ``failed``: the job has failed, and
+    what the process holds of logs belongs to its record; see ``RecordTail.interval``."""
 
     reason: str
-    keeps_logs: bool = False
+    failed: Manifest | None = None
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True):

@@ -97,20 +97,6 @@ class TaskSnapshot:
     has not."""
 
 
-class RecordTail(msgspec.Struct, frozen=True):
-    """What a process held of logs when its job ended by an error: of its own task since the restart point, and of tasks
-    upstream (F1)."""
-
-    task: TaskId
-    attempt: Attempt
-    logs: list[LogSegment]
-
-    @property
-    def epoch(self) -> int:
-        """The oldest epoch in it."""
-        return min((segment.epoch for segment in self.logs), default=0)
-
-
 class OperatorHandle(msgspec.Struct, frozen=True):
     """The location of one operator instance's snapshot. ``values``: OperatorState.values as msgpack."""
 
@@ -266,3 +252,14 @@ class Manifest(msgspec.Struct, frozen=True):
         """The snapshots of all instances of an operator, by index."""
         owners = sorted((t for t in self.tasks if operator in t.operators), key=lambda t: t.task.index)
         return [t.operators[operator] for t in owners]
+
+
+class RecordTail(msgspec.Struct, frozen=True):
+    """What a process held of logs when its job ended by an error: of its own task since the restart point, and of tasks
+    upstream (F1)."""
+
+    task: TaskId
+    attempt: Attempt
+    logs: list[LogSegment]
+    interval: Manifest
+    """What the next manifest would say of the job, but no snapshots. Its checkpoint is the last completed one, or 0."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from clonos_py.checkpoint.layout import Location
 from clonos_py.model.ids import TaskId
-from clonos_py.model.snapshots import Manifest
+from clonos_py.model.snapshots import Manifest, RecordTail
 from clonos_py.process.progress import progress_of
 from clonos_py.runtime.recorded_logs import (
     RecordGapError,
@@ -17,6 +17,7 @@ from clonos_py.runtime.recorded_logs import (
     sections,
     usable_bases,
 )
+from clonos_py.runtime.replay.interval import tails_after
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,29 @@ class RecordPeriod:
     @property
     def determinants(self) -> int:
         return sum(task.determinants for task in self.tasks)
+
+
+@dataclass(frozen=True)
+class RecordedFailure:
+    """What is kept of the time after the last checkpoint in which the job failed."""
+
+    interval: Manifest
+    """See ``RecordTail``."""
+    determinants: int
+    tasks: Sequence[str]
+    """Those of which anything is kept."""
+
+
+def recorded_failure(newest: Manifest | None, tails: Iterable[RecordTail]) -> RecordedFailure | None:
+    """The failure after the checkpoint ``newest``; None if the job did not fail after it."""
+    following = tails_after(newest, tails)
+    if not following:
+        return None
+    held: dict[str, dict[int, int]] = {}
+    for tail in following:
+        for segment in tail.logs:
+            held.setdefault(str(segment.log), {})[segment.start] = segment.count
+    return RecordedFailure(following[0].interval, sum(sum(log.values()) for log in held.values()), sorted(held))
 
 
 def record_periods(manifests: Iterable[Manifest], bases: Sequence[Manifest]) -> list[RecordPeriod]:

@@ -315,3 +315,52 @@ def test_a_job_that_failed_fails_again_in_its_replay(
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
     assert line == failed.replace(" (the last checkpoint is intact)", "")
     assert not (night.folder / "closed").exists(), "operators are not closed after a failure"
+
+
+@pytest.mark.parametrize("protocol", ["aligned", "unaligned"])
+def test_a_job_that_failed_before_its_first_checkpoint_fails_again_in_its_replay(
+    night: Night, protocol: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The record begins when the job does."""
+    given = ("--parallelism", "2", "--protocol", protocol, "--checkpoint-interval", "1h")
+    failed = night.run(*given, fails_at=ROWS - 7)
+    assert re.search(r"no price at \d+ for 393", failed)
+    capsys.readouterr()
+    assert night.replay() == 1
+    said = capsys.readouterr().err.splitlines()
+    assert "replaying from the beginning of the job to the failure of the job" in said
+    assert [line for line in said if line.startswith("error:")] == [failed]
+    assert night.replay("--until", "3") == 1
+    assert "checkpoint 3 is not in the record: the job failed before its first" in capsys.readouterr().err
+    assert invoke(["record", "ls", "--checkpoints", night.checkpoints]) == 0
+    _, first, _, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(
+        r"the job failed before any checkpoint: \d+ determinants of \d+ tasks are kept until then", first
+    )
+    assert last.startswith("record = 1h: ")
+
+
+def test_of_runs_that_failed_before_the_first_checkpoint_the_last_is_replayed(
+    night: Night, capsys: pytest.CaptureFixture[str]
+) -> None:
+    night.run("--parallelism", "2", "--checkpoint-interval", "1h", fails_at=ROWS - 7)
+    failed = night.run("--parallelism", "1", "--checkpoint-interval", "1h", fails_at=ROWS - 90)
+    assert "for 310" in failed
+    capsys.readouterr()
+    assert night.replay() == 1
+    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")] == [failed]
+
+
+@pytest.mark.parametrize(("protocol", "parallelism"), [("aligned", "2"), ("aligned", "1"), ("unaligned", "2")])
+def test_a_run_that_resumed_and_failed_fails_again_in_the_replay(
+    night: Night, protocol: str, parallelism: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before its first checkpoint, maybe at another parallelism: its tasks begin with the state of the run before."""
+    night.run("--parallelism", "2", "--protocol", protocol, fails_at=ROWS - 7)
+    given = ("--parallelism", parallelism, "--protocol", protocol, "--checkpoint-interval", "1h")
+    failed = night.run(*given, fails_at=ROWS - 7)
+    capsys.readouterr()
+    for begin in ((), ("--checkpoint", "1000000")):
+        assert night.replay(*begin) == 1
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
+        assert line == failed.replace(" (the last checkpoint is intact)", "")

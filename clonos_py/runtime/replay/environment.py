@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from clonos_py.model.errors import DivergenceError
+from clonos_py.model.errors import EndOfRecordError
 from clonos_py.runtime.operator_environment import StoredAnswers
 
 
@@ -26,4 +26,4 @@ class ReplayEnvironment(StoredAnswers):
         return self._unanswered("storage for an answer")
 
     def _unanswered(self, question: str) -> NoReturn:
-        raise DivergenceError(f"{self._task} asks for {question}, for which the record has no answer here")
+        raise EndOfRecordError(f"{self._task} asks for {question}, for which the record has no answer here")

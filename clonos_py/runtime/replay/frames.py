@@ -18,7 +18,7 @@ from clonos_py.model.errors import GraphError, SettingError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.segments import LogSegment
 from clonos_py.runtime.replay.interval import RecordedTask
-from clonos_py.runtime.replay.run import ReplayRange, ReplayReport, time_of_day_us
+from clonos_py.runtime.replay.run import ReplayRange, ReplayReport, interval_texts, time_of_day_us
 from clonos_py.runtime.replay.run import replay as replayed
 
 _COLUMNS: list[pa.Field[Any]] = [
@@ -51,7 +51,7 @@ class ReplayedInterval:
     def __repr__(self) -> str:
         same = "identical" if self.identical else f"{len(self.report.differences)} snapshots differ"
         rows = ", ".join(f"{sink}: {table.num_rows:,} rows" for sink, table in self.rows.items()) or "no rows"
-        return f"<replay to checkpoint {self.report.last.checkpoint}: {same}; {rows}>"
+        return f"<replay to {interval_texts(self.report)[1]}: {same}; {rows}>"
 
 
 def replay(

@@ -53,16 +53,19 @@ class Leg:
     """What processes held when the job failed in this leg, after its last checkpoint."""
 
     @property
-    def names(self) -> RunNames:
-        return RunNames(numbering_of(self.last.lineage, self.last.renumberings), self.last.run)
+    def description(self) -> Manifest:
+        """What the job was like in this leg."""
+        return self.tails[0].interval if self.tails else self.manifests[-1]
 
     @property
-    def last(self) -> Manifest:
-        """The checkpoint at which it ends, or after which the job failed."""
-        if self.manifests:
-            return self.manifests[-1]
-        assert self.before is not None
-        return self.before
+    def end(self) -> Manifest | None:
+        """The checkpoint at which it ends, or after which the job failed; None: the job failed before its first."""
+        return self.manifests[-1] if self.manifests else self.before
+
+    @property
+    def names(self) -> RunNames:
+        found = self.description
+        return RunNames(numbering_of(found.lineage, found.renumberings), found.run)
 
 
 @dataclass(frozen=True)
@@ -78,12 +81,13 @@ class RecordedTask:
 
 
 def legs(
-    manifests: Sequence[Manifest], first: Manifest | None, last: Manifest, tails: Sequence[RecordTail] = ()
+    manifests: Sequence[Manifest], first: Manifest | None, last: Manifest | None, tails: Sequence[RecordTail] = ()
 ) -> list[Leg]:
-    """The legs of the interval between two checkpoints. ``manifests``: all that count, oldest first. ``tails``: what
-    processes held when the job failed after the last one."""
+    """The legs of the interval between two checkpoints. ``manifests``: all that count, oldest first. ``last``: None if
+    there is none. ``tails``: what processes held when the job failed after the last one."""
     begin = first.checkpoint if first is not None else 0
-    inside = [manifest for manifest in manifests if begin < manifest.checkpoint <= last.checkpoint]
+    end = last.checkpoint if last is not None else 0
+    inside = [manifest for manifest in manifests if begin < manifest.checkpoint <= end]
     found: list[Leg] = []
     before = first
     for run, written in groupby(inside, key=lambda manifest: manifest.run):
@@ -91,9 +95,29 @@ def legs(
         found.append(Leg(before, part, before is not None and before.run != run))
         before = part[-1]
     if tails:
-        end = found.pop() if found else Leg(first, (), False)
-        found.append(replace(end, tails=tails))
+        resumed = before is not None and before.run != tails[0].interval.run
+        goes_on = found.pop() if found and not resumed else Leg(before, (), resumed)
+        found.append(replace(goes_on, tails=tails))
     return found
+
+
+def tails_after(newest: Manifest | None, tails: Iterable[RecordTail]) -> list[RecordTail]:
+    """What processes held when the job last failed, if that was after the checkpoint ``newest`` and before another one
+    was complete. It may have failed in the run that wrote ``newest``, or in one that resumed from it, maybe with other
+    tasks. The coordinator may not have known yet that ``newest`` was complete."""
+
+    def follows(found: Manifest) -> bool:
+        if newest is None:
+            return not found.checkpoint
+        if found.lineage != newest.lineage or found.generation < newest.generation:
+            return False
+        return found.checkpoint == newest.checkpoint or (
+            found.checkpoint < newest.checkpoint and found.run == newest.run
+        )
+
+    following = [tail for tail in tails if follows(tail.interval)]
+    last = max((tail.interval.generation for tail in following), default=0)
+    return [tail for tail in following if tail.interval.generation == last]
 
 
 def recorded_tasks(
@@ -101,24 +125,43 @@ def recorded_tasks(
 ) -> dict[TaskId, RecordedTask]:
     """What all tasks did in a leg. ``plan``: of its run. ``manifests``: all that count, oldest first. Raises
     RecordError if the record does not reach so far."""
-    lineages = {task: _Lineage(task, manifests, leg.last, read) for task in plan.tasks}
-    starts = _resumed(plan, leg, lineages) if leg.resumed else _starts(plan, leg, lineages)
-    ended = {task: lineages[task].since(starts[task]) for task in plan.tasks}
-    return {task: _with_tail(task, found, leg) for task, found in ended.items()} if leg.tails else ended
+    if not leg.manifests and (leg.resumed or leg.before is None):
+        ended = {task: RecordedTask(start, (), {}) for task, start in _began(plan, leg).items()}
+    else:
+        assert leg.end is not None
+        lineages = {task: _Lineage(task, manifests, leg.end, read) for task in plan.tasks}
+        starts = _resumed(plan, leg, lineages) if leg.resumed else _starts(plan, leg, lineages)
+        ended = {task: lineages[task].since(starts[task]) for task in plan.tasks}
+    return {task: with_tail(task, found, leg.tails) for task, found in ended.items()}
 
 
-def _with_tail(task: TaskId, recorded: RecordedTask, leg: Leg) -> RecordedTask:
-    """What the task did before and after the last checkpoint, as far as a process held it when the job failed. Of
-    several coordinators that have failed there, the last one counts."""
-    generation = max(tail.attempt.generation for tail in leg.tails)
-    tails = (tail for tail in leg.tails if tail.attempt.generation == generation)
-    held = {segment.start: segment for tail in tails for segment in tail.logs if segment.log == task.log_id}
+def with_tail(task: TaskId, recorded: RecordedTask, tails: Sequence[RecordTail]) -> RecordedTask:
+    """What the task did before and after its last snapshot, as far as a process held it when the job failed.
+
+    A log is held by the process of its task, and by others downstream. Those that had begun later say more. Only a log
+    counts that goes on where this snapshot was taken: its first segment names that snapshot, by number and offset."""
+    own = max((tail for tail in tails if tail.task == task), key=lambda tail: tail.attempt, default=None)
+    holders = [own] if own is not None else sorted(tails, key=lambda tail: tail.attempt)
+    held = {segment.start: segment for tail in holders for segment in tail.logs if segment.log == task.log_id}
+    epoch, at = _end_of(recorded)
+    first = held.get(at)
+    if first is None or (first.epoch, first.epoch_start) != (epoch, at):
+        return recorded
     log = list(recorded.log)
-    at = progress_of(_newest(task, leg.last)).log_offset
-    while (segment := held.get(at)) is not None and segment.count:
+    incarnation = log[-1].incarnation if log else first.incarnation
+    while (segment := held.get(at)) is not None and segment.count and segment.incarnation == incarnation:
         log.append(segment)
         at = segment.stop
     return replace(recorded, log=log)
+
+
+def _end_of(recorded: RecordedTask) -> tuple[int, int]:
+    """The epoch and the offset that begin with the last snapshot of a task, or with its start."""
+    if recorded.snapshots:
+        checkpoint, handle = max(recorded.snapshots.items())
+        return checkpoint, progress_of(handle).log_offset
+    progress = recorded.start.progress
+    return recorded.start.checkpoint, decoded(progress).log_offset if progress is not None else 0
 
 
 class _Lineage:
@@ -212,11 +255,27 @@ def _restart(handle: TaskHandle | None, closed: Iterable[str]) -> Restore:
     return Restore(handle.checkpoint, operators, handle.progress, frames=handle.frames, closed=frozenset(closed))
 
 
+def _began(plan: PhysicalPlan, leg: Leg) -> dict[TaskId, Restore]:
+    """By task: where a run started it that failed before its first checkpoint. On a recovery line, that is the snapshot
+    that its log names."""
+    completed = CompletedCheckpoint(plan, leg.before, "", leg.description.run)
+    starts = {task: completed.restart(task) for task in plan.tasks}
+    if leg.before is None or leg.before.coordinated:
+        return starts
+    for handle in leg.before.earlier:
+        if completed.handle(handle.task) is None:
+            continue
+        earlier = RecordedTask(_restart(handle, leg.description.closed), (), {})
+        if with_tail(handle.task, earlier, leg.tails).log:
+            starts[handle.task] = earlier.start
+    return starts
+
+
 def _resumed(plan: PhysicalPlan, leg: Leg, lineages: Mapping[TaskId, _Lineage]) -> dict[TaskId, Restore]:
     """By task: where the run that resumed from ``leg.before`` started it: at its restart point in that checkpoint, or,
     on a recovery line, at an earlier snapshot."""
     assert leg.before is not None
-    completed = CompletedCheckpoint(plan, leg.before, "", leg.last.run)
+    completed = CompletedCheckpoint(plan, leg.before, "", leg.description.run)
     starts = {}
     for task in plan.tasks:
         starts[task], handle = completed.restart(task), completed.handle(task)
@@ -224,7 +283,7 @@ def _resumed(plan: PhysicalPlan, leg: Leg, lineages: Mapping[TaskId, _Lineage]) 
             continue
         led_to = lineages[task].not_after(leg.before.checkpoint)
         if led_to is not None and led_to.checkpoint != handle.checkpoint:
-            starts[task] = _restart(led_to, leg.last.closed)
+            starts[task] = _restart(led_to, leg.description.closed)
     return starts
 
 
@@ -241,7 +300,7 @@ def _starts(plan: PhysicalPlan, leg: Leg, lineages: Mapping[TaskId, _Lineage]) -
             while (handle := starts[channel.sender]) is not None and _lacks(handle, starts[channel.receiver], channel):
                 starts[channel.sender] = lineages[channel.sender].before(handle)
                 moved = True
-    return {task: _restart(handle, leg.last.closed) for task, handle in starts.items()}
+    return {task: _restart(handle, leg.description.closed) for task, handle in starts.items()}
 
 
 def _lacks(sender: TaskHandle, receiver: TaskHandle | None, channel: LineChannel[TaskId]) -> bool:

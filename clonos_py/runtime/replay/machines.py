@@ -23,7 +23,7 @@ from clonos_py.channel.retained import frame_of
 from clonos_py.checkpoint.frames import between
 from clonos_py.checkpoint.line import line_channels
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.model.errors import DivergenceError, RecordError
+from clonos_py.model.errors import DivergenceError, EndOfRecordError, RecordError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Restore
 from clonos_py.model.plan import PhysicalPlan
@@ -53,7 +53,8 @@ class ReplayResult:
     differences: list[str] = field(default_factory=list)
     """One line for each snapshot that differs: task, checkpoint, what differs."""
     incomplete: list[TaskId] = field(default_factory=list)
-    """The tasks that end before their last snapshot, since they took frames that were cut after the interval."""
+    """The tasks that end before their last snapshot, since they took frames that were cut after the interval, or in the
+    middle of an event, with an answer that the job did not get."""
 
 
 class _Task:
@@ -61,10 +62,12 @@ class _Task:
 
     def __init__(self, machine: TaskMachine, recorded: RecordedTask) -> None:
         self.machine, self.recorded = machine, recorded
+        self.broken = False
+        """Whether the job failed while the task waited for an answer: its log ends in the middle of an event."""
 
     @property
     def done(self) -> bool:
-        return not self.machine.replaying
+        return self.broken or not self.machine.replaying
 
 
 class LegReplay:
@@ -153,7 +156,10 @@ class LegReplay:
 
     def close(self) -> None:
         for replayed in self._tasks.values():
-            replayed.machine.close()
+            if replayed.broken:
+                replayed.machine.abandon()
+            else:
+                replayed.machine.close()
 
     def abandon(self) -> None:
         """After an error: closes sources, and no operators, as where a task has failed."""
@@ -171,7 +177,14 @@ class LegReplay:
             return None
         if self._before is not None:
             self._before(task)
-        outcome = replayed.machine.step(0)
+        try:
+            outcome = replayed.machine.step(0)
+        except EndOfRecordError:
+            if not self._failed or replayed.machine.replaying:
+                raise
+            replayed.broken = True
+            self.result.incomplete.append(task)
+            return None
         if outcome.wake_us is not None:
             return None
         self.result.events += 1

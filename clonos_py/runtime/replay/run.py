@@ -20,7 +20,7 @@ from clonos_py.model.snapshots import Manifest, RecordTail
 from clonos_py.model.state_definitions import differences
 from clonos_py.plan.logical import EnrichRows, ReadSource
 from clonos_py.plan.physical import plan
-from clonos_py.runtime.replay.interval import Leg, RecordedTask, legs, recorded_tasks
+from clonos_py.runtime.replay.interval import Leg, RecordedTask, legs, recorded_tasks, tails_after
 from clonos_py.runtime.replay.machines import LegReplay
 from clonos_py.runtime.replay.sinks import SinkObserver, without_sinks
 from clonos_py.runtime.replay.sources import with_recorded_partitions
@@ -60,7 +60,10 @@ class ReplayReport:
 
     first: Manifest | None
     """The checkpoint at which the interval begins; None: the beginning of the job."""
-    last: Manifest
+    last: Manifest | None
+    """The last checkpoint in it; None: the job failed before its first."""
+    failed: bool
+    """Whether it goes on from there to where the job failed."""
     code_changed: bool
     """Whether the user's code is not that which wrote the record."""
     tasks: int = 0
@@ -84,17 +87,18 @@ class RecordedJob:
         self._job = job
         self.store: SnapshotStore = CheckpointStore(place, job.name)
         self.manifests = [manifest for manifest in self.store.manifests() if manifest.recorded is not None]
-        if not self.manifests:
+        self._tails = tails_after(self.store.latest(), self.store.tails())
+        if not self.manifests and not self._tails:
             raise RecordError(
                 f"{place} has no record of job {job.name!r}: run it with this folder as --checkpoints and with "
-                "--record, such as --record 24h; it has one from its first checkpoint on"
+                "--record, such as --record 24h; it has one from its first checkpoint on, or when it has failed"
             )
-        self._tails = self.store.tails()
 
     # ---- which interval
 
-    def between(self, chosen: ReplayRange) -> tuple[Manifest | None, Manifest]:
-        """The checkpoints at which a part of the record begins (None: the beginning of the job) and ends."""
+    def between(self, chosen: ReplayRange) -> tuple[Manifest | None, Manifest | None]:
+        """The checkpoints at which a part of the record begins (None: the beginning of the job) and ends (None: there
+        is none in it)."""
         first = self._first(chosen)
         return first, self._last(chosen, first)
 
@@ -124,15 +128,15 @@ class RecordedJob:
     @property
     def _from_the_beginning(self) -> bool:
         """Whether the record has all that the job did since it began."""
-        recorded = self.manifests[0].recorded
+        recorded = (self.manifests[0] if self.manifests else self._tails[0].interval).recorded
         return recorded is not None and recorded.first
 
-    def _last(self, chosen: ReplayRange, first: Manifest | None) -> Manifest:
+    def _last(self, chosen: ReplayRange, first: Manifest | None) -> Manifest | None:
         if chosen.until is not None:
             return self._numbered(chosen.until)
         reached = first.checkpoint if first is not None else 0
         later = [manifest for manifest in self.manifests if manifest.checkpoint > reached]
-        if not later and first is not None and self._tails:
+        if not later and self._tails:
             return first
         if not later:
             raise RecordError(f"nothing is recorded after checkpoint {reached}: choose an earlier one")
@@ -142,19 +146,19 @@ class RecordedJob:
             return after[0] if chosen.checkpoint is not None and after else later[-1]
         return next((manifest for manifest in later if completed_us(manifest) >= at_us), later[-1])
 
-    def tails(self, chosen: ReplayRange, last: Manifest) -> list[RecordTail]:
+    def tails(self, chosen: ReplayRange, last: Manifest | None) -> list[RecordTail]:
         """What processes held when the job failed after ``last``, if that is to be replayed."""
         ends_before = chosen.until is not None or chosen.until_us is not None
-        newest = self.manifests[-1]
-        if ends_before or last is not newest:
-            return []
-        return [tail for tail in self._tails if tail.attempt.generation >= newest.generation]
+        newest = self.manifests[-1] if self.manifests else None
+        return [] if ends_before or last != newest else self._tails
 
     def _numbered(self, checkpoint: int) -> Manifest:
         for manifest in self.manifests:
             if manifest.checkpoint == checkpoint:
                 return manifest
         numbers = [manifest.checkpoint for manifest in self.manifests]
+        if not numbers:
+            raise RecordError(f"checkpoint {checkpoint} is not in the record: the job failed before its first")
         raise RecordError(
             f"checkpoint {checkpoint} is not in the record, which has {len(numbers)} from {numbers[0]} to {numbers[-1]}"
         )
@@ -163,15 +167,17 @@ class RecordedJob:
 
     def settings(self, leg: Leg) -> Settings:
         """The settings of a run, as far as they decide what tasks do."""
-        assert leg.last.recorded is not None
-        given = {name: value for name, value in leg.last.recorded.settings.items() if name not in _OF_ONE_RUN}
+        recorded = leg.description.recorded
+        assert recorded is not None
+        given = {name: value for name, value in recorded.settings.items() if name not in _OF_ONE_RUN}
         return resolve(arguments={**given, "runtime": "local"})
 
     def plan(self, leg: Leg, settings: Settings) -> PhysicalPlan:
         """The plan of a run. Raises RecordError if the job has another shape now."""
         made = plan(self._job, settings)
-        _check_fits(made, leg.last)
-        return with_recorded_partitions(made, leg.last)
+        _check_fits(made, leg.description)
+        counted = None if leg.resumed and not leg.manifests else leg.end
+        return with_recorded_partitions(made, counted) if counted is not None else made
 
     def tasks(self, made: PhysicalPlan, leg: Leg) -> Mapping[TaskId, RecordedTask]:
         """What the tasks did in a run."""
@@ -198,7 +204,9 @@ def replay(
     replayed. Raises RecordError if it cannot be replayed, and what the user's code raises."""
     recorded = RecordedJob(job, place)
     first, last = recorded.between(chosen)
-    report = ReplayReport(first, last, last.of_other_code(code_digest()))
+    tails = recorded.tails(chosen, last)
+    newest = tails[0].interval if tails else last
+    report = ReplayReport(first, last, bool(tails), newest is not None and newest.of_other_code(code_digest()))
     begun(report)
     for node in job.graph().nodes:
         if isinstance(node.work, ReadSource | EnrichRows):
@@ -208,7 +216,7 @@ def replay(
         report.rows[sink] += batch.num_rows
         observer(task, sink, batch)
 
-    for leg in legs(recorded.manifests, first, last, recorded.tails(chosen, last)):
+    for leg in legs(recorded.manifests, first, last, tails):
         settings = recorded.settings(leg)
         made = recorded.plan(leg, settings)
         needed = watcher.tasks(made) if watcher is not None else ()
@@ -273,6 +281,18 @@ def _check_fits(made: PhysicalPlan, recorded: Manifest) -> None:
 def completed_us(manifest: Manifest) -> int:
     """When a recorded checkpoint was complete, in microseconds of the time of day."""
     return manifest.recorded.completed_ms * 1_000 if manifest.recorded is not None else 0
+
+
+def interval_texts(report: ReplayReport) -> tuple[str, str]:
+    """Where a replayed interval begins and ends, for people."""
+    first = "the beginning of the job" if report.first is None else _shown(report.first)
+    last = "" if report.last is None or report.last == report.first else _shown(report.last)
+    ends = [*([last] if last else []), *(["the failure of the job"] if report.failed else [])]
+    return first, " and on to ".join(ends)
+
+
+def _shown(manifest: Manifest) -> str:
+    return f"checkpoint {manifest.checkpoint} ({shown_time(completed_us(manifest))})"
 
 
 def time_of_day_us(at: str | datetime) -> int:

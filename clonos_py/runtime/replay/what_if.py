@@ -82,12 +82,15 @@ def what_if(
     recorded = RecordedJob(job, place)
     first, last = recorded.between(chosen)
     found = legs(recorded.manifests, first, last)
+    if not found:
+        raise RecordError("the job failed before its first checkpoint: a comparison ends at the last one")
     _check_legs(found)
     for node in (*job.graph().nodes, *changed.graph().nodes):
         if isinstance(node.work, ReadSource | EnrichRows):
             node.work.definition.resolve()
     comparing = _Comparing(recorded, changed, found, how, observers)
-    report = WhatIfReport(ReplayReport(first, last, last.of_other_code(code_digest())), empty=comparing.empty)
+    code_changed = last is not None and last.of_other_code(code_digest())
+    report = WhatIfReport(ReplayReport(first, last, False, code_changed), empty=comparing.empty)
     begun(report.replay)
     for number in range(len(found)):
         comparing.leg(number, report.replay, client, before)
@@ -99,11 +102,11 @@ def what_if(
 def _check_legs(found: Sequence[Leg]) -> None:
     """Raises RecordError if the changed code cannot go on from run to run of the job."""
     for leg in found[:-1]:
-        if not leg.last.coordinated:
+        last = leg.manifests[-1]
+        if not last.coordinated:
             raise RecordError(
-                f"the job was started again after checkpoint {leg.last.checkpoint}, and with protocol "
-                f"{leg.last.protocol} tasks went back then: compare one run at a time, with --until "
-                f"{leg.last.checkpoint}"
+                f"the job was started again after checkpoint {last.checkpoint}, and with protocol {last.protocol} "
+                f"tasks went back then: compare one run at a time, with --until {last.checkpoint}"
             )
 
 
@@ -161,7 +164,7 @@ class _Comparing:
         if self._carried is not None:
             self._states = self._carried.states(plans[AFTER], tasks)
         frames = self._carried.frames if self._carried is not None else None
-        result, self._carried = sides.run(self._states, frames, leg.last.checkpoint if later else None)
+        result, self._carried = sides.run(self._states, frames, leg.manifests[-1].checkpoint if later else None)
         report.tasks = max(report.tasks, len(tasks))
         report.events += result.events
         report.snapshots += result.snapshots

@@ -151,7 +151,7 @@ class World:
         """What processes do on Ray when they are told to stop: here the world ends before."""
         store = self.store if self._settings.outside is None else self._settings.outside.open_store()
         for process in self.processes.values():
-            if (tail := process.link.tail) is not None and tail.logs:
+            if (tail := process.link.tail(self.job.interval)) is not None:
                 keep_tail(tail, store)
 
     def end(self, end: EndJob) -> None:

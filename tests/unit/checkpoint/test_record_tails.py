@@ -13,14 +13,17 @@ from clonos_py.model.errors import UnreadableCheckpointError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import RecordTail
+from tests.unit.checkpoint.stores import manifest
 
 TASK = TaskId("join of a/b", 1)
-TAIL = RecordTail(TASK, Attempt(2, 3), [LogSegment(TASK.log_id, 7, 40, 40, 2, b"ab")])
+TAIL = RecordTail(
+    TASK, Attempt(2, 3), [LogSegment(TASK.log_id, 7, 40, 40, 2, b"ab")], manifest(7, generation=2, job="job")
+)
 
 
 def test_tails_are_read_as_they_were_written(store: SnapshotStore) -> None:
     assert store.tails() == []
-    other = RecordTail(TaskId("source", 0), Attempt(2, 1), TAIL.logs)
+    other = RecordTail(TaskId("source", 0), Attempt(2, 1), TAIL.logs, TAIL.interval)
     store.write_tail(TAIL)
     store.write_tail(other)
     assert sorted(store.tails(), key=lambda tail: tail.task) == [TAIL, other]
