@@ -35,7 +35,7 @@ from urllib.parse import quote, unquote
 
 import xxhash
 
-from clonos_py.model.errors import UnreadableCheckpointError
+from clonos_py.model.errors import START_OVER, UnreadableCheckpointError
 from clonos_py.model.ids import Attempt, TaskId
 
 GENERATIONS = "generations"
@@ -147,7 +147,7 @@ def check_answer_name(name: str) -> None:
     if not _ANSWER.fullmatch(name):
         raise UnreadableCheckpointError(
             f"{name!r} is not the name of a stored answer: the log that names it is damaged; resume with an intact "
-            "copy of it, or start over with --fresh"
+            f"copy of it, {START_OVER}"
         )
 
 

@@ -29,7 +29,7 @@ import xxhash
 
 from clonos_py.checkpoint.layout import adoption_name, generation_name
 from clonos_py.checkpoint.retention import check_records, needed_bytes
-from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCheckpointError
+from clonos_py.model.errors import DAMAGED_REMEDY, START_OVER, CheckpointError, UnreadableCheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import KeptEstimates, Manifest, Recorded, TaskHandle
 
@@ -177,7 +177,7 @@ def _unsealed(kind: str, content: bytes, type_: type[S], path: str) -> S:
     if int(fields[1]) != FORMAT_VERSION:
         raise CheckpointError(
             f"{path} has format version {int(fields[1])}, this version of clonos-py reads {FORMAT_VERSION}: "
-            "run the version that wrote it, or start over with --fresh"
+            f"run the version that wrote it, {START_OVER}"
         )
     if fields[2] != b"%016x" % xxhash.xxh3_64_intdigest(body):
         raise UnreadableCheckpointError(f"{path} is corrupt: its checksum differs; {DAMAGED_REMEDY}")

@@ -6,12 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from clonos_py.checkpoint.layout import FileOrigin, Location, writer_name
-from clonos_py.model.errors import UnreadableCheckpointError
+from clonos_py.model.errors import START_OVER, UnreadableCheckpointError
 from clonos_py.model.snapshots import Manifest, TaskHandle
 
-GONE_REMEDY = (
-    "put the file back and resume, or start over with --fresh; only the job itself may delete from this folder"
-)
+GONE_REMEDY = f"put the file back and resume, {START_OVER}; only the job itself may delete from this folder"
 
 
 class OldestEpochs(NamedTuple):

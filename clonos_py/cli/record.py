@@ -19,6 +19,7 @@ from clonos_py.cli.tables import show
 from clonos_py.model.errors import CheckpointError, SettingError
 from clonos_py.model.snapshots import Manifest
 from clonos_py.observe.units import bytes_text
+from clonos_py.runtime.record_errors import as_record_errors
 from clonos_py.runtime.record_summary import RecordedFailure, RecordPeriod, record_periods, recorded_failure
 
 
@@ -33,8 +34,9 @@ def ls(ctx: click.Context, /, file: str | None, job: str | None, as_json: bool, 
         raise SettingError("there is no checkpoint folder: give --checkpoints, or a FILE whose job names one")
     name = written.name if written is not None else _only_job(folder, job)
     store = CheckpointStore(folder, name)
-    manifests = store.manifests()
-    failure = recorded_failure(manifests[-1] if manifests else None, store.tails())
+    with as_record_errors(of_one_interval=False):
+        manifests = store.manifests()
+        failure = recorded_failure(manifests[-1] if manifests else None, store.tails())
     if not manifests and failure is None:
         raise CheckpointError(f"{store.path} has no checkpoints: {_jobs_text(folder)}")
     periods = record_periods(manifests, store.bases())

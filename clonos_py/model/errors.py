@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable
 from enum import Enum
 
-DAMAGED_REMEDY = "restore the file from a copy, or start over with --fresh"
+START_OVER = "or start over with --fresh"
+DAMAGED_REMEDY = f"restore the file from a copy, {START_OVER}"
 """What to do about a file of a checkpoint that is not as it was written."""
 
 

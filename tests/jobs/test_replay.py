@@ -15,6 +15,7 @@ import pytest
 
 import clonos_py
 from clonos_py import Job
+from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.cli.main import invoke
 from clonos_py.connectors import read_results
 from clonos_py.dsl.loading import load_job_file
@@ -289,6 +290,9 @@ def test_a_damaged_record_is_one_line_that_names_the_file(night: Night, capsys: 
     assert night.replay() == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
     assert f"{file} is corrupt" in line
+    assert line.endswith(
+        "restore the file from a copy, or choose another interval: `clonos record ls` shows what is kept"
+    )
     file.unlink()
     assert night.replay() == 1
     assert f"{file} is missing" in capsys.readouterr().err
@@ -300,6 +304,35 @@ def test_input_that_has_changed_is_one_line(night: Night, capsys: pytest.Capture
     assert night.replay() == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
     assert "source-file" in line
+
+
+def test_a_damaged_manifest_is_one_line_without_a_remedy_that_fails_too(
+    night: Night, capsys: pytest.CaptureFixture[str]
+) -> None:
+    night.run()
+    file = sorted(Path(night.checkpoints).rglob("*.manifest"))[0]
+    file.write_bytes(file.read_bytes()[:-1])
+    for listed in (False, True):
+        capsys.readouterr()
+        ended = invoke(["record", "ls", "--checkpoints", night.checkpoints]) if listed else night.replay()
+        assert ended == 1
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
+        assert line.endswith("; restore the file from a copy")
+        assert str(file) in line
+
+
+def test_a_damaged_end_of_a_failed_job_leaves_the_intervals_before(
+    night: Night, capsys: pytest.CaptureFixture[str]
+) -> None:
+    night.run(fails_at=ROWS - 7)
+    for file in Path(night.checkpoints).rglob("*.tail"):
+        file.write_bytes(file.read_bytes()[:-1])
+    capsys.readouterr()
+    assert night.replay() == 1
+    assert "or choose another interval" in capsys.readouterr().err
+    newest = CheckpointStore(night.checkpoints, "night").latest()
+    assert newest is not None
+    assert night.replay("--until", str(newest.checkpoint)) == 0
 
 
 @pytest.mark.parametrize("protocol", ["aligned", "uncoordinated"])

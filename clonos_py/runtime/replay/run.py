@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -20,6 +21,7 @@ from clonos_py.model.snapshots import Manifest, RecordTail
 from clonos_py.model.state_definitions import differences
 from clonos_py.plan.logical import EnrichRows, ReadSource
 from clonos_py.plan.physical import plan
+from clonos_py.runtime.record_errors import as_record_errors
 from clonos_py.runtime.replay.interval import Leg, RecordedTask, legs, recorded_tasks, tails_after
 from clonos_py.runtime.replay.machines import LegReplay
 from clonos_py.runtime.replay.sinks import SinkObserver, without_sinks
@@ -86,13 +88,21 @@ class RecordedJob:
         """Raises RecordError if there is no record of the job."""
         self._job = job
         self.store: SnapshotStore = CheckpointStore(place, job.name)
-        self.manifests = [manifest for manifest in self.store.manifests() if manifest.recorded is not None]
-        self._tails = tails_after(self.store.latest(), self.store.tails())
+        with as_record_errors(of_one_interval=False):
+            self._written = self.store.manifests()
+        self.manifests = [manifest for manifest in self._written if manifest.recorded is not None]
         if not self.manifests and not self._tails:
             raise RecordError(
                 f"{place} has no record of job {job.name!r}: run it with this folder as --checkpoints and with "
                 "--record, such as --record 24h; it has one from its first checkpoint on, or when it has failed"
             )
+
+    @cached_property
+    def _tails(self) -> list[RecordTail]:
+        """What processes held when the job failed after the newest checkpoint. Only an interval that ends there needs
+        it."""
+        with as_record_errors(of_one_interval=bool(self._written)):
+            return tails_after(self._written[-1] if self._written else None, self.store.tails())
 
     # ---- which interval
 
@@ -149,7 +159,7 @@ class RecordedJob:
     def tails(self, chosen: ReplayRange, last: Manifest | None) -> list[RecordTail]:
         """What processes held when the job failed after ``last``, if that is to be replayed."""
         ends_before = chosen.until is not None or chosen.until_us is not None
-        newest = self.manifests[-1] if self.manifests else None
+        newest = self._written[-1] if self._written else None
         return [] if ends_before or last != newest else self._tails
 
     def _numbered(self, checkpoint: int) -> Manifest:
@@ -184,6 +194,7 @@ class RecordedJob:
         return recorded_tasks(made, leg, self.manifests, self.store.read_record)
 
 
+@as_record_errors(of_one_interval=True)
 def replay(
     job: Job,
     place: str,

@@ -14,6 +14,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import Partitioning, PhysicalPlan, Vertex
 from clonos_py.plan.logical import EnrichRows, ReadSource
 from clonos_py.plan.physical import plan
+from clonos_py.runtime.record_errors import as_record_errors
 from clonos_py.runtime.replay.answers import RecordedAnswers, Unasked
 from clonos_py.runtime.replay.counterparts import unrecorded
 from clonos_py.runtime.replay.interval import Leg, RecordedTask, legs
@@ -64,6 +65,7 @@ Observers = tuple[SinkObserver, SinkObserver]
 """They get the rows of sinks before and after the change."""
 
 
+@as_record_errors(of_one_interval=True)
 def what_if(
     job: Job,
     changed: Job,
