@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
 from clonos_py.model.errors import RecordError
 from clonos_py.model.operators import Read, Source
-from clonos_py.model.plan import PhysicalPlan, SourcePlan, Vertex
+from clonos_py.model.plan import PhysicalPlan, SourcePlan
+from clonos_py.runtime.replay.sources import patched, with_sources
 
 _Piece = tuple[int, int, int]
 """Partition and offsets."""
@@ -35,21 +35,12 @@ AllReads = dict[str, Reads]
 
 def heard(plan: PhysicalPlan, reads: AllReads) -> PhysicalPlan:
     """The plan of the recorded job, whose reads are noted."""
-    return _with_sources(plan, lambda source: partial(_heard, source.factory, reads[source.name]))
+    return with_sources(plan, lambda source, vertex: partial(_heard, source.factory, reads[source.name]))
 
 
 def repeated(plan: PhysicalPlan, reads: AllReads) -> PhysicalPlan:
     """The plan of the changed job, which gets the same reads."""
-    return _with_sources(plan, lambda source: partial(_repeated, source, reads[source.name]))
-
-
-def _with_sources(plan: PhysicalPlan, make: Callable[[SourcePlan], Callable[[], Source]]) -> PhysicalPlan:
-    def vertex(found: Vertex) -> Vertex:
-        return (
-            found if found.source is None else replace(found, source=replace(found.source, factory=make(found.source)))
-        )
-
-    return replace(plan, vertices=tuple(map(vertex, plan.vertices)))
+    return with_sources(plan, lambda source, vertex: partial(_repeated, source, reads[source.name]))
 
 
 def _heard(factory: Callable[[], Source], reads: Reads) -> Source:
@@ -65,7 +56,7 @@ def _heard(factory: Callable[[], Source], reads: Reads) -> Source:
         reads.add(read)
         return read
 
-    return _patched(source, passed=passed, reread=reread)
+    return patched(source, passed=passed, reread=reread)
 
 
 def _repeated(plan: SourcePlan, reads: Reads) -> Source:
@@ -81,7 +72,7 @@ def _repeated(plan: SourcePlan, reads: Reads) -> Source:
         ports = zip(given.rows, plan.schemas, strict=True)
         return given._replace(rows=tuple(_projected(plan.name, rows, schema) for rows, schema in ports))
 
-    return _patched(source, reread=reread, logs_rows=False)
+    return patched(source, reread=reread, logs_rows=False)
 
 
 def _checked(plan: SourcePlan, read: Read, given: Read) -> Read:
@@ -103,9 +94,3 @@ def _projected(name: str, rows: pa.RecordBatch | None, schema: pa.Schema) -> pa.
             "its rows are in the record only as they were read then"
         )
     return rows.select(schema.names).cast(schema)
-
-
-def _patched(source: Source, **attributes: Any) -> Source:
-    for name, value in attributes.items():
-        setattr(source, name, value)
-    return source
