@@ -2,75 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import xxhash
 
-from clonos_py.columns.compact import compact
-from clonos_py.columns.views import concat
+from clonos_py.columns.compact import VALUE_BYTES, compact
+from clonos_py.columns.views import Column, concat, offsets
 
+_TEXTS = frozenset({pa.string().id, pa.binary().id, pa.large_string().id, pa.large_binary().id})
+_LISTS = frozenset({pa.list_(pa.null()).id, pa.large_list(pa.null()).id})
+_STRUCT = pa.struct([]).id
+_BOOLEAN = pa.bool_().id
+
+
+_SMALL_ROWS = 4_096
+"""Smaller batches are put together first: a sum costs some 10 us besides the work for each byte."""
 _GATHERED_ROWS = 8_192
-"""So many rows are summed up together: a sum costs some 50 us besides the work for each byte."""
 
 
 class RunningChecksum:
-    """The checksum of all rows added. Rows are gathered until there are enough of them, or until ``settle``: the value
-    depends on where that was called, and not on the batches between."""
+    """The checksum of all rows added. Columns are summed up on their own, value by value: the sum depends on where
+    ``settle`` was called, and not on the batches between. Large batches are not copied.
+
+    Of the few types that cannot be taken apart (maps, dictionaries), batches count."""
 
     def __init__(self, value: int = 0) -> None:
         self._settled = value
-        self._gathered: list[pa.RecordBatch] = []
-        self._gathered_rows = 0
+        self._rows = 0
+        self._columns: list[_ColumnSum] = []
+        self._small: list[pa.RecordBatch] = []
+        self._small_rows = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        self._gathered.append(rows)
-        self._gathered_rows += rows.num_rows
-        if self._gathered_rows >= _GATHERED_ROWS:
-            self.settle()
+        if rows.num_rows < _SMALL_ROWS:
+            self._small.append(rows)
+            self._small_rows += rows.num_rows
+            if self._small_rows >= _GATHERED_ROWS:
+                self._add_small()
+        else:
+            self._add_small()
+            self._add(rows)
+
+    def _add_small(self) -> None:
+        if self._small:
+            self._add(concat(self._small))
+            self._small, self._small_rows = [], 0
+
+    def _add(self, rows: pa.RecordBatch) -> None:
+        if not self._columns:
+            self._columns = [_ColumnSum() for _ in range(rows.num_columns)]
+        for column, values in zip(self._columns, rows.columns, strict=True):
+            column.add(values)
+        self._rows += rows.num_rows
 
     def settle(self) -> None:
         """The value is stored now, and a checksum that begins with it goes on from here."""
         self._settled = self.value
-        self._gathered, self._gathered_rows = [], 0
+        self._rows, self._columns = 0, []
 
     @property
     def value(self) -> int:
-        return chained(self._settled, concat(self._gathered)) if self._gathered else self._settled
+        self._add_small()
+        return self._sum() if self._rows else self._settled
+
+    def _sum(self) -> int:
+        found = xxhash.xxh3_64(self._settled.to_bytes(8, "little"))
+        found.update(self._rows.to_bytes(8, "little"))
+        for column in self._columns:
+            found.update(column.digest())
+        return found.intdigest()
 
 
 def chained(last: int, rows: pa.RecordBatch) -> int:
     """The checksum (64 bits) after these rows. ``last``: the one before them, 0 at the start.
 
-    It is equal for equal rows in the same order and the same batch, whatever their buffers hold besides: neighbours of
-    a slice, a validity buffer without nulls, or values in the place of nulls. Names do not count. It may be stored.
+    It is equal for equal rows in the same order, whatever their buffers hold besides: neighbours of a slice, a validity
+    buffer without nulls, or values in the place of nulls. Names do not count. It may be stored.
     """
-    found = xxhash.xxh3_64(last.to_bytes(8, "little"))
-    for number, part in _parts(rows):
-        found.update(number.to_bytes(4, "little", signed=True))
-        found.update(compact(part).serialize())
-    return found.intdigest()
+    running = RunningChecksum(last)
+    running._add(rows)
+    return running._sum()
 
 
-def _parts(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The columns without nulls together. Then of each other one, with its number: where it has values, and these."""
-    columns: list[Any] = [_bytes(column) for column in rows.columns]
-    dense = [column for column in columns if not column.null_count]
-    yield -1, _batch(rows.num_rows, dense)
-    for number, column in enumerate(columns):
+class _ColumnSum:
+    """The sum of one column: of its values, their lengths, the positions of nulls, and of what is nested in it."""
+
+    __slots__ = ("_count", "_lengths", "_nested", "_nulls", "_values")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._values = xxhash.xxh3_64()
+        self._lengths = xxhash.xxh3_64()
+        self._nulls = xxhash.xxh3_64()
+        self._nested: list[_ColumnSum] = []
+
+    def add(self, column: Column) -> None:
+        begin, kind = self._count, column.type.id
+        self._count += len(column)
         if column.null_count:
-            yield number, _batch(len(column), [_bytes(column.is_valid())])
-            values = column.drop_null()
-            yield number, _batch(len(values), [values])
+            places = np.flatnonzero(np.asarray(column.is_null())) + begin
+            self._nulls.update(places.astype("<i8").data)
+            column = column.drop_null()
+        if not len(column):
+            return
+        if (width := VALUE_BYTES.get(kind)) is not None:
+            values: Any = column.buffers()[1]
+            self._values.update(values.slice(column.offset * width, len(column) * width))
+        elif kind in _TEXTS:
+            bounds = offsets(column)
+            self._lengths.update(np.diff(bounds).astype("<i8").data)
+            text = memoryview(column.buffers()[2] or b"")
+            self._values.update(text[int(bounds[0]) : int(bounds[-1])])
+        elif kind == _BOOLEAN:
+            self._values.update(np.asarray(column.cast(pa.uint8())).data)
+        else:
+            self._add_nested(column, kind)
 
+    def _add_nested(self, column: Any, kind: int) -> None:
+        if kind == _STRUCT:
+            parts = column.flatten()
+        elif kind in _LISTS:
+            self._lengths.update(np.asarray(column.value_lengths()).astype("<i8").data)
+            parts = [column.flatten()]
+        else:
+            whole = compact(pa.RecordBatch.from_arrays([column], names=[""]))
+            self._values.update(whole.serialize())
+            parts = []
+        if not self._nested:
+            self._nested = [_ColumnSum() for _ in parts]
+        for nested, part in zip(self._nested, parts, strict=True):
+            nested.add(part)
 
-def _batch(row_count: int, columns: list[Any]) -> pa.RecordBatch:
-    if not columns:
-        return pa.RecordBatch.from_arrays([pa.array([row_count], pa.int64())], names=["rows"])
-    return pa.RecordBatch.from_arrays(columns, names=[str(number) for number in range(len(columns))])
-
-
-def _bytes(column: Any) -> Any:
-    """Booleans as bytes: the unused bits of their last byte may be anything."""
-    return column.cast(pa.uint8()) if pa.types.is_boolean(column.type) else column
+    def digest(self) -> bytes:
+        found = xxhash.xxh3_64(self._count.to_bytes(8, "little"))
+        parts = [part.digest() for part in (self._values, self._lengths, self._nulls)]
+        found.update(b"".join([*parts, *(nested.digest() for nested in self._nested)]))
+        return found.digest()

