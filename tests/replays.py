@@ -1,11 +1,16 @@
-"""Simulated jobs that record, and replays of what they did."""
+"""Simulated jobs that record, and replays of what they did.
+
+``python -m tests.replays START COUNT`` runs and replays so many seeds, and prints what differs.
+"""
 
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+import click
 import pytest
 
 from clonos_py.checkpoint.memory import MemoryStore
@@ -148,3 +153,26 @@ def _replay_legs(found: Replays, run: RecordedRun, manifests: list[Manifest], pa
 
 def _number(manifest: Manifest | None) -> int:
     return manifest.checkpoint if manifest is not None else 0
+
+
+def main(start: int, count: int) -> int:
+    """Replays the jobs of these seeds. Returns the exit code: 1 if anything differs."""
+    bad, total = 0, Replays(start)
+    for seed in range(start, start + count):
+        with pytest.MonkeyPatch.context() as patch:
+            found = replays_of(seed, Range(protocol=None), patch)
+        for problem in found.problems[:1]:
+            bad += 1
+            click.echo(f"seed {seed}: {problem}")
+        total.snapshots += found.snapshots
+        total.intervals += found.intervals
+        total.failures += found.failures
+    click.echo(
+        f"{count:,} seeds, {total.intervals:,} intervals, {total.snapshots:,} equal snapshots, "
+        f"{total.failures:,} ends of failed runs: {bad} seeds differ"
+    )
+    return min(bad, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:])))
