@@ -304,6 +304,26 @@ def test_input_that_has_changed_is_one_line(night: Night, capsys: pytest.Capture
     assert night.replay() == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
     assert "source-file" in line
+    assert "--fresh" not in line
+
+
+def test_an_interval_that_is_not_kept_is_one_line(night: Night, capsys: pytest.CaptureFixture[str]) -> None:
+    night.run()
+    capsys.readouterr()
+    base = CheckpointStore(night.checkpoints, "night").bases()[-1].checkpoint
+    for given, problem in (
+        (("--at", "2100-01-01"), "nothing is recorded at 2100-01-01 00:00:00 UTC: the record has checkpoints from "),
+        (("--checkpoint", str(base), "--until", str(base)), f"begins at checkpoint {base} and ends at {base}: choose"),
+    ):
+        assert night.replay(*given) == 1
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
+        assert problem in line
+    for mark in Path(night.checkpoints).rglob("*.base"):
+        mark.unlink()
+    for manifest in sorted(Path(night.checkpoints).rglob("*.manifest"))[:1]:
+        manifest.unlink()
+    assert night.replay() == 1
+    assert "has manifests, but none from which a replay can start: restore the folder" in capsys.readouterr().err
 
 
 def test_a_damaged_manifest_is_one_line_without_a_remedy_that_fails_too(

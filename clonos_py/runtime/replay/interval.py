@@ -233,8 +233,8 @@ class _Lineage:
             )
         raise RecordError(
             f"the record of {self._task} does not lead back from its snapshot {self._found[-1].checkpoint} to the "
-            "beginning of the interval: the job ran without `record` then; choose an interval that begins later "
-            "(`clonos record ls` shows what is kept)"
+            "beginning of the interval: the job ran without `record` then, or manifests are missing; choose an "
+            "interval that begins later (`clonos record ls` shows what is kept)"
         )
 
 

@@ -126,6 +126,11 @@ class RecordedJob:
             return starts[-1]
         if self._from_the_beginning:
             return None
+        if not self.store.bases():
+            raise RecordError(
+                f"the record of job {self._job.name!r} has manifests, but none from which a replay can start: restore "
+                "the folder from a copy"
+            )
         raise RecordError(
             f"a replay can start from {self._starts}: choose one of these or a later time, or a later --checkpoint"
         )
@@ -142,10 +147,16 @@ class RecordedJob:
         return recorded is not None and recorded.first
 
     def _last(self, chosen: ReplayRange, first: Manifest | None) -> Manifest | None:
-        if chosen.until is not None:
-            return self._numbered(chosen.until)
         reached = first.checkpoint if first is not None else 0
+        if chosen.until is not None:
+            if chosen.until <= reached:
+                raise RecordError(
+                    f"the interval begins at checkpoint {reached} and ends at {chosen.until}: choose a later end, or "
+                    "an earlier beginning"
+                )
+            return self._numbered(chosen.until)
         later = [manifest for manifest in self.manifests if manifest.checkpoint > reached]
+        self._check_kept(chosen.at_us)
         if not later and self._tails:
             return first
         if not later:
@@ -155,6 +166,14 @@ class RecordedJob:
             after = [manifest for manifest in later if manifest.checkpoint > (chosen.checkpoint or 0)]
             return after[0] if chosen.checkpoint is not None and after else later[-1]
         return next((manifest for manifest in later if completed_us(manifest) >= at_us), later[-1])
+
+    def _check_kept(self, at_us: int | None) -> None:
+        """Raises RecordError if the record ends before this time. When it ends is unknown if the job failed."""
+        if at_us is not None and self.manifests and at_us > completed_us(self.manifests[-1]) and not self._tails:
+            first, last = (shown_time(completed_us(manifest)) for manifest in (self.manifests[0], self.manifests[-1]))
+            raise RecordError(
+                f"nothing is recorded at {shown_time(at_us)}: the record has checkpoints from {first} to {last}"
+            )
 
     def tails(self, chosen: ReplayRange, last: Manifest | None) -> list[RecordTail]:
         """What processes held when the job failed after ``last``, if that is to be replayed."""
