@@ -180,18 +180,20 @@ class Chain:
         self.push(number, rows, side)
 
     def advance(self, watermark: int) -> None:
-        """The task's input (its channels, or its source) is complete up to ``watermark``."""
+        """The task's input (its channels, or its source) is complete up to ``watermark``. A lower one than before
+        changes nothing."""
         self._watermarks[SOURCE] = max(watermark, self._watermarks[SOURCE])
-        self._pass_on(watermark)
+        self._pass_on()
 
     def assign(self, number: int, watermark: int) -> None:
         """Rows to which this operator assigns event time are complete up to ``watermark``."""
         self.assigners[number].set_watermark(watermark)
         self._release(number)
 
-    def _pass_on(self, watermark: int) -> None:
+    def _pass_on(self) -> None:
+        own = self._watermarks[SOURCE]
         for number, stage in enumerate(self._stages):
-            reached = min((watermark if p is None else self._watermarks[p] for p in stage.producers), default=watermark)
+            reached = min((own if p is None else self._watermarks[p] for p in stage.producers), default=own)
             if reached > self._received[number]:
                 self._received[number] = stage.context.watermark = reached
                 held = self._guard(stage, partial(stage.operator.on_watermark, reached))
@@ -216,7 +218,7 @@ class Chain:
         released = self._stages[number].operator.released()
         if released > self._watermarks[number]:
             self._watermarks[number] = released
-            self._pass_on(self._watermarks[SOURCE])
+            self._pass_on()
 
     def end(self) -> bool:
         """All input has ended. Advances event time to its end, then calls ``on_end`` of each operator in order, once no

@@ -9,7 +9,7 @@ from itertools import islice
 from clonos_py.causal.determinants import FrameBatch, InputOrder
 from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.model.errors import ProtocolError
-from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.model.times import MAX_TIME
 from clonos_py.process.contract import InputProgress
 
 
@@ -32,12 +32,10 @@ class Inputs:
         self._merge_rows, self._frames_merged = merge_rows, frames_merged
         self._channels = [_Channel() for _ in merge_rows]
         self._next = 0
-        self._before_idle = MIN_TIME
-        """The highest watermark that a channel led to with the frame that said it is idle."""
 
     def restore(self, progress: Sequence[InputProgress] | None) -> None:
         """Continues after a snapshot, with empty queues and no blocked channel."""
-        self._next, self._before_idle = 0, MIN_TIME
+        self._next = 0
         for index, channel in enumerate(self._channels):
             channel.queue.clear()
             channel.blocked = False
@@ -134,14 +132,10 @@ class Inputs:
         return all(channel.blocked for channel in self._channels)
 
     def observe(self, index: int, frame: Frame) -> None:
-        """Updates the channel's watermark and idleness from a frame. If one frame has both, the channel is idle after
-        it has reached this watermark."""
+        """Updates the channel's watermark and idleness from a frame."""
         progress = self._channels[index].progress
         progress.watermark = max(progress.watermark, frame.watermark)
-        progress.idle = False
-        if frame.idle:
-            self._before_idle = max(self._before_idle, self.watermark)
-            progress.idle = True
+        progress.idle = frame.idle
 
     def end(self, index: int) -> bool:
         """Marks the channel as ended. True if all channels have ended."""
@@ -152,14 +146,14 @@ class Inputs:
     @property
     def watermark(self) -> int:
         """The lowest watermark of the channels that are neither idle nor ended. If there are none, the highest one of
-        the ended channels, since idle channels may resume. It is never below one that a channel led to before it was
-        idle. MAX_TIME once all have ended, MIN_TIME while none is known."""
-        unfinished = [c.progress for c in self._channels if not c.progress.ended]
-        if not unfinished:
+        all channels: no row is expected, so that none holds back the windows of those that have arrived. The order in
+        which channels have become idle does not count. When a channel resumes it may be lower again. MAX_TIME once all
+        have ended, MIN_TIME while none is known."""
+        known = [channel.progress for channel in self._channels]
+        if all(progress.ended for progress in known):
             return MAX_TIME
-        if active := [progress.watermark for progress in unfinished if not progress.idle]:
-            return max(min(active), self._before_idle)
-        return max(self._before_idle, *(c.progress.watermark for c in self._channels if c.progress.ended), MIN_TIME)
+        active = [progress.watermark for progress in known if not progress.ended and not progress.idle]
+        return min(active) if active else max(progress.watermark for progress in known)
 
     @property
     def idle(self) -> bool:

@@ -9,7 +9,7 @@ from clonos_py.model.times import MAX_TIME, MIN_TIME
 
 class PartitionTimes:
     """The highest event time of each partition; rows may be ``out_of_order_us`` behind it. The caller says which
-    partitions exist, and which of them are idle or finished."""
+    partitions are active, that is, neither idle nor finished."""
 
     def __init__(self, out_of_order_us: int, highest: Mapping[int, int] | None = None) -> None:
         self._out_of_order_us = out_of_order_us
@@ -28,8 +28,8 @@ class PartitionTimes:
         """The highest event time by partition, without the partitions that have none yet."""
         return dict(self._highest)
 
-    def watermark(self, active: Sequence[int], finished: Sequence[int]) -> int:
+    def watermark(self, active: Sequence[int]) -> int:
         """The event time below which the partitions in ``active`` give no more rows, except late ones. If none is
-        active, that which the finished partitions had reached. MAX_TIME is for the end of a stream, not for a row."""
-        reached = min(map(self.of, active)) if active else max(map(self.of, finished), default=MIN_TIME)
+        active, that of the partition farthest ahead. MAX_TIME is for the end of a stream, not for a row."""
+        reached = min(map(self.of, active)) if active else max(self._highest.values(), default=MIN_TIME)
         return min(max(reached - self._out_of_order_us, MIN_TIME), MAX_TIME - 1)

@@ -344,17 +344,12 @@ class Reader:
         self._idle.add(partition)
 
     def due_idle(self, now_us: int) -> int | None:
-        """A partition that has given no rows for the idle time; None if there is none. Of several, the one whose event
-        time is farthest behind: so the watermark reaches that of the others before these are idle, too."""
+        """The first partition that has given no rows for the idle time; None if there is none."""
         if self._event_time.idle_us is None or self.ended:
             return None
         silent_since = now_us - self._event_time.idle_us
         due = [p for p in self._active if self._active_us.setdefault(p, now_us) <= silent_since]
-        return min(due, key=self._event_times, default=None)
-
-    def _event_times(self, partition: int) -> list[int]:
-        """What a partition has reached in each event time, that of the source first."""
-        return [times.of(partition) for times in (self._times, *self._assigned.values())]
+        return min(due, default=None)
 
     @property
     def next_idle_us(self) -> int | None:
@@ -382,12 +377,12 @@ class Reader:
     @property
     def watermark(self) -> int:
         """The event time below which active partitions give no more rows, except late ones. If all partitions are
-        finished or idle, that which the finished ones had reached."""
-        return self._times.watermark(self._active, sorted(self._stored.finished))
+        finished or idle, that of the one farthest ahead. When an idle one resumes it may be lower again."""
+        return self._times.watermark(self._active)
 
     def assigned(self, name: str) -> int:
         """The watermark of the event time that operator ``name`` assigns."""
-        return self._assigned[name].watermark(self._active, sorted(self._stored.finished))
+        return self._assigned[name].watermark(self._active)
 
     def close(self) -> None:
         self._source.close()

@@ -99,7 +99,7 @@ def test_no_row_is_late_because_another_partition_is_ahead(parallelism: int) -> 
 
 
 def test_rows_would_be_late_if_the_partition_ahead_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    def foremost(self: PartitionTimes, awake: Any, finished: Any) -> int:
+    def foremost(self: PartitionTimes, active: Any) -> int:
         return max(self.all.values(), default=-(2**63))
 
     monkeypatch.setattr(PartitionTimes, "watermark", foremost)

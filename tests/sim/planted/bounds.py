@@ -93,9 +93,9 @@ def lost_connections_are_never_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 @BUGS.planted()
-def a_finished_partition_is_at_the_end_of_time_beside_an_idle_one(patch: pytest.MonkeyPatch) -> None:
-    def watermark(self: PartitionTimes, awake: Sequence[int], finished: Sequence[int]) -> int:
-        return min(map(self.of, awake), default=MAX_TIME if finished else MIN_TIME)
+def partitions_none_of_which_is_active_are_at_the_end_of_time(patch: pytest.MonkeyPatch) -> None:
+    def watermark(self: PartitionTimes, active: Sequence[int]) -> int:
+        return min(map(self.of, active), default=MAX_TIME if self.all else MIN_TIME)
 
     patch.setattr(PartitionTimes, "watermark", watermark)
 

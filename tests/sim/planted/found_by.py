@@ -220,7 +220,7 @@ FOUND_BY = {
     "checksums_of_frames_that_can_be_made_again_are_never_dropped": 21,
     "notes_of_snapshots_are_never_dropped": 183,
     "lost_connections_are_never_forgotten": 266,
-    "a_finished_partition_is_at_the_end_of_time_beside_an_idle_one": 123,
+    "partitions_none_of_which_is_active_are_at_the_end_of_time": 123,
     "an_input_that_has_ended_is_at_the_end_of_time_beside_an_idle_one": 299,
     "rows_linger_by_the_time_of_day": 25,
     "timers_have_no_limit": 33,

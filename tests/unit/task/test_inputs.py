@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,16 +90,34 @@ def test_a_channel_that_has_ended_holds_no_watermark_back() -> None:
     assert inputs.watermark == MAX_TIME
 
 
-def test_the_watermark_of_a_frame_counts_before_its_channel_is_idle() -> None:
-    """A source sends both in one frame if a partition falls idle and then another one."""
-    inputs = Inputs([0, 0], 1)
-    inputs.observe(1, watermarked(0, 20))
-    inputs.observe(1, watermarked(1, 20, idle=True))
-    inputs.observe(0, watermarked(0, 50, idle=True))
+@given(
+    st.lists(st.tuples(st.integers(0, 90), st.booleans()), min_size=1, max_size=4), st.randoms(use_true_random=False)
+)
+def test_once_no_channel_is_active_the_watermark_is_the_highest_in_whatever_order_they_fell_idle(
+    channels: list[tuple[int, bool]], order: random.Random
+) -> None:
+    """The watermark may come in an earlier frame, or in the one that says that the channel is idle. One channel has
+    ended, which alone would be the end of time."""
+    frames = [(index, watermarked(0, at)) for index, (at, apart) in enumerate(channels) if apart]
+    falls = [(index, watermarked(int(apart), at, idle=True)) for index, (at, apart) in enumerate(channels)]
+    order.shuffle(falls)
+    inputs = Inputs([0] * (len(channels) + 1), 1)
+    inputs.observe(len(channels), watermarked(0, 40))
+    assert not inputs.end(len(channels))
+    for index, frame in (*frames, *falls):
+        assert not inputs.idle
+        inputs.observe(index, frame)
     assert inputs.idle
+    assert inputs.watermark == max(40, *(at for at, _ in channels))
+
+
+def test_a_channel_that_resumes_holds_the_watermark_back_again() -> None:
+    inputs = Inputs([0, 0], 1)
+    inputs.observe(0, watermarked(0, 50, idle=True))
+    inputs.observe(1, watermarked(0, 20, idle=True))
     assert inputs.watermark == 50
-    inputs.observe(1, watermarked(2, 30))
-    assert inputs.watermark == 50, "a row of 30 is late"
+    inputs.observe(1, watermarked(1, 30))
+    assert inputs.watermark == 30, "operators keep the 50 that they have"
 
 
 def test_the_end_of_a_channel_beside_an_idle_one_does_not_end_event_time() -> None:

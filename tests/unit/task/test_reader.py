@@ -170,16 +170,19 @@ def test_a_finished_partition_is_never_idle_and_does_not_hold_the_watermark_back
 
 
 @pytest.mark.parametrize("behind", [0, 1])
-def test_of_partitions_that_fall_silent_together_the_one_behind_is_idle_first(behind: int) -> None:
-    """The watermark depends on their event times, and not on their numbers."""
+@pytest.mark.parametrize("first", [0, 1])
+def test_once_no_partition_is_active_the_watermark_is_that_of_the_one_ahead(behind: int, first: int) -> None:
+    """It depends on their event times, and neither on their numbers nor on which one fell idle first."""
     reader, ahead = timed(), 1 - behind
     reader.accept(read(behind, 50), 0)
     reader.accept(read(ahead, 300), 0)
     assert reader.watermark == 45
-    assert reader.due_idle(100) == behind
-    reader.fall_idle(behind)
+    reader.fall_idle(first)
+    assert reader.watermark == (295 if first == behind else 45)
+    assert not reader.idle
+    reader.fall_idle(1 - first)
     assert reader.watermark == 295
-    assert reader.due_idle(100) == ahead
+    assert reader.idle
 
 
 def test_after_a_change_of_parallelism_a_finished_partition_does_not_hold_the_watermark_back() -> None:
