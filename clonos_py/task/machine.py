@@ -354,8 +354,8 @@ class TaskMachine:
         times = [self._lingering.until_us, self._shared.timers.wake_us(now_us), self._checkpointing.wake_us]
         if self._may_feed:
             times.append(self._feed_points.wake_us(self._writer.offset))
-        if self._reader:
-            times += (self._reader.next_idle_us, self._reader.wake_us if self._may_read() else None)
+        if self._reader and self._may_read():
+            times += (self._reader.next_idle_us, self._reader.wake_us)
         return min((t for t in times if t is not None), default=MAX_TIME)
 
     def _may_read(self) -> bool:
@@ -441,8 +441,8 @@ class TaskMachine:
             return self._decide(TimerFired(timer[1], timer[0]))
         if self._lingering.due(now_us):
             return self._decide(Linger())
-        if self._reader and (partition := self._reader.due_idle(now_us)) is not None:
-            return self._decide(SourceIdle(partition))
+        if self._fall_idle(now_us):
+            return True
         if (resizing := self._outputs.resizing()) is not None:
             return self._decide(resizing)
         if (answer := self._shared.calls.next()) is not None:
@@ -457,7 +457,11 @@ class TaskMachine:
             self._gate.record(arrival)
             self._throughput.took(self._take_frames(arrival.channel, arrival.count), now_us)
             return True
-        return self._may_read() and self._poll(now_us)
+        return self._may_read() and (self._poll(now_us) or self._fall_idle(now_us))
+
+    def _fall_idle(self, now_us: int) -> bool:
+        partition = self._reader.due_idle(now_us) if self._reader else None
+        return partition is not None and self._decide(SourceIdle(partition))
 
     @property
     def _may_feed(self) -> bool:

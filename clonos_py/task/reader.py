@@ -25,6 +25,7 @@ from clonos_py.model.operators import (
 from clonos_py.model.plan import SourcePlan
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
+from clonos_py.task.idleness import Idleness
 from clonos_py.task.logged_reads import content_of, read_of
 from clonos_py.task.partition_times import PartitionTimes
 from clonos_py.task.stored_partitions import StoredPartition, StoredPartitions
@@ -75,8 +76,7 @@ class Reader:
         self._restore_times({}, {})
         self._behind = {port: RowsBehind(self._event_time.out_of_order_us) for port in plan.marked}
         self.extents = TimeExtents()
-        self._idle: set[int] = set()
-        self._active_us: dict[int, int] = {}
+        self._idleness = Idleness(self._event_time.idle_us)
         self.ended, self.wake_us = False, 0
         self._reported_no_partitions = False
         self._source_is_behind = False
@@ -96,8 +96,8 @@ class Reader:
         own = set(self._own)
         known = {p: times for p, times in (partitions or {}).items() if p in own}
         self._restore_times({p: highest for p, (highest, _) in known.items()}, self._assigned_times(parts))
-        self._idle = {p for p, (_, idle) in known.items() if idle}
-        self._active_us, self.ended, self._reported_no_partitions = {}, False, False
+        self._idleness.begin(p for p, (_, idle) in known.items() if idle)
+        self.ended, self._reported_no_partitions = False, False
         for kept in (part.values.get("source") for part in parts):
             if kept is not None:
                 self._source.restore(kept)
@@ -212,7 +212,7 @@ class Reader:
     @property
     def partitions(self) -> dict[int, tuple[int, bool]]:
         """By partition: its event time, and whether it is idle; without those that have no time and are not idle."""
-        states = ((p, (self._times.of(p), p in self._idle)) for p in self._own)
+        states = ((p, (self._times.of(p), p in self._idleness.idle)) for p in self._own)
         return {p: state for p, state in states if state != _NEITHER}
 
     def poll(self, now_us: int, rows_max: int | None = None) -> list[Read] | Discovered | None:
@@ -238,6 +238,7 @@ class Reader:
                     return reads or found  # the source repeats it until it is taken
                 case Wait(until):
                     self.wake_us = until
+                    self._idleness.had_nothing(now_us)
                     if not self._own and not self._reported_no_partitions:
                         return Discovered({})
                     return reads or None
@@ -290,8 +291,7 @@ class Reader:
         """Records that a read enters the task: advances the position and the partition's event time. Returns the read
         with the watermark that each row finds, where an operator needs it."""
         self._take(read.partition, read.start, read.stop, read.checksum, read.identity, read.last)
-        self._active_us[read.partition] = now_us
-        self._idle.discard(read.partition)
+        self._idleness.gave(read.partition, now_us)
         return self._timed(read)
 
     def _timed(self, read: Read) -> Read:
@@ -338,26 +338,19 @@ class Reader:
         """Partitions that had ended in an earlier run, or were idle, may give more rows in this one."""
         self.run = run
         self._source_is_behind |= self._stored.reopen()
-        self._idle, self._active_us = set(), {}
+        self._idleness.begin()
 
     def fall_idle(self, partition: int) -> None:
-        self._idle.add(partition)
+        self._idleness.idle.add(partition)
 
     def due_idle(self, now_us: int) -> int | None:
-        """The first partition that has given no rows for the idle time; None if there is none."""
-        if self._event_time.idle_us is None or self.ended:
-            return None
-        silent_since = now_us - self._event_time.idle_us
-        due = [p for p in self._active if self._active_us.setdefault(p, now_us) <= silent_since]
-        return min(due, default=None)
+        """The first partition that has to fall idle; None if there is none."""
+        return None if self._event_time.idle_us is None or self.ended else self._idleness.due(self._active, now_us)
 
     @property
     def next_idle_us(self) -> int | None:
-        """The time at which the next partition may become idle."""
-        if self._event_time.idle_us is None or self.ended:
-            return None
-        since = [self._active_us[p] for p in self._active if p in self._active_us]
-        return min(since) + self._event_time.idle_us if since else None
+        """The time at which the next partition may become idle, if the task reads then."""
+        return None if self._event_time.idle_us is None or self.ended else self._idleness.next_us(self._active)
 
     @property
     def _unfinished(self) -> list[int]:
@@ -367,7 +360,7 @@ class Reader:
     @property
     def _active(self) -> list[int]:
         """Partitions that have not ended and are not idle."""
-        return [p for p in self._unfinished if p not in self._idle]
+        return [p for p in self._unfinished if p not in self._idleness.idle]
 
     @property
     def idle(self) -> bool:

@@ -117,12 +117,15 @@ def test_a_partition_that_is_gone_since_the_checkpoint_is_an_error() -> None:
 
 
 class Times(Source):
-    """Two partitions; the test defines their reads."""
+    """Two partitions; the test defines their reads. Polls give nothing."""
 
     def partitions(self) -> int:
         return 2
 
     def seek(self, positions: Mapping[int, int]) -> None: ...
+
+    def poll(self, now: int) -> Wait:
+        return Wait(now)
 
 
 TIMED = pa.schema([("at", pa.int64())])
@@ -145,6 +148,8 @@ def test_a_finished_partition_beside_an_idle_one_does_not_end_event_time() -> No
     assert reader.due_idle(0) is None
     reader.accept(read(0, 50), 0)
     reader.accept(read(0, 70, last=True), 100)
+    assert reader.due_idle(100) is None, "it may have rows that the task has not read"
+    assert reader.poll(100) is None
     assert reader.due_idle(100) == 1
     reader.fall_idle(1)
     assert reader.watermark == 65, "rows of the idle partition may follow from there"
@@ -161,7 +166,9 @@ def test_a_finished_partition_is_never_idle_and_does_not_hold_the_watermark_back
     reader.accept(read(1, 60), 40)
     assert reader.watermark == 55
     assert reader.next_idle_us == 140
+    assert reader.poll(120) is None
     assert reader.due_idle(120) is None
+    assert reader.poll(140) is None
     assert reader.due_idle(140) == 1
     reader.accept(read(1, 80, last=True), 140)
     assert reader.watermark == 75, "the end itself is an event of its own"
