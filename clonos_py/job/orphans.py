@@ -35,12 +35,11 @@ def orphans(plan: PhysicalPlan, failed: Collection[TaskId], survivors: Survivors
 def explanation(plan: PhysicalPlan, found: Mapping[TaskId, TaskId], failed: Iterable[TaskId]) -> str:
     """A message for users."""
     origin, dependant = min(found.items())
-    depth = plan.covered
     names = ", ".join(str(task) for task in sorted(failed))
-    return (
-        f"{dependant} depends on {origin}, whose determinants were lost with {names}: sharing depth {depth} covers "
-        f"{depth} consecutive failures"
-    )
+    lost = f"{dependant} depends on {origin}, whose determinants were lost with {names}"
+    if plan.sharing_depth < 0:
+        return f"{lost}, though the sharing depth is full"
+    return f"{lost}: sharing depth {plan.covered} covers {plan.covered} consecutive failures"
 
 
 def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> TaskId | None:

@@ -13,6 +13,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import HeldLogsReport
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import LogSegment
+from clonos_py.settings.kinds import FULL_DEPTH
 from tests.unit.job.graphs import every_graph, graph, logs, orphans_by_definition, task
 
 
@@ -154,13 +155,15 @@ def test_a_replacement_depends_on_the_logs_that_the_senders_of_its_own_log_held(
     assert orphans(plan, {task("a"), task("c")}, answers) == {}
 
 
-def test_the_reason_of_a_rollback_names_the_orphan_and_the_tasks_it_depends_on() -> None:
-    plan = graph("ab", "bc", sharing_depth=1)
-    dead = {task("a"), task("b")}
-    found = orphans(plan, dead, {task("c"): survivor(plan, task("c"))})
+@pytest.mark.parametrize(
+    ("depth", "covers"),
+    [(1, ": sharing depth 1 covers 1 consecutive failures"), (FULL_DEPTH, ", though the sharing depth is full")],
+)
+def test_the_reason_of_a_rollback_names_the_orphan_and_the_tasks_it_depends_on(depth: int, covers: str) -> None:
+    plan, dead = graph("ab", "bc", sharing_depth=depth), {task("a"), task("b")}
+    found = {task("a"): task("c")}
     assert explanation(plan, found, dead) == (
-        "c[0] depends on a[0], whose determinants were lost with a[0], b[0]: sharing depth 1 covers 1 consecutive "
-        "failures"
+        f"c[0] depends on a[0], whose determinants were lost with a[0], b[0]{covers}"
     )
 
 
