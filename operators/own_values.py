@@ -25,6 +25,13 @@ SCALARS = frozenset({type(None), bool, int, float, str, bytes, Decimal})
 _UNCHANGING = (*SCALARS, date, timedelta)
 
 
+def may_change(value: object) -> bool:
+    """Whether values of this type, or something within them, may be changed: a list, a record with a list."""
+    if isinstance(value, Record):
+        return bool(changing_fields(type(value)))
+    return not isinstance(value, _UNCHANGING)
+
+
 def own_value(value: V) -> V:
     """A copy that shares nothing that can be changed, also not within. A value that cannot be changed itself is its own
     copy."""
@@ -69,7 +76,39 @@ _ONE_OWNER = owners({"only": []}, "only")
 
 
 def own_entry(values: dict[str, Any], name: str) -> None:
-    """Replaces a value of a mapping by a copy, if anything but this mapping refers to it. A copy that is not needed
-    changes nothing, so it does not matter if the interpreter counts a reference that is gone."""
-    if name in values and owners(values, name) > _ONE_OWNER:
-        values[name] = copy.deepcopy(values[name])
+    """Replaces a value of a mapping by a copy, if anything else refers to it, or to something within it. A copy that is
+    not needed changes nothing, so it does not matter if the interpreter counts a reference that is gone."""
+    if name in values and (owners(values, name) > _ONE_OWNER or _shares(values[name])):
+        values[name] = own_value(values[name])
+
+
+def _shares(value: Any) -> bool:
+    """Whether something within a list, mapping or record can be changed and is referred to from elsewhere."""
+    within = _within(value)
+    if SCALARS.issuperset(map(type, within)):
+        return False
+    counts = _counted(within)
+    return any(
+        may_change(item) and (count > _WITHIN_ONE or _shares(item)) for item, count in zip(within, counts, strict=True)
+    )
+
+
+def _within(value: Any) -> list[Any]:
+    match value:
+        case list():
+            return list(value)
+        case dict():
+            return list(value.values())
+        case Record():
+            return [getattr(value, name) for name in changing_fields(type(value))]
+    return []
+
+
+def _counted(items: list[Any]) -> list[int]:
+    """The number of references to each item."""
+    return list(map(sys.getrefcount, items))
+
+
+_ONE_WITHIN: list[list[int]] = [[]]
+_WITHIN_ONE = _counted(_within(_ONE_WITHIN))[0]
+"""The number of references to an item that only its list, mapping or record refers to, when it is counted."""

@@ -10,8 +10,7 @@ import copy
 import operator
 import typing
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
@@ -19,9 +18,8 @@ import numpy as np
 from clonos_py.model.errors import GraphError, UserCodeError, shown
 from clonos_py.model.moments import instant_of
 from clonos_py.model.numpy_values import plain_scalar, plain_value
-from clonos_py.model.record import Record
 from clonos_py.model.times import MIN_TIME, Duration, micros
-from clonos_py.operators.own_values import SCALARS
+from clonos_py.operators.own_values import may_change
 from clonos_py.operators.timed_collections import TimedList, TimedMap
 
 T = TypeVar("T")
@@ -33,8 +31,6 @@ ListState = list
 """A list per key; changed in place."""
 
 _ABSENT: Any = object()
-_IMMUTABLE = (type(None), bool, int, float, str, bytes, Decimal, date, timedelta, Record)
-_CHANGING = frozenset({list, dict})
 
 
 class Cell:
@@ -132,15 +128,15 @@ class ValueState:
         if type(value) is datetime and value.tzinfo is not UTC and value.tzinfo is not None:
             value = value.astimezone(UTC)  # a checkpoint stores no zone, and with DST a day later may be another time
         if type(value) is type(self.default):
-            if isinstance(value, _IMMUTABLE) and value == self.default:
+            if not may_change(value) and value == self.default:
                 self.drop(cell)
                 return
         elif isinstance(value, np.generic):  # a checkpoint would give back a plain value
             self.__set__(instance, plain_scalar(value))
             return
+        before = cell.values.get(self.name)
         cell.values[self.name] = value
-        kind = type(value)
-        if kind not in SCALARS and (kind in _CHANGING or not isinstance(value, _IMMUTABLE)):
+        if value is not before and may_change(value):  # += has changed what the key owns
             instance._scope.assigned(self.name)
         if self.ttl_us is not None:
             cell.written[self.name] = instance._scope.time()
@@ -162,7 +158,7 @@ class ValueState:
 
     def _initial(self, cell: Cell, scope: Scope) -> Any:
         """The default. A mutable default is copied, and the copy is stored for the key."""
-        if isinstance(self.default, _IMMUTABLE):
+        if not may_change(self.default):
             return self.default
         value = cell.values[self.name] = copy.deepcopy(self.default)
         if self.ttl_us is not None:

@@ -76,6 +76,64 @@ def test_a_list_that_two_keys_are_assigned_is_changed_for_one_only(ttl: str | No
     assert (empty, nothing) == ([], {})
 
 
+class Nested(Record):
+    key: int
+    shown: str
+
+
+class Box(Record):
+    names: list[int]
+    inner: Tags | None = None
+
+
+class Keeping(Process[Item, Nested]):
+    """Puts a list that it keeps into each kind of value that can hold one, and then changes what the state holds."""
+
+    box: Box = state(Box([7]))
+    other: Box | None = state(None)
+    deep: dict[str, list[int]] = state({"names": [7]})
+    groups: ListState[list[int]] = list_state()
+    by_name: MapState[str, list[int]] = map_state()
+    boxes: list[Box] = state(list[Box]())
+
+    def __init__(self) -> None:
+        self.mine: list[int] = []
+
+    def on_row(self, item: Item, ctx: Context) -> Nested:
+        mine = self.mine
+        if item.number == 0:
+            self.other, self.groups, self.by_name, self.boxes = Box(mine), [mine, mine], {"mine": mine}, [Box(mine)]
+        else:
+            self.box.names.append(item.number)
+            self.deep["names"].append(item.number)
+            if self.other is not None:
+                self.other.names.append(item.number)
+            self.groups[0].append(item.number)
+            self.by_name["mine"].append(item.number)
+            self.boxes[0].names.append(item.number)
+        held = [self.other, self.groups, self.by_name, self.boxes]
+        return Nested(item.key, f"{self.box.names} {self.deep['names']} {held}")
+
+
+def nested_rows(restart: bool) -> list[str]:
+    operator = ProcessOperator(Keeping, [ProcessInput(KEY, Item, "at")], (Nested,))
+    out, found = opened(operator)[1], []
+    for row in ((1, 0), (2, 0), (1, 5), (2, 6), (1, 8)):
+        operator.on_rows(items(row), 0)
+        found = [str(shown["shown"]) for shown in out.rows()]
+        if restart:
+            operator.restore([operator.snapshot()])
+    return found
+
+
+def test_what_is_within_state_belongs_to_one_key_as_after_a_restart() -> None:
+    """Defaults, too: a record with a list, a mapping of lists."""
+    found = nested_rows(restart=False)
+    assert found == nested_rows(restart=True)
+    assert found[3].startswith("[7, 6] [7, 6] [Box(names=[6]"), "of key 2, after a row of key 1"
+    assert found[4].startswith("[7, 5, 8] [7, 5, 8] [Box(names=[5, 8], inner=None), [[5, 8], []], {'mine': [5, 8]}")
+
+
 def test_two_attributes_of_a_key_are_two_lists_as_after_a_restart() -> None:
     class Twice(Process[Item, Held]):
         numbers: ListState[int] = list_state()
