@@ -95,11 +95,17 @@ class Connections:
         if output is None or hello.job != self._job:
             return None, [io.Disconnect(event.connection)]
         if self._attempt is None or not self._serving or hello.sender > self._attempt:
-            self._parked.append(event)
-            return None, []
+            return None, self._park(event)
         if hello.sender != self._attempt or hello.receiver < output.attempt:
             return None, [io.Disconnect(event.connection)]
         return output, self._stop_serving(output)
+
+    def _park(self, event: io.Subscribed) -> list[io.Instruction]:
+        """Lets a subscription wait, in place of an earlier one of its channel: that is void."""
+        hello = event.hello
+        void = [s for s in self._parked if s.hello.channel == hello.channel and s.hello.receiver <= hello.receiver]
+        self._parked = [*(s for s in self._parked if s not in void), event]
+        return [io.Disconnect(earlier.connection) for earlier in void]
 
     def _stop_serving(self, output: OutputChannel) -> list[io.Instruction]:
         connection = output.disconnect()
