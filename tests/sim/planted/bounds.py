@@ -166,7 +166,7 @@ def snapshots_take_what_is_left_for_timers_from_the_time_of_day(patch: pytest.Mo
     patch.setattr(Timers, "left_us", property(left_us))
 
 
-@BUGS.planted("disk")
+@BUGS.planted("disk", endless=True)
 def a_manifest_that_hangs_is_waited_for_without_an_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CoordinatedCheckpoints, "limit_us", MAX_TIME)
 

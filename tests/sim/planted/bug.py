@@ -17,7 +17,8 @@ KILLS = ("kill",)
 
 @dataclass(frozen=True)
 class Bug:
-    """``plant`` makes the engine wrong; ``faults`` bring it to light quickly."""
+    """``plant`` makes the engine wrong; ``faults`` bring it to light quickly. ``endless``: jobs do not end with it,
+    which counts as found. With any other bug a job may take longer than it should, which proves nothing."""
 
     plant: Patch
     faults: tuple[str, ...] = KILLS
@@ -27,6 +28,7 @@ class Bug:
     time_granularity_us: int | None = None
     fed: bool = False
     recorded: bool = False
+    endless: bool = False
 
     @property
     def range(self) -> Range:
@@ -54,10 +56,11 @@ class Bugs(dict[str, Bug]):
         time_granularity_us: int | None = None,
         fed: bool = False,
         recorded: bool = False,
+        endless: bool = False,
     ) -> Callable[[Patch], Patch]:
         def register(plant: Patch) -> Patch:
             self[plant.__name__] = Bug(
-                plant, faults or KILLS, depth, protocol, cycles, time_granularity_us, fed, recorded
+                plant, faults or KILLS, depth, protocol, cycles, time_granularity_us, fed, recorded, endless
             )
             return plant
 

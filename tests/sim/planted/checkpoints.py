@@ -74,7 +74,7 @@ def the_acknowledgement_of_an_earlier_checkpoint_counts(patch: pytest.MonkeyPatc
     patch.setattr(CoordinatedCheckpoints, "collect", confused)
 
 
-@BUGS.planted()
+@BUGS.planted(endless=True)
 def numbers_of_aborted_checkpoints_are_used_again(patch: pytest.MonkeyPatch) -> None:
     abort = CoordinatedCheckpoints.abort
 

@@ -105,7 +105,7 @@ def receivers_are_served_before_the_log_has_arrived(patch: pytest.MonkeyPatch) -
     patch.setattr(Connections, "__init__", serving)
 
 
-@fed("kill")
+@fed("kill", endless=True)
 def void_checkpoints_are_forgotten_at_a_feed_point(patch: pytest.MonkeyPatch) -> None:
     restore = Snapshotting.restore
 
@@ -115,14 +115,9 @@ def void_checkpoints_are_forgotten_at_a_feed_point(patch: pytest.MonkeyPatch) ->
     patch.setattr(Snapshotting, "restore", forgetting)
 
 
-@fed("kill")
+@fed("kill", endless=True)
 def a_feed_point_is_taken_while_barriers_are_aligned(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AlignedBarriers, "aligning", TaskCheckpointing.aligning)
-
-
-@fed("kill")
-def a_checkpoint_that_was_loaded_late_replaces_the_feed_point(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Restoring, "is_awaited", Restoring.is_requested)
 
 
 @fed("kill")
@@ -139,11 +134,6 @@ def prepared_results_of_uncompleted_checkpoints_are_left_out(patch: pytest.Monke
         return None if point is None else point._replace(committables={})
 
     patch.setattr(Following, "usable", without)
-
-
-@fed("kill", "coordinator")
-def a_point_of_any_attempt_is_used(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Following, "precedes", lambda self, attempt: True)
 
 
 @fed("kill")

@@ -25,7 +25,7 @@ BUGS = Bugs()
 in_loops = partial(BUGS.planted, cycles=True)
 
 
-@in_loops()
+@in_loops(endless=True)
 def the_head_of_a_loop_waits_for_the_barriers_of_its_feedback(patch: pytest.MonkeyPatch) -> None:
     """Those that come after its snapshot."""
     patch.setattr(LoopInputs, "all_blocked", Inputs.all_blocked)
@@ -36,7 +36,7 @@ def what_is_fed_back_is_not_stored(patch: pytest.MonkeyPatch) -> None:
     snapshots_are_durable_without_the_frames_between_them(patch)
 
 
-@in_loops()
+@in_loops(endless=True)
 def feedback_holds_tasks_back(patch: pytest.MonkeyPatch) -> None:
     """Each waits for the other to take its rows."""
     before = Pressure.__init__
@@ -69,12 +69,12 @@ def a_loop_ends_when_rows_wait_to_be_cut_or_are_in_work(patch: pytest.MonkeyPatc
     )
 
 
-@in_loops()
+@in_loops(endless=True)
 def heads_are_not_told_again_after_a_failure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LoopEnds, "reset", lambda self: None)
 
 
-@in_loops(protocol=UNCOORDINATED)
+@in_loops(protocol=UNCOORDINATED, endless=True)
 def tasks_of_a_loop_connect_before_they_have_their_own_log(patch: pytest.MonkeyPatch) -> None:
     before = LinkMachine.__init__
 

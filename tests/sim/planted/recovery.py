@@ -238,7 +238,7 @@ def a_finished_task_forgets_its_frames(patch: pytest.MonkeyPatch) -> None:
     rehandled(patch, StateChanged, forgets)
 
 
-@BUGS.planted()
+@BUGS.planted(endless=True)
 def back_pressure_holds_a_replaying_task(patch: pytest.MonkeyPatch) -> None:
     """Frames that its receivers had from its predecessor count as not received yet."""
     made, connect, offer, step = made_with(patch, Cursor), Cursor.connect, TaskMachine.offer, TaskMachine.step
