@@ -164,6 +164,22 @@ def test_every_kind_of_job_is_generated() -> None:
     assert {topology.regenerates for topology in topologies} == {False, True}
 
 
+def test_some_sources_fall_silent_together_before_they_end_also_in_a_run_that_resumes() -> None:
+    made = [generate(seed) for seed in range(400)]
+    silent = [one for one in made if any(node.volume and node.volume.silent_us for node in one.topology.nodes)]
+    assert 20 < len(silent) < 80
+    stopped = 0
+    for one in silent:
+        volumes = [node.volume for node in one.topology.nodes if node.volume]
+        assert all(volume.silent_us and volume.idle_us for volume in volumes), "no source holds the others back"
+        stopped += any(fault.kind is FaultKind.STOP and fault.at == 1.0 for fault in one.faults)
+    assert 0 < stopped < len(silent)
+    assert any(StepKind.WINDOWS in node.steps for one in silent for node in one.topology.nodes)
+    volumes = [node.volume for one in silent for node in one.topology.nodes if node.volume]
+    assert any(volume.partitions > 1 for volume in volumes)
+    assert any(node.volume and node.parallelism > 1 for one in silent for node in one.topology.nodes)
+
+
 def test_most_jobs_save_state_in_parts_under_a_protocol_that_can() -> None:
     topologies = [generate(seed, Range(protocol=CONTINUOUS)).topology for seed in range(100)]
     in_parts = [t for t in topologies if any(StepKind.PARTS in node.steps for node in t.nodes)]

@@ -6,13 +6,14 @@ Each broken promise raises a ``Violation``:
   the receiver has acknowledged it;
 - the coordinator's records of checkpoints, pings and connections do not grow;
 - a task's watermark is never beyond the rows of the sources before it, and never at the end before those sources are;
+- once all sources before a task are silent and idle, its watermark is the highest event time of their rows;
 - rows wait for the linger time at most before they are cut into a frame, and timers fire in time, even if the time of
   day is set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from clonos_py.channel.frames import FrameKind
 from clonos_py.job.machine import JobMachine
@@ -30,6 +31,8 @@ Partition = tuple[int, int]
 """The number of a source, and the number of one of its partitions."""
 _PINGS_MAX = 8 * 5 + 1
 """Pings are dropped after eight heartbeat timeouts, of at most five heartbeats each."""
+_SILENT_US = 400_000
+"""The longest time after which all tasks have the watermark of sources that are silent."""
 _COVERED_US = 200_000
 """The longest time that an acknowledgement may be in transit."""
 _LATE_US = 20_000
@@ -40,17 +43,20 @@ LOOK_EVERY = 16
 
 class Bounds:
     """The checks for all processes of one job. ``window``: the number of frames that may be in transit on a connection.
-    ``partitions``: the partitions that each source task reads."""
+    ``partitions``: the partitions that each source task reads. ``last_ids``: by partition, the id of its last row, and
+    so its event time."""
 
     def __init__(
         self,
         plan: PhysicalPlan,
         partitions: Mapping[TaskId, list[Partition]],
+        last_ids: Mapping[Partition, int],
         ledger: HistoryLedger,
         window: int,
         linger_us: int,
     ) -> None:
         self._plan, self._ledger, self._window = plan, ledger, window
+        self._partitions, self._last_ids = partitions, last_ids
         self._coordinated = plan.protocol.coordinated
         self._before = {
             task: [p for source, own in partitions.items() if source == task or task in plan.hops[source] for p in own]
@@ -61,7 +67,20 @@ class Bounds:
         self._watermarks: dict[int, int] = {}
         self._waits: dict[tuple[int, tuple[str, tuple[int, int]]], int] = {}
         """By process and waiting item: the time of the first look that found it waiting."""
-        self._limits_us = {"rows": linger_us, "timers": CountTimers.PAUSE_US, "covered frames": _COVERED_US}
+        self._limits_us = {
+            "rows": linger_us,
+            "timers": CountTimers.PAUSE_US,
+            "covered frames": _COVERED_US,
+            "windows": _SILENT_US,
+        }
+        fall_idle = {v.name for v in plan.vertices if v.source and v.source.event_time.idle_us is not None}
+        self._on_the_way = {
+            task: way
+            for task in plan.tasks
+            if (way := [t for t in plan.tasks if t == task or task in plan.hops[t]])
+            and all(plan.loop_of(t) is None and (t not in partitions or t.vertex in fall_idle) for t in way)
+        }
+        """By task, if all sources before it may fall idle: the tasks on the way from them, and itself."""
 
     def restarted(self) -> None:
         """The job has restarted: all processes are new."""
@@ -158,8 +177,9 @@ class Bounds:
             if process.link.state is not TaskState.STANDBY and not process.machine.stands_still
         ]
         covered = {c.connection: c.covered for p in prompt for c in p.link.inputs if c.connection is not None}
+        silent = self._silent(prompt)
         for process in prompt:
-            for what in (*self._waiting(process), *self._retained(process, covered)):
+            for what in (*self._waiting(process), *self._retained(process, covered), *self._open(process, silent)):
                 key = process.number, what
                 since_us = self._waits[key] = before.get(key, now_us)
                 limit_us = self._limits_us[what[0]]
@@ -177,8 +197,41 @@ class Bounds:
             if output.frames.first < min(below, output.frames.next_seq) or (lowest is not None and lowest < below):
                 yield "covered frames", (output.index, output.frames.first)
 
+    def _silent(self, prompt: Iterable[LocalProcess]) -> set[TaskId]:
+        """The tasks that run, are connected with those before them, and expect no rows of their own: of sources, those
+        that have read all. None of them if a task has two processes."""
+        running = [p for p in prompt if _runs(p)]
+        sending = {output.connection for p in running for output in p.link.outputs}
+        silent = {p.task for p in running if self._all_read(p) and _connected(p, sending)}
+        return silent if len({p.task for p in running}) == len(running) else set()
+
+    def _all_read(self, process: LocalProcess) -> bool:
+        if not (own := self._partitions.get(process.task)):
+            return True
+        reached = process.machine.progress.partitions
+        return all(reached.get(n, (MIN_TIME, False))[0] == self._last_ids[source, n] for source, n in own)
+
+    def _open(self, process: LocalProcess, silent: set[TaskId]) -> Iterator[tuple[str, tuple[int, int]]]:
+        """The windows that are open though all rows before their end have come, and no others are expected."""
+        way = self._on_the_way.get(process.task)
+        if way is None or not silent.issuperset(way):
+            return
+        highest = max((self._last_ids[p] for p in self._before[process.task]), default=MIN_TIME)
+        if process.machine.watermark < highest:
+            yield "windows", (process.machine.watermark, highest)
+
     def _waiting(self, process: LocalProcess) -> list[tuple[str, tuple[int, int]]]:
         machine = process.machine
-        if process.link.state is not TaskState.RUNNING or machine.state is not TaskState.RUNNING:
+        if not _runs(process):
             return []
         return [("timers", timer) for timer in machine.timers] + [("rows", frame) for frame in machine.uncut]
+
+
+def _connected(process: LocalProcess, sending: Container[int | None]) -> bool:
+    """Whether all of its inputs have a connection, which is one of those on which processes send."""
+    connections = [channel.connection for channel in process.link.inputs]
+    return all(connection is not None and connection in sending for connection in connections)
+
+
+def _runs(process: LocalProcess) -> bool:
+    return process.link.state is TaskState.RUNNING and process.machine.state is TaskState.RUNNING

@@ -37,6 +37,10 @@ class FaultKind(Enum):
     """Kills two or three consecutive tasks at once."""
     KILL_DESCENDANTS = "kill descendants"
     """Kills a task and all tasks downstream of it at once, whatever they have at stake."""
+    KILL_FINISHED = "kill finished"
+    """Kills a task that has finished together with its receivers."""
+    KILL_ALL_BUT_ONE = "kill all but one"
+    """Kills all tasks but one."""
     KILL_STANDBY = "kill standby"
     SLOW = "slow"
     """All actions of one kind are slow for a while."""
@@ -166,6 +170,26 @@ class Chaos:
             self._kill(world, victim)
         return True
 
+    def _inject_finished(self, world: HarshWorld, random_: random.Random) -> bool:
+        finished = [p for p in _active(world) if p.link.state is TaskState.FINISHED and world.plan.outputs[p.task]]
+        if not finished:
+            return False
+        victim = random_.choice(finished)
+        receivers = {world.plan.receiver(channel) for channel in world.plan.outputs[victim.task]}
+        for process in [victim, *(p for p in _active(world) if p.task in receivers and p is not victim)]:
+            self._kill(world, process)
+        return True
+
+    def _inject_all_but_one(self, world: HarshWorld, random_: random.Random) -> bool:
+        active = _active(world)
+        if len(active) < 2:
+            return False
+        left = random_.choice(active)
+        for victim in active:
+            if victim is not left:
+                self._kill(world, victim)
+        return True
+
     def _inject_standby(self, world: HarshWorld, random_: random.Random) -> bool:
         standbys = [p for p in _processes(world) if p.link.state is TaskState.STANDBY]
         if standbys:
@@ -275,6 +299,8 @@ class Chaos:
         FaultKind.KILL_MEANWHILE: _inject_meanwhile,
         FaultKind.KILL_NEIGHBOURS: _inject_neighbours,
         FaultKind.KILL_DESCENDANTS: _inject_descendants,
+        FaultKind.KILL_FINISHED: _inject_finished,
+        FaultKind.KILL_ALL_BUT_ONE: _inject_all_but_one,
         FaultKind.KILL_STANDBY: _inject_standby,
         FaultKind.SLOW: _inject_slow,
         FaultKind.HOLD_BACK: _inject_hold_back,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from clonos_py.model.errors import SettingError
@@ -72,15 +72,21 @@ FAULTS: Mapping[str, tuple[FaultKind, ...]] = {
 }
 """The kinds of faults, by their name on the command line. Kills are drawn as often as all others together, and
 stops independently of the others."""
+_GROUPS = (FaultKind.KILL_FINISHED, FaultKind.KILL_ALL_BUT_ONE)
 FAMILY: Mapping[FaultKind, str] = {
-    FaultKind.KILL_DESCENDANTS: "kill",
+    **dict.fromkeys([FaultKind.KILL_DESCENDANTS, *_GROUPS], "kill"),
     **{kind: name for name, kinds in FAULTS.items() for kind in kinds},
 }
-"""By kind: its name on the command line. One kind is drawn apart (``_with_descendants``)."""
+"""By kind: its name on the command line. Kinds that kill a certain group of tasks are drawn apart (``_with_group``)."""
 _STOPS = 0.15
 """The share of runs in which the user stops the job once."""
 _DESCENDANTS = 0.1
 """The share of runs in which a task fails together with all tasks downstream of it."""
+_GROUPS_KILLED = 0.1
+"""The share of runs in which a finished task fails together with its receivers, or all tasks but one fail."""
+_SILENT = 0.1
+"""The share of runs in which all sources give nothing for a while before they end, with windows behind them."""
+_SILENT_US, _SILENT_IDLE_US = 600_000, 3_000
 _UNEVEN_ENDS = 0.25
 """The share of jobs with several sources in which one of them ends long after the others."""
 _SLOW_STORAGE = 0.04
@@ -98,7 +104,8 @@ class Range:
     ``protocol`` None: any, drawn by the seed. ``cycles``: each job has a loop. ``recovery`` CAUSAL: each job replays
     its determinants; ROLLBACK: each rolls back; None: either, or neither (at-least-once), drawn by the seed.
     ``time_granularity_us``: see ``Gate``; None: drawn by the seed. ``fed``: whether tasks feed their standbys; None:
-    drawn by the seed. ``recorded``: whether logs are recorded; None: drawn by the seed."""
+    drawn by the seed. ``recorded``: whether logs are recorded; None: drawn by the seed. ``silent``: whether all
+    sources are silent before they end; None: drawn by the seed."""
 
     faults: tuple[str, ...] = tuple(FAULTS)
     sharing_depth: int | None = None
@@ -110,6 +117,7 @@ class Range:
     time_granularity_us: int | None = None
     fed: bool | None = None
     recorded: bool | None = None
+    silent: bool | None = None
 
     def __post_init__(self) -> None:
         """Raises SettingError if a fault or a recovery does not exist, or does not fit the depth."""
@@ -203,11 +211,15 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
         faults += _faults(random.Random(f"more of {seed}"), range_)  # the recovery line is tested by several rollbacks
         topology, conditions = _with_lines(random.Random(f"lines of {seed}"), topology, conditions)
     if "kill" in range_.faults:
-        faults = _with_descendants(random.Random(f"descendants of {seed}"), faults)
+        faults = _with_group(
+            random.Random(f"descendants of {seed}"), faults, (FaultKind.KILL_DESCENDANTS,), _DESCENDANTS
+        )
+        faults = _with_group(random.Random(f"groups of {seed}"), faults, _GROUPS, _GROUPS_KILLED)
     conditions = _with_slow_storage(random.Random(f"storage of {seed}"), conditions)
     topology = _with_uneven_ends(random.Random(f"ends of {seed}"), topology)
     if "stop" in range_.faults:
         faults = _with_stop(random.Random(f"stop of {seed}"), faults)
+    topology, faults = _with_silence(random.Random(f"silence of {seed}"), range_, topology, faults)
     return Scenario(seed, topology, conditions, faults)
 
 
@@ -364,7 +376,9 @@ def _feed(random_: random.Random, source: int, equal: bool) -> InputEdge:
 
 def _step(random_: random.Random, feeds: tuple[InputEdge, ...], first: bool) -> StepKind:
     kinds: list[StepKind] = [
-        k for k in StepKind if k not in (StepKind.RANK, StepKind.PARTS, StepKind.OTHER, StepKind.ROUTE)
+        k
+        for k in StepKind
+        if k not in (StepKind.RANK, StepKind.PARTS, StepKind.OTHER, StepKind.ROUTE, StepKind.WINDOWS)
     ]
     if all(feed.partitioning is Partitioning.HASH for feed in feeds):
         kinds.append(StepKind.RANK)
@@ -430,13 +444,43 @@ def _faults(random_: random.Random, range_: Range) -> tuple[Fault, ...]:
     return tuple(faults)
 
 
-def _with_descendants(random_: random.Random, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    """In some runs, one of the faults kills a task with all tasks downstream of it instead."""
-    if not faults or random_.random() >= _DESCENDANTS:
+def _with_group(
+    random_: random.Random, faults: tuple[Fault, ...], kinds: Sequence[FaultKind], share: float
+) -> tuple[Fault, ...]:
+    """In a share of the runs, one of the faults is one of these kinds instead."""
+    if not faults or random_.random() >= share:
         return faults
     position = random_.randrange(len(faults))
-    fault = replace(faults[position], kind=FaultKind.KILL_DESCENDANTS)
+    fault = replace(faults[position], kind=random_.choice(kinds))
     return (*faults[:position], fault, *faults[position + 1 :])
+
+
+def _with_silence(
+    random_: random.Random, range_: Range, topology: Topology, faults: tuple[Fault, ...]
+) -> tuple[Topology, tuple[Fault, ...]]:
+    """In some runs, all sources fall silent at about the same time, with windows behind them, and end later. In half of
+    these the user stops the job meanwhile: then they are silent in the run that resumes, too. Not with loops, in which
+    rows may not be emitted at the end."""
+    silent = random_.random() < _SILENT if range_.silent is None else range_.silent
+    if not silent or range_.cycles:
+        return topology, faults
+    volume = next(node.volume for node in topology.nodes if node.volume is not None)
+    alike = replace(volume, idle_us=_SILENT_IDLE_US, silent_us=_SILENT_US, in_turn=False)
+    nodes = tuple(
+        replace(node, volume=replace(alike, logged=node.volume.logged))
+        if node.volume is not None
+        else replace(node, steps=_with_windows(random_, node.steps))
+        for node in topology.nodes
+    )
+    if "stop" in range_.faults and random_.random() < 0.5:
+        faults = (*faults, Fault(FaultKind.STOP, 1.0, random_.randrange(400), 0))
+    return replace(topology, nodes=nodes), faults
+
+
+def _with_windows(random_: random.Random, steps: tuple[StepKind, ...]) -> tuple[StepKind, ...]:
+    """The last step, or none, keeps rows in windows instead."""
+    windows = steps[-1] is not StepKind.PARTS and random_.random() < 0.7
+    return (*steps[:-1], StepKind.WINDOWS) if windows else steps
 
 
 def _with_uneven_ends(random_: random.Random, topology: Topology) -> Topology:

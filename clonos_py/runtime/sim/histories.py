@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -111,6 +111,10 @@ class HistoryLedger:
         self.highest[key] = max(id_, self.highest.get(key, id_))
         if last:
             self.finished.add(key)
+
+    def ended(self, source: int, partitions: Iterable[int]) -> None:
+        """These partitions of a source have ended behind their last rows."""
+        self.finished.update((source, partition) for partition in partitions)
 
     def stage(self, sink: str, rows: list[tuple[int, bytes]], task: TaskId, checkpoint: int) -> int:
         self._staged.append((sink, rows))

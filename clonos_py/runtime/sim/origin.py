@@ -17,7 +17,8 @@ from clonos_py.runtime.sim.slices import among_others
 class Volume:
     """The number of rows of a source, its speed, and when a silent partition counts as idle. The source pauses after
     ``burst`` reads. ``in_turn``: it reads each partition to its end, and pauses for ``nap_us`` before the next one.
-    ``logged``: the log has the rows, so a replay must not read them again."""
+    ``logged``: the log has the rows, so a replay must not read them again. ``silent_us``: how long the source gives
+    nothing behind its last row before it ends; its partitions end with it, and not with their last rows."""
 
     rows: int
     partitions: int
@@ -28,15 +29,22 @@ class Volume:
     in_turn: bool = False
     nap_us: int = 0
     logged: bool = False
+    silent_us: int = 0
+
+    def ids(self, source: int, partition: int) -> range:
+        """The ids of a partition's rows."""
+        first = source * IDS_PER_SOURCE
+        return range(first + partition, first + self.rows, self.partitions)
 
 
 class RowOrigin(Source):
     """Partition p has the ids p, p + partitions, ... of source ``number``. The size of a read depends on the time."""
 
     def __init__(self, number: int, volume: Volume, ledger: HistoryLedger) -> None:
-        self._number, self._first_id = number, number * IDS_PER_SOURCE
+        self._number = number
         self._volume, self._ledger = volume, ledger
         self._next_us = self._reads = self._given = 0
+        self._end_us: int | None = None
         self._rows_max = volume.batch
         self.logs_rows = volume.logged
 
@@ -51,8 +59,7 @@ class RowOrigin(Source):
         self._positions = {p: positions.get(p, 0) for p in self._own}
 
     def _count(self, partition: int) -> int:
-        volume = self._volume
-        return (volume.rows - partition + volume.partitions - 1) // volume.partitions
+        return len(self._volume.ids(self._number, partition))
 
     def limit(self, rows: int) -> None:
         self._rows_max = min(rows, self._volume.batch)
@@ -65,6 +72,10 @@ class RowOrigin(Source):
             self._next_us = now + self._volume.pause_us
         left = [p for p in self._own if self._positions[p] < self._count(p)]
         if not left:
+            self._end_us = self._end_us or now + self._volume.silent_us
+            if now < self._end_us:
+                return Wait(self._end_us)
+            self._ledger.ended(self._number, self._own)
             return End()
         partition = left[0] if self._volume.in_turn else min(left, key=lambda p: self._positions[p])
         start = self._positions[partition]
@@ -82,8 +93,9 @@ class RowOrigin(Source):
 
     def _read(self, partition: int, start: int, stop: int) -> Read:
         self._positions[partition] = stop
-        ids = [self._first_id + partition + n * self._volume.partitions for n in range(start, stop)]
-        self._ledger.given(self._number, partition, ids[-1] if ids else -1, stop == self._count(partition))
+        last = stop == self._count(partition) and not self._volume.silent_us
+        ids = self._volume.ids(self._number, partition)[start:stop]
+        self._ledger.given(self._number, partition, ids[-1] if ids else -1, last)
         rows = pa.record_batch([ids, [key_of(i) for i in ids], [b""] * len(ids)], schema=HISTORY_ROWS)
         self._given += 1
-        return Read(partition, start, stop, (among_others(rows, self._given),), last=stop == self._count(partition))
+        return Read(partition, start, stop, (among_others(rows, self._given),), last=last)

@@ -74,8 +74,10 @@ class _Run:
         self._start_us = self._time.now_us()
         self._run = ""
         self._disk = Disk()
-        partitions = scenario.topology.partitions
-        self._bounds = Bounds(self._plan, partitions, self._ledger, conditions.window, conditions.linger_us)
+        topology = scenario.topology
+        self._bounds = Bounds(
+            self._plan, topology.partitions, topology.last_ids, self._ledger, conditions.window, conditions.linger_us
+        )
         self._watch = InvariantChecker(self._plan, self._store.latest, self._bounds, conditions.availability)
         self._ledger.watch = self._watch.commits
         total = sum(scenario.topology.rows_of.values())

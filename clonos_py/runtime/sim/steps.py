@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from typing import Any
 
 import pyarrow as pa
 
@@ -83,6 +84,39 @@ class AskWatermark(Step):
 
     def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
         return [self.ctx.watermark] * rows.num_rows
+
+
+class CloseWindows(Step):
+    """Keeps rows until their window of ids has ended by the watermark, then answers that watermark. Late rows pass."""
+
+    _IDS = 8
+
+    def __init__(self, letter: int) -> None:
+        super().__init__(letter)
+        self._kept: list[dict[str, Any]] = []
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        self._kept += rows.to_pylist()
+        self._close(self.ctx.watermark)
+
+    def on_watermark(self, watermark: int) -> int:
+        self._close(watermark)
+        return watermark
+
+    def _close(self, watermark: int) -> None:
+        closed = [row for row in self._kept if row["id"] // self._IDS * self._IDS + self._IDS <= watermark]
+        if closed:
+            self._kept = [row for row in self._kept if row not in closed]
+            super().on_rows(pa.RecordBatch.from_pylist(closed, schema=HISTORY_ROWS), 0)
+
+    def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
+        return [self.ctx.watermark] * rows.num_rows
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState(tables={"kept": [Chunk(pa.RecordBatch.from_pylist(self._kept, schema=HISTORY_ROWS))]})
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._kept = [row for part in parts for chunk in part.tables["kept"] for row in chunk.rows.to_pylist()]
 
 
 class CountTimers(Step):
@@ -255,6 +289,7 @@ class StepKind(Enum):
     LARGE = "large answers"
     ASYNC = "async"
     WATERMARK = "watermark"
+    WINDOWS = "windows"
     TIMERS = "timers"
     COUNT = "count"
     RANK = "rank"
@@ -271,6 +306,7 @@ STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
     StepKind.LARGE: AskAtLength,
     StepKind.ASYNC: ask_later,
     StepKind.WATERMARK: AskWatermark,
+    StepKind.WINDOWS: CloseWindows,
     StepKind.TIMERS: CountTimers,
     StepKind.COUNT: CountRows,
     StepKind.RANK: RankByKey,

@@ -210,6 +210,17 @@ class Topology:
         }
 
     @property
+    def last_ids(self) -> dict[tuple[int, int], int]:
+        """By source and partition: the id of the last row."""
+        return {
+            (number, partition): ids[-1]
+            for number, node in enumerate(self.nodes)
+            if (volume := node.volume) is not None
+            for partition in range(volume.partitions)
+            if (ids := volume.ids(number, partition))
+        }
+
+    @property
     def tasks(self) -> int:
         return sum(node.parallelism for node in self.nodes)
 

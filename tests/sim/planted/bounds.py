@@ -23,6 +23,7 @@ from clonos_py.process.contract import SnapshotTaken, TaskProgress
 from clonos_py.protocols.parts.coordinated import CoordinatedCheckpoints
 from clonos_py.runtime.sim.harsh_environment import HarshEnvironment
 from clonos_py.task import machine
+from clonos_py.task.idleness import Idleness
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.lingering import Lingering
 from clonos_py.task.machine import TaskMachine
@@ -107,6 +108,34 @@ def an_input_that_has_ended_is_at_the_end_of_time_beside_an_idle_one(patch: pyte
         return min(awake, default=MAX_TIME if any(channel.ended for channel in self.progress) else MIN_TIME)
 
     patch.setattr(Inputs, "watermark", property(watermark))
+
+
+@BUGS.planted(silent=True)
+def event_time_waits_for_the_input_that_fell_idle_last(patch: pytest.MonkeyPatch) -> None:
+    """Once all are idle, only inputs that have ended count."""
+
+    def watermark(self: Inputs) -> int:
+        known = self.progress
+        counting = [c for c in known if not c.ended and not c.idle]
+        if all(channel.ended for channel in known):
+            return MAX_TIME
+        if counting:
+            return min(channel.watermark for channel in counting)
+        return max((channel.watermark for channel in known if channel.ended), default=MIN_TIME)
+
+    patch.setattr(Inputs, "watermark", property(watermark))
+
+
+@BUGS.planted(silent=True)
+def event_time_waits_for_the_partition_that_fell_idle_last(patch: pytest.MonkeyPatch) -> None:
+    watermark = PartitionTimes.watermark
+    patch.setattr(PartitionTimes, "watermark", lambda self, active: watermark(self, active) if active else MIN_TIME)
+
+
+@BUGS.planted(silent=True)
+def partitions_are_never_idle(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Idleness, "due", lambda self, active, now_us: None)
+    patch.setattr(Idleness, "next_us", lambda self, active: None)
 
 
 # ---- waiting

@@ -28,6 +28,7 @@ class Bug:
     time_granularity_us: int | None = None
     fed: bool = False
     recorded: bool = False
+    silent: bool = False
     endless: bool = False
 
     @property
@@ -41,6 +42,7 @@ class Bug:
             time_granularity_us=self.time_granularity_us,
             fed=self.fed,
             recorded=self.recorded,
+            silent=self.silent,
         )
 
 
@@ -56,11 +58,12 @@ class Bugs(dict[str, Bug]):
         time_granularity_us: int | None = None,
         fed: bool = False,
         recorded: bool = False,
+        silent: bool = False,
         endless: bool = False,
     ) -> Callable[[Patch], Patch]:
         def register(plant: Patch) -> Patch:
             self[plant.__name__] = Bug(
-                plant, faults or KILLS, depth, protocol, cycles, time_granularity_us, fed, recorded, endless
+                plant, faults or KILLS, depth, protocol, cycles, time_granularity_us, fed, recorded, silent, endless
             )
             return plant
 
