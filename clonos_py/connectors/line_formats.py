@@ -282,9 +282,11 @@ class CsvLines:
         self._names = _header(head[start : start + length], path, is_open=0 in found.alone)
         missing = [name for name in self._schema.names if name not in self._names]
         if missing:
-            there = one_line(repr(", ".join(self._names))[1:-1])
+            there = one_line(", ".join(map(_shown_name, self._names)))
             others = len(self._names) == 1 and any(character in there for character in (";", "\\t", "|"))
             remedy = "; columns are separated by commas" if others else ""
+            if any(name.strip() in missing for name in self._names):
+                remedy = "; blanks beside a comma belong to the name: take them out of the file"
             raise SourceError(
                 f"{path}: the header has no column {', '.join(missing)}; it has {there}{remedy}{foreign(head)}"
             )
@@ -466,6 +468,11 @@ def _header(line: bytes, path: str, is_open: bool) -> list[str]:
     except ValueError as error:
         problem = f"{path}: the first line is not a CSV header ({one_line(error)}){foreign(line)}"
         raise SourceError(problem) from error
+
+
+def _shown_name(name: str) -> str:
+    """The name of a column for a message, in quotes if blanks around it could not be seen."""
+    return repr(name) if name != name.strip() else repr(name)[1:-1]
 
 
 def _check_unique(names: Sequence[str], read: Sequence[str], path: str) -> None:

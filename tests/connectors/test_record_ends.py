@@ -412,6 +412,7 @@ def test_files_at_the_edges_are_read(
         (b'a,"b\n1,2\n', "the first line is not a CSV header .a quote is not closed"),
         (b"\na,b\n1,2\n", "the first line is not a CSV header"),
         (b"a,c\n1,2\n", "the header has no column b; it has a, c"),
+        (b"a, b\n1,2\n", "the header has no column b; it has a, ' b'; blanks beside a comma belong to the name"),
         (b"a,b\xff\n1,2\n", "the first line is not a CSV header"),
         (b"a,b,a\n1,2,3\n", "in.csv: the header has the column 'a' 2 times, so .* rename all but one"),
         (b"b,a,b,b\n1,2,3,4\n", "the header has the column 'b' 3 times"),
