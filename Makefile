@@ -54,7 +54,7 @@ unit: $(READY)
 	$(RUN) $(TESTS) -n auto tests/unit
 
 parallel: $(READY)
-	@$(RUN) deploy/promtool.sh
+	@$(RUN) deploy/test_tools.sh
 	$(RUN) $(TESTS) -n auto tests --ignore=tests/ray --ignore=tests/clusters
 
 kills: $(READY)

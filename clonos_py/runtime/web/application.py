@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
-from urllib.parse import urlsplit
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -25,8 +27,16 @@ from clonos_py.settings.kinds import ListenAddress
 
 _POLL_S = 0.25
 _KEEP_ALIVE_S = 15.0
-_OPEN = frozenset({"/healthz", "/readyz"})
-"""Paths without a token: Kubernetes asks them without one, and they tell nothing else."""
+_OPEN = frozenset({"/healthz", "/readyz", "/"})
+"""Paths without a token. Kubernetes asks for health without one; the page asks its reader for the token."""
+_PAGE = Path(__file__).parent / "page"
+_PAGE_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
 
 
 def application(
@@ -54,6 +64,12 @@ def application(
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(_stream(view, int(given)), media_type="text/event-stream", headers=headers)
 
+    async def page(request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        if name not in _files():
+            return PlainTextResponse("there is no such file\n", 404)
+        return FileResponse(_PAGE / name, headers=_PAGE_HEADERS)
+
     async def stop_job(request: Request) -> Response:
         if token is None:
             return PlainTextResponse("to stop the job from here, run it with web_token_file\n", 403)
@@ -61,6 +77,8 @@ def application(
         return JSONResponse({"stopping": True}, 202)
 
     routes = [
+        Route("/", page),
+        Route("/page/{name}", page),
         Route("/metrics", prometheus),
         Route("/healthz", healthz),
         Route("/readyz", readyz),
@@ -69,6 +87,12 @@ def application(
         Route("/api/v1/stop", stop_job, methods=["POST"]),
     ]
     return _Guard(Starlette(routes=routes), address, token)
+
+
+@cache
+def _files() -> frozenset[str]:
+    """The names of the files of the page."""
+    return frozenset(path.name for path in _PAGE.iterdir())
 
 
 async def _stream(view: JobView, after: int) -> AsyncIterator[bytes]:
@@ -103,10 +127,10 @@ class _Guard:
         origin = request.headers.get("origin")
         if request.method != "GET" and origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
             return PlainTextResponse("a page of another site may not change this job\n", 403)
-        if self._token is None or request.url.path in _OPEN:
+        if self._token is None or request.url.path in _OPEN or request.url.path.startswith("/page/"):
             return None
         kind, _, given = request.headers.get("authorization", "").partition(" ")
-        given = given.strip() if kind.lower() == "bearer" else request.cookies.get("clonos_token", "")
+        given = given.strip() if kind.lower() == "bearer" else unquote(request.cookies.get("clonos_token", ""))
         if secrets.compare_digest(given.encode(), self._token.encode()):
             return None
         return PlainTextResponse(

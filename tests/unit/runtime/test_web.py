@@ -7,8 +7,7 @@ import math
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from clonos_py.bench.ports import free_ports
 from clonos_py.model.coordinator_events import (
     CheckpointAborted,
     CheckpointCompleted,
-    Deployed,
     Finished,
     FirstNewEffect,
     Replayed,
@@ -28,70 +25,21 @@ from clonos_py.model.coordinator_events import (
 )
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import SettingError
-from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.ids import Attempt
 from clonos_py.model.state import StateSize
-from clonos_py.observe.events import Detected, Event, Listener, Measured, ProcessReading, Recovered, TaskFailed
+from clonos_py.observe.events import Detected, Event, Recovered, TaskFailed
 from clonos_py.observe.metrics import LatencyHistogram
-from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.runtime.web.metrics import cause
-from clonos_py.runtime.web.server import served
-from clonos_py.settings.definitions import Guarantee, Settings
+from clonos_py.settings.definitions import Guarantee
 from clonos_py.settings.kinds import ListenAddress
-from tests.unit.task.plans import DOWN, MIDDLE, UP, three
-
-JOB = three().job
-TOKEN = "0123456789abcdef"
-SECOND = 1_000_000
-
-
-class Served:
-    """A run without tasks whose events the test makes."""
-
-    def __init__(self, address: ListenAddress, listener: Listener, heard: list[Event], stop: StopSwitch) -> None:
-        self.url = f"http://{address}"
-        self.listen, self.heard, self.stop = listener, heard, stop
-
-    def get(self, path: str, **headers: str) -> httpx.Response:
-        return httpx.get(self.url + path, headers=headers)
-
-    def deployed(self, at_us: int = SECOND) -> None:
-        self.listen(at_us, Deployed(3, 3))
-
-    def measured(self, at_us: int, *readings: tuple[TaskId, int, ProcessCounters]) -> None:
-        self.listen(at_us, Measured(tuple(ProcessReading(at_us, *reading) for reading in readings)))
-
-    def metrics(self) -> dict[tuple[str, ...], float]:
-        """Values by name and labels; the parser checks the format."""
-        text = self.get("/metrics").text
-        return {
-            (sample.name, *(value for _, value in sorted(sample.labels.items()) if value != JOB)): sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-        }
-
-    def job(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.get("/api/v1/job").json()
-        return found
-
-
-@contextmanager
-def serving(**changed: Any) -> Iterator[Served]:
-    address = ListenAddress("127.0.0.1", free_ports(1)[0])
-    settings = replace(Settings(), **{"web": address, **changed})
-    heard: list[Event] = []
-    stop = StopSwitch()
-    with served(three(), settings, lambda _, event: heard.append(event), stop) as listener:
-        yield Served(address, listener, heard, stop)
+from tests.unit.runtime.served_runs import SECOND, TOKEN, Served, active, serving
+from tests.unit.task.plans import DOWN, MIDDLE, UP
 
 
 @pytest.fixture
 def run() -> Iterator[Served]:
     with serving() as found:
         yield found
-
-
-def active(**counted: Any) -> ProcessCounters:
-    return ProcessCounters(active=True, **counted)
 
 
 def test_counters_add_up_the_processes_of_a_task_without_what_is_replayed(run: Served) -> None:
