@@ -67,6 +67,7 @@ def loaded_once(script: Path) -> Iterator[None]:
     """Within the block the script can be imported, even if others with its name were, or it had another content. It is
     all of the user's code: modules of other tests come and go."""
     path, cached = list(sys.path), sys.dont_write_bytecode
+    before = sys.modules.pop(script.stem, None)
     sys.dont_write_bytecode = True  # it is valid for all contents of one size and one second
     try:
         with patch.object(user_code, "user_modules", lambda: [sys.modules[script.stem]]):
@@ -74,3 +75,5 @@ def loaded_once(script: Path) -> Iterator[None]:
     finally:
         sys.path[:], sys.dont_write_bytecode = path, cached
         sys.modules.pop(script.stem, None)
+        if before is not None:
+            sys.modules[script.stem] = before
