@@ -36,8 +36,12 @@ def shown_start(job: str, driver: Any) -> None:
     """Shows the lines of a run until it is deployed. Raises ClusterError if it has failed before."""
     from clonos_py.runtime.ray.detached import followed, state_of
 
-    for line in followed(driver, lambda state: state.state == "starting"):
-        click.echo(line, err=True)
+    try:
+        for line in followed(driver, lambda state: state.state == "starting"):
+            click.echo(line, err=True)
+    except KeyboardInterrupt:
+        click.echo(f"{job} starts without this command; `clonos stop {job}` stops it", err=True)
+        raise
     state = state_of(driver)
     if state is not None and state.error is not None:
         raise ClusterError(f"the job {job!r} has failed: {state.error}")

@@ -24,6 +24,7 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.reports import LogFormat, LogLevel
 from clonos_py.observe.events import Event
 from clonos_py.observe.log_lines import LogLines
+from clonos_py.observe.start_reports import reported
 from clonos_py.observe.status import RunStatus
 from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray.actor_registry import end_processes, named_actors_of
@@ -113,7 +114,10 @@ class DriverActor:
             view(at_us, event)
             lines(at_us, event)
 
-        with served(plan, settings, listen, self._stop) as served_listener:
+        def report(text: str) -> None:
+            lines.report(round((datetime.now(UTC) - self._since).total_seconds() * 1e6), text)
+
+        with reported(status, report), served(plan, settings, listen, self._stop) as served_listener:
             return RunEnd(drive(plan, settings, served_listener, self._stop, self._identity).stopped)
 
     def _settings(self, job: DetachedJob) -> Settings:
