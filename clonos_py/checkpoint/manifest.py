@@ -235,3 +235,12 @@ def check_newest(generation: int | None, newest: int, job: str) -> None:
             f"job {job!r} cannot continue after generation {generation}: generation {newest} has taken over; "
             "stop this run"
         )
+
+
+def check_needs_no_log(manifest: Manifest) -> None:
+    """Raises CheckpointError for a manifest that cannot be kept for good, since its snapshots need logs."""
+    if any(handle.logs is not None for handle in manifest.handles):
+        raise CheckpointError(
+            f"checkpoint {manifest.checkpoint} cannot be kept: its tasks take snapshots alone, which need logs whose "
+            "answers are not kept for long; stop the job first, or run it with protocol = aligned"
+        )

@@ -105,6 +105,7 @@ class ManifestFiles:
     def write_savepoint(self, name: str, manifest: Manifest) -> None:
         """See ``SnapshotStore``."""
         self._check_job(manifest)
+        manifests.check_needs_no_log(manifest)
         path = f"{_SAVEPOINTS}/{layout.name_in_folder(name)}{layout.MANIFEST_SUFFIX}"
         if not self._folder.create(path, manifests.encode(manifest)):
             raise CheckpointError(
@@ -114,6 +115,9 @@ class ManifestFiles:
     def savepoints(self) -> list[str]:
         """The names of their files."""
         return [file for file in self._folder.names(_SAVEPOINTS) if file.endswith(layout.MANIFEST_SUFFIX)]
+
+    def remove_savepoint(self, name: str) -> None:
+        self._folder.remove(f"{_SAVEPOINTS}/{layout.name_in_folder(name)}{layout.MANIFEST_SUFFIX}")
 
     def read_savepoint(self, file: str) -> Manifest:
         content = self._folder.read(f"{_SAVEPOINTS}/{file}").to_pybytes()

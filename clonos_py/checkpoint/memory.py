@@ -19,6 +19,7 @@ from clonos_py.checkpoint.manifest import (
     Adoption,
     Generations,
     Mark,
+    check_needs_no_log,
     check_newest,
     check_not_fenced,
     is_void,
@@ -237,6 +238,7 @@ class MemoryStore:
         return self._manifests[mark], f"manifest {mark}"
 
     def write_savepoint(self, name: str, manifest: Manifest) -> None:
+        check_needs_no_log(manifest)
         if name in self._savepoints:
             raise CheckpointError(f"savepoint {name!r} exists: savepoints are never overwritten, choose another name")
         self._savepoints[name] = manifest

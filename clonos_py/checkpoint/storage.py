@@ -255,6 +255,35 @@ class CheckpointStore:
         files = self._manifests.savepoints()
         return {layout.savepoint_name(file): self._manifests.read_savepoint(file) for file in files}
 
+    def remove_savepoint(self, name: str) -> None:
+        """Deletes a savepoint; its files go with the next checkpoint. Raises CheckpointError if there is none."""
+        self.savepoint(name)
+        self._manifests.remove_savepoint(name)
+
+    def savepoint(self, name: str) -> Manifest:
+        """The savepoint of this name. Raises CheckpointError if there is none."""
+        found = self.savepoints()
+        if name not in found:
+            there = ", ".join(map(repr, sorted(found))) or "none"
+            raise CheckpointError(f"{self.path} has no savepoint {name!r}; savepoints: {there}")
+        return found[name]
+
+    def copy(self, manifest: Manifest, target: CheckpointStore) -> None:
+        """Copies a checkpoint with all files that it needs into a folder of its own, from which a run can continue.
+        Its record stays behind. Raises CheckpointError if the folder has checkpoints of the job."""
+        if target._folder.names(layout.LINE):
+            raise CheckpointError(f"{target.path} has checkpoints already: name another folder")
+        for file in retention.needed_bytes(manifest.handles):
+            target._folder.write(f"{layout.LINE}/{file}", memoryview(self._folder.read(f"{layout.LINE}/{file}")))
+        bare = msgspec.structs.replace(
+            manifest,
+            generation=target.open_generation(),
+            recorded=None,
+            tasks=[msgspec.structs.replace(handle, record=[]) for handle in manifest.tasks],
+            earlier=[msgspec.structs.replace(handle, record=[]) for handle in manifest.earlier],
+        )
+        target.write_manifest(bare)
+
     # Retention
 
     def bases(self) -> list[Manifest]:

@@ -108,7 +108,8 @@ class SnapshotStore(Protocol):
         ...
 
     def write_savepoint(self, name: str, manifest: Manifest) -> None:
-        """Keeps a checkpoint permanently under a name."""
+        """Keeps a checkpoint permanently under a name. Raises CheckpointError if the name is taken, or if snapshots
+        need logs."""
         ...
 
     def savepoints(self) -> dict[str, Manifest]: ...

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.model.errors import ClusterError
 from clonos_py.runtime.ray.actor_registry import end_processes
 from clonos_py.runtime.ray.cluster import connected, import_ray
@@ -118,6 +119,11 @@ def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: C
     assert "running" in listed.stdout
     assert orphans() == []
     assert "checkpoint" in clonos("logs", "numbers").stdout
+    kept = clonos("savepoint", "create", "numbers", "early")
+    assert kept.stdout.startswith("savepoint 'early' is checkpoint "), kept.stderr
+    again = clonos("savepoint", "create", "numbers", "early")
+    assert (again.returncode, again.stderr.count("\n")) == (1, 1)
+    assert "savepoints are never overwritten, choose another name" in again.stderr
 
     assert clonos("stop", "numbers").stdout.splitlines()[-1].startswith("stopped after ")
     clonos.await_state("stopped")
@@ -130,6 +136,7 @@ def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: C
     resumed = clonos("resume", "numbers", "--checkpoints", clonos.checkpoints)
     assert resumed.returncode == 0, resumed.stderr
     clonos.await_state("finished")
+    assert list(CheckpointStore(clonos.checkpoints, "numbers").savepoints()) == ["early"]
     assert sorted(row["id"] for row in visible_rows(tmp_path / "out")) == list(range(TOTAL))
 
     (driver,) = clonos.actors("DriverActor")

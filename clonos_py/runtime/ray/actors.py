@@ -20,7 +20,7 @@ from clonos_py.job.machine import JobMachine
 from clonos_py.model import messages
 from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.counters import ProcessCounters
-from clonos_py.model.errors import ClonosError
+from clonos_py.model.errors import CheckpointError, ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator
 from clonos_py.runtime.event_publisher import CoordinatorNews
@@ -219,6 +219,15 @@ class CoordinatorActor:
                 self._news.printed_by_functions.append((places[number][0], lines))
         self._fresh.set()
         return True
+
+    def savepoint(self, name: str) -> tuple[int, str | None]:
+        """Keeps the last complete checkpoint under a name. Returns its number, and why it could not be kept."""
+        self._ready.wait()
+        assert self._loop is not None
+        try:
+            return self._loop.savepoint(name).checkpoint, None
+        except CheckpointError as problem:
+            return 0, str(problem)
 
     def stop(self, watcher: str | None = None) -> None:
         """Has the job take a last checkpoint and end. ``watcher``: the name of a caller that then waits for ``end``,

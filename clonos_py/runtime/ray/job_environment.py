@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import Protocol
 
@@ -101,6 +102,18 @@ class PlatformEnvironment:
         manifest = dated(manifest, time_of_day_us())
         for event in complete(manifest, self._store, self._checkpoints_kept):
             self._answer(event)
+
+    def savepoint(self, name: str) -> Future[Manifest]:
+        """Keeps the last complete checkpoint under a name, in the writer's thread, between two manifests. The result
+        raises CheckpointError."""
+        return self._writer.submit(partial(self._keep, name))
+
+    def _keep(self, name: str) -> Manifest:
+        manifest = self._store.latest()
+        if manifest is None:
+            raise CheckpointError("no checkpoint is complete yet: ask again soon")
+        self._store.write_savepoint(name, manifest)
+        return manifest
 
     def open_generation(self, generation: int) -> None:
         """Opens a generation in storage. Raises CheckpointError, also if storage does not answer."""

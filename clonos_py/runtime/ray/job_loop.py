@@ -17,8 +17,10 @@ from clonos_py.job.fleet import Role
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.coordinator_events import CoordinatorEvent, Deployed
 from clonos_py.model.counters import ProcessCounters
+from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Pong, ToCoordinator
+from clonos_py.model.snapshots import Manifest
 from clonos_py.runtime.clock import SteadyClock
 from clonos_py.runtime.executors.job import JobExecutor
 from clonos_py.runtime.planned_kills import PlannedKills
@@ -71,9 +73,17 @@ class JobLoop:
         self._inbox: SimpleQueue[ToCoordinator | JobEvent | Interrupt] = SimpleQueue()
         self._roster = roster
         self._busy = Busy(2 * machine.heartbeat_us)
+        self._environment: PlatformEnvironment | None = None
 
     def put(self, event: ToCoordinator | JobEvent | Interrupt) -> None:
         self._inbox.put(event)
+
+    def savepoint(self, name: str) -> Manifest:
+        """Keeps the last complete checkpoint under a name, and returns its manifest. Raises CheckpointError. May be
+        called by any thread."""
+        if self._environment is None:
+            raise CheckpointError("the job has not begun yet: ask again soon")
+        return self._environment.savepoint(name).result()
 
     def processes(self) -> dict[int, tuple[TaskId, bool]]:
         """By number: the task of a process, and whether the process is active. May be called by any thread."""
@@ -86,6 +96,7 @@ class JobLoop:
         environment = PlatformEnvironment(
             platform, self._store, self._checkpoints_kept, self._clock, self.put, self._report
         )
+        self._environment = environment
         executor = JobExecutor(self._machine, environment)
         if self._roster is None:
             executor.start()

@@ -140,6 +140,14 @@ def test_a_savepoint_outlives_all_checkpoints(store: SnapshotStore) -> None:
         store.write_savepoint("before/upgrade", saved)
 
 
+def test_a_checkpoint_that_needs_logs_is_no_savepoint(store: SnapshotStore) -> None:
+    begin(store)
+    handle = store.write(replace(snapshot(1, [chunk(0)]), logs=segments(0, 0)), FIRST)
+    with pytest.raises(CheckpointError, match="checkpoint 1 cannot be kept: its tasks take snapshots alone"):
+        store.write_savepoint("alone", manifest(1, handle, generation=1))
+    assert store.savepoints() == {}
+
+
 def test_generations_are_numbered_consecutively(store: SnapshotStore) -> None:
     assert [store.open_generation() for _ in range(3)] == [1, 2, 3]
 
