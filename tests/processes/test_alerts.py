@@ -1,7 +1,8 @@
-"""The alerts for Prometheus, checked and tested by its own tool, and the document that says what to do about each."""
+"""The alerts for Prometheus, tested by its own tool, their document, and the dashboard for Grafana."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 FOLDER = Path("deploy/prometheus")
 RULES = (FOLDER / "rules.yaml").read_text(encoding="utf-8")
+DASHBOARD = Path("deploy/grafana/clonos.json").read_text(encoding="utf-8")
 ALERTS = re.findall(r"- alert: (\w+)", RULES)
 
 promtool = pytest.mark.skipif(
@@ -38,9 +40,28 @@ def test_each_alert_has_tests_of_both_kinds_and_a_part_of_the_document() -> None
         assert f"runbook: docs/tasks/alerts.md#{alert.lower()}" in RULES
 
 
-def test_the_rules_use_metrics_that_exist() -> None:
+@pytest.mark.parametrize("text", [RULES, DASHBOARD], ids=["rules", "dashboard"])
+def test_only_metrics_that_exist_are_used(text: str) -> None:
     listed = Path("docs/tasks/monitoring.md").read_text(encoding="utf-8")
-    used = {re.sub(r"_(bucket|count|sum)$", "", name) for name in re.findall(r"\bclonos_\w+", RULES)}
+    used = {re.sub(r"_(bucket|count|sum)$", "", name) for name in re.findall(r"\bclonos_\w+", text)}
     assert used
     for name in used:
         assert f"`{name}`" in listed, name
+
+
+@promtool
+def test_prometheus_can_read_the_queries_of_the_dashboard(tmp_path: Path) -> None:
+    panels = json.loads(DASHBOARD)["panels"]
+    queries = [target["expr"] for panel in panels for target in panel["targets"]]
+    rules = [{"record": f"panel:{number}", "expr": _filled_in(query)} for number, query in enumerate(queries)]
+    (tmp_path / "rules.json").write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+    done = subprocess.run(
+        ["promtool", "check", "rules", str(tmp_path / "rules.json")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(queries)} rules found" in done.stdout
+
+
+def _filled_in(query: str) -> str:
+    """The query with values in place of Grafana's variables."""
+    return query.replace("$__rate_interval", "1m").replace("$job", ".*")
