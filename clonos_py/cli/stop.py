@@ -42,6 +42,7 @@ def stop(job: str, address: str | None, timeout: int) -> None:
 
 def _stopped_on_ray(job: str, address: str | None, timeout: int) -> Ended | None:
     from clonos_py.runtime.ray.cluster import address_here, connected
+    from clonos_py.runtime.ray.detached import await_coordinator
     from clonos_py.runtime.ray.stopping import coordinator_of, stop_run
 
     try:
@@ -50,6 +51,7 @@ def _stopped_on_ray(job: str, address: str | None, timeout: int) -> Ended | None
         running = ", ".join(repr(run.job) for run in local_runs()) or "none"
         raise SettingError(f"no job named {job!r} runs here; running: {running}; {error}") from error
     with connected(found):
+        await_coordinator(job)
         coordinator = coordinator_of(job)
         click.echo(_STOPPING.format(job))
         end = stop_run(job, coordinator, timeout / 1_000_000)

@@ -56,10 +56,14 @@ class Commands:
         command = [CLONOS, *words, "--address", self.cluster.address]
         return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=WAIT_S_MAX)
 
-    def deploy(self, *options: str) -> subprocess.CompletedProcess[str]:
+    @property
+    def deployment(self) -> list[str]:
         given = ["--folder", str(self.folder / "out"), "--total", str(TOTAL), "--parallelism", "2"]
         given += ["--unpaced", str(self.folder / "unpaced"), "--checkpoint-interval", "500ms"]
-        return self("run", "job.py", *given, "--checkpoints", self.checkpoints, "--detach", *options)
+        return ["run", "job.py", *given, "--checkpoints", self.checkpoints, "--detach"]
+
+    def deploy(self) -> subprocess.CompletedProcess[str]:
+        return self(*self.deployment)
 
     def status(self) -> dict[str, Any]:
         """How the run is; nothing while Ray starts its driver again."""
@@ -159,6 +163,35 @@ def test_a_failed_run_says_why_and_its_name_is_free(clonos: Commands) -> None:
     empty = clonos("resume", "nobody", *checkpoints)
     assert (empty.returncode, empty.stderr.count("\n")) == (1, 1)
     assert "has no detached run: start one with `clonos run FILE --detach`" in empty.stderr
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("actor", ["CoordinatorActor", "ProcessActor"])
+def test_a_driver_may_die_while_the_job_is_deployed(clonos: Commands, tmp_path: Path, actor: str) -> None:
+    """Its coordinator dies with it, a moment later."""
+    (tmp_path / "unpaced").touch()
+    command = [CLONOS, *clonos.deployment, "--address", clonos.cluster.address]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as deploying:
+        wait_until(lambda: clonos.actors(actor))
+        (driver,) = clonos.actors("DriverActor")
+        clonos.replaced(driver)
+        _, printed = deploying.communicate(timeout=WAIT_S_MAX)
+        assert deploying.returncode == 0, printed
+    clonos.await_state("finished")
+    assert sorted(row["id"] for row in visible_rows(tmp_path / "out")) == list(range(TOTAL))
+
+
+@pytest.mark.thorough
+def test_a_stop_waits_for_the_next_driver(clonos: Commands) -> None:
+    assert clonos.deploy().returncode == 0
+    (driver,) = clonos.actors("DriverActor")
+    os.kill(driver, signal.SIGKILL)
+    wait_until(lambda: clonos.actors("CoordinatorActor") == [])
+    stopped = clonos("stop", "numbers")
+    assert stopped.stdout.splitlines()[-1].startswith("stopped after "), stopped.stderr
+    clonos.await_state("stopped")
 
 
 @pytest.mark.thorough

@@ -15,14 +15,17 @@ from clonos_py.plan.pickling import pack
 from clonos_py.runtime.launch import planned
 from clonos_py.runtime.ray.cluster import Cluster, import_ray
 from clonos_py.runtime.ray.driver_actor import DRIVER_THREADS, DetachedJob, DriverActor, DriverState
-from clonos_py.runtime.ray.names import DRIVERS, NAMESPACE, PROCESSES, free_name, named_actors
+from clonos_py.runtime.ray.names import DRIVERS, NAMESPACE, PROCESSES, free_name, holder, named_actors
 from clonos_py.runtime.ray.run import RunIdentity
 from clonos_py.settings.definitions import Runtime, Settings
 
 _POLL_S = 0.25
 _GONE_S = 15.0
 _ANSWER_S = 10.0
+_STARTED_S = 60.0
+"""The time that a driver gets to start a coordinator."""
 _SALT_BYTES = 6
+_GOING_ON = ("starting", "running")
 
 
 def check_detachable(settings: Settings) -> None:
@@ -76,7 +79,7 @@ def _free(job: str, take_over: bool) -> None:
     if running is None:
         return
     state = state_of(running)
-    if state is not None and state.state in ("starting", "running"):
+    if state is not None and state.state in _GOING_ON:
         raise ClusterError(
             f"a detached run of {job!r} is {state.state}: stop it with `clonos stop`, or name this one differently"
         )
@@ -122,6 +125,16 @@ def state_of(driver: Any) -> DriverState | None:
         return DriverState(*answer(driver.state))
     except ClusterError:
         return None
+
+
+def await_coordinator(job: str) -> None:
+    """Waits while a detached run of this name has no coordinator: its driver is about to start one."""
+    until_s = time.monotonic() + _STARTED_S
+    while time.monotonic() < until_s and holder(job) is None and (driver := driver_of(job)) is not None:
+        state = state_of(driver)
+        if state is not None and state.state not in _GOING_ON:
+            return
+        time.sleep(_POLL_S)
 
 
 def detached_runs() -> list[tuple[str, DriverState | None]]:

@@ -95,7 +95,7 @@ def drive(
         )
         actors = ActorRegistry(packed, cluster, settings.standbys_per_process, identity.detached)
         first_term = 0 if identity.detached is None else actors.adopt() + 1
-        if first_term and not is_free(plan.job):
+        if identity.detached is not None and not is_free(plan.job):  # the coordinator of a driver that has died
             raise ClusterError(f"the coordinator of {plan.job!r} does not end: see `ray list actors`, then try again")
         driver = Driver(plan.job, spec, actors, publisher, outage, stop, first_term)
         end = driver.run()
