@@ -21,6 +21,7 @@ COMMANDS = {
     "status": ("clonos_py.cli.status", "Shows how a detached run is: tasks, checkpoints, recoveries."),
     "logs": ("clonos_py.cli.logs", "Shows what a detached run has reported and printed."),
     "resume": ("clonos_py.cli.resume", "Starts a detached run again from its last checkpoint."),
+    "rescale": ("clonos_py.cli.rescale", "Stops a detached run and starts it at another parallelism."),
     "savepoint": ("clonos_py.cli.savepoint", "Keeps checkpoints under names; lists, copies and deletes them."),
     "stop": ("clonos_py.cli.stop", "Stops a running job, with a last checkpoint."),
     "plan": ("clonos_py.cli.plan", "Shows what will run, as text, Mermaid or SVG."),

@@ -129,6 +129,15 @@ def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: C
     assert (again.returncode, again.stderr.count("\n")) == (1, 1)
     assert "savepoints are never overwritten, choose another name" in again.stderr
 
+    rescaled = clonos("rescale", "numbers", "--parallelism", "3")
+    assert rescaled.returncode == 0, rescaled.stderr
+    clonos.await_state("running")
+    assert {vertex["parallelism"] for vertex in clonos.status()["vertices"]} == {3}
+    refused = clonos("rescale", "numbers", "--parallelism", "1000")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert "every task needs a key group of its own" in refused.stderr
+    assert clonos.status()["state"] == "running"
+
     assert clonos("stop", "numbers").stdout.splitlines()[-1].startswith("stopped after ")
     clonos.await_state("stopped")
     wait_until(lambda: clonos.actors("ProcessActor") == [])

@@ -17,13 +17,15 @@ from clonos_py.runtime.ray.cluster import Cluster, import_ray
 from clonos_py.runtime.ray.driver_actor import DRIVER_THREADS, DetachedJob, DriverActor, DriverState
 from clonos_py.runtime.ray.names import DRIVERS, NAMESPACE, PROCESSES, free_name, holder, named_actors
 from clonos_py.runtime.ray.run import RunIdentity
+from clonos_py.runtime.ray.shipping import unpack
 from clonos_py.settings.definitions import Runtime, Settings
+from clonos_py.settings.resolution import resolve
 
 _POLL_S = 0.25
 _GONE_S = 15.0
 _ANSWER_S = 10.0
 _STARTED_S = 60.0
-"""The time that a driver gets to start a coordinator."""
+"""The time that a driver gets to start a coordinator, or to end what it has started."""
 _SALT_BYTES = 6
 _GOING_ON = ("starting", "running")
 
@@ -48,15 +50,33 @@ def deploy(job: Job, settings: Settings, cluster: Cluster) -> Any:
     if settings.fresh:
         store.archive()
     last = store.latest()
-    content = pack(DetachedJob(plan, settings, last.checkpoint if last else 0))
+    content = pack(DetachedJob(job, settings, last.checkpoint if last else 0))
     return _start(plan.job, settings.checkpoints, content, cluster)
 
 
-def redeploy(job: str, checkpoints: str, cluster: Cluster) -> Any:
-    """Starts the newest deployment of a job again, from its last checkpoint, and returns the driver."""
+def redeploy(job: str, checkpoints: str, cluster: Cluster, parallelism: int | None = None) -> Any:
+    """Starts the newest deployment of a job again, from its last checkpoint, and returns the driver. ``parallelism``:
+    another one than before. Raises SettingError or GraphError if the job cannot have it."""
     deployments = Deployments(checkpoints, job)
+    content = deployments.read(deployments.newest())
+    if parallelism is not None:
+        content = _rescaled(content, parallelism)
     _free(job, take_over=False)
-    return _start(job, checkpoints, deployments.read(deployments.newest()), cluster)
+    return _start(job, checkpoints, content, cluster)
+
+
+def check_rescalable(job: str, checkpoints: str, parallelism: int) -> None:
+    """Raises SettingError or GraphError if the newest deployment of the job cannot have this parallelism."""
+    deployments = Deployments(checkpoints, job)
+    _rescaled(deployments.read(deployments.newest()), parallelism)
+
+
+def _rescaled(content: bytes, parallelism: int) -> bytes:
+    deployed = DetachedJob(*unpack(content))
+    written = {**dict(deployed.settings.written()), "parallelism": str(parallelism)}
+    settings = resolve({}, command_line=written)
+    planned(deployed.job, settings)
+    return pack(deployed._replace(settings=settings))
 
 
 def _start(job: str, checkpoints: str, content: bytes, cluster: Cluster) -> Any:
@@ -133,6 +153,16 @@ def await_coordinator(job: str) -> None:
     while time.monotonic() < until_s and holder(job) is None and (driver := driver_of(job)) is not None:
         state = state_of(driver)
         if state is not None and state.state not in _GOING_ON:
+            return
+        time.sleep(_POLL_S)
+
+
+def await_end(job: str) -> None:
+    """Waits until the driver of a detached run that stops has let go of all its processes."""
+    until_s = time.monotonic() + _STARTED_S
+    while time.monotonic() < until_s and (driver := driver_of(job)) is not None:
+        state = state_of(driver)
+        if state is not None and state.state not in _GOING_ON and holder(job) is None:
             return
         time.sleep(_POLL_S)
 

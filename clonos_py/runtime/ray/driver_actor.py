@@ -18,14 +18,15 @@ from typing import Any, NamedTuple
 
 from clonos_py.checkpoint.deployments import Deployments, RunEnd
 from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.dsl.job import Job
 from clonos_py.model.coordinator_events import CoordinatorReplaced, Deployed
 from clonos_py.model.errors import CheckpointError, type_and_text
-from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.reports import LogFormat, LogLevel
 from clonos_py.observe.events import Event
 from clonos_py.observe.log_lines import LogLines
 from clonos_py.observe.start_reports import reported
 from clonos_py.observe.status import RunStatus
+from clonos_py.runtime.launch import planned
 from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray.actor_registry import end_processes, named_actors_of
 from clonos_py.runtime.ray.cluster import import_ray
@@ -45,9 +46,10 @@ _STAYS_S = 3_600.0
 
 
 class DetachedJob(NamedTuple):
-    """What a detached run consists of, as it is stored. ``checkpoint``: the last one when it was deployed."""
+    """What a detached run consists of, as it is stored. Sources of the job have looked up what they read.
+    ``checkpoint``: the last one when it was deployed."""
 
-    plan: PhysicalPlan
+    job: Job
     settings: Settings
     checkpoint: int
 
@@ -101,8 +103,9 @@ class DriverActor:
         time.sleep(_STAYS_S)
         import_ray().kill(import_ray().get_runtime_context().current_actor, no_restart=True)
 
-    def _drive(self, job: DetachedJob) -> RunEnd:
-        plan, settings = job.plan, self._settings(job)
+    def _drive(self, deployed: DetachedJob) -> RunEnd:
+        settings = self._settings(deployed)
+        plan = planned(deployed.job, settings)
         self._view = view = JobView(plan, settings, self._since)
         status = RunStatus()
         lines = LogLines(self._job, status, LogLevel.INFO, LogFormat.PLAIN, self._write, self._since)
@@ -120,11 +123,11 @@ class DriverActor:
         with reported(status, report), served(plan, settings, listen, self._stop) as served_listener:
             return RunEnd(drive(plan, settings, served_listener, self._stop, self._identity).stopped)
 
-    def _settings(self, job: DetachedJob) -> Settings:
+    def _settings(self, deployed: DetachedJob) -> Settings:
         """The settings of this driver. What applies to a run once does not apply again."""
-        settings = replace(job.settings, checkpoints=self._checkpoints, fresh=False, take_over=False, address=None)
+        settings = replace(deployed.settings, checkpoints=self._checkpoints, fresh=False, take_over=False, address=None)
         last = CheckpointStore(self._checkpoints, self._job).latest()
-        if last is not None and last.checkpoint > job.checkpoint:
+        if last is not None and last.checkpoint > deployed.checkpoint:
             settings = replace(settings, drop_state=(), renames=())
         return replace(settings, kills=()) if self._restarted else settings
 
