@@ -193,6 +193,20 @@ def test_a_driver_may_die_while_the_job_is_deployed(clonos: Commands, tmp_path: 
 
 
 @pytest.mark.thorough
+def test_a_driver_waits_for_storage_while_its_tasks_run(clonos: Commands) -> None:
+    assert clonos.deploy().returncode == 0
+    processes = clonos.actors("ProcessActor")
+    (driver,) = clonos.actors("DriverActor")
+    deployments = Path(clonos.checkpoints) / "numbers" / "deployments"
+    deployments.rename(deployments.with_name("away"))
+    clonos.replaced(driver)
+    wait_until(lambda: "cannot be read, which is tried again" in clonos("logs", "numbers").stdout)
+    deployments.with_name("away").rename(deployments)
+    clonos.await_state("running")
+    assert clonos.actors("ProcessActor") == processes
+
+
+@pytest.mark.thorough
 def test_a_stop_waits_for_the_next_driver(clonos: Commands) -> None:
     assert clonos.deploy().returncode == 0
     (driver,) = clonos.actors("DriverActor")

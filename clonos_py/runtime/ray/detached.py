@@ -11,6 +11,7 @@ from clonos_py.checkpoint.deployments import Deployments
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.dsl.job import Job
 from clonos_py.model.errors import ClusterError, SettingError
+from clonos_py.plan.physical import plan
 from clonos_py.plan.pickling import pack
 from clonos_py.runtime.launch import planned
 from clonos_py.runtime.ray.cluster import Cluster, import_ray
@@ -44,14 +45,14 @@ def deploy(job: Job, settings: Settings, cluster: Cluster) -> Any:
     """Starts a job whose driver outlives this process, and returns the driver. ``settings`` are detachable. Raises
     GraphError or SettingError for what cannot run, ClusterError if the name is in use."""
     assert settings.checkpoints is not None
-    plan = planned(job, settings)
-    _free(plan.job, settings.take_over)
-    store = CheckpointStore(settings.checkpoints, plan.job)
+    planned(job, settings)
+    _free(job.name, settings.take_over)
+    store = CheckpointStore(settings.checkpoints, job.name)
     if settings.fresh:
         store.archive()
     last = store.latest()
     content = pack(DetachedJob(job, settings, last.checkpoint if last else 0))
-    return _start(plan.job, settings.checkpoints, content, cluster)
+    return _start(job.name, settings.checkpoints, content, cluster)
 
 
 def redeploy(job: str, checkpoints: str, cluster: Cluster, parallelism: int | None = None) -> Any:
@@ -75,7 +76,7 @@ def _rescaled(content: bytes, parallelism: int) -> bytes:
     deployed = DetachedJob(*unpack(content))
     written = {**dict(deployed.settings.written()), "parallelism": str(parallelism)}
     settings = resolve({}, command_line=written)
-    planned(deployed.job, settings)
+    plan(deployed.job, settings)
     return pack(deployed._replace(settings=settings))
 
 

@@ -20,13 +20,14 @@ from clonos_py.checkpoint.deployments import Deployments, RunEnd
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.dsl.job import Job
 from clonos_py.model.coordinator_events import CoordinatorReplaced, Deployed
-from clonos_py.model.errors import CheckpointError, type_and_text
+from clonos_py.model.errors import CheckpointError, ClonosError, type_and_text
+from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.reports import LogFormat, LogLevel
 from clonos_py.observe.events import Event
 from clonos_py.observe.log_lines import LogLines
 from clonos_py.observe.start_reports import reported
 from clonos_py.observe.status import RunStatus
-from clonos_py.runtime.launch import planned
+from clonos_py.plan.physical import plan
 from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray.actor_registry import end_processes, named_actors_of
 from clonos_py.runtime.ray.cluster import import_ray
@@ -41,6 +42,8 @@ DRIVER_THREADS = 8
 _LINES_KEPT = 10_000
 _NOTE_S = 5.0
 """The time between attempts to note how the run has ended."""
+_PATIENCE_S = 300.0
+"""The time that storage gets to give what a run consists of."""
 _STAYS_S = 3_600.0
 """How long the driver of a run that has ended tells how."""
 
@@ -89,23 +92,38 @@ class DriverActor:
 
     def _run(self) -> None:
         try:
-            end = self._deployments.ended(self._deployment)
-            if end is not None:
-                end_processes(named_actors_of(self._identity.detached or ""))
-            else:
-                end = self._drive(DetachedJob(*unpack(self._deployments.read(self._deployment))))
+            found = self._deployed()
+            end = found if isinstance(found, RunEnd) else self._drive(*found)
         except BaseException as problem:  # noqa: BLE001 - whatever ends the run is told to who asks
-            text = str(problem) if type(problem).__module__.startswith("clonos_py.") else type_and_text(problem)
+            text = str(problem) if isinstance(problem, ClonosError) else type_and_text(problem)
             end = RunEnd(error=text)
             self._write(f"error: {text}")
+        end_processes(named_actors_of(self._identity.detached or ""))
         self._note(end)
         self._end = end
         time.sleep(_STAYS_S)
         import_ray().kill(import_ray().get_runtime_context().current_actor, no_restart=True)
 
-    def _drive(self, deployed: DetachedJob) -> RunEnd:
-        settings = self._settings(deployed)
-        plan = planned(deployed.job, settings)
+    def _deployed(self) -> RunEnd | tuple[PhysicalPlan, Settings]:
+        """How the run has ended, or what is to run. Storage that does not work is tried again for a while: tasks may be
+        running. Raises CheckpointError."""
+        until_s = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                end = self._deployments.ended(self._deployment)
+                if end is not None:
+                    return end
+                deployed = DetachedJob(*unpack(self._deployments.read(self._deployment)))
+                settings = self._settings(deployed)
+            except CheckpointError as problem:
+                if time.monotonic() > until_s:
+                    raise
+                self._write(f"warning: the run cannot be read, which is tried again: {problem}")
+                time.sleep(_NOTE_S)
+            else:
+                return plan(deployed.job, settings), settings
+
+    def _drive(self, plan: PhysicalPlan, settings: Settings) -> RunEnd:
         self._view = view = JobView(plan, settings, self._since)
         status = RunStatus()
         lines = LogLines(self._job, status, LogLevel.INFO, LogFormat.PLAIN, self._write, self._since)
