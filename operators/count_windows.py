@@ -32,7 +32,7 @@ from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.ranking import Ranking, with_ranks
 
-_NUMBER = hidden("number")
+NUMBER_COLUMN = hidden("number")
 """int64 column of the state: the number of the first row that a stored row stands for."""
 _GATHERED_ROWS = 1 << 18
 """The most stored rows, or those of one window, from which windows are made at a time."""
@@ -46,7 +46,7 @@ class _Parts(NamedTuple):
 
     @property
     def numbers(self) -> Ints:
-        return fixed(self.rows.column(_NUMBER))
+        return fixed(self.rows.column(NUMBER_COLUMN))
 
     def where(self, chosen: Bools) -> _Parts:
         return _Parts(self.rows.filter(pa.array(chosen)), self.keys[chosen])
@@ -197,7 +197,7 @@ class CountWindowAggregate(CountWindowOperator):
         super().on_rows(self._arrivals.numbered(rows), side)
 
     def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
-        return self.tables_of(grouped_schema(self._partials.stored_schema(inputs[0], [_NUMBER])))
+        return self.tables_of(grouped_schema(self._partials.stored_schema(inputs[0], [NUMBER_COLUMN])))
 
     def values(self) -> dict[str, Any]:
         return self._arrivals.values()
@@ -213,7 +213,7 @@ class CountWindowAggregate(CountWindowOperator):
         """Only the last partial row of a key may be incomplete, and gets the next rows."""
         starts = numbers // self._unit * self._unit
         found = group([keys, starts], rows.num_rows)
-        partial = self._partials.combine(rows, found, {_NUMBER: pa.array(starts[found.first])})
+        partial = self._partials.combine(rows, found, {NUMBER_COLUMN: pa.array(starts[found.first])})
         new = _Parts(with_groups(partial, self._keys, self.ctx.key_groups), keys[found.first])
         if old is None:
             return np.zeros(0, bool), new
@@ -252,14 +252,14 @@ class CountWindowTop(CountWindowOperator):
         self._columns = list(dict.fromkeys([*self._ranking.columns, *passed]))
 
     def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
-        rows = inputs[0].append(pa.field(_NUMBER, pa.int64()))
-        return self.tables_of(grouped_schema(rows, [*self._columns, _NUMBER]))
+        rows = inputs[0].append(pa.field(NUMBER_COLUMN, pa.int64()))
+        return self.tables_of(grouped_schema(rows, [*self._columns, NUMBER_COLUMN]))
 
     def _rows_of(self, stored: pa.RecordBatch) -> int:
         return 1
 
     def _added(self, old: _Parts | None, rows: pa.RecordBatch, keys: Ints, numbers: Ints) -> tuple[Bools, _Parts]:
-        numbered = rows.select(self._columns).append_column(pa.field(_NUMBER, pa.int64()), pa.array(numbers))
+        numbered = rows.select(self._columns).append_column(pa.field(NUMBER_COLUMN, pa.int64()), pa.array(numbers))
         new = _Parts(with_groups(numbered, self._keys, self.ctx.key_groups), keys)
         return np.ones(0 if old is None else len(old.keys), bool), new
 

@@ -21,7 +21,7 @@ from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
 from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
 from clonos_py.operators.window_operator import with_times
 
-_PASSED = hidden("passed")
+PASSED_COLUMN = hidden("passed")
 """int64 column of the state: the time of the key's last emitted row, in microseconds."""
 
 
@@ -74,14 +74,14 @@ class Distinct(Operator):
         if self._ttl_us is not None and watermark - self._swept >= self._ttl_us // 4:
             numbers = self._known.all_numbers()
             if len(numbers):
-                over = fixed(self._known.take(numbers, [_PASSED]).column(0)) <= watermark - self._ttl_us
+                over = fixed(self._known.take(numbers, [PASSED_COLUMN]).column(0)) <= watermark - self._ttl_us
                 self._known.remove(numbers[over])
                 self._known.compact()
             self._swept = watermark
         return watermark
 
     def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
-        return {ROWS_TABLE: grouped_schema(inputs[0], self._keys).append(pa.field(_PASSED, pa.int64()))}
+        return {ROWS_TABLE: grouped_schema(inputs[0], self._keys).append(pa.field(PASSED_COLUMN, pa.int64()))}
 
     def snapshot(self) -> OperatorState:
         return self._known.snapshot({})
@@ -98,13 +98,13 @@ class Distinct(Operator):
         last = np.zeros(groups.size, np.int64)
         known[positions] = True
         if len(numbers):
-            last[positions] = fixed(self._known.take(numbers, [_PASSED]).column(0))
+            last[positions] = fixed(self._known.take(numbers, [PASSED_COLUMN]).column(0))
         passed = _in_turn(groups.ids, times, known, last, self._ttl_us)
         new = np.zeros(groups.size, bool)
         new[groups.ids[passed]] = True
         if new.any():
             self._known.remove(np.sort(numbers[new[positions]]))
-            self._known.append(keys.append_column(_PASSED, pa.array(last)).filter(pa.array(new)))
+            self._known.append(keys.append_column(PASSED_COLUMN, pa.array(last)).filter(pa.array(new)))
             self._known.compact()
         return passed
 

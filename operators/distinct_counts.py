@@ -22,7 +22,12 @@ from clonos_py.model.hidden import hidden
 from clonos_py.model.state import GROUP_COLUMN, OperatorState
 from clonos_py.operators.keyed_rows import KeyedRows
 
-_VALUE, _SEEN = hidden("value"), hidden("seen")
+VALUE_COLUMN = hidden("value")
+"""Column of the state: a value of the type that the table is named after."""
+SEEN_COLUMN = hidden("seen")
+"""int64 column of the state: bit i is set if the i-th of the counts has seen the value."""
+VALUES_TABLE = "values."
+"""How the names of tables begin; the type of their values follows."""
 _MOST = 63
 
 
@@ -69,8 +74,8 @@ class DistinctCounts:
         before, self._seen = self._seen, {}
         for part in parts:
             for name, chunks in part.tables.items():
-                if name.startswith(_TABLE) and chunks:
-                    kind = chunks[0].rows.schema.field(_VALUE).type
+                if name.startswith(VALUES_TABLE) and chunks:
+                    kind = chunks[0].rows.schema.field(VALUE_COLUMN).type
                     self._seen[kind] = before.get(kind) or self._of_type(kind)
         for kind, seen in self._seen.items():
             seen.restore([part for part in parts if _table_of(kind) in part.tables], groups)
@@ -84,7 +89,7 @@ class DistinctCounts:
 
     def _of_type(self, kind: pa.DataType) -> KeyedRows:
         if kind not in self._seen:
-            self._seen[kind] = KeyedRows((*self._keys, _VALUE), _table_of(kind))
+            self._seen[kind] = KeyedRows((*self._keys, VALUE_COLUMN), _table_of(kind))
         return self._seen[kind]
 
     def _news(self, partial: pa.RecordBatch, kind: pa.DataType, names: Sequence[str]) -> dict[str, Ints]:
@@ -106,15 +111,15 @@ class DistinctCounts:
     def _note(self, state: KeyedRows, partial: pa.RecordBatch, owners: Ints, values: pa.Array, seen: Ints) -> Ints:  # type: ignore[type-arg]
         """Adds values to the state. Returns which counts had seen them before, as bits."""
         columns = {name: take(partial.column(name), owners) for name in (*self._keys, GROUP_COLUMN)}
-        rows = pa.record_batch({_VALUE: values, **columns})
+        rows = pa.record_batch({VALUE_COLUMN: values, **columns})
         positions, numbers = state.find(rows)
         known = np.zeros(len(owners), np.int64)
         if len(numbers):
-            known[positions] = fixed(state.take(numbers, [_SEEN]).column(_SEEN))
+            known[positions] = fixed(state.take(numbers, [SEEN_COLUMN]).column(SEEN_COLUMN))
         changed = np.flatnonzero(seen & ~known)
         if len(changed):
             state.remove(numbers[(seen & ~known)[positions].astype(bool)])
-            state.append(rows.append_column(_SEEN, pa.array(seen | known)).take(changed))
+            state.append(rows.append_column(SEEN_COLUMN, pa.array(seen | known)).take(changed))
             state.compact()
         return known
 
@@ -124,8 +129,5 @@ def counting(aggregates: Sequence[Aggregate]) -> tuple[Aggregate, ...]:
     return tuple(replace(a, function="count") if a.function == "count_distinct" else a for a in aggregates)
 
 
-_TABLE = "values."
-
-
 def _table_of(kind: pa.DataType) -> str:
-    return f"{_TABLE}{kind}"
+    return f"{VALUES_TABLE}{kind}"

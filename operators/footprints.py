@@ -314,6 +314,21 @@ class KeyedParts(PartwiseOperator):
         self._log.rebuilt()
 
 
+def saved_in_parts(part: OperatorState) -> bool:
+    """Whether a snapshot holds footprints, and not the rows themselves."""
+    return _LOG in part.values
+
+
+def rows_of_footprints(keys: Sequence[str], part: OperatorState) -> list[pa.RecordBatch]:
+    """The rows of the footprints that decide, each as it was where its footprint was written. Raises CheckpointError
+    if the log of a snapshot is not whole."""
+    rows = KeyedRows(keys)
+    log = FootprintLog(keys, rows)
+    log.restore(part)
+    log.begin_rebuild()
+    return rows.all()
+
+
 def not_restorable(operator: str) -> CheckpointError:
     """Footprints were given to an operator that cannot rebuild its state from them."""
     return CheckpointError(

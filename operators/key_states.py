@@ -46,7 +46,9 @@ _FIELDS: list[pa.Field[Any]] = [
 _SCHEMA = pa.schema(_FIELDS)
 
 
-class _Encoded(msgspec.Struct, array_like=True):
+class EncodedCell(msgspec.Struct, array_like=True):
+    """The state of a key, as it is stored in the column ``state``."""
+
     values: dict[str, msgspec.Raw]
     written: dict[str, int | list[int]]
     """The time of writing of a value with a ttl; of each entry, if its entries expire one by one."""
@@ -217,7 +219,7 @@ class KeyStates:
         return encoded
 
     def _decoded(self, key: bytes, group: int, state: bytes) -> Cell:
-        encoded = msgspec.msgpack.decode(state, type=_Encoded)
+        encoded = msgspec.msgpack.decode(state, type=EncodedCell)
         cell = Cell(key, group)
         for name, raw in encoded.values.items():
             if name in self._process.declared_states:
@@ -260,6 +262,14 @@ def _holds_records(type_: Any, outer: tuple[Any, ...] = ()) -> bool:
     if isinstance(type_, type) and issubclass(type_, Record):
         return True
     return any(part not in outer and _holds_records(part, (*outer, type_)) for part in typing.get_args(type_))
+
+
+def live_cells(chunks: Sequence[Chunk]) -> list[pa.RecordBatch]:
+    """The entries of the keys that have state, of a snapshot's chunks in the order in which they were written."""
+    if not chunks:
+        return []
+    rows = _last_of_each_key(chunks).rows
+    return [rows.filter(rows.column("state").is_valid())]
 
 
 def _last_of_each_key(chunks: Sequence[Chunk]) -> Chunk:

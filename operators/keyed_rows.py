@@ -8,7 +8,7 @@ would have. A null key is a key (D17).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -134,7 +134,7 @@ class KeyedRows:
     def snapshot(self, values: Mapping[str, Any]) -> OperatorState:
         """All chunks, and in addition to ``values`` a bit mask of the dead rows."""
         dead = np.packbits(~self._live[: self.rows]).tobytes()
-        return OperatorState({self._table: list(self._chunks)}, dict(values) | {self._dead_value: dead})
+        return OperatorState({self._table: list(self._chunks)}, dict(values) | {_dead_value(self._table): dead})
 
     def restore(self, parts: Sequence[OperatorState], groups: range) -> None:
         """Replaces all rows by those of ``parts`` that belong to ``groups``. Chunks that are already loaded are reused:
@@ -142,11 +142,7 @@ class KeyedRows:
         chunks: list[Chunk] = []
         dead: list[Bools] = []
         for part in parts:
-            table = part.tables.get(self._table, ())
-            count = sum(chunk.rows.num_rows for chunk in table)
-            bits = np.unpackbits(np.frombuffer(part.values[self._dead_value], np.uint8), count=count).astype(bool)
-            for chunk in table:
-                chunk_dead, bits = bits[: chunk.rows.num_rows], bits[chunk.rows.num_rows :]
+            for chunk, chunk_dead in _with_dead(part, self._table):
                 if (kept := _owned(chunk, chunk_dead, groups)) is not None:
                     chunks.append(kept[0])
                     dead.append(kept[1])
@@ -168,10 +164,6 @@ class KeyedRows:
         for keys, index in self._indexes.items():
             index.append(hash_rows(rows, keys), self._live if self._dead else None)
 
-    @property
-    def _dead_value(self) -> str:
-        return f"{self._table}.dead"
-
     def _append_chunk(self, chunk: Chunk) -> None:
         """Appends a chunk. Small chunks of similar size are merged; large ones are not, since they may be stored
         already."""
@@ -187,6 +179,27 @@ class KeyedRows:
     def _masks(self) -> list[Bools]:
         bounds = np.cumsum([chunk.rows.num_rows for chunk in self._chunks])[:-1]
         return np.split(self._live[: self.rows], bounds) if self._chunks else []
+
+
+def live_rows(part: OperatorState, table: str) -> list[pa.RecordBatch]:
+    """The rows of a table in a snapshot without those that are dead. All rows of a table that has no mask of these."""
+    if _dead_value(table) not in part.values:
+        return [chunk.rows for chunk in part.tables.get(table, ())]
+    return [chunk.rows.filter(pa.array(~dead)) for chunk, dead in _with_dead(part, table)]
+
+
+def _with_dead(part: OperatorState, table: str) -> Iterator[tuple[Chunk, Bools]]:
+    """The chunks of a table in a snapshot, and which of their rows are dead."""
+    chunks = part.tables.get(table, ())
+    count = sum(chunk.rows.num_rows for chunk in chunks)
+    bits = np.unpackbits(np.frombuffer(part.values[_dead_value(table)], np.uint8), count=count).astype(bool)
+    for chunk in chunks:
+        dead, bits = bits[: chunk.rows.num_rows], bits[chunk.rows.num_rows :]
+        yield chunk, dead
+
+
+def _dead_value(table: str) -> str:
+    return f"{table}.dead"
 
 
 def _owned(chunk: Chunk, dead: Bools, groups: range) -> tuple[Chunk, Bools] | None:

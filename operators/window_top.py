@@ -29,7 +29,7 @@ from clonos_py.operators.progress import EventTimeProgress
 from clonos_py.operators.ranking import Ranking, with_ranks
 from clonos_py.operators.window_operator import with_times
 
-_WINDOW = hidden("window")
+WINDOW_COLUMN = hidden("window")
 """int64 column: the start of the window, in microseconds."""
 
 
@@ -77,7 +77,7 @@ class WindowTop(Operator):
         self._time_column = time_column
         self._rank = rank
         own = (rank, "window_start", "window_end")
-        self._first = FirstRows((_WINDOW, *keys), n, order, [name for name in schema.names if name not in own])
+        self._first = FirstRows((WINDOW_COLUMN, *keys), n, order, [name for name in schema.names if name not in own])
         self._progress = EventTimeProgress()
         self._next_end = MAX_TIME
 
@@ -91,7 +91,7 @@ class WindowTop(Operator):
         positions, windows = self._on_time(rows, *self._windows(times))
         if not len(positions):
             return
-        rows = rows.take(positions).append_column(_WINDOW, pa.array(windows))
+        rows = rows.take(positions).append_column(WINDOW_COLUMN, pa.array(windows))
         self._first.put(rows.select([*self._first.columns, GROUP_COLUMN]))
         self._next_end = min(self._next_end, int(windows.min()) + self._clock.size)
         self._first.rows.compact()
@@ -103,7 +103,7 @@ class WindowTop(Operator):
         return watermark
 
     def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
-        rows = inputs[0].append(pa.field(_WINDOW, pa.int64()))
+        rows = inputs[0].append(pa.field(WINDOW_COLUMN, pa.int64()))
         return {ROWS_TABLE: grouped_schema(rows, self._first.columns)}
 
     def snapshot(self) -> OperatorState:
@@ -157,11 +157,11 @@ class WindowTop(Operator):
     def _ends(self, numbers: Ints) -> Ints:
         if not len(numbers):
             return numbers
-        starts: Ints = fixed(self._first.rows.take(numbers, [_WINDOW]).column(_WINDOW))
+        starts: Ints = fixed(self._first.rows.take(numbers, [WINDOW_COLUMN]).column(WINDOW_COLUMN))
         return starts + self._clock.size
 
     def _emit(self, rows: pa.RecordBatch, ranks: Ints) -> None:
-        starts = fixed(rows.column(_WINDOW))
+        starts = fixed(rows.column(WINDOW_COLUMN))
         bounds: dict[str, Any] = {"window_start": starts, "window_end": starts + self._clock.size}
         for name, times in bounds.items():
             if name in self._schema.names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -17,6 +18,9 @@ from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.tables import SortKey
 from clonos_py.model.windows import Counted, Hopping, Session, Tumbling
 from clonos_py.operators.count_windows import CountWindowAggregate, CountWindowTop
+from clonos_py.operators.footprints import OPEN_TABLE, FootprintLog, FootprintPlace, rows_of_footprints
+from clonos_py.operators.keyed_chunks import with_groups
+from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.sessions import SessionAggregate
 from clonos_py.operators.tables import TableAggregate
 from clonos_py.operators.windows import WindowAggregate
@@ -295,3 +299,29 @@ def test_footprints_are_not_put_together_by_another_protocol_or_parallelism(kind
             other.save_in_parts()
         with pytest.raises(CheckpointError, match="stored in parts"):
             other.restore(parts)
+
+
+def test_the_newest_footprint_of_a_key_is_read_without_a_rebuild() -> None:
+    """Key a was saved twice, b once and then closed, the others once."""
+    rows = KeyedRows(["key"])
+    log = FootprintLog(["key"], rows)
+
+    def put(key: str, n: int) -> pa.RecordBatch:
+        found = with_groups(pa.record_batch({"key": [key], "n": [n]}), ["key"], 4)
+        rows.append(found)
+        return found
+
+    log.changed(put("a", 1))
+    log.changed(put("b", 1))
+    log.changed(put("d", 4))
+    log.save(FootprintPlace(1, 4, {}))
+    rows.remove(np.array([0, 1]))
+    put("a", 2)
+    log.changed(pa.record_batch({"key": ["b"]}))
+    log.changed(put("c", 3))
+    log.save(FootprintPlace(2, 4, {}))
+    log.check(FootprintPlace(3, 4, {}), 1)
+    state = log.state({})
+    assert sum(chunk.rows.num_rows for chunk in state.tables[OPEN_TABLE]) > 3
+    found = [row for part in rows_of_footprints(["key"], state) for row in part.to_pylist()]
+    assert sorted((row["key"], row["n"]) for row in found) == [("a", 2), ("c", 3), ("d", 4)]
