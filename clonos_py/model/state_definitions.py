@@ -47,6 +47,9 @@ class StateDefinition(msgspec.Struct, frozen=True):
     """By table: the type of each stored column of the user."""
     unread: dict[str, list[str]] = {}
     """By table: the columns of its rows that were not stored, since nothing read them."""
+    keys: dict[str, dict[str, str]] = {}
+    """By table: the columns of its keys, hidden ones included, and the type of each. They say which columns of stored
+    rows are keys, and are not compared: facts are."""
 
 
 def differences(old: StateDefinition, new: StateDefinition, stored: Mapping[str, int]) -> Iterator[str]:

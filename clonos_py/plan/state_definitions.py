@@ -28,7 +28,7 @@ from clonos_py.model.state_definitions import (
     seconds_text,
 )
 from clonos_py.model.tables import SortKey
-from clonos_py.model.windows import Counted, Hopping, Session, Window
+from clonos_py.model.window_texts import window_text
 from clonos_py.plan.logical import (
     AGGREGATING,
     AggregateCounted,
@@ -72,7 +72,11 @@ def state_definition(
         given = {**facts, "only rows with": ", ".join(sorted(node.filtered))}
         stated = {name: text for name, text in given.items() if text}
         return StateDefinition(
-            stated, tables=columns, unread={t: names for t, names in unread.items() if names}, **more
+            stated,
+            tables=columns,
+            unread={t: names for t, names in unread.items() if names},
+            keys=_keys(graph, node, tables),
+            **more,
         )
 
     def order(keys: Sequence[SortKey]) -> str:
@@ -85,7 +89,7 @@ def state_definition(
 
     match work := node.work:
         case AggregateWindows():
-            facts = {"keys": keys(work.keys), "window": _window(work.window), "event time": work.time_column}
+            facts = {"keys": keys(work.keys), "window": window_text(work.window), "event time": work.time_column}
             return defined(
                 facts | _distinct_counts(graph, node, work.aggregates, columns),
                 limits={"lateness": work.lateness_us},
@@ -98,26 +102,26 @@ def state_definition(
                 aggregates=_aggregates(graph, node, work.aggregates),
             )
         case AggregateCounted():
-            facts = {"keys": keys(work.keys), "window": _window(work.window)}
+            facts = {"keys": keys(work.keys), "window": window_text(work.window)}
             return defined(
                 facts | _distinct_counts(graph, node, work.aggregates, columns),
                 aggregates=_aggregates(graph, node, work.aggregates),
             )
         case TopCounted():
-            facts = {"keys": keys(work.keys), "window": _window(work.window)}
+            facts = {"keys": keys(work.keys), "window": window_text(work.window)}
             return defined(facts | {"rows per key": str(work.n), "order": order(work.order)})
         case TopTable():
             of_table = None if work.table_keys is None else _names(work.table_keys)
             facts = {"keys": keys(work.keys), "rows per key": str(work.n), "order": order(work.order)}
             return defined(facts | {"emits": work.mode, "keys of the table": of_table})
         case TopWindows():
-            facts = {"keys": keys(work.keys), "window": _window(work.window), "event time": work.time_column}
+            facts = {"keys": keys(work.keys), "window": window_text(work.window), "event time": work.time_column}
             return defined(facts | {"rows per key": str(work.n), "order": order(work.order)})
         case DistinctRows():
             ttl = None if work.ttl_us is None else seconds_text(work.ttl_us)
             return defined({"keys": keys(work.keys), "ttl": ttl, "event time": work.time_column})
         case JoinWindows():
-            return defined(_joined(work, keys) | {"window": _window(work.window)})
+            return defined(_joined(work, keys) | {"window": window_text(work.window)})
         case JoinHistory():
             within = None if work.bounds is None else " to ".join(map(_bound, work.bounds))
             return defined(_joined(work, keys) | {"within": within})
@@ -146,6 +150,28 @@ def _offered(node: Node, tables: Mapping[str, pa.Schema], written: LogicalGraph)
     return {
         table: {name for name in written.schema(port).names if not is_hidden(name)}
         for table, port in zip(tables, origin.inputs, strict=False)
+    }
+
+
+def _keys(graph: LogicalGraph, node: Node, tables: Mapping[str, pa.Schema]) -> dict[str, dict[str, str]]:
+    """By table: the types of the columns by which its rows are keyed. The tables of an operator with two inputs belong
+    to these, in their order."""
+    match work := node.work:
+        case RunProcess():
+            of_inputs = [{field.name: _wide(field.type) for field in given.key} for given in work.inputs]
+            return {"keys": of_inputs[0], **dict(zip(tables, of_inputs, strict=False))}
+        case JoinWindows() | JoinHistory() | JoinVersions():
+            sides: Sequence[Sequence[str]] = (work.left_keys, work.right_keys)
+        case JoinDeltas():
+            sides = (work.keys, work.keys)
+        case WriteSink() | CallPerRow():
+            return {}
+        case _:
+            sides = [getattr(work, "keys", ())] * len(tables)
+    rows = [graph.schema(port) for port in node.inputs]
+    return {
+        table: {name: str(plain_type(rows[min(side, len(rows) - 1)].field(name).type)) for name in names}
+        for side, (table, names) in enumerate(zip(tables, sides, strict=False))
     }
 
 
@@ -234,18 +260,6 @@ def _expressions(graph: LogicalGraph, rows: Port, expression: Expression) -> set
             return {text for port in node.inputs for text in _expressions(graph, port, expression)}
         case _:
             return {str(expression)}
-
-
-def _window(window: Window | Counted) -> str:
-    if isinstance(window, Counted):
-        return f"{window.size} rows every {window.every}"
-    time = " of processing time" if window.processing_time else ""
-    match window:
-        case Session(gap_us=gap_us):
-            return f"session {seconds_text(gap_us)}{time}"
-        case Hopping(size_us=size_us, slide_us=slide_us):
-            return f"{seconds_text(size_us)} every {seconds_text(slide_us)}{time}"
-    return f"tumbling {seconds_text(window.size_us)}{time}"
 
 
 def _bound(bound: int | str) -> str:
