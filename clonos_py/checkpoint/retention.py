@@ -53,6 +53,12 @@ def check_present(needed: Mapping[str, int], sizes: Mapping[str, int], folder: s
             )
 
 
+def are_present(manifest: Manifest, sizes: Mapping[str, int]) -> bool:
+    """Whether all chunk files that a manifest needs exist. ``sizes``: of the existing files. A file that is too short
+    counts: it is damaged, not deleted."""
+    return all(file in sizes for file in needed_bytes(manifest.handles))
+
+
 def oldest_epochs(manifest: Manifest) -> OldestEpochs:
     """The epochs of the earliest snapshots that a manifest names."""
     by_writer: dict[str, int] = {}

@@ -234,7 +234,7 @@ class CheckpointStore:
     def write_manifest(self, manifest: Manifest) -> None:
         self._manifests.check(manifest)
         needed = retention.needed_bytes(manifest.handles)
-        sizes = {f"{layout.STATE}/{file}": size for file, size in self._folder.sizes(_STATE).items()}
+        sizes = self._state_sizes()
         retention.check_present(needed, sizes, f"{self.path}/{layout.LINE}")
         marks = self._manifests.write(manifest)
         self._needs[marks[-1]] = _needs(manifest, marks)
@@ -247,6 +247,16 @@ class CheckpointStore:
 
     def manifests(self) -> list[Manifest]:
         return list(self._manifests.read_each(self._manifests.valid()))
+
+    def readable(self) -> list[Manifest]:
+        """The complete checkpoints whose state is kept, oldest first; the newest one in any case. Of others only the
+        manifests are left."""
+        sizes, found = self._state_sizes(), self.manifests()
+        return [one for one in found if one is found[-1] or retention.are_present(one, sizes)]
+
+    def _state_sizes(self) -> dict[str, int]:
+        """By chunk file that exists: its size in bytes."""
+        return {f"{layout.STATE}/{file}": size for file, size in self._folder.sizes(_STATE).items()}
 
     def write_savepoint(self, name: str, manifest: Manifest) -> None:
         self._manifests.write_savepoint(name, manifest)
@@ -321,7 +331,7 @@ class CheckpointStore:
     def _taken(self, bases: Sequence[RecordBase]) -> list[int]:
         """See RecordMeasures."""
         needs = [self._needed_by(base.mark) for base in bases]
-        sizes = {f"{layout.STATE}/{file}": size for file, size in self._folder.sizes(_STATE).items()}
+        sizes = self._state_sizes()
         state = [{file: sizes.get(file, 0) for file in each.files} for each in needs]
         return taken_bytes([each.first for each in needs], state, self._records.sizes())
 

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import unquote
 
 import click
 
-from clonos_py.checkpoint.folder import open_folder
 from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.checkpoint.stored_jobs import jobs_text, only_job
 from clonos_py.cli.job_command import FILE_HELP, JobCommand, job_of
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.cli.tables import show
@@ -32,13 +31,13 @@ def ls(ctx: click.Context, /, file: str | None, job: str | None, as_json: bool, 
     folder = resolved(written.settings if written is not None else {}, parameters).checkpoints
     if folder is None:
         raise SettingError("there is no checkpoint folder: give --checkpoints, or a FILE whose job names one")
-    name = written.name if written is not None else _only_job(folder, job)
+    name = written.name if written is not None else only_job(folder, job, "--job")
     store = CheckpointStore(folder, name)
     with as_record_errors(of_one_interval=False):
         manifests = store.manifests()
         failure = recorded_failure(manifests[-1] if manifests else None, store.tails())
     if not manifests and failure is None:
-        raise CheckpointError(f"{store.path} has no checkpoints: {_jobs_text(folder)}")
+        raise CheckpointError(f"{store.path} has no checkpoints: {jobs_text(folder)}")
     periods = record_periods(manifests, store.bases())
     if not periods and failure is None:
         raise CheckpointError(f"{store.path} has no record: run the job with --record, such as --record 24h")
@@ -57,24 +56,6 @@ def ls(ctx: click.Context, /, file: str | None, job: str | None, as_json: bool, 
 def _limit(newest: Manifest) -> str:
     """The setting ``record`` of the run that wrote a manifest."""
     return newest.recorded.settings.get("record", "off") if newest.recorded is not None else "off"
-
-
-def _only_job(folder: str, job: str | None) -> str:
-    jobs = _jobs(folder)
-    if job is not None:
-        return job
-    if len(jobs) != 1:
-        raise SettingError(f"say which job with --job: {_jobs_text(folder)}")
-    return jobs[0]
-
-
-def _jobs(folder: str) -> list[str]:
-    return [unquote(name) for name in open_folder(folder).names("")]
-
-
-def _jobs_text(folder: str) -> str:
-    jobs = _jobs(folder)
-    return f"{folder} has the jobs {', '.join(map(repr, jobs))}" if jobs else f"there are no jobs in {folder}"
 
 
 def _failure_text(failure: RecordedFailure) -> str:

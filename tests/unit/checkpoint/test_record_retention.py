@@ -85,6 +85,18 @@ def test_the_first_checkpoint_of_each_part_of_the_time_is_a_base(store: Snapshot
         assert store.read_record(found.tasks[0].record) == segments(found.checkpoint - 1, 3 * found.checkpoint)
 
 
+def test_checkpoints_are_readable_whose_state_is_kept(tmp_path: Path) -> None:
+    """Of the newest one a missing file is damage, which reading it names."""
+    store = CheckpointStore(str(tmp_path), JOB)
+    for n in range(1, 11):
+        complete(store, n, completed_ms=4 * n)
+        store.retire(keep=2)
+    assert numbers(store.readable()) == [1, 3, 5, 8, 9, 10]
+    for path in (tmp_path / "hot%20auctions" / "line" / "state").iterdir():
+        path.unlink()
+    assert numbers(store.readable()) == [10]
+
+
 def test_what_is_before_the_last_base_at_the_beginning_of_the_time_is_deleted(store: SnapshotStore) -> None:
     names = {}
     for n in range(1, 101):
