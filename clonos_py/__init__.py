@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from clonos_py.services.context import Context as Context
     from clonos_py.services.definition import service as service
     from clonos_py.services.open_context import OpenContext as OpenContext
+    from clonos_py.stored_state.reading import StoredState as StoredState
+    from clonos_py.stored_state.reading import read_state as read_state
 
 _HOMES = {
     "clonos_py.dsl.aggregates": ("aggregate_by", "count"),
@@ -90,6 +92,7 @@ _HOMES = {
     "clonos_py.services.context": ("Context",),
     "clonos_py.services.definition": ("service",),
     "clonos_py.services.open_context": ("OpenContext",),
+    "clonos_py.stored_state.reading": ("StoredState", "read_state"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -116,6 +119,7 @@ __all__ = [
     "Record",
     "ServiceError",
     "SettingError",
+    "StoredState",
     "Stream",
     "Table",
     "UserAggregate",
@@ -138,6 +142,7 @@ __all__ = [
     "map_state",
     "micros",
     "processing_timer",
+    "read_state",
     "replay",
     "service",
     "session",
