@@ -30,6 +30,7 @@ COMMANDS = {
     "interval": ("clonos_py.cli.interval", "Finds the checkpoint interval with the highest utilization."),
     "replay": ("clonos_py.cli.replay", "Repeats what a job did, from its record, and compares."),
     "record": ("clonos_py.cli.record", "Shows what a job has recorded for replays."),
+    "state": ("clonos_py.cli.state", "Shows what the checkpoints of a job hold: tables, sizes, differences."),
     "sim": ("clonos_py.cli.sim", "Looks for wrong results with generated jobs, failures and schedules."),
     "analyze": ("clonos_py.cli.analyze", "Makes a report of a run's trace: what happened, in plots and figures."),
     "nexmark": ("clonos_py.cli.nexmark", "Runs the Nexmark queries, optionally with kills, and reports."),
@@ -52,6 +53,7 @@ Start here:
     clonos run hello.py --parallelism 4     Ray: a local one, or --address of a cluster
     clonos run hello.py --detach            runs on without this command: see list, status, logs, resume
     clonos stop hello                       takes a last checkpoint of a running job and ends it
+    clonos state ls --checkpoints DIR       what checkpoints hold; clonos state show OPERATOR: its rows
     clonos plan hello.py                    what will run
     clonos check hello.py                   is it replayable? names the line that is not
     clonos config hello.py                  every setting and where it came from

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from clonos_py.model.errors import SettingError
 
 
-def write_result(path: Path, text: str) -> None:
-    """Writes a file, whole or not at all: what was there remains if it cannot be written. Raises SettingError."""
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """In the block a file is written at another path, which then becomes ``path``, whole or not at all: what was there
+    remains if it cannot be written. Raises SettingError."""
     part = path.with_name(f".{path.name}.part")
     try:
-        part.write_text(text, encoding="utf-8")
+        yield part
         os.replace(part, path)
     except OSError as error:
         with suppress(OSError):
@@ -21,6 +24,12 @@ def write_result(path: Path, text: str) -> None:
         raise SettingError(
             f"{path} cannot be written ({error.strerror}): make room there, or name a file in another folder"
         ) from error
+
+
+def write_result(path: Path, text: str) -> None:
+    """Writes a file, whole or not at all. Raises SettingError."""
+    with replaced(path) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def write_new(path: Path, text: str) -> None:

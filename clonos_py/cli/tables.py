@@ -10,8 +10,8 @@ from rich.table import Table
 _WIDTH = 120
 
 
-def show(title: str, headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    """Prints a table. ``rows`` may be computed during iteration."""
+def show(title: str | None, headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Prints a table, under a title as wide as itself if it is given. ``rows`` may be computed during iteration."""
     table = Table(*headings, box=None, title=title, title_justify="left", pad_edge=False)
     for row in rows:
         table.add_row(*row)
