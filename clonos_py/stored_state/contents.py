@@ -50,11 +50,6 @@ class OperatorContents:
     def states(self) -> list[OperatorState]:
         return [state for _, state in self.parts]
 
-    @property
-    def in_parts(self) -> bool:
-        """Whether keys are as they were when each was saved, and not all of them as at the checkpoint."""
-        return any(table.startswith(PARTS_TABLES) for state in self.states for table in state.tables)
-
     def keys(self, table: str) -> list[str]:
         """The key columns of a table; none if its rows have no key."""
         known = self.definition.keys

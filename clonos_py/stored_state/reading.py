@@ -15,7 +15,9 @@ from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.stored_jobs import jobs_text, only_job
 from clonos_py.model.errors import CheckpointError, SettingError, UnreadableCheckpointError
 from clonos_py.model.hidden import is_hidden
+from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import Manifest
+from clonos_py.model.state import OperatorState
 from clonos_py.model.state_definitions import StateDefinition
 from clonos_py.stored_state.contents import PARTS_TABLES, OperatorContents
 from clonos_py.stored_state.differences import difference
@@ -117,12 +119,9 @@ class StoredState:
 
     def keys(self, operator: str) -> dict[str, list[str]]:
         """By table: the columns that are its keys."""
-        contents = self.contents(operator)
-        named = {
-            table_name(contents, table): contents.keys(table)
-            for table in contents.definition.keys
-            if not table.startswith(PARTS_TABLES)
-        }
+        contents = self._contents(operator, ())
+        tables = [table for table in contents.definition.keys if not table.startswith(PARTS_TABLES)]
+        named = {table_name(contents, table): contents.keys(table) for table in tables}
         return {table: [name for name in keys if not is_hidden(name)] for table, keys in named.items()}
 
     def sql(self, operator: str, query: str) -> pa.Table:
@@ -138,7 +137,8 @@ class StoredState:
         if by not in ("operator", "task"):
             raise SettingError(f"sizes by {by!r}: give 'operator', 'task' or 'key_group'")
         sizes = stored_sizes(self._manifest, by == "task")
-        mask = [name in self.operators for name in sizes.column("operator").to_pylist()]
+        with_rows = set(self.operators)
+        mask = [name in with_rows for name in sizes.column("operator").to_pylist()]
         return sizes.filter(pa.array(mask, pa.bool_()))
 
     def heaviest(self, operator: str, number: int = 10, by: str = "bytes") -> pa.Table:
@@ -165,19 +165,24 @@ class StoredState:
     def is_in_parts(self, operator: str) -> bool:
         """Whether the keys or windows of an operator were saved one by one (``protocol = continuous``): each is as it
         was then, and not as at the checkpoint."""
-        return self.contents(operator).in_parts
+        self._check(operator)
+        tables = {table for part in self._manifest.parts(operator) for table in part.tables}
+        return any(table.startswith(PARTS_TABLES) for table in tables)
 
     def contents(self, operator: str) -> OperatorContents:
         """The stored rows of an operator. Raises SettingError and CheckpointError as ``tables``."""
-        self._check(operator)
-        manifest = self._manifest
-        owners = [handle for handle in manifest.tasks if operator in handle.operators]
+        owners = [handle for handle in self._manifest.tasks if operator in handle.operators]
         owners.sort(key=lambda handle: handle.task.index)
         try:
             parts = [(handle.task, self._store.read(handle.operators[operator])) for handle in owners]
         except UnreadableCheckpointError as problem:
             self._check_not_replaced(problem)
             raise
+        return self._contents(operator, parts)
+
+    def _contents(self, operator: str, parts: Sequence[tuple[TaskId, OperatorState]]) -> OperatorContents:
+        self._check(operator)
+        manifest = self._manifest
         definition = manifest.definitions.get(operator, StateDefinition())
         if not definition.keys and any(fact.endswith("keys") for fact in definition.facts):
             raise CheckpointError(

@@ -52,7 +52,7 @@ from clonos_py.observe.events import Event, Progress
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.settings.resolution import resolve
-from clonos_py.stored_state.reading import StoredState
+from clonos_py.stored_state.reading import ReplacedCheckpointError, StoredState
 
 SECOND = at("1s")
 KEYS = 5
@@ -523,6 +523,26 @@ def test_a_running_job_shows_its_newest_checkpoint(tmp_path: Path) -> None:
     assert run_job(job, resolve(job.settings, command_line={}), listener, stop).stopped
     for row in seen[0].to_pylist():
         assert row["total"] == sum(one.value for one in by_key(ROWS)[row["key"]][: row["n"]])
+
+
+def test_the_command_reads_a_newer_checkpoint_when_one_is_deleted_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, ROWS)
+    run(small(tmp_path), len(ROWS))
+    stale = read_state(tmp_path / "checkpoints")
+    more = given(100)
+    write(tmp_path, more)
+    run(small(tmp_path), len(more) - len(ROWS))
+    with pytest.raises(
+        ReplacedCheckpointError, match=r"was deleted while it was read, since \d+ is complete: read again"
+    ):
+        stale.table("sums")
+    states = iter([stale, read_state(tmp_path / "checkpoints")])
+    monkeypatch.setattr("clonos_py.cli.state.read_state", lambda *given: next(states))
+    assert shown(tmp_path, "show", "sums", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)["state"]["values"]
+    assert Counter((row["key"], row["n"], row["total"]) for row in rows) == totals_of(more)
 
 
 def test_a_checkpoint_without_the_names_of_keys_is_refused(tmp_path: Path) -> None:
