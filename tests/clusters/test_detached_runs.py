@@ -6,18 +6,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clonos_py.checkpoint.storage import CheckpointStore
-from clonos_py.model.errors import ClusterError
-from clonos_py.runtime.ray.actor_registry import end_processes
-from clonos_py.runtime.ray.cluster import connected, import_ray
-from clonos_py.runtime.ray.detached import answer, driver_of, orphans, the_driver_of
 from deploy.start_raylets import Raylets, raylets
 from tests.clusters.test_stop_command import actors
 from tests.ray.numbers_command import CLONOS, JOB
@@ -43,11 +39,10 @@ job.source(MemorySource([Row(1)])).map(fails).sink(BlackholeSink())
 
 
 class Commands:
-    """Runs ``clonos`` for a cluster, in a folder with the job. This process is connected to the cluster, too: a command
-    takes seconds."""
+    """Runs ``clonos`` for a cluster, in a folder with the job, and asks ``asker`` what is asked often."""
 
-    def __init__(self, cluster: Raylets, folder: Path) -> None:
-        self.cluster, self.folder = cluster, folder
+    def __init__(self, cluster: Raylets, asker: subprocess.Popen[str], folder: Path) -> None:
+        self.cluster, self._asker, self.folder = cluster, asker, folder
         self.checkpoints = str(folder / "checkpoints")
         (folder / "job.py").write_text(JOB)
         (folder / "failing.py").write_text(FAILING)
@@ -65,12 +60,17 @@ class Commands:
     def deploy(self) -> subprocess.CompletedProcess[str]:
         return self(*self.deployment)
 
+    def ask(self, question: str) -> Any:
+        """See ``detached_asker``."""
+        assert self._asker.stdin is not None
+        assert self._asker.stdout is not None
+        self._asker.stdin.write(json.dumps([question, "numbers"]) + "\n")
+        self._asker.stdin.flush()
+        return json.loads(self._asker.stdout.readline())
+
     def status(self) -> dict[str, Any]:
-        """How the run is; nothing while Ray starts its driver again."""
-        with suppress(ClusterError):
-            found: dict[str, Any] = answer(the_driver_of("numbers").job)
-            return found
-        return {"state": "restarting"}
+        found: dict[str, Any] = self.ask("status")
+        return found
 
     def await_state(self, state: str) -> None:
         wait_until(lambda: self.status()["state"] == state, shown=lambda: (self.status(), self("logs", "numbers")))
@@ -88,17 +88,23 @@ class Commands:
 def cluster() -> Iterator[Raylets]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "token")
-        with raylets(1) as found, connected(found.address):
+        with raylets(1) as found:
             yield found
 
 
+@pytest.fixture(scope="module")
+def asker(cluster: Raylets) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.clusters.detached_asker", cluster.address]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
 @pytest.fixture
-def clonos(cluster: Raylets, tmp_path: Path) -> Iterator[Commands]:
-    yield Commands(cluster, tmp_path)
-    if (driver := driver_of("numbers")) is not None:
-        import_ray().kill(driver, no_restart=True)
-        wait_until(lambda: driver_of("numbers") is None)
-    end_processes(orphans())
+def clonos(cluster: Raylets, asker: subprocess.Popen[str], tmp_path: Path) -> Iterator[Commands]:
+    commands = Commands(cluster, asker, tmp_path)
+    yield commands
+    commands.ask("remove")
 
 
 def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: Commands, tmp_path: Path) -> None:
@@ -121,7 +127,7 @@ def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: C
     listed = clonos("list")
     assert "numbers" in listed.stdout
     assert "running" in listed.stdout
-    assert orphans() == []
+    assert clonos.ask("orphans") == []
     assert "checkpoint" in clonos("logs", "numbers").stdout
     kept = clonos("savepoint", "create", "numbers", "early")
     assert kept.stdout.startswith("savepoint 'early' is checkpoint "), kept.stderr
@@ -141,7 +147,7 @@ def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: C
     assert clonos("stop", "numbers").stdout.splitlines()[-1].startswith("stopped after ")
     clonos.await_state("stopped")
     wait_until(lambda: clonos.actors("ProcessActor") == [])
-    assert orphans() == []
+    assert clonos.ask("orphans") == []
     assert len(visible_rows(tmp_path / "out")) < TOTAL
 
     (tmp_path / "unpaced").touch()
@@ -220,11 +226,10 @@ def test_a_stop_waits_for_the_next_driver(clonos: Commands) -> None:
 @pytest.mark.thorough
 def test_processes_without_a_driver_are_found_and_ended(clonos: Commands) -> None:
     assert clonos.deploy().returncode == 0
-    import_ray().kill(the_driver_of("numbers"), no_restart=True)
-    wait_until(lambda: driver_of("numbers") is None)
+    clonos.ask("remove driver")
     found = clonos("list", "--orphans").stdout.splitlines()
     assert found
     assert all(name.startswith("numbers/") for name in found)
     clonos("list", "--orphans", "--remove")
     wait_until(lambda: clonos.actors("ProcessActor") == [])
-    assert orphans() == []
+    assert clonos.ask("orphans") == []
