@@ -1,5 +1,7 @@
 """What detached runs of a job consist of, and how they have ended, beside the checkpoints of the job.
 
+A deployment holds code. A driver runs only the one whose digest it was given when it was deployed.
+
 A detached run outlives the command that has started it, and objects in Ray's store do not outlive their owner. So what
 a new driver needs lies here. A deployment is written once, under a name of its own, and so is its end.
 """
@@ -7,6 +9,7 @@ a new driver needs lies here. A deployment is written once, under a name of its 
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 
 import msgspec
 import xxhash
@@ -17,8 +20,14 @@ from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCh
 
 _JOB, _END = "job", "end"
 _NAME = re.compile(r"\d{13}-[0-9a-f]{6,32}", re.ASCII)
-_DIGEST_BYTES = 16
+_CHECKSUM_BYTES = 16
+_DIGEST_BYTES = 32
 _KEPT = 10
+
+
+def digest_of(content: bytes) -> bytes:
+    """A digest by which a deployment is recognised, whoever may write to the folder: it holds code."""
+    return blake2b(content, digest_size=_DIGEST_BYTES).digest()
 
 
 class RunEnd(msgspec.Struct, frozen=True):
@@ -39,20 +48,24 @@ class Deployments:
         """Writes a deployment and returns its name. ``at_ms``: the time of day. ``salt``: hexadecimal digits that no
         other deployment has. The oldest ones are deleted."""
         name = f"{at_ms:013d}-{salt}"
-        digest = xxhash.xxh3_128_digest(content)
-        self._folder.write(self._path(name, _JOB), digest + content)
+        self._folder.write(self._path(name, _JOB), xxhash.xxh3_128_digest(content) + content)
         for old in self.names()[:-_KEPT]:
             self._folder.remove_folder(f"{layout.DEPLOYMENTS}/{old}")
         return name
 
-    def read(self, name: str) -> bytes:
-        """The content of a deployment."""
+    def read(self, name: str, digest: bytes | None = None) -> bytes:
+        """The content of a deployment. Raises CheckpointError if it is damaged, or is not that of ``digest``."""
         path = self._path(name, _JOB)
         stored = self._folder.read(path).to_pybytes()
-        digest, content = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
-        if xxhash.xxh3_128_digest(content) != digest:
+        checksum, content = stored[:_CHECKSUM_BYTES], stored[_CHECKSUM_BYTES:]
+        if xxhash.xxh3_128_digest(content) != checksum:
             raise UnreadableCheckpointError(
                 f"{self._folder.root}/{path} is damaged: run the job again, or restore the file from a copy"
+            )
+        if digest is not None and digest_of(content) != digest:
+            raise UnreadableCheckpointError(
+                f"{self._folder.root}/{path} is not what was deployed: find out who has changed it, then run the job "
+                "again"
             )
         return content
 

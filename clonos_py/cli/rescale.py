@@ -14,8 +14,8 @@ def rescale(job: str, parallelism: int, address: str | None) -> None:
     from clonos_py.runtime.ray.detached import (
         await_coordinator,
         await_end,
-        check_rescalable,
-        redeploy,
+        rescaled,
+        start_rescaled,
         state_of,
         the_driver_of,
     )
@@ -25,7 +25,7 @@ def rescale(job: str, parallelism: int, address: str | None) -> None:
         state = state_of(the_driver_of(job))
         if state is None:
             raise ClusterError(f"the driver of {job!r} does not answer: ask again soon")
-        check_rescalable(job, state.checkpoints, parallelism)
+        content = rescaled(state, parallelism)
         await_coordinator(job)
         click.echo(f"stopping {job!r}: it takes a last checkpoint and commits it")
         end = stop_run(job, coordinator_of(job), STOP_TIMEOUT_S)
@@ -35,7 +35,7 @@ def rescale(job: str, parallelism: int, address: str | None) -> None:
             click.echo("finished: its sources have ended meanwhile")
             return
         await_end(job)
-        shown_start(job, redeploy(job, state.checkpoints, cluster, parallelism))
+        shown_start(job, start_rescaled(state, content, cluster))
 
 
 command = click.Command(

@@ -25,6 +25,7 @@ command = click.Command(
     ],
     help="""Starts a detached run again, from its last checkpoint: one that was stopped, that has failed, or whose
     cluster was lost. Code and settings are those of its last `clonos run --detach`, which lie beside the checkpoints.
+    This runs the code that it finds there, so give a folder that you trust.
 
     \b
     Examples:

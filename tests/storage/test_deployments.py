@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clonos_py.checkpoint.deployments import Deployments, RunEnd
+from clonos_py.checkpoint.deployments import Deployments, RunEnd, digest_of
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.model.errors import CheckpointError
 
@@ -53,6 +53,15 @@ def test_each_changed_byte_of_a_deployment_is_found(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(CheckpointError, match="is missing"):
         deployments.read(name)
+
+
+def test_another_content_than_the_one_deployed_is_refused(tmp_path: Path) -> None:
+    """Whoever may write to the folder can write a checksum, too."""
+    deployments = Deployments(str(tmp_path), "job")
+    name = deployments.write(1, "abcdef", b"content")
+    assert deployments.read(name, digest_of(b"content")) == b"content"
+    with pytest.raises(CheckpointError, match="is not what was deployed"):
+        deployments.read(name, digest_of(b"other content"))
 
 
 def test_a_damaged_end_is_an_error_and_no_new_run(tmp_path: Path) -> None:

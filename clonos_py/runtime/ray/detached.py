@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from clonos_py.checkpoint.deployments import Deployments
+from clonos_py.checkpoint.deployments import Deployments, digest_of
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.dsl.job import Job
 from clonos_py.model.errors import ClusterError, SettingError
@@ -55,24 +55,24 @@ def deploy(job: Job, settings: Settings, cluster: Cluster) -> Any:
     return _start(job.name, settings.checkpoints, content, cluster)
 
 
-def redeploy(job: str, checkpoints: str, cluster: Cluster, parallelism: int | None = None) -> Any:
-    """Starts the newest deployment of a job again, from its last checkpoint, and returns the driver. ``parallelism``:
-    another one than before. Raises SettingError or GraphError if the job cannot have it."""
+def redeploy(job: str, checkpoints: str, cluster: Cluster) -> Any:
+    """Starts the newest deployment of a job again, from its last checkpoint, and returns the driver. It runs what it
+    finds in the folder."""
     deployments = Deployments(checkpoints, job)
     content = deployments.read(deployments.newest())
-    if parallelism is not None:
-        content = _rescaled(content, parallelism)
     _free(job, take_over=False)
     return _start(job, checkpoints, content, cluster)
 
 
-def check_rescalable(job: str, checkpoints: str, parallelism: int) -> None:
-    """Raises SettingError or GraphError if the newest deployment of the job cannot have this parallelism."""
-    deployments = Deployments(checkpoints, job)
-    _rescaled(deployments.read(deployments.newest()), parallelism)
+def start_rescaled(state: DriverState, content: bytes, cluster: Cluster) -> Any:
+    """Starts a run that has ended again, as ``rescaled`` gives it, and returns the driver."""
+    _free(state.job, take_over=False)
+    return _start(state.job, state.checkpoints, content, cluster)
 
 
-def _rescaled(content: bytes, parallelism: int) -> bytes:
+def rescaled(state: DriverState, parallelism: int) -> bytes:
+    """The deployment of a run at another parallelism. Raises SettingError or GraphError if the job cannot have it."""
+    content = Deployments(state.checkpoints, state.job).read(state.deployment, state.digest)
     deployed = DetachedJob(*unpack(content))
     written = {**dict(deployed.settings.written()), "parallelism": str(parallelism)}
     settings = resolve({}, command_line=written)
@@ -90,7 +90,8 @@ def _start(job: str, checkpoints: str, content: bytes, cluster: Cluster) -> Any:
         "max_restarts": -1,
         "max_concurrency": DRIVER_THREADS,
     }
-    return import_ray().remote(DriverActor).options(**options).remote(job, checkpoints, name, identity)
+    actor = import_ray().remote(DriverActor).options(**options)
+    return actor.remote(job, checkpoints, name, digest_of(content), identity)
 
 
 def _free(job: str, take_over: bool) -> None:
