@@ -224,6 +224,23 @@ def test_a_stop_waits_for_the_next_driver(clonos: Commands) -> None:
 
 
 @pytest.mark.thorough
+def test_a_node_may_be_lost_with_all_that_runs_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Tasks, and the driver if Ray has put it there."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    with raylets(2) as two:
+        command = [sys.executable, "-m", "tests.clusters.detached_asker", two.address]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as asker:
+            clonos = Commands(two, asker, tmp_path)
+            assert clonos.deploy().returncode == 0
+            two.lose()
+            (tmp_path / "unpaced").touch()
+            clonos.await_state("finished")
+            assert clonos.ask("orphans") == []
+            asker.kill()
+    assert sorted(row["id"] for row in visible_rows(tmp_path / "out")) == list(range(TOTAL))
+
+
+@pytest.mark.thorough
 def test_processes_without_a_driver_are_found_and_ended(clonos: Commands) -> None:
     assert clonos.deploy().returncode == 0
     clonos.ask("remove driver")
