@@ -68,7 +68,16 @@ def _started(server: str, folder: str, total: int, address: str) -> subprocess.P
     file.write_text(_JOB)
     job = [str(file), "--server", server, "--folder", folder]
     job += ["--total", str(total), "--rate", str(_RATE)]
-    settings = ["--parallelism", "2", "--checkpoint-interval", "1s", "--checkpoints", f"{folder}/checkpoints"]
+    settings = [
+        "--parallelism",
+        "2",
+        "--checkpoint-interval",
+        "1s",
+        "--checkpoints",
+        f"{folder}/checkpoints",
+        "--log-level",
+        "off",
+    ]
     command = [sys.executable, "-m", "clonos_py.cli.main", "run", *job, *settings, "--address", address]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
