@@ -1,9 +1,8 @@
 """What detached runs of a job consist of, and how they have ended, beside the checkpoints of the job.
 
-A deployment holds code. A driver runs only the one whose digest it was given when it was deployed.
-
 A detached run outlives the command that has started it, and objects in Ray's store do not outlive their owner. So what
-a new driver needs lies here. A deployment is written once, under a name of its own, and so is its end.
+a new driver needs lies here. A deployment is written once, and so is its end. It holds code, so its name has its
+digest: who knows the name gets what was deployed, whoever may write to the folder.
 """
 
 from __future__ import annotations
@@ -12,22 +11,15 @@ import re
 from hashlib import blake2b
 
 import msgspec
-import xxhash
 
 from clonos_py.checkpoint import layout
 from clonos_py.checkpoint.folder import open_folder
 from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCheckpointError
 
 _JOB, _END = "job", "end"
-_NAME = re.compile(r"\d{13}-[0-9a-f]{6,32}", re.ASCII)
-_CHECKSUM_BYTES = 16
 _DIGEST_BYTES = 32
+_NAME = re.compile(rf"\d{{13}}-[0-9a-f]{{{2 * _DIGEST_BYTES}}}", re.ASCII)
 _KEPT = 10
-
-
-def digest_of(content: bytes) -> bytes:
-    """A digest by which a deployment is recognised, whoever may write to the folder: it holds code."""
-    return blake2b(content, digest_size=_DIGEST_BYTES).digest()
 
 
 class RunEnd(msgspec.Struct, frozen=True):
@@ -44,28 +36,22 @@ class Deployments:
     def __init__(self, uri: str, job: str) -> None:
         self._folder = open_folder(uri, layout.name_in_folder(job))
 
-    def write(self, at_ms: int, salt: str, content: bytes) -> str:
-        """Writes a deployment and returns its name. ``at_ms``: the time of day. ``salt``: hexadecimal digits that no
-        other deployment has. The oldest ones are deleted."""
-        name = f"{at_ms:013d}-{salt}"
-        self._folder.write(self._path(name, _JOB), xxhash.xxh3_128_digest(content) + content)
+    def write(self, at_ms: int, content: bytes) -> str:
+        """Writes a deployment and returns its name. ``at_ms``: the time of day. The oldest ones are deleted."""
+        name = f"{at_ms:013d}-{_digest(content)}"
+        self._folder.write(self._path(name, _JOB), content)
         for old in self.names()[:-_KEPT]:
             self._folder.remove_folder(f"{layout.DEPLOYMENTS}/{old}")
         return name
 
-    def read(self, name: str, digest: bytes | None = None) -> bytes:
-        """The content of a deployment. Raises CheckpointError if it is damaged, or is not that of ``digest``."""
+    def read(self, name: str) -> bytes:
+        """The content of a deployment. Raises CheckpointError if it is damaged, or another one was put in its place."""
         path = self._path(name, _JOB)
-        stored = self._folder.read(path).to_pybytes()
-        checksum, content = stored[:_CHECKSUM_BYTES], stored[_CHECKSUM_BYTES:]
-        if xxhash.xxh3_128_digest(content) != checksum:
+        content = self._folder.read(path).to_pybytes()
+        if _digest(content) != name.partition("-")[2]:
             raise UnreadableCheckpointError(
-                f"{self._folder.root}/{path} is damaged: run the job again, or restore the file from a copy"
-            )
-        if digest is not None and digest_of(content) != digest:
-            raise UnreadableCheckpointError(
-                f"{self._folder.root}/{path} is not what was deployed: find out who has changed it, then run the job "
-                "again"
+                f"{self._folder.root}/{path} is damaged, or not what was deployed: restore the file from a copy, or "
+                "run the job again"
             )
         return content
 
@@ -97,3 +83,7 @@ class Deployments:
 
     def _path(self, name: str, file: str) -> str:
         return f"{layout.DEPLOYMENTS}/{name}/{file}"
+
+
+def _digest(content: bytes) -> str:
+    return blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clonos_py.checkpoint.deployments import Deployments, RunEnd, digest_of
+from clonos_py.checkpoint.deployments import Deployments, RunEnd
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.model.errors import CheckpointError
 
@@ -15,23 +15,24 @@ def test_the_newest_deployment_is_found_by_its_time(tmp_path: Path) -> None:
     deployments = Deployments(str(tmp_path), "job/with a slash")
     with pytest.raises(CheckpointError, match="has no detached run: start one"):
         deployments.newest()
-    names = [deployments.write(at_ms, f"{at_ms:06x}", b"%d" % at_ms) for at_ms in (999, 1_000, 20)]
+    names = [deployments.write(at_ms, b"%d" % at_ms) for at_ms in (999, 1_000, 20)]
     assert deployments.newest() == names[1]
     assert [deployments.read(name) for name in names] == [b"999", b"1000", b"20"]
 
 
 def test_few_deployments_are_kept(tmp_path: Path) -> None:
     deployments = Deployments(str(tmp_path), "job")
+    names = []
     for at_ms in range(30):
-        name = deployments.write(at_ms, "abcdef", b"")
-        deployments.end(name, RunEnd())
-    assert deployments.names() == [f"{at_ms:013d}-abcdef" for at_ms in range(20, 30)]
+        names.append(deployments.write(at_ms, b""))
+        deployments.end(names[-1], RunEnd())
+    assert deployments.names() == names[20:]
 
 
 @pytest.mark.parametrize("end", [RunEnd(), RunEnd(stopped=True), RunEnd(error='it has "failed"\n')])
 def test_an_end_is_noted(tmp_path: Path, end: RunEnd) -> None:
     deployments = Deployments(str(tmp_path), "job")
-    name = deployments.write(1, "abcdef", b"content")
+    name = deployments.write(1, b"content")
     assert deployments.ended(name) is None
     deployments.end(name, end)
     assert Deployments(str(tmp_path), "job").ended(name) == end
@@ -39,7 +40,7 @@ def test_an_end_is_noted(tmp_path: Path, end: RunEnd) -> None:
 
 def test_each_changed_byte_of_a_deployment_is_found(tmp_path: Path) -> None:
     deployments = Deployments(str(tmp_path), "job")
-    name = deployments.write(1, "abcdef", b"content")
+    name = deployments.write(1, b"content")
     (path,) = tmp_path.rglob("job/deployments/*/job")
     content = path.read_bytes()
     for place in range(len(content)):
@@ -56,17 +57,18 @@ def test_each_changed_byte_of_a_deployment_is_found(tmp_path: Path) -> None:
 
 
 def test_another_content_than_the_one_deployed_is_refused(tmp_path: Path) -> None:
-    """Whoever may write to the folder can write a checksum, too."""
+    """Even if it was deployed, too."""
     deployments = Deployments(str(tmp_path), "job")
-    name = deployments.write(1, "abcdef", b"content")
-    assert deployments.read(name, digest_of(b"content")) == b"content"
-    with pytest.raises(CheckpointError, match="is not what was deployed"):
-        deployments.read(name, digest_of(b"other content"))
+    name, other = deployments.write(1, b"content"), deployments.write(2, b"other content")
+    stored = tmp_path / "job" / "deployments"
+    (stored / other / "job").replace(stored / name / "job")
+    with pytest.raises(CheckpointError, match="or not what was deployed"):
+        deployments.read(name)
 
 
 def test_a_damaged_end_is_an_error_and_no_new_run(tmp_path: Path) -> None:
     deployments = Deployments(str(tmp_path), "job")
-    name = deployments.write(1, "abcdef", b"content")
+    name = deployments.write(1, b"content")
     deployments.end(name, RunEnd())
     (path,) = tmp_path.rglob("end")
     path.write_bytes(b"{")
@@ -76,6 +78,6 @@ def test_a_damaged_end_is_an_error_and_no_new_run(tmp_path: Path) -> None:
 
 def test_a_fresh_start_keeps_deployments(tmp_path: Path) -> None:
     deployments = Deployments(str(tmp_path), "job")
-    name = deployments.write(1, "abcdef", b"content")
+    name = deployments.write(1, b"content")
     CheckpointStore(str(tmp_path), "job").archive()
     assert deployments.newest() == name

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from clonos_py.checkpoint.deployments import Deployments, digest_of
+from clonos_py.checkpoint.deployments import Deployments
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.dsl.job import Job
 from clonos_py.model.errors import ClusterError, SettingError
@@ -27,7 +26,6 @@ _GONE_S = 15.0
 _ANSWER_S = 10.0
 _STARTED_S = 60.0
 """The time that a driver gets to start a coordinator, or to end what it has started."""
-_SALT_BYTES = 6
 _GOING_ON = ("starting", "running")
 
 
@@ -72,7 +70,7 @@ def start_rescaled(state: DriverState, content: bytes, cluster: Cluster) -> Any:
 
 def rescaled(state: DriverState, parallelism: int) -> bytes:
     """The deployment of a run at another parallelism. Raises SettingError or GraphError if the job cannot have it."""
-    content = Deployments(state.checkpoints, state.job).read(state.deployment, state.digest)
+    content = Deployments(state.checkpoints, state.job).read(state.deployment)
     deployed = DetachedJob(*unpack(content))
     written = {**dict(deployed.settings.written()), "parallelism": str(parallelism)}
     settings = resolve({}, command_line=written)
@@ -81,7 +79,7 @@ def rescaled(state: DriverState, parallelism: int) -> bytes:
 
 
 def _start(job: str, checkpoints: str, content: bytes, cluster: Cluster) -> Any:
-    name = Deployments(checkpoints, job).write(time.time_ns() // 1_000_000, secrets.token_hex(_SALT_BYTES), content)
+    name = Deployments(checkpoints, job).write(time.time_ns() // 1_000_000, content)
     identity = RunIdentity.drawn(detached=f"{job}/{name}/")
     options = cluster.actor_options() | {
         "name": job,
@@ -91,7 +89,7 @@ def _start(job: str, checkpoints: str, content: bytes, cluster: Cluster) -> Any:
         "max_concurrency": DRIVER_THREADS,
     }
     actor = import_ray().remote(DriverActor).options(**options)
-    return actor.remote(job, checkpoints, name, digest_of(content), identity)
+    return actor.remote(job, checkpoints, name, identity)
 
 
 def _free(job: str, take_over: bool) -> None:

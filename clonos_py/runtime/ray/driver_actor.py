@@ -67,17 +67,16 @@ class DriverState(NamedTuple):
     since: str
     checkpoints: str
     deployment: str
-    digest: bytes
     restarted: bool
 
 
 class DriverActor:
     """Drives one detached run in a thread. All methods may be called by any thread."""
 
-    def __init__(self, job: str, checkpoints: str, deployment: str, digest: bytes, identity: RunIdentity) -> None:
-        """``checkpoints``: the place where the deployment of this name and digest is stored."""
+    def __init__(self, job: str, checkpoints: str, deployment: str, identity: RunIdentity) -> None:
+        """``checkpoints``: the place where the deployment of this name is stored."""
         defer_pandas()
-        self._job, self._checkpoints, self._deployment, self._digest = job, checkpoints, deployment, digest
+        self._job, self._checkpoints, self._deployment = job, checkpoints, deployment
         self._identity = RunIdentity(*identity)
         self._deployments = Deployments(checkpoints, job)
         self._restarted = bool(import_ray().get_runtime_context().was_current_actor_reconstructed)
@@ -114,7 +113,7 @@ class DriverActor:
                 end = self._deployments.ended(self._deployment)
                 if end is not None:
                     return end
-                deployed = DetachedJob(*unpack(self._deployments.read(self._deployment, self._digest)))
+                deployed = DetachedJob(*unpack(self._deployments.read(self._deployment)))
                 settings = self._settings(deployed)
             except CheckpointError as problem:
                 if time.monotonic() > until_s:
@@ -176,7 +175,6 @@ class DriverActor:
             f"{self._since:%Y-%m-%d %H:%M:%S}",
             self._checkpoints,
             self._deployment,
-            self._digest,
             self._restarted,
         )
 
