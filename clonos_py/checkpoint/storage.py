@@ -281,7 +281,7 @@ class CheckpointStore:
     def copy(self, manifest: Manifest, target: CheckpointStore) -> None:
         """Copies a checkpoint with all files that it needs into a folder of its own, from which a run can continue.
         Its record stays behind. Raises CheckpointError if the folder has checkpoints of the job."""
-        if target._folder.names(layout.LINE):
+        if target._folder.names(f"{layout.LINE}/{layout.MANIFESTS}"):
             raise CheckpointError(f"{target.path} has checkpoints already: name another folder")
         for file in retention.needed_bytes(manifest.handles):
             target._folder.write(f"{layout.LINE}/{file}", memoryview(self._folder.read(f"{layout.LINE}/{file}")))

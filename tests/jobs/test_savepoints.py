@@ -79,11 +79,20 @@ def test_what_is_not_there_or_in_the_way_is_named(here: Path, capsys: pytest.Cap
     assert "has checkpoints already: name another folder\n" in capsys.readouterr().err
 
 
-def test_a_copy_needs_whole_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for chunks in (here / "checkpoints" / "kept" / "line" / "state").iterdir():
-        chunks.unlink()
+def test_a_copy_needs_whole_files_and_can_be_repeated(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = here / "checkpoints" / "kept" / "line" / "state"
+    *_, last = sorted(state.iterdir())
+    last.rename(here / "away")
     copied = ["savepoint", "copy", "kept", "half way", str(here / "trial"), "--checkpoints", str(here / "checkpoints")]
     assert invoke(copied) == 1
     error = capsys.readouterr().err
     assert (error.count("\n"), "is missing" in error) == (1, True)
     assert CheckpointStore(str(here / "trial"), "kept").latest() is None
+    (here / "away").rename(last)
+    broken_off = here / "trial" / "kept" / "line" / "state"
+    broken_off.mkdir(parents=True, exist_ok=True)
+    (broken_off / last.name).write_bytes(b"the first half")
+    assert invoke(copied) == 0
+    copy = CheckpointStore(str(here / "trial"), "kept").latest()
+    assert copy is not None
+    assert copy.checkpoint == CheckpointStore(str(here / "checkpoints"), "kept").savepoint("half way").checkpoint
