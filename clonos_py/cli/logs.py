@@ -19,7 +19,7 @@ def logs(job: str, address: str | None, follow: bool, lines: int) -> None:
             for _, line in deque(answer(driver.lines, 0), maxlen=lines):
                 click.echo(line)
             return
-        for line in followed(driver, lambda state: state.state in ("starting", "running")):
+        for line in followed(driver, lambda state: state.goes_on):
             click.echo(line)
 
 

@@ -18,16 +18,15 @@ _RECOVERIES_SHOWN = 5
 def status(job: str, address: str | None, as_json: bool) -> None:
     """The body of the command."""
     from clonos_py.runtime.ray.detached import answer, the_driver_of
-    from clonos_py.runtime.ray.driver_actor import DriverState
 
     with on_cluster(address):
-        driver = the_driver_of(job)
-        state, found = answer(driver.state), answer(driver.job)
+        found = answer(the_driver_of(job).job)
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    state = DriverState(*state)
-    click.echo(f"{job} is {state.state} since {state.since} UTC" + (f": {state.error}" if state.error else ""))
+    click.echo(
+        f"{job} is {found['state']} since {found['since']} UTC" + (f": {found['error']}" if found["error"] else "")
+    )
     if "vertices" in found:
         _show(found)
 

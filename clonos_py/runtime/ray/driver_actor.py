@@ -26,7 +26,6 @@ from clonos_py.model.reports import LogFormat, LogLevel
 from clonos_py.observe.events import Event
 from clonos_py.observe.log_lines import LogLines
 from clonos_py.observe.start_reports import reported
-from clonos_py.observe.status import RunStatus
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray.actor_registry import end_processes, named_actors_of
@@ -35,7 +34,7 @@ from clonos_py.runtime.ray.run import RunIdentity, drive
 from clonos_py.runtime.ray.shipping import unpack
 from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.runtime.web.job_view import JobView
-from clonos_py.runtime.web.server import served
+from clonos_py.runtime.web.server import serving
 from clonos_py.settings.definitions import Settings
 
 DRIVER_THREADS = 8
@@ -69,6 +68,11 @@ class DriverState(NamedTuple):
     deployment: str
     restarted: bool
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the run has not ended."""
+        return self.state in ("starting", "running")
+
 
 class DriverActor:
     """Drives one detached run in a thread. All methods may be called by any thread."""
@@ -98,7 +102,8 @@ class DriverActor:
             text = str(problem) if isinstance(problem, ClonosError) else type_and_text(problem)
             end = RunEnd(error=text)
             self._write(f"error: {text}")
-        end_processes(named_actors_of(self._identity.detached or ""))
+        assert self._identity.detached is not None
+        end_processes(named_actors_of(self._identity.detached))
         self._note(end)
         self._end = end
         time.sleep(_STAYS_S)
@@ -125,21 +130,19 @@ class DriverActor:
 
     def _drive(self, plan: PhysicalPlan, settings: Settings) -> RunEnd:
         self._view = view = JobView(plan, settings, self._since)
-        status = RunStatus()
-        lines = LogLines(self._job, status, LogLevel.INFO, LogFormat.PLAIN, self._write, self._since)
-
-        def listen(at_us: int, event: Event) -> None:
-            if isinstance(event, CoordinatorReplaced) and not status.tasks:  # deployed by a former driver
-                listen(at_us, Deployed(len(plan.tasks), len(plan.tasks) * settings.standbys))
-            status.on(at_us, event)
-            view(at_us, event)
-            lines(at_us, event)
+        lines = LogLines(self._job, view.status, LogLevel.INFO, LogFormat.PLAIN, self._write, self._since)
 
         def report(text: str) -> None:
             lines.report(round((datetime.now(UTC) - self._since).total_seconds() * 1e6), text)
 
-        with reported(status, report), served(plan, settings, listen, self._stop) as served_listener:
-            return RunEnd(drive(plan, settings, served_listener, self._stop, self._identity).stopped)
+        with reported(view.status, report), serving(view, lines, self._stop) as listener:
+
+            def listen(at_us: int, event: Event) -> None:
+                if isinstance(event, CoordinatorReplaced) and not view.status.tasks:  # deployed by a former driver
+                    listener(at_us, Deployed(len(plan.tasks), len(plan.tasks) * settings.standbys))
+                listener(at_us, event)
+
+            return RunEnd(drive(plan, settings, listen, self._stop, self._identity).stopped)
 
     def _settings(self, deployed: DetachedJob) -> Settings:
         """The settings of this driver. What applies to a run once does not apply again."""
@@ -185,10 +188,11 @@ class DriverActor:
         return "running" if self._view is not None and self._view.status.tasks else "starting"
 
     def job(self) -> dict[str, Any]:
-        """The run as ``/api/v1/job`` has it, with its state and error; only these before it is planned, and of a run
-        that a former driver has ended."""
-        found = self._view.job() if self._view is not None else {"job": self._job}
-        return {**found, "state": self._word, "error": self._end.error if self._end else None}
+        """The run as ``/api/v1/job`` has it, with its state, its error and the start of its driver; only these before
+        it is planned, and of a run that a former driver has ended."""
+        found = self._view.job() if self._view is not None else {}
+        state = self.state()
+        return {**found, "job": state.job, "state": state.state, "error": state.error, "since": state.since}
 
     def lines(self, after: int) -> Sequence[tuple[int, str]]:
         """The lines behind that number which are kept still, each with its number."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from clonos_py.model.coordinator_events import CheckpointCompleted
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import TaskId
-from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.observe.events import Event, FunctionPrinted, Measured, Progress
 from clonos_py.observe.log_lines import event_fields, log_line
 from clonos_py.observe.status import STEPS, Recovery, RunStatus
@@ -169,16 +169,16 @@ class JobView:
     def job(self) -> dict[str, Any]:
         """The run as JSON."""
         with self.lock:
-            status = self.status
+            status, recent = self.status, list(self.recent())
             return {
                 "job": self.plan.job,
                 "began": self.time_of(0),
                 "at_s": status.at_us / 1e6,
                 "state": "finished" if status.finished else "running" if status.tasks else "starting",
                 "waits_for": status.waits_for[0],
-                "vertices": [self._vertex(vertex.name) for vertex in self.plan.vertices],
+                "vertices": [self._vertex(vertex, recent) for vertex in self.plan.vertices],
                 "edges": [{"from": e.source, "to": e.target, "feedback": e.feedback} for e in self.plan.edges],
-                "tasks": [self._task(*found) for found in self.recent()],
+                "tasks": [self._task(*found) for found in recent],
                 "checkpoints": {
                     "completed": status.checkpoints.amount,
                     "aborted": status.aborted.amount,
@@ -193,12 +193,11 @@ class JobView:
                 "last_event": self._numbered,
             }
 
-    def _vertex(self, name: str) -> dict[str, Any]:
-        status = self.status
-        vertex = next(vertex for vertex in self.plan.vertices if vertex.name == name)
+    def _vertex(self, vertex: Vertex, recent: Sequence[tuple[TaskId, int, SeenProcess]]) -> dict[str, Any]:
+        status, name = self.status, vertex.name
         seen = status.progress.vertices if status.progress else ()
         progress = next((found for found in seen if found.vertex == name), None)
-        tasks = [found for task, _, found in self.recent() if task.vertex == name and found.counters.active]
+        tasks = [found for task, _, found in recent if task.vertex == name and found.counters.active]
         held_back = [share for found in tasks if (share := found.share("held_back_us")) is not None]
         busy = [share for found in tasks if (share := found.busy) is not None]
         return {

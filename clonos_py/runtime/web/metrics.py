@@ -157,12 +157,12 @@ class JobMetrics(Collector):
         """What the counters of processes tell, looked up when it is asked for."""
         with self._view.lock:
             processes = dict(sorted(self._view.processes.items(), key=itemgetter(0)))
-            present = {task: seen for task, _, seen in self._view.recent() if seen.counters.active}
-            standbys = sum(not seen.counters.active for _, _, seen in self._view.recent())
-            rows_of = self._rows_of_operators(processes)
+            recent = list(self._view.recent())
+        present = {task: seen for task, _, seen in recent if seen.counters.active}
+        standbys = sum(not seen.counters.active for _, _, seen in recent)
         yield from self._summed(processes)
         yield from self._present(present)
-        yield self._counts(rows_of)
+        yield self._counts(processes)
         yield from self._states(present)
         yield self._latencies(processes)
         yield from self._events()
@@ -223,22 +223,15 @@ class JobMetrics(Collector):
                     family.add_metric(self._labels(task), value)
             yield family
 
-    @staticmethod
-    def _rows_of_operators(processes: dict[tuple[TaskId, int], SeenProcess]) -> dict[TaskId, dict[str, int]]:
-        """The counts of each task's operators. Those of its newest process include those of its predecessors."""
-        newest: dict[TaskId, dict[str, int]] = {}
-        for (task, _), seen in processes.items():
-            if seen.counters.counts:
-                newest[task] = seen.counters.counts
-        return newest
-
-    def _counts(self, counts: dict[TaskId, dict[str, int]]) -> Metric:
+    def _counts(self, processes: dict[tuple[TaskId, int], SeenProcess]) -> Metric:
         family = CounterMetricFamily(
             _PREFIX + "operator_counts",
             "What operators count: late rows, dead letters, rows of sinks, and what users count.",
             labels=["job", "operator", "task", "counter"],
         )
-        for task, named in counts.items():
+        # The counts of a task's newest process include those of its predecessors.
+        newest = {task: seen.counters.counts for (task, _), seen in processes.items() if seen.counters.counts}
+        for task, named in newest.items():
             for name, amount in named.items():
                 operator, _, counter = name.rpartition(".")
                 family.add_metric([self._job, operator, str(task.index), counter], amount)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clonos_py.model.errors import SettingError
 from clonos_py.model.plan import PhysicalPlan
@@ -15,6 +16,9 @@ from clonos_py.observe.events import Event, Listener
 from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.settings.definitions import Settings
 from clonos_py.settings.kinds import ListenAddress
+
+if TYPE_CHECKING:  # a run without an address does not import it
+    from clonos_py.runtime.web.job_view import JobView
 
 _END_S = 1.0
 _BACKLOG = 128
@@ -28,21 +32,32 @@ def served(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: Sto
     if settings.web is None:
         yield listener
         return
+    from clonos_py.runtime.web.job_view import JobView
+
+    with serving(JobView(plan, settings, datetime.now(UTC)), listener, stop) as told:
+        yield told
+
+
+@contextmanager
+def serving(view: JobView, listener: Listener, stop: StopSwitch) -> Iterator[Listener]:
+    """What ``served`` does, for a view that its caller reads, too: the listener tells the view before ``listener``,
+    also where the settings name no address."""
+    if (address := view.settings.web) is None:
+        yield _in_turn(view, listener)
+        return
     try:
         import uvicorn
 
         from clonos_py.runtime.web.application import application
-        from clonos_py.runtime.web.job_view import JobView
         from clonos_py.runtime.web.metrics import JobMetrics
     except ImportError as error:
-        raise SettingError(f"web = {settings.web} needs {error.name}: install clonos-py[web]") from error
-    token = read_token(settings.web_token_file)
-    view = JobView(plan, settings, datetime.now(UTC))
+        raise SettingError(f"web = {address} needs {error.name}: install clonos-py[web]") from error
+    token = read_token(view.settings.web_token_file)
     metrics = JobMetrics(view)
-    listening = bound(settings.web)
+    listening = bound(address)
     with listening:
         config = uvicorn.Config(
-            application(view, metrics, settings.web, token, stop.request),
+            application(view, metrics, address, token, stop.request),
             log_config=None,
             log_level="critical",
             access_log=False,
@@ -53,38 +68,30 @@ def served(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: Sto
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="web", daemon=True)
         thread.start()
-
-        def listen(at_us: int, event: Event) -> None:
-            view(at_us, event)
-            metrics(at_us, event)
-            listener(at_us, event)
-
         try:
-            yield listen
+            yield _in_turn(view, metrics, listener)
         finally:
             server.should_exit = server.force_exit = True
             thread.join(_END_S)
 
 
+def _in_turn(*listeners: Listener) -> Listener:
+    def listen(at_us: int, event: Event) -> None:
+        for listener in listeners:
+            listener(at_us, event)
+
+    return listen
+
+
 def bound(address: ListenAddress) -> socket.socket:
     """A socket that listens at the address. Raises SettingError if it is taken or not of this machine."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, protocol)
+        return socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise SettingError(f"web = {address}: {error.strerror}; name an address of this machine") from error
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(place)
-        listening.listen(_BACKLOG)
-    except OSError as error:
-        listening.close()
         raise SettingError(
             f"web = {address}: {error.strerror}; choose another port, or an address of this machine"
         ) from error
-    return listening
 
 
 def read_token(path: str | None) -> str | None:
