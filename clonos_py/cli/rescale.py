@@ -5,37 +5,23 @@ from __future__ import annotations
 import click
 
 from clonos_py.cli.detached_runs import address_option, on_cluster, shown_start
+from clonos_py.cli.stop import has_stopped, stop_on_cluster
 from clonos_py.dsl.runs import STOP_TIMEOUT_S
 from clonos_py.model.errors import ClusterError
 
 
 def rescale(job: str, parallelism: int, address: str | None) -> None:
     """The body of the command."""
-    from clonos_py.runtime.ray.detached import (
-        await_coordinator,
-        await_end,
-        rescaled,
-        start_rescaled,
-        state_of,
-        the_driver_of,
-    )
-    from clonos_py.runtime.ray.stopping import coordinator_of, stop_run
+    from clonos_py.runtime.ray.detached import await_end, rescaled, start_rescaled, state_of, the_driver_of
 
     with on_cluster(address) as cluster:
         state = state_of(the_driver_of(job))
         if state is None:
             raise ClusterError(f"the driver of {job!r} does not answer: ask again soon")
         content = rescaled(state, parallelism)
-        await_coordinator(job)
-        click.echo(f"stopping {job!r}: it takes a last checkpoint and commits it")
-        end = stop_run(job, coordinator_of(job), STOP_TIMEOUT_S)
-        if end is None or end.error is not None:
-            raise ClusterError(f"the job {job!r} has not stopped in order: {end.message if end else 'it is gone'}")
-        if not end.stopped:
-            click.echo("finished: its sources have ended meanwhile")
-            return
-        await_end(job)
-        shown_start(job, start_rescaled(state, content, cluster))
+        if has_stopped(job, stop_on_cluster(job, STOP_TIMEOUT_S)):
+            await_end(job)
+            shown_start(job, start_rescaled(state, content, cluster))
 
 
 command = click.Command(

@@ -29,21 +29,25 @@ def stop(job: str, address: str | None, timeout: int) -> None:
         ended = runs[0].stop(timeout / 1_000_000)
     else:
         ended = _stopped_on_ray(job, given, timeout)
+    if has_stopped(job, ended):
+        took_s = time.monotonic() - began_s
+        click.echo(f"stopped after {took_s:.1f} s; the next run with its checkpoints goes on from there")
+
+
+def has_stopped(job: str, ended: Ended | None) -> bool:
+    """Whether the job has stopped with a last checkpoint; says so if it had finished before. Raises ClusterError if it
+    has ended in another way."""
     if ended is None:
         raise ClusterError(f"the job {job!r} is gone without an answer: its own terminal says how it has ended")
     if ended.error is not None:
         raise ClusterError(f"the job {job!r} has ended before its last checkpoint: {ended.error}")
-    if ended.stopped:
-        took_s = time.monotonic() - began_s
-        click.echo(f"stopped after {took_s:.1f} s; the next run with its checkpoints goes on from there")
-    else:
+    if not ended.stopped:
         click.echo("finished: its sources have ended meanwhile")
+    return ended.stopped
 
 
 def _stopped_on_ray(job: str, address: str | None, timeout: int) -> Ended | None:
     from clonos_py.runtime.ray.cluster import address_here, connected
-    from clonos_py.runtime.ray.detached import await_coordinator
-    from clonos_py.runtime.ray.stopping import coordinator_of, stop_run
 
     try:
         found = address or address_here()
@@ -51,10 +55,19 @@ def _stopped_on_ray(job: str, address: str | None, timeout: int) -> Ended | None
         running = ", ".join(repr(run.job) for run in local_runs()) or "none"
         raise SettingError(f"no job named {job!r} runs here; running: {running}; {error}") from error
     with connected(found):
-        await_coordinator(job)
-        coordinator = coordinator_of(job)
-        click.echo(_STOPPING.format(job))
-        end = stop_run(job, coordinator, timeout / 1_000_000)
+        return stop_on_cluster(job, timeout / 1_000_000)
+
+
+def stop_on_cluster(job: str, timeout_s: float) -> Ended | None:
+    """Stops the job on the cluster to which this process is connected. None if it is gone without an answer. Raises
+    SettingError or ClusterError."""
+    from clonos_py.runtime.ray.detached import await_coordinator
+    from clonos_py.runtime.ray.stopping import coordinator_of, stop_run
+
+    await_coordinator(job)
+    coordinator = coordinator_of(job)
+    click.echo(_STOPPING.format(job))
+    end = stop_run(job, coordinator, timeout_s)
     return None if end is None else Ended(end.stopped, None if end.error is None else end.message)
 
 

@@ -15,7 +15,7 @@ from clonos_py.plan.pickling import pack
 from clonos_py.runtime.launch import planned
 from clonos_py.runtime.ray.cluster import Cluster, import_ray
 from clonos_py.runtime.ray.driver_actor import DRIVER_THREADS, DetachedJob, DriverActor, DriverState
-from clonos_py.runtime.ray.names import DRIVERS, NAMESPACE, PROCESSES, free_name, holder, named_actors
+from clonos_py.runtime.ray.names import DRIVERS, NAMESPACE, PROCESSES, comes_true, free_name, holder, named_actors
 from clonos_py.runtime.ray.run import RunIdentity
 from clonos_py.runtime.ray.shipping import unpack
 from clonos_py.settings.definitions import Runtime, Settings
@@ -26,7 +26,6 @@ _GONE_S = 15.0
 _ANSWER_S = 10.0
 _STARTED_S = 60.0
 """The time that a driver gets to start a coordinator, or to end what it has started."""
-_GOING_ON = ("starting", "running")
 
 
 def check_detachable(settings: Settings) -> None:
@@ -99,16 +98,13 @@ def _free(job: str, take_over: bool) -> None:
     if running is None:
         return
     state = state_of(running)
-    if state is not None and state.state in _GOING_ON:
+    if state is not None and state.goes_on:
         raise ClusterError(
             f"a detached run of {job!r} is {state.state}: stop it with `clonos stop`, or name this one differently"
         )
     import_ray().kill(running)
-    until_s = time.monotonic() + _GONE_S
-    while driver_of(job) is not None:
-        if time.monotonic() > until_s:
-            raise ClusterError(f"the driver of an ended run of {job!r} does not end: see `ray list actors`")
-        time.sleep(_POLL_S)
+    if not comes_true(lambda: driver_of(job) is None, _GONE_S):
+        raise ClusterError(f"the driver of an ended run of {job!r} does not end: see `ray list actors`")
 
 
 def driver_of(job: str) -> Any | None:
@@ -149,22 +145,21 @@ def state_of(driver: Any) -> DriverState | None:
 
 def await_coordinator(job: str) -> None:
     """Waits while a detached run of this name has no coordinator: its driver is about to start one."""
-    until_s = time.monotonic() + _STARTED_S
-    while time.monotonic() < until_s and holder(job) is None and (driver := driver_of(job)) is not None:
-        state = state_of(driver)
-        if state is not None and state.state not in _GOING_ON:
-            return
-        time.sleep(_POLL_S)
+    comes_true(lambda: holder(job) is not None or not _goes_on(job), _STARTED_S)
 
 
 def await_end(job: str) -> None:
     """Waits until the driver of a detached run that stops has let go of all its processes."""
-    until_s = time.monotonic() + _STARTED_S
-    while time.monotonic() < until_s and (driver := driver_of(job)) is not None:
-        state = state_of(driver)
-        if state is not None and state.state not in _GOING_ON and holder(job) is None:
-            return
-        time.sleep(_POLL_S)
+    comes_true(lambda: holder(job) is None and not _goes_on(job), _STARTED_S)
+
+
+def _goes_on(job: str) -> bool:
+    """Whether there is a detached run of this name that has not ended; also while Ray starts its driver again."""
+    driver = driver_of(job)
+    if driver is None:
+        return False
+    state = state_of(driver)
+    return state is None or state.goes_on
 
 
 def detached_runs() -> list[tuple[str, DriverState | None]]:

@@ -7,6 +7,7 @@ that nothing counts that its predecessor may still write (D11).
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from clonos_py.model.errors import ClusterError
@@ -70,9 +71,14 @@ def named_actors(namespace: str) -> list[str]:
 def is_free(job: str) -> bool:
     """Waits until the name is free; False if it is not in time. A run that is taken over ends its coordinator itself
     after it has fetched the reason, and Ray releases the name of one that was killed."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while holder(job) is not None:
-        if time.monotonic() > deadline:
+    return comes_true(lambda: holder(job) is None, _PATIENCE_S)
+
+
+def comes_true(condition: Callable[[], bool], within_s: float) -> bool:
+    """Waits until the condition is true; False if it is not in time. Ray tells nobody when a name is released."""
+    until_s = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > until_s:
             return False
         time.sleep(_POLL_S)
     return True

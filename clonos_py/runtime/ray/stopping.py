@@ -11,7 +11,7 @@ from typing import Any
 from clonos_py.job.events import EndJob
 from clonos_py.model.errors import ClusterError, SettingError
 from clonos_py.runtime.ray.cluster import import_ray
-from clonos_py.runtime.ray.names import holder, running_jobs
+from clonos_py.runtime.ray.names import comes_true, holder, running_jobs
 from clonos_py.runtime.run_control import not_ended
 
 _REPLACED_WITHIN_S = 30.0
@@ -19,7 +19,6 @@ _REPLACED_WITHIN_S = 30.0
 it keeps the coordinator of a run that has ended until those who stopped it have read how."""
 _LEAVE_S = 1.0
 """The time that a call gets to reach the coordinator."""
-_POLL_S = 0.1
 
 
 def coordinator_of(job: str) -> Any:
@@ -73,7 +72,5 @@ def _answer(method: Any, until_s: float, otherwise: str, *arguments: str) -> Any
 
 
 def _replacement(job: str, until_s: float) -> Any | None:
-    until_s = min(until_s, time.monotonic() + _REPLACED_WITHIN_S)
-    while (found := holder(job)) is None and time.monotonic() < until_s:
-        time.sleep(_POLL_S)
-    return found
+    comes_true(lambda: holder(job) is not None, min(until_s - time.monotonic(), _REPLACED_WITHIN_S))
+    return holder(job)
