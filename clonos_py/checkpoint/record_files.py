@@ -93,9 +93,8 @@ class RecordFiles:
 
     # ---- logs
 
-    def remove_before(self, checkpoint: int, every_file: bool) -> Iterator[CheckpointError]:
-        """Deletes the buckets whose files are all of earlier checkpoints. ``every_file``: and such files in the next
-        bucket, for a record that has a size."""
+    def remove_before(self, checkpoint: int) -> Iterator[CheckpointError]:
+        """Deletes the buckets whose files are all of earlier checkpoints."""
         if self._buckets is None:
             self._buckets = self._folder.names(_RECORDS)
         for name in list(self._buckets):
@@ -106,14 +105,12 @@ class RecordFiles:
                     self._buckets.remove(name)
                 except CheckpointError as problem:
                     yield problem
+
+    def files_before(self, checkpoint: int) -> list[str]:
+        """The files of earlier checkpoints in the bucket of this one, which ``remove_before`` leaves."""
         folder = f"{_RECORDS}/{layout.bucket_name(checkpoint)}"
-        for name in self._folder.names(folder) if every_file else ():
-            found = layout.checkpoint_of(name)
-            if found is not None and found < checkpoint:
-                try:
-                    self._folder.remove(f"{folder}/{name}")
-                except CheckpointError as problem:
-                    yield problem
+        found = ((name, layout.checkpoint_of(name)) for name in self._folder.names(folder))
+        return [f"{folder}/{name}" for name, of in found if of is not None and of < checkpoint]
 
 
 def _sized(sizes: Mapping[str, int]) -> Iterator[tuple[int, int]]:

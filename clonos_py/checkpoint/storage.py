@@ -316,9 +316,10 @@ class CheckpointStore:
         if self._sweeps or not bases:
             problems += self._remove(self._manifests.before(first[0], marks))
             problems += self._remove(self._written_before(_ANSWERS, self._needs[first].answers, ()))
-        recorded = self._needs[newest].recorded
-        has_size = recorded is not None and recorded.record_bytes > 0
-        problems += self._records.remove_before(self._needs[first].first_record, every_file=has_size and self._sweeps)
+        first_record, recorded = self._needs[first].first_record, self._needs[newest].recorded
+        problems += self._records.remove_before(first_record)
+        if recorded is not None and recorded.record_bytes and self._sweeps:
+            problems += self._remove(self._records.files_before(first_record))
         self._sweeps = bool(problems)
         if problems:
             others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
