@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.checkpoint.stored_jobs import jobs_text
 from clonos_py.cli.detached_runs import address_option, on_cluster
 from clonos_py.cli.tables import show
 from clonos_py.model.errors import CheckpointError
@@ -24,7 +25,10 @@ def create(job: str, name: str, address: str | None) -> None:
 
 def ls(job: str, checkpoints: str) -> None:
     """Lists the savepoints of a job."""
-    found = CheckpointStore(checkpoints, job).savepoints()
+    store = CheckpointStore(checkpoints, job)
+    found = store.savepoints()
+    if not found and store.latest() is None:
+        raise CheckpointError(f"{store.path} has no checkpoints: {jobs_text(checkpoints)}")
     rows = [
         (name, str(manifest.checkpoint), ", ".join(f"{vertex} {n}" for vertex, n in manifest.parallelism.items()))
         for name, manifest in sorted(found.items(), key=lambda item: item[1].checkpoint)

@@ -73,6 +73,9 @@ def test_what_is_not_there_or_in_the_way_is_named(here: Path, capsys: pytest.Cap
     where = ["--checkpoints", str(here / "checkpoints")]
     assert invoke(["savepoint", "copy", "kept", "full way", str(here / "trial"), *where]) == 1
     assert "has no savepoint 'full way'; savepoints: 'half way'\n" in capsys.readouterr().err
+    assert invoke(["savepoint", "ls", "nobody", *where]) == 1
+    error = capsys.readouterr().err
+    assert error.endswith(f"has no checkpoints: {here / 'checkpoints'} has the jobs 'kept'\n"), error
     assert invoke(["savepoint", "rm", "nobody", "half way", *where]) == 1
     assert "has no savepoint 'half way'; savepoints: none\n" in capsys.readouterr().err
     assert invoke(["savepoint", "copy", "kept", "half way", str(here / "checkpoints"), *where]) == 1
