@@ -11,8 +11,8 @@
     FOLDER/JOB/line/records/000000000/000000000007.join-0.2.1.record
     FOLDER/JOB/line/records/000000000/000000000007.join-0.2.1.tail     what a failed job held after its last checkpoint
     FOLDER/JOB/line/bases/000000000007.00000002.1732890164000.base
-    FOLDER/JOB/deployments/1732890164000-6b1f.../job  what a detached run consists of, by time and digest
-    FOLDER/JOB/deployments/1732890164000-6b1f.../end  how it has ended
+    FOLDER/JOB/runs/1732890164000-6b1f.../job  what a detached run consists of, by time and digest
+    FOLDER/JOB/runs/1732890164000-6b1f.../end  how it has ended
     FOLDER/JOB/archive/0001/                 a former ``line``, moved aside whole by ``--fresh``
     FOLDER/JOB/archive/0001.generations/     its generations, if they were damaged; else their numbers continue
 
@@ -41,7 +41,7 @@ from clonos_py.model.ids import Attempt, TaskId
 GENERATIONS = "generations"
 LINE = "line"
 ARCHIVE = "archive"
-DEPLOYMENTS = "deployments"
+RUNS = "runs"
 MANIFESTS = "manifests"
 SAVEPOINTS = "savepoints"
 STATE = "state"

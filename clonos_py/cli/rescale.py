@@ -12,7 +12,7 @@ from clonos_py.model.errors import ClusterError
 
 def rescale(job: str, parallelism: int, address: str | None) -> None:
     """The body of the command."""
-    from clonos_py.runtime.ray.detached import await_end, rescaled, start_rescaled, state_of, the_driver_of
+    from clonos_py.runtime.ray.detached import await_end, rescaled, start_again, state_of, the_driver_of
 
     with on_cluster(address) as cluster:
         state = state_of(the_driver_of(job))
@@ -21,7 +21,7 @@ def rescale(job: str, parallelism: int, address: str | None) -> None:
         content = rescaled(state, parallelism)
         if has_stopped(job, stop_on_cluster(job, STOP_TIMEOUT_S)):
             await_end(job)
-            shown_start(job, start_rescaled(state, content, cluster))
+            shown_start(job, start_again(job, state.checkpoints, content, cluster))
 
 
 command = click.Command(

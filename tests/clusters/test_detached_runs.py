@@ -203,11 +203,11 @@ def test_a_driver_waits_for_storage_while_its_tasks_run(clonos: Commands) -> Non
     assert clonos.deploy().returncode == 0
     processes = clonos.actors("ProcessActor")
     (driver,) = clonos.actors("DriverActor")
-    deployments = Path(clonos.checkpoints) / "numbers" / "deployments"
-    deployments.rename(deployments.with_name("away"))
+    runs = Path(clonos.checkpoints) / "numbers" / "runs"
+    runs.rename(runs.with_name("away"))
     clonos.replaced(driver)
     wait_until(lambda: "cannot be read, which is tried again" in clonos("logs", "numbers").stdout)
-    deployments.with_name("away").rename(deployments)
+    runs.with_name("away").rename(runs)
     clonos.await_state("running")
     assert clonos.actors("ProcessActor") == processes
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from clonos_py.checkpoint.deployments import Deployments
 from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.checkpoint.stored_runs import StoredRuns
 from clonos_py.dsl.job import Job
 from clonos_py.model.errors import ClusterError, SettingError
 from clonos_py.plan.physical import plan
@@ -53,23 +53,21 @@ def deploy(job: Job, settings: Settings, cluster: Cluster) -> Any:
 
 
 def redeploy(job: str, checkpoints: str, cluster: Cluster) -> Any:
-    """Starts the newest deployment of a job again, from its last checkpoint, and returns the driver. It runs what it
-    finds in the folder."""
-    deployments = Deployments(checkpoints, job)
-    content = deployments.read(deployments.newest())
+    """Starts the newest run of a job again, from its last checkpoint, and returns the driver. It runs what it finds in
+    the folder."""
+    runs = StoredRuns(checkpoints, job)
+    return start_again(job, checkpoints, runs.read(runs.newest()), cluster)
+
+
+def start_again(job: str, checkpoints: str, content: bytes, cluster: Cluster) -> Any:
+    """Starts a job from its last checkpoint, and returns the driver. ``content``: what the run consists of."""
     _free(job, take_over=False)
     return _start(job, checkpoints, content, cluster)
 
 
-def start_rescaled(state: DriverState, content: bytes, cluster: Cluster) -> Any:
-    """Starts a run that has ended again, as ``rescaled`` gives it, and returns the driver."""
-    _free(state.job, take_over=False)
-    return _start(state.job, state.checkpoints, content, cluster)
-
-
 def rescaled(state: DriverState, parallelism: int) -> bytes:
-    """The deployment of a run at another parallelism. Raises SettingError or GraphError if the job cannot have it."""
-    content = Deployments(state.checkpoints, state.job).read(state.deployment)
+    """What a run consists of at another parallelism. Raises SettingError or GraphError if the job cannot have it."""
+    content = StoredRuns(state.checkpoints, state.job).read(state.stored_run)
     deployed = DetachedJob(*unpack(content))
     written = {**dict(deployed.settings.written()), "parallelism": str(parallelism)}
     settings = resolve({}, command_line=written)
@@ -78,7 +76,7 @@ def rescaled(state: DriverState, parallelism: int) -> bytes:
 
 
 def _start(job: str, checkpoints: str, content: bytes, cluster: Cluster) -> Any:
-    name = Deployments(checkpoints, job).write(time.time_ns() // 1_000_000, content)
+    name = StoredRuns(checkpoints, job).write(time.time_ns() // 1_000_000, content)
     identity = RunIdentity.drawn(detached=f"{job}/{name}/")
     options = cluster.actor_options() | {
         "name": job,

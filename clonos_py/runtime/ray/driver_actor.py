@@ -16,8 +16,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from clonos_py.checkpoint.deployments import Deployments, RunEnd
 from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.checkpoint.stored_runs import RunEnd, StoredRuns
 from clonos_py.dsl.job import Job
 from clonos_py.model.coordinator_events import CoordinatorReplaced, Deployed
 from clonos_py.model.errors import CheckpointError, ClonosError, type_and_text
@@ -65,7 +65,7 @@ class DriverState(NamedTuple):
     error: str | None
     since: str
     checkpoints: str
-    deployment: str
+    stored_run: str
     restarted: bool
 
     @property
@@ -77,12 +77,12 @@ class DriverState(NamedTuple):
 class DriverActor:
     """Drives one detached run in a thread. All methods may be called by any thread."""
 
-    def __init__(self, job: str, checkpoints: str, deployment: str, identity: RunIdentity) -> None:
-        """``checkpoints``: the place where the deployment of this name is stored."""
+    def __init__(self, job: str, checkpoints: str, stored_run: str, identity: RunIdentity) -> None:
+        """``checkpoints``: the place where the run of this name is stored."""
         defer_pandas()
-        self._job, self._checkpoints, self._deployment = job, checkpoints, deployment
+        self._job, self._checkpoints, self._stored_run = job, checkpoints, stored_run
         self._identity = RunIdentity(*identity)
-        self._deployments = Deployments(checkpoints, job)
+        self._runs = StoredRuns(checkpoints, job)
         self._restarted = bool(import_ray().get_runtime_context().was_current_actor_reconstructed)
         self._since = datetime.now(UTC)
         self._stop = StopSwitch()
@@ -115,10 +115,10 @@ class DriverActor:
         until_s = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                end = self._deployments.ended(self._deployment)
+                end = self._runs.ended(self._stored_run)
                 if end is not None:
                     return end
-                deployed = DetachedJob(*unpack(self._deployments.read(self._deployment)))
+                deployed = DetachedJob(*unpack(self._runs.read(self._stored_run)))
                 settings = self._settings(deployed)
             except CheckpointError as problem:
                 if time.monotonic() > until_s:
@@ -156,7 +156,7 @@ class DriverActor:
         """Notes the end, so that a driver that is started again does not repeat the run."""
         while True:
             try:
-                self._deployments.end(self._deployment, end)
+                self._runs.end(self._stored_run, end)
             except CheckpointError as problem:
                 self._write(f"warning: how the run has ended cannot be noted: {problem}")
                 time.sleep(_NOTE_S)
@@ -177,7 +177,7 @@ class DriverActor:
             self._end.error if self._end else None,
             f"{self._since:%Y-%m-%d %H:%M:%S}",
             self._checkpoints,
-            self._deployment,
+            self._stored_run,
             self._restarted,
         )
 

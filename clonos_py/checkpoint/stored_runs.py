@@ -1,7 +1,7 @@
 """What detached runs of a job consist of, and how they have ended, beside the checkpoints of the job.
 
 A detached run outlives the command that has started it, and objects in Ray's store do not outlive their owner. So what
-a new driver needs lies here. A deployment is written once, and so is its end. It holds code, so its name has its
+a new driver needs lies here. A run is written once, and so is its end. It holds code, so its name has its
 digest: who knows the name gets what was deployed, whoever may write to the folder.
 """
 
@@ -30,22 +30,22 @@ class RunEnd(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class Deployments:
-    """The deployments of one job in a checkpoint folder. Raises CheckpointError if the folder does not work."""
+class StoredRuns:
+    """The detached runs of one job in a checkpoint folder. Raises CheckpointError if the folder does not work."""
 
     def __init__(self, uri: str, job: str) -> None:
         self._folder = open_folder(uri, layout.name_in_folder(job))
 
     def write(self, at_ms: int, content: bytes) -> str:
-        """Writes a deployment and returns its name. ``at_ms``: the time of day. The oldest ones are deleted."""
+        """Writes what a run consists of, and returns its name. ``at_ms``: the time of day. The oldest are deleted."""
         name = f"{at_ms:013d}-{_digest(content)}"
         self._folder.write(self._path(name, _JOB), content)
         for old in self.names()[:-_KEPT]:
-            self._folder.remove_folder(f"{layout.DEPLOYMENTS}/{old}")
+            self._folder.remove_folder(f"{layout.RUNS}/{old}")
         return name
 
     def read(self, name: str) -> bytes:
-        """The content of a deployment. Raises CheckpointError if it is damaged, or another one was put in its place."""
+        """What a run consists of. Raises CheckpointError if it is damaged, or another one was put in its place."""
         path = self._path(name, _JOB)
         content = self._folder.read(path).to_pybytes()
         if _digest(content) != name.partition("-")[2]:
@@ -56,11 +56,11 @@ class Deployments:
         return content
 
     def names(self) -> list[str]:
-        """The names of all deployments, oldest first."""
-        return [name for name in self._folder.names(layout.DEPLOYMENTS) if _NAME.fullmatch(name)]
+        """The names of all stored runs, oldest first."""
+        return [name for name in self._folder.names(layout.RUNS) if _NAME.fullmatch(name)]
 
     def newest(self) -> str:
-        """The name of the newest deployment. Raises CheckpointError if there is none."""
+        """The name of the newest run. Raises CheckpointError if there is none."""
         names = self.names()
         if not names:
             raise CheckpointError(f"{self._folder.root} has no detached run: start one with `clonos run FILE --detach`")
@@ -72,7 +72,7 @@ class Deployments:
 
     def ended(self, name: str) -> RunEnd | None:
         """How the run has ended; None if it has not."""
-        if _END not in self._folder.names(f"{layout.DEPLOYMENTS}/{name}"):
+        if _END not in self._folder.names(f"{layout.RUNS}/{name}"):
             return None
         try:
             return msgspec.json.decode(memoryview(self._folder.read(self._path(name, _END))), type=RunEnd)
@@ -82,7 +82,7 @@ class Deployments:
             ) from error
 
     def _path(self, name: str, file: str) -> str:
-        return f"{layout.DEPLOYMENTS}/{name}/{file}"
+        return f"{layout.RUNS}/{name}/{file}"
 
 
 def _digest(content: bytes) -> str:
