@@ -1,4 +1,5 @@
-"""The wire form of a log: a sequence of segments, each encoded relative to the segments before it in its epoch.
+"""The wire form of a log: a sequence of segments, each encoded relative to those before it, from the last that is
+self-contained. The first of an epoch is, and so is the first after each place at which a replay may begin.
 
 A segment is one flat msgpack array of numbered codes, each followed by its fields. An arrival is a single small number.
 Arrivals that repeat in a pattern, as when channels are taken in turn, are encoded as a copy of earlier ones at a
@@ -47,11 +48,13 @@ class LogCodec:
     """Encodes or decodes the segments of one log, in order. ``epoch``: the epoch that its state belongs to."""
 
     def __init__(self, epoch: int = 0) -> None:
-        self.open_epoch(epoch)
+        self.restart(epoch)
 
-    def open_epoch(self, epoch: int) -> None:
-        """Resets the state, so that the first segment of an epoch can be decoded without earlier ones."""
+    def restart(self, epoch: int) -> None:
+        """Resets the state, so that the next segment, of this epoch, can be decoded without earlier ones."""
         self.epoch = epoch
+        self.fresh = True
+        """Whether the next segment is self-contained."""
         self._time_us = 0
         self._timer_us = 0
         self._stops: dict[int, int] = {}
@@ -61,6 +64,7 @@ class LogCodec:
 
     def encode(self, determinants: Sequence[Determinant]) -> bytes:
         """The next segment's payload. Raises CodecError if an answer holds something that is not plain data."""
+        self.fresh = False
         flat: list[Any] = []
         copies = _Copies(determinants)
         position = 0
@@ -131,6 +135,7 @@ class LogCodec:
 
     def decode(self, data: bytes) -> list[Determinant]:
         """The determinants of the next payload. Raises CodecError on bytes that ``encode`` cannot have made here."""
+        self.fresh = False
         try:
             flat = _decoder.decode(data)
             return self._read(iter(flat))
@@ -139,8 +144,8 @@ class LogCodec:
 
     def load(self, segment: LogSegment) -> list[Determinant]:
         """The determinants of the log's next segment."""
-        if segment.epoch != self.epoch:
-            self.open_epoch(segment.epoch)
+        if segment.self_contained or segment.epoch != self.epoch:
+            self.restart(segment.epoch)
         return self.decode(segment.payload)
 
     def _read(self, fields: Any) -> list[Determinant]:

@@ -28,7 +28,6 @@ from clonos_py.causal.determinants import (
     Completion,
     Determinant,
     InputOrder,
-    Landmark,
     ReadBatch,
     Refusal,
     Seed,
@@ -91,24 +90,18 @@ class Gate:
             self._replay.extend(self.writer.codec.load(segment))
             expected = segment.stop
 
-    def skip(self, predicate: Callable[[Landmark], bool]) -> Landmark | None:
-        """Skips to the last landmark in the replay for which ``predicate`` holds, which becomes the next determinant.
-        Returns None, and skips nothing, if there is none."""
-        found = [n for n, d in enumerate(self._replay) if isinstance(d, Landmark) and predicate(d)]
-        if not found:
-            return None
-        self.writer.offset += sum(length(self._replay.popleft()) for _ in range(found[-1]))
-        landmark = self._replay[0]
-        assert isinstance(landmark, Landmark)
-        return landmark
+    def load_from(self, segments: Sequence[LogSegment]) -> None:
+        """Replays these segments, the first of which is self-contained, from its beginning on."""
+        first = segments[0]
+        self.writer.resume(first.epoch, first.epoch_start, first.start)
+        self.load(segments)
 
     def load_at(self, segments: Sequence[LogSegment], epoch: int, epoch_start: int, offset: int) -> None:
         """Replays these segments from ``offset`` on, which is in this epoch. Raises ProtocolError if they end before
         it."""
         if segments:
-            first = segments[0]
-            self.writer.resume(first.epoch, first.epoch_start, first.start)
-            self.load(segments)
+            begins = [n for n, segment in enumerate(segments) if segment.self_contained and segment.start <= offset]
+            self.load_from(segments[begins[-1] if begins else 0 :])
         while self._replay and self.writer.offset < offset:
             self.writer.offset += length(self._replay.popleft())
         if segments and self.writer.offset != offset:

@@ -68,9 +68,9 @@ class LogWriter:
         """Everything since the last cut as one segment; None if there is nothing."""
         if not self._pending:
             return None
-        start = self.offset - self._count
+        start, fresh = self.offset - self._count, self.codec.fresh
         payload = self.codec.encode(self._pending)
-        segment = LogSegment(self._log, self.epoch, self.epoch_start, start, self._count, payload)
+        segment = LogSegment(self._log, self.epoch, self.epoch_start, start, self._count, payload, self_contained=fresh)
         self._pending, self._count = [], 0
         return segment
 
@@ -79,8 +79,13 @@ class LogWriter:
         rest = self.cut()
         self.epoch, self.epoch_start = checkpoint, self.offset
         if self.codec.epoch < checkpoint:
-            self.codec.open_epoch(checkpoint)
+            self.codec.restart(checkpoint)
         return rest
+
+    def allow_replay_from_here(self) -> None:
+        """The next segment begins here and is self-contained. Everything before must have been cut."""
+        assert not self._pending
+        self.codec.restart(self.epoch)
 
 
 class CausalStore:
@@ -226,7 +231,21 @@ def merge(
     """
     store = CausalStore(tasks)
     store.mark(StableMark(ALL_LOGS, epoch))
-    pieces = sorted((s for answer in answers for s in answer), key=lambda s: (s.incarnation, s.start))
+    distinct = _without_copies(list(answers))
+    pieces = sorted((s for answer in distinct for s in answer), key=lambda s: (s.incarnation, s.start))
     for segment in pieces:
         store.append(segment)
     return store.of(pieces[0].log) if pieces else []
+
+
+def _without_copies(answers: list[Sequence[LogSegment]]) -> list[Sequence[LogSegment]]:
+    """The answers without those that are a part of the longest one. Usually one answer is left: holders differ in how
+    far they hold a log, and comparing whole answers is much faster than taking in each segment of each."""
+    longest = max(answers, key=len, default=())
+    index = {segment.start: number for number, segment in enumerate(longest)}
+    kept = [longest]
+    for answer in answers:
+        first = index.get(answer[0].start, len(longest)) if answer else 0
+        if longest[first : first + len(answer)] != answer:
+            kept.append(answer)
+    return kept

@@ -13,7 +13,7 @@ sends can depend on logs that the process lacks: it lacks none before it has tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -51,8 +51,12 @@ class HeldLogs:
         paths = Counter(log for logs in shared for log in logs)
         self._several = [sorted(log for log in logs if paths[log] > 1) for logs in shared]
         self._acknowledged = [self._unacknowledged(index) for index in range(len(inputs))]
-        self._replayed: set[int] = set()
-        self._needs: dict[LogId, int] = {}
+        self._replayed: Sequence[LogSegment] = ()
+        """The log that the process replays or has replayed, until a checkpoint covers it."""
+        self._named: set[int] | None = set()
+        """The inputs of which that log names frames; None: it was not decoded yet, which takes time that a replacement
+        does not have."""
+        self._needed: Mapping[LogId, int] = {}
         self._has_own_log = True
         self.incarnation = Incarnation()
         """The incarnation of the task's own log."""
@@ -89,20 +93,25 @@ class HeldLogs:
         self._has_own_log, self.incarnation = True, message.incarnation
         for segment in (*message.upstream, *message.log):
             self.store.append(segment)
-        codec = LogCodec()
-        logged = (d for segment in message.log for d in codec.load(segment))
-        self._replayed = {d.channel for d in logged if isinstance(d, InputOrder | FrameBatch)}
-        self._needs = {log: end for log, end in message.needs.items() if self._is_upstream(log)}
+        self._replayed, self._named, self._needed = message.log, None, message.needs
         for incomplete in self._incomplete:
             incomplete.difference_update(message.complete)
         self._update_incomplete()
         if not message.log:
             self.replayed()
 
+    def _named_inputs(self) -> set[int]:
+        """The inputs of which the log that is replayed, or was since the last checkpoint, names frames."""
+        if self._named is None:
+            codec, log = LogCodec(), self._replayed if self._inputs else ()
+            logged = (d for segment in log for d in codec.load(segment))
+            self._named = {d.channel for d in logged if isinstance(d, InputOrder | FrameBatch)}
+        return self._named
+
     def _is_upstream(self, log: LogId) -> bool:
         """Whether anything of a log has arrived, on any path, with the frames that the replayed log names."""
         origin = self._plan.logs[log]
-        senders = {self._inputs[index].sender for index in self._replayed}
+        senders = {self._inputs[index].sender for index in self._named_inputs()}
         return origin in senders or not senders.isdisjoint(self._plan.hops[origin])
 
     def take(self, index: int, header: FrameHeader) -> None:
@@ -138,7 +147,7 @@ class HeldLogs:
     def replayed(self) -> None:
         """The log is replayed: the frames that it names have arrived again, with the determinants they depend on. Below
         full depth, receivers may depend on logs that only the predecessor has held, until they arrive here, too."""
-        self._needs = {}
+        self._needed = {}
         if self._full_depth:
             self._clear_incomplete()
 
@@ -146,7 +155,7 @@ class HeldLogs:
         """A checkpoint is complete that this process has taken a snapshot for. Logs that it lacked before that do not
         matter any more."""
         self._drop_stable()
-        self._replayed, self._needs = set(), {}
+        self._replayed, self._named, self._needed = (), set(), {}
         self._clear_incomplete()
 
     def _clear_incomplete(self) -> None:
@@ -184,12 +193,12 @@ class HeldLogs:
             [c.expectation for c in self._inputs if c.sender in failed and not c.renumbers],
             depends=[channel.index for channel in self._inputs if self._has_received(channel)],
             logs_received={c.index: sorted(held) for c in self._inputs if (held := self._held_from(c.index))},
-            replayed=sorted(self._replayed),
+            replayed=sorted(self._named_inputs()),
             incomplete={index: sorted(incomplete) for index, incomplete in enumerate(self._incomplete) if incomplete},
             has_own_log=self._has_own_log,
             ends={log: end for log in upstream if log not in of_failed and (end := self.store.end(log)) is not None},
             whole=[log for log in behind if self._holds_all(log, acquired)],
-            needs=self._needs,
+            needs={log: end for log, end in self._needed.items() if self._is_upstream(log)},
             own=self._own if in_loop and self._own in behind and self._own not in of_failed else None,
         )
 

@@ -42,7 +42,8 @@ class LogSegment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Offsets [start, start + count) of a task's log.
 
     ``epoch`` is the last checkpoint that the task had taken, ``epoch_start`` the offset at which it took it.
-    ``incarnation`` is the number of the task's incarnation: segments of earlier ones are void.
+    ``incarnation`` is the number of the task's incarnation: segments of earlier ones are void. ``self_contained``: it
+    can be decoded without the segments before it.
     """
 
     log: LogId
@@ -52,6 +53,7 @@ class LogSegment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     count: int
     payload: bytes
     incarnation: int = 0
+    self_contained: bool = False
 
     @property
     def reach(self) -> Reach:

@@ -2,8 +2,9 @@
 
 If a task's operators keep no state, call no services and have no side effects, its progress is its whole state. Such a
 task logs a landmark as the first event of every epoch, and then one every 50 ms in which it reads. It cuts pending rows
-into frames before each. A replacement continues at the last landmark instead of rereading all input since the
-checkpoint. If a receiver still needs frames from before it, they are made again (``task/regeneration.py``).
+into frames before each, and the landmark begins a segment that can be decoded alone. A replacement continues at the
+last landmark instead of rereading all input since the checkpoint. If a receiver still needs frames from before it, they
+are made again (``task/regeneration.py``).
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import Landmark
 from clonos_py.causal.gate import Gate
 from clonos_py.model.errors import DivergenceError, ProtocolError
 from clonos_py.model.segments import LogSegment
-from clonos_py.process.contract import RestoreState, Resumed
+from clonos_py.process.contract import Produced, RestoreState, Resumed
 from clonos_py.task.snapshotting import Snapshotting
 
 LANDMARK_INTERVAL_US = 50_000
@@ -29,10 +31,11 @@ many partitions the source has."""
 class Landmarks:
     """Logs the landmarks of one task, and compares them in a replay or resumes at them."""
 
-    def __init__(self, gate: Gate, snapshotting: Snapshotting) -> None:
+    def __init__(self, gate: Gate, snapshotting: Snapshotting, interval_us: int | None = None) -> None:
+        """``interval_us``: the least time between two landmarks in one epoch."""
         self._gate, self._snapshotting = gate, snapshotting
         self._new_epoch, self._read, self._passed_us = True, False, 0
-        self._interval_us = LANDMARK_INTERVAL_US
+        self._interval_us = self._least_us = interval_us or LANDMARK_INTERVAL_US
 
     # ---- live
 
@@ -47,14 +50,18 @@ class Landmarks:
     def due(self, now_us: int) -> bool:
         return self._new_epoch or (self._read and now_us - self._passed_us >= self._interval_us)
 
-    def log(self, other_events: int, ended: bool, now_us: int) -> None:
+    def log(self, other_events: int, ended: bool, now_us: int) -> Produced:
+        """Logs a landmark, which begins a segment: the frames that are cut at it depend on it. Returns the determinants
+        before it."""
+        produced = self._snapshotting.cut()
         landmark = self._snapshotting.landmark(other_events, ended)
         self._gate.record(landmark)
         self._passed(landmark, now_us)
+        return produced
 
     def _passed(self, landmark: Landmark, now_us: int) -> None:
         self._new_epoch, self._read, self._passed_us = False, False, now_us
-        self._interval_us = max(LANDMARK_INTERVAL_US, len(landmark.state) * _US_PER_BYTE)
+        self._interval_us = max(self._least_us, len(landmark.state) * _US_PER_BYTE)
 
     # ---- replaying
 
@@ -81,27 +88,33 @@ class Landmarks:
     def resume(
         self, log: Sequence[LogSegment], before: tuple[int, int] | None, restore_state: Callable[[RestoreState], None]
     ) -> Resumed | None:
-        """Loads a log to replay and moves to its last landmark. If ``before`` is given, moves to the last landmark at
-        which output ``before[0]`` had not passed frame ``before[1]``, regardless of the current state. Returns None if
-        the log has no landmark; then the replay starts from the current state.
+        """Loads a log to replay from its last landmark on. If ``before`` is given, from the last landmark at which
+        output ``before[0]`` had not passed frame ``before[1]``. If there is no landmark: returns None, and the replay
+        starts from the current state. Only the segments from the landmark on are decoded.
 
         Raises ProtocolError if ``before`` is given and there is no such landmark.
         """
-        writer = self._gate.writer
+        for number in reversed(range(len(log))):
+            landmark = _landmark_of(log[number])
+            if landmark is None:
+                continue
+            next_seqs = self._next_seqs(landmark)
+            if before is None or next_seqs[before[0]] <= before[1]:
+                restore_state(self._snapshotting.at(landmark))
+                self._gate.load_from(log[number:])
+                return Resumed(next_seqs)
         if before is not None:
-            writer.resume(log[0].epoch, log[0].epoch_start, log[0].start)
+            raise ProtocolError(f"frame {before[1]} cannot be regenerated: the log has no landmark before it")
         self._gate.load(log)
-        landmark = self._gate.skip(lambda found: before is None or self._next_seqs(found)[before[0]] <= before[1])
-        if landmark is None:
-            if before is not None:
-                raise ProtocolError(f"frame {before[1]} cannot be regenerated: the log has no landmark before it")
-            return None
-        offset = writer.offset
-        restore_state(self._snapshotting.at(landmark))
-        writer.resume(landmark.epoch, landmark.epoch_start, offset)
-        return Resumed(self._next_seqs(landmark))
+        return None
 
     def _next_seqs(self, landmark: Landmark) -> list[int]:
         progress = self._snapshotting.at(landmark).progress
         assert progress is not None
         return progress.outputs
+
+
+def _landmark_of(segment: LogSegment) -> Landmark | None:
+    """The landmark with which a segment begins."""
+    first = LogCodec().load(segment)[0] if segment.self_contained else None
+    return first if isinstance(first, Landmark) else None

@@ -103,8 +103,8 @@ from clonos_py.task.snapshotting import Snapshotting
 from clonos_py.task.states import TASK_STATES, TaskCause
 from clonos_py.task.throughput import ReadSize, Throughput
 
-_GRANULARITY = "time_granularity_us"
-TASK_SETTINGS = frozenset({_GRANULARITY})
+_GRANULARITY, _LANDMARKS = "time_granularity_us", "landmark_interval_us"
+TASK_SETTINGS = frozenset({_GRANULARITY, _LANDMARKS})
 """The settings of a plan that a task reads."""
 
 
@@ -156,7 +156,8 @@ class TaskMachine:
         parts = (self._inputs, self._chain, self._outputs, self._reader, self._checkpointing)
         self._snapshotting = Snapshotting(self._shared, self._writer, *parts, plan.protocol.barriers)
         resumes = self._reader and plan.regenerates(vertex) and (limits.regenerates or not self._reader.logs_rows)
-        self._landmarks = Landmarks(self._gate, self._snapshotting) if resumes else None
+        landmark_us = plan.settings.get(_LANDMARKS)
+        self._landmarks = Landmarks(self._gate, self._snapshotting, landmark_us) if resumes else None
         self._partwise = self._chain.partwise
         self._feed_points = FeedPoints(plan.standby_feed_us)
         self._regeneration = Regeneration(
@@ -344,8 +345,10 @@ class TaskMachine:
         """Emits frames with their determinants. Determinants wait for frames that depend on them, so that segments are
         few and long."""
         cut = self._outputs.cut or self._outputs.published
-        produced = self._outputs.take(self._writer.cut() if cut or self._writer.full else None)
-        if produced.log or cut:
+        self._emit(self._outputs.take(self._writer.cut() if cut or self._writer.full else None))
+
+    def _emit(self, produced: Produced) -> None:
+        if produced.log or produced.frames or produced.published:
             self._events += (produced, self._metrics.cut(produced))
 
     def _wake_us(self, now_us: int) -> int:
@@ -421,7 +424,7 @@ class TaskMachine:
 
     def _live_event(self, now_us: int) -> bool:
         if self._landmarks and self._landmarks.due(now_us):
-            self._landmarks.log(self._other_events, self._ended, now_us)
+            self._emit(self._landmarks.log(self._other_events, self._ended, now_us))
             return True
         if self._run and self._reader and self._reader.run != self._run and not self._reader.ended:
             return self._decide(SourceReopened(self._run))

@@ -122,7 +122,7 @@ class Snapshotting:
         operators = self._chain.fed()
         if self._reader:
             operators[self._reader.name] = self._reader.snapshot()
-        produced = self._outputs.take(self._writer.cut())
+        produced = self.cut()
         self._shared.open_epoch()
         offset = self._writer.offset
         position = FeedPosition(self._writer.epoch, self._writer.epoch_start, offset)
@@ -130,6 +130,12 @@ class Snapshotting:
         progress = self._stored_progress(other_events, ended, offset)
         progress = msgspec.structs.replace(progress, rebuild_taken=progress.taken, rebuild=[])
         return produced, FeedPointTaken(operators, progress, position, aborted)
+
+    def cut(self) -> Produced:
+        """What was cut, with the determinants so far. A replay can begin at the next determinant."""
+        produced = self._outputs.take(self._writer.cut())
+        self._writer.allow_replay_from_here()
+        return produced
 
     def landmark(self, other_events: int, ended: bool) -> Landmark:
         """Cuts pending rows and returns a landmark. If operators keep no state, progress is the task's whole state."""

@@ -24,6 +24,8 @@ TASKS_MAX = 30
 _PATHS_MAX = 6
 _LANDMARKS = 0.3
 """How often sources without steps restart at a landmark although frames are retained."""
+_LANDMARKS_US = (2_000, 8_000, 50_000)
+"""A simulated job lasts for some 100 ms: with the interval of real jobs there are few landmarks in an epoch."""
 _FED = 0.25
 """How often tasks feed their standbys, of the runs with full sharing depth."""
 _FEED_US = (2_000, 8_000, 30_000)
@@ -191,6 +193,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     topology = replace(
         topology,
         regenerates=regenerates,
+        landmark_interval_us=random.Random(f"landmark interval of {seed}").choice(_LANDMARKS_US),
         time_granularity_us=granularity_us,
         adaptive=adaptive,
         protocol=protocol,

@@ -73,6 +73,7 @@ class Topology:
     """Exactly-once without logging: after a failure all tasks roll back."""
     regenerates: bool = False
     """Whether sources without steps restart at a landmark of their log, and regenerate frames before it."""
+    landmark_interval_us: int = 50_000
     time_granularity_us: int = 0
     adaptive: bool = False
     """Whether the size of frames and reads adapts to the cost of rows."""
@@ -144,7 +145,10 @@ class Topology:
 
     def plan(self, ledger: HistoryLedger) -> PhysicalPlan:
         vertices = tuple(self._vertex(number, ledger) for number in range(len(self.nodes)))
-        settings = {"time_granularity_us": self.time_granularity_us}
+        settings = {
+            "time_granularity_us": self.time_granularity_us,
+            "landmark_interval_us": self.landmark_interval_us,
+        }
         edges = tuple(self._edges())
         return PhysicalPlan(
             "sim",

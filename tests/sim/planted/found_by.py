@@ -112,6 +112,8 @@ FOUND_BY = {
     "causal_log_is_truncated_one_epoch_early": 266,
     "an_epoch_starts_one_determinant_too_late": 266,
     "the_time_is_kept_over_the_barrier": 100,
+    "frames_leave_without_the_landmark_at_which_they_are_cut": 133,
+    "the_codec_keeps_its_state_where_replays_may_begin": 46,
     "timers_are_coded_against_those_of_the_epoch_before": 100,
     "large_answers_are_kept_under_an_epoch_that_is_too_low": 143,
     "rows_are_read_again_though_they_are_logged": 79,

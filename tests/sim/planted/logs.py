@@ -27,10 +27,13 @@ from clonos_py.link import machine as link
 from clonos_py.link.sending import Outgoing, OutputChannel
 from clonos_py.model.operators import Read
 from clonos_py.model.segments import LogSegment, StableMark
+from clonos_py.process.contract import Produced
 from clonos_py.runtime.sim.harsh_environment import HarshEnvironment
 from clonos_py.runtime.sim.origin import RowOrigin
 from clonos_py.task.context import TaskContext
+from clonos_py.task.landmarks import Landmarks
 from clonos_py.task.reader import Ask, Reader
+from clonos_py.task.snapshotting import Snapshotting
 from tests.sim.planted.bug import Bug, Bugs, Patch
 
 BUGS = Bugs()
@@ -232,12 +235,12 @@ def the_time_is_kept_over_the_barrier(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def timers_are_coded_against_those_of_the_epoch_before(patch: pytest.MonkeyPatch) -> None:
-    open_epoch, encode, decode = LogCodec.open_epoch, LogCodec.encode, LogCodec.decode
+    restart, encode, decode = LogCodec.restart, LogCodec.encode, LogCodec.decode
     base_us: dict[LogCodec, int] = {}
     last_us: dict[LogCodec, int] = {}
 
-    def opened(self: LogCodec, epoch: int) -> None:
-        open_epoch(self, epoch)
+    def restarted(self: LogCodec, epoch: int) -> None:
+        restart(self, epoch)
         base_us[self] = last_us.get(self, 0)
 
     def encoded(self: LogCodec, determinants: Sequence[Determinant]) -> bytes:
@@ -254,9 +257,28 @@ def timers_are_coded_against_those_of_the_epoch_before(patch: pytest.MonkeyPatch
             return determinant
         return TimerFired(determinant.operator, determinant.at_us + by_us)
 
-    patch.setattr(LogCodec, "open_epoch", opened)
+    patch.setattr(LogCodec, "restart", restarted)
     patch.setattr(LogCodec, "encode", encoded)
     patch.setattr(LogCodec, "decode", decoded)
+
+
+@BUGS.planted()
+def frames_leave_without_the_landmark_at_which_they_are_cut(patch: pytest.MonkeyPatch) -> None:
+    def late(self: Landmarks, other_events: int, ended: bool, now_us: int) -> Produced:
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(Snapshotting, "cut", lambda made: [made.landmark(0, False), cut(made)][1])
+            return log(self, other_events, ended, now_us)
+
+    cut, log = Snapshotting.cut, Landmarks.log
+    patch.setattr(Landmarks, "log", late)
+
+
+@BUGS.planted()
+def the_codec_keeps_its_state_where_replays_may_begin(patch: pytest.MonkeyPatch) -> None:
+    def kept(self: LogWriter) -> None:
+        self.codec.fresh = True
+
+    patch.setattr(LogWriter, "allow_replay_from_here", kept)
 
 
 @BUGS.planted()

@@ -196,7 +196,7 @@ def test_times_and_timers_are_differences_and_names_are_written_once() -> None:
 def test_a_new_epoch_is_decoded_without_the_one_before() -> None:
     writer = LogCodec()
     writer.encode([Time(1_000), Answer("rates", 1), SourceRead(0, 0, 9, 0)])
-    writer.open_epoch(1)
+    writer.restart(1)
     some: list[Determinant] = [SourceRead(0, 9, 12, 0), Time(1_001), Answer("rates", 2)]
     assert LogCodec(1).decode(writer.encode(some)) == some
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from clonos_py.causal.codec import decode
 from clonos_py.causal.determinants import Completion, InputOrder, Linger, ReadBatch, SourceRead, Time
@@ -55,6 +56,20 @@ def test_the_coming_event_is_shown_with_all_of_its_determinants() -> None:
     assert gate.coming == reads[2:]
     gate.take()
     assert gate.coming == []
+
+
+def test_a_replay_from_an_offset_decodes_only_what_is_behind_the_last_place_to_begin() -> None:
+    writer = LogWriter(LogId(0))
+    gate, segments = Gate(writer), []
+    for now_us in (100, 200, 300):
+        gate.record(Time(now_us))
+        segments.append(writer.cut())
+        writer.allow_replay_from_here()
+    first, *others = [found for found in segments if found is not None]
+    again = Gate(LogWriter(LogId(0)))
+    again.load_at([replace(first, payload=b"?"), *others], 0, 0, 2)
+    assert again.coming == [Time(300)]
+    assert again.writer.offset == 2
 
 
 def test_an_event_that_is_followed_asks_its_questions_live() -> None:

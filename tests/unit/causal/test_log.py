@@ -1,16 +1,28 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from enum import Enum
+from itertools import accumulate, pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from clonos_py.causal.codec import decode
-from clonos_py.causal.determinants import InputOrder, Linger, Time
+from clonos_py.causal.codec import LogCodec, decode
+from clonos_py.causal.determinants import Answer, Determinant, InputOrder, Linger, SourceRead, Time, TimerFired
 from clonos_py.causal.log import CausalStore, LogWriter, merge
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.ids import LogId, TaskId
 from clonos_py.model.segments import ALL_LOGS, LogSegment, StableMark
 
 A, B, C = (TaskId(letter, 0).log_id for letter in "abc")
+
+
+class WriterStep(Enum):
+    """What is done to a writer besides appending a determinant."""
+
+    CUT, ALLOW_REPLAY, OPEN_EPOCH = range(3)
 
 
 def segment(
@@ -49,6 +61,37 @@ def test_a_new_epoch_starts_a_new_segment_at_its_own_offset() -> None:
     assert writer.cut() is None
 
 
+steps = st.lists(st.sampled_from([Time(5), TimerFired(1, 9), SourceRead(0, 7, 9, 1), Answer("rate", 3), *WriterStep]))
+
+
+@given(steps)
+def test_a_log_is_decoded_from_any_segment_that_is_self_contained(steps: list[Determinant | WriterStep]) -> None:
+    segments = list(written(steps))
+    from_the_start = LogCodec()
+    decoded = [from_the_start.load(found) for found in segments]
+    for number, first in enumerate(segments):
+        if first.self_contained:
+            codec = LogCodec()
+            assert [codec.load(found) for found in segments[number:]] == decoded[number:]
+    begun = [found.self_contained or found.epoch == before.epoch for before, found in pairwise(segments)]
+    assert all(begun), "the first segment of an epoch is self-contained"
+
+
+def written(steps: list[Determinant | WriterStep]) -> Iterator[LogSegment]:
+    writer = LogWriter(A)
+    for step in steps:
+        if not isinstance(step, WriterStep):
+            writer.append(step)
+            continue
+        cut = writer.open_epoch(writer.epoch + 1) if step is WriterStep.OPEN_EPOCH else writer.cut()
+        if cut is not None:
+            yield cut
+        if step is WriterStep.ALLOW_REPLAY:
+            writer.allow_replay_from_here()
+    if (rest := writer.cut()) is not None:
+        yield rest
+
+
 def test_a_log_without_receivers_is_counted_but_not_kept() -> None:
     writer = LogWriter(A, keeps=False)
     writer.append(InputOrder(1, 3))
@@ -70,6 +113,21 @@ def test_a_new_incarnation_replaces_held_segments_and_earlier_ones_are_ignored()
 def test_merging_takes_the_newest_incarnation() -> None:
     old, new = segment(0, 9), replace(segment(0, payload=b"anew"), incarnation=1)
     assert merge([[old], [new]], 0) == [new]
+
+
+@given(st.lists(st.integers(1, 3), min_size=1), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))), st.data())
+def test_merging_takes_the_longest_log_and_compares_all_others(
+    counts: list[int], parts: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    starts = [0, *accumulate(counts)]
+    log = [segment(start, count, payload=b"%d" % start) for start, count in zip(starts, counts, strict=False)]
+    answers = data.draw(st.permutations([log, *(log[first : first + size] for first, size in parts)]))
+    assert merge(answers, 0) == log
+    assert merge(answers, 1) == [], "all of it is stable"
+    altered = data.draw(st.sampled_from(log))
+    answers = data.draw(st.permutations([log, [replace(altered, payload=b"other")]]))
+    with pytest.raises(ProtocolError, match=f"differs at offset {altered.start}"):
+        merge(answers, 0)
 
 
 def test_a_log_of_which_only_stable_segments_are_held_has_no_end() -> None:

@@ -7,8 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
+from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import Landmark, SourceRead, SourceReopened, Trigger
 from clonos_py.channel.frames import Frame
 from clonos_py.model.errors import DivergenceError, ProtocolError
@@ -131,6 +133,22 @@ def test_a_replacement_starts_at_the_last_landmark_and_reads_only_what_came_afte
     after.reads(3, INTERVAL_US + 2).step(INTERVAL_US + 3, 2)
     for output in (0, 1):
         assert contents(after.of_output(output)) == contents(before.of_output(output)[1:])
+
+
+def test_a_replacement_decodes_only_the_log_from_the_last_landmark_on() -> None:
+    """The log since a checkpoint may be long."""
+    segments = first_run().segments
+    (last,) = [number for number, found in enumerate(segments) if found.start == 3]
+    damaged = [msgspec.structs.replace(found, payload=b"?") for found in segments[:last]]
+    assert damaged
+    assert Run([*damaged, *segments[last:]]).of(Resumed) == Run(segments).of(Resumed)
+
+
+def test_frames_cut_at_a_landmark_leave_with_it() -> None:
+    """Without the landmark a replacement would not cut them."""
+    (cut,) = [produced for produced in Run().step().reads(1).step(INTERVAL_US).of(Produced) if produced.frames]
+    assert cut.log is not None
+    assert [type(determinant) for determinant in LogCodec().load(cut.log)] == [Landmark]
 
 
 def test_a_replacement_without_a_log_starts_at_its_checkpoint() -> None:
