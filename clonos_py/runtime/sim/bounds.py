@@ -54,7 +54,9 @@ class Bounds:
         ledger: HistoryLedger,
         window: int,
         linger_us: int,
+        disk_slowness: float = 1.0,
     ) -> None:
+        """``disk_slowness``: the factor on the time of writes. A causal sink waits for them, and so do its windows."""
         self._plan, self._ledger, self._window = plan, ledger, window
         self._partitions, self._last_ids = partitions, last_ids
         self._coordinated = plan.protocol.coordinated
@@ -71,7 +73,7 @@ class Bounds:
             "rows": linger_us,
             "timers": CountTimers.PAUSE_US,
             "covered frames": _COVERED_US,
-            "windows": _SILENT_US,
+            "windows": round(_SILENT_US * max(1.0, disk_slowness)),
         }
         fall_idle = {v.name for v in plan.vertices if v.source and v.source.event_time.idle_us is not None}
         self._on_the_way = {

@@ -76,7 +76,13 @@ class _Run:
         self._disk = Disk()
         topology = scenario.topology
         self._bounds = Bounds(
-            self._plan, topology.partitions, topology.last_ids, self._ledger, conditions.window, conditions.linger_us
+            self._plan,
+            topology.partitions,
+            topology.last_ids,
+            self._ledger,
+            conditions.window,
+            conditions.linger_us,
+            dict(conditions.slowness).get("disk", 1.0),
         )
         self._watch = InvariantChecker(self._plan, self._store.latest, self._bounds, conditions.availability)
         self._ledger.watch = self._watch.commits
