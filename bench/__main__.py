@@ -3,8 +3,8 @@
 Some scripts run only when their name is given. ``digests`` and ``soak`` print no figures: ``digests`` compares the
 results of the queries on every driver, and ``soak`` checks the output of jobs after hundreds of failures. ``memory``
 and ``state`` need gigabytes, ``peers`` installs other engines, ``kafka`` starts brokers, and ``checkmate`` takes days.
-``prices`` fits the costs of the simulated cluster. ``cec`` measures continuous eventual checkpoints, and
-``interval`` checkpoint intervals.
+``prices`` fits the costs of the simulated cluster. ``cec`` measures continuous eventual checkpoints,
+``interval`` checkpoint intervals, and ``rescale`` how long a change of the parallelism pauses a run.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from clonos_py.bench import (
     overhead,
     prices,
     recovery,
+    rescale,
     sinks,
     soak,
     speed,
@@ -56,6 +57,7 @@ _BY_NAME = (
     memory.command,
     peers.command,
     prices.command,
+    rescale.command,
     soak.command,
     state.command,
 )

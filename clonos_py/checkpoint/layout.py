@@ -13,6 +13,7 @@
     FOLDER/JOB/line/bases/000000000007.00000002.1732890164000.base
     FOLDER/JOB/runs/1732890164000-6b1f.../job  what a detached run consists of, by time and digest
     FOLDER/JOB/runs/1732890164000-6b1f.../end  how it has ended
+    FOLDER/JOB/runs/1732890164000-6b1f.../parallelism  what it was given while it ran, if anything
     FOLDER/JOB/archive/0001/                 a former ``line``, moved aside whole by ``--fresh``
     FOLDER/JOB/archive/0001.generations/     its generations, if they were damaged; else their numbers continue
 

@@ -1,14 +1,15 @@
 """What detached runs of a job consist of, and how they have ended, beside the checkpoints of the job.
 
 A detached run outlives the command that has started it, and objects in Ray's store do not outlive their owner. So what
-a new driver needs lies here. A run is written once, and so is its end. It holds code, so its name has its
-digest: who knows the name gets what was deployed, whoever may write to the folder.
+a new driver needs lies here. A run is written once, and so is its end; only its parallelism may change. It
+holds code, so its name has its digest: who knows the name gets what was deployed, whoever may write to the folder.
 """
 
 from __future__ import annotations
 
 import re
 from hashlib import blake2b
+from typing import TypeVar
 
 import msgspec
 
@@ -16,10 +17,11 @@ from clonos_py.checkpoint import layout
 from clonos_py.checkpoint.folder import open_folder
 from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCheckpointError
 
-_JOB, _END = "job", "end"
+_JOB, _END, _PARALLELISM = "job", "end", "parallelism"
 _DIGEST_BYTES = 32
 _NAME = re.compile(rf"\d{{13}}-[0-9a-f]{{{2 * _DIGEST_BYTES}}}", re.ASCII)
 _KEPT = 10
+_Noted = TypeVar("_Noted")
 
 
 class RunEnd(msgspec.Struct, frozen=True):
@@ -28,6 +30,15 @@ class RunEnd(msgspec.Struct, frozen=True):
 
     stopped: bool = False
     error: str | None = None
+
+
+class RunParallelism(msgspec.Struct, frozen=True):
+    """The parallelism that a run was given while it ran. ``changes``: how often it was changed. ``default``: of
+    operators that ask for none; None: that of its settings. ``operators``: by name, where it differs from the job."""
+
+    changes: int = 0
+    default: int | None = None
+    operators: dict[str, int] = {}
 
 
 class StoredRuns:
@@ -72,14 +83,25 @@ class StoredRuns:
 
     def ended(self, name: str) -> RunEnd | None:
         """How the run has ended; None if it has not."""
-        if _END not in self._folder.names(f"{layout.RUNS}/{name}"):
+        return self._noted(name, _END, RunEnd)
+
+    def rescale(self, name: str, parallelism: RunParallelism) -> None:
+        """Notes that the run has another parallelism from now on."""
+        self._folder.write(self._path(name, _PARALLELISM), msgspec.json.encode(parallelism))
+
+    def parallelism(self, name: str) -> RunParallelism:
+        """The parallelism that the run was given last."""
+        return self._noted(name, _PARALLELISM, RunParallelism) or RunParallelism()
+
+    def _noted(self, name: str, file: str, kind: type[_Noted]) -> _Noted | None:
+        """What a file of the run says; None if there is none."""
+        if file not in self._folder.names(f"{layout.RUNS}/{name}"):
             return None
+        path = self._path(name, file)
         try:
-            return msgspec.json.decode(memoryview(self._folder.read(self._path(name, _END))), type=RunEnd)
+            return msgspec.json.decode(memoryview(self._folder.read(path)), type=kind)
         except msgspec.DecodeError as error:
-            raise UnreadableCheckpointError(
-                f"{self._path(name, _END)} is damaged ({error}); {DAMAGED_REMEDY}"
-            ) from error
+            raise UnreadableCheckpointError(f"{path} is damaged ({error}); {DAMAGED_REMEDY}") from error
 
     def _path(self, name: str, file: str) -> str:
         return f"{layout.RUNS}/{name}/{file}"

@@ -171,6 +171,18 @@ class Job(Helpful):
         other._draft = Draft(self.name, nodes.values())
         return other
 
+    def with_parallelism(self, tasks: Mapping[str, int]) -> Job:
+        """The same job with other numbers of tasks, by operator. Raises GraphError for an unknown name, and for a
+        number that its operator cannot have."""
+        nodes = {node.name: node for node in self.graph().nodes}
+        other = Job(self.name, **self.settings)
+        other._draft = Draft(self.name, nodes.values())
+        for name, count in tasks.items():
+            if name not in nodes:
+                raise GraphError(f"job {self.name!r} has no operator {name!r}; it has {listed(nodes)}")
+            other._draft.set_parallelism(nodes[name].id, count)
+        return other
+
     def leading_to(self, sinks: Iterable[str]) -> Job:
         """The same job with only these sinks and what leads to them. Raises GraphError for an unknown name."""
         nodes = {node.id: node for node in self.graph().nodes}

@@ -53,12 +53,13 @@ class Commands:
 
     @property
     def deployment(self) -> list[str]:
+        """The command that starts the job."""
         given = ["--folder", str(self.folder / "out"), "--total", str(TOTAL), "--parallelism", "2"]
         given += ["--unpaced", str(self.folder / "unpaced"), "--checkpoint-interval", "500ms"]
         return ["run", "job.py", *given, "--checkpoints", self.checkpoints, "--detach"]
 
-    def deploy(self) -> subprocess.CompletedProcess[str]:
-        return self(*self.deployment)
+    def deploy(self, *settings: str) -> subprocess.CompletedProcess[str]:
+        return self(*self.deployment, *settings)
 
     def ask(self, question: str) -> Any:
         """See ``detached_asker``."""
@@ -114,8 +115,19 @@ def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: C
     refused = clonos.deploy()
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     assert refused.stderr.startswith("error: a job named 'numbers' is running on this cluster"), refused.stderr
-    processes = clonos.actors("ProcessActor")
     (driver,) = clonos.actors("DriverActor")
+    for tasks, complaint in (("1000", "it must be from 1 to the 128 key groups"), ("none=2", "has no operator 'none'")):
+        refused = clonos("rescale", "numbers", "--parallelism", tasks)
+        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
+        assert complaint in refused.stderr
+    assert clonos.status()["state"] == "running"
+    first = clonos.actors("ProcessActor")
+    rescaled = clonos("rescale", "numbers", "--parallelism", "1", "--parallelism", "source-paced-numbers=2")
+    named = "numbers runs with 1 tasks of each operator, 2 tasks of source-paced-numbers, after a pause of "
+    assert rescaled.stdout.startswith(named), rescaled.stderr
+    wait_until(lambda: not set(first) & set(clonos.actors("ProcessActor")))
+    assert sorted(vertex["parallelism"] for vertex in clonos.status()["vertices"]) == [1, 2]
+    processes = clonos.actors("ProcessActor")
 
     clonos.replaced(driver)
     clonos.await_state("running")
@@ -135,15 +147,6 @@ def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: C
     assert (again.returncode, again.stderr.count("\n")) == (1, 1)
     assert "savepoints are never overwritten, choose another name" in again.stderr
 
-    rescaled = clonos("rescale", "numbers", "--parallelism", "3")
-    assert rescaled.returncode == 0, rescaled.stderr
-    clonos.await_state("running")
-    assert {vertex["parallelism"] for vertex in clonos.status()["vertices"]} == {3}
-    refused = clonos("rescale", "numbers", "--parallelism", "1000")
-    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-    assert "every task needs a key group of its own" in refused.stderr
-    assert clonos.status()["state"] == "running"
-
     assert clonos("stop", "numbers").stdout.splitlines()[-1].startswith("stopped after ")
     clonos.await_state("stopped")
     wait_until(lambda: clonos.actors("ProcessActor") == [])
@@ -154,6 +157,7 @@ def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: C
     (tmp_path / "job.py").unlink()  # what runs lies beside the checkpoints
     resumed = clonos("resume", "numbers", "--checkpoints", clonos.checkpoints)
     assert resumed.returncode == 0, resumed.stderr
+    assert sorted(vertex["parallelism"] for vertex in clonos.status()["vertices"]) == [1, 2], "that of the run before"
     clonos.await_state("finished")
     assert list(CheckpointStore(clonos.checkpoints, "numbers").savepoints()) == ["early"]
     assert sorted(row["id"] for row in visible_rows(tmp_path / "out")) == list(range(TOTAL))
@@ -210,6 +214,44 @@ def test_a_driver_waits_for_storage_while_its_tasks_run(clonos: Commands) -> Non
     runs.with_name("away").rename(runs)
     clonos.await_state("running")
     assert clonos.actors("ProcessActor") == processes
+
+
+@pytest.mark.thorough
+def test_a_run_that_cannot_start_at_its_new_parallelism_goes_on_as_before(clonos: Commands, tmp_path: Path) -> None:
+    assert clonos.deploy("--protocol", "uncoordinated").returncode == 0
+    refused = clonos("rescale", "numbers", "--parallelism", "3")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "'numbers' is not rescaled: checkpoint " in refused.stderr
+    assert "other operators or another parallelism" in refused.stderr
+    clonos.await_state("running")
+    assert {vertex["parallelism"] for vertex in clonos.status()["vertices"]} == {2}
+    (driver,) = clonos.actors("DriverActor")
+    clonos.replaced(driver)
+    (tmp_path / "unpaced").touch()
+    clonos.await_state("finished")
+    assert clonos.ask("orphans") == []
+    assert sorted(row["id"] for row in visible_rows(tmp_path / "out")) == list(range(TOTAL))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("opened", [3, 5])
+def test_a_driver_may_die_while_it_rescales(clonos: Commands, tmp_path: Path, opened: int) -> None:
+    """``opened``: how many of the six new processes there are then, at least."""
+    assert clonos.deploy().returncode == 0
+    (driver,) = clonos.actors("DriverActor")
+    before = clonos.actors("ProcessActor")
+    command = [CLONOS, "rescale", "numbers", "--parallelism", "3", "--address", clonos.cluster.address]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as rescaling:
+        wait_until(lambda: len(set(clonos.actors("ProcessActor")) - set(before)) >= opened)
+        clonos.replaced(driver)
+        _, printed = rescaling.communicate(timeout=WAIT_S_MAX)
+        assert rescaling.returncode == 1, printed
+    clonos.await_state("running")
+    (tmp_path / "unpaced").touch()
+    clonos.await_state("finished")
+    assert clonos.ask("orphans") == []
+    assert clonos.actors("ProcessActor") == []
+    assert sorted(row["id"] for row in visible_rows(tmp_path / "out")) == list(range(TOTAL))
 
 
 @pytest.mark.thorough

@@ -18,8 +18,8 @@ from clonos_py.model.coordinator_events import FunctionHangs, StandbyActivated
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime import crash_notes
 from clonos_py.runtime.launch import run_job
-from clonos_py.runtime.ray.actor_registry import on_node
 from clonos_py.runtime.ray.cluster import Cluster
+from clonos_py.runtime.ray.opened_actors import on_node
 from clonos_py.settings.resolution import resolve
 from tests.jobs.failing import FATAL, place, written
 from tests.waiting import SOON_S, wait_until

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clonos_py.checkpoint.storage import CheckpointStore
-from clonos_py.checkpoint.stored_runs import RunEnd, StoredRuns
+from clonos_py.checkpoint.stored_runs import RunEnd, RunParallelism, StoredRuns
 from clonos_py.model.errors import CheckpointError
 
 
@@ -36,6 +36,20 @@ def test_an_end_is_noted(tmp_path: Path, end: RunEnd) -> None:
     assert runs.ended(name) is None
     runs.end(name, end)
     assert StoredRuns(str(tmp_path), "job").ended(name) == end
+
+
+def test_the_parallelism_of_a_run_may_change(tmp_path: Path) -> None:
+    runs = StoredRuns(str(tmp_path), "job")
+    name = runs.write(1, b"content")
+    assert runs.parallelism(name) == RunParallelism()
+    for changes in (1, 2):
+        runs.rescale(name, RunParallelism(changes, 4, {"join": changes}))
+        assert runs.parallelism(name) == RunParallelism(changes, 4, {"join": changes})
+    assert runs.read(name) == b"content"
+    (path,) = tmp_path.rglob("job/runs/*/parallelism")
+    path.write_bytes(b'{"default": "four"}')
+    with pytest.raises(CheckpointError, match="parallelism is damaged"):
+        runs.parallelism(name)
 
 
 def test_each_changed_byte_of_a_run_is_found(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 """The actors of a job's processes, owned by the driver: they outlive their coordinator and end with the run.
 
 Ray ends an actor together with its creator. So the coordinator only requests processes. The driver creates them: a run
-ends with its driver in any case. A new process takes a second or more until it can do anything, and so does a new
-coordinator. So the driver opens as many actors as the job has tasks before there are requests (``open_ahead``).
+ends with its driver in any case.
 
 The actors of a detached run outlive their driver, too: Ray ends them only when it is told. A new driver finds them by
 their names (``adopt``).
@@ -10,18 +9,15 @@ their names (``adopt``).
 
 from __future__ import annotations
 
-import itertools
-import secrets
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from clonos_py.model.ids import TaskId
-from clonos_py.runtime.ray.cluster import Cluster, import_ray
+from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.names import PROCESSES, named_actors
-from clonos_py.runtime.ray.process_actor import HostDescription, ProcessActor, ProcessStart, concurrency
+from clonos_py.runtime.ray.opened_actors import HostProcess, OpenedActors
+from clonos_py.runtime.ray.process_actor import HostDescription, ProcessStart
 
-_NAME_BYTES = 6
 _ANSWER_S = 10.0
 """The time that the actors of a former driver get to answer."""
 
@@ -46,54 +42,26 @@ class RegisteredProcess(NamedTuple):
     up: bool
 
 
-class _HostProcess(NamedTuple):
-    """An actor. ``ready``: a reference that is done when Ray has started it."""
-
-    actor: Any
-    ready: Any
-
-
 class ActorRegistry:
     """All processes that were created and that no coordinator has dismissed."""
 
     def __init__(
-        self,
-        packed_deployments: Mapping[str, bytes],
-        cluster: Cluster,
-        standbys_per_process: int,
-        detached: str | None = None,
+        self, packed_deployments: Mapping[str, bytes], opened: OpenedActors, standbys_per_process: int
     ) -> None:
-        """``packed_deployments``: the packed ``Deployment`` for the processes of each vertex. ``detached``: what the
-        names of the actors begin with, if they are to outlive this process."""
+        """``packed_deployments``: the packed ``Deployment`` for the processes of each vertex. ``opened``: where it
+        takes actors from; those opened ahead are its own."""
         self._ray = import_ray()
         self._packed = {vertex: self._ray.put(packed) for vertex, packed in packed_deployments.items()}
-        self._class = self._ray.remote(ProcessActor)
-        self._options = {"max_concurrency": concurrency(standbys_per_process), **cluster.actor_options()}
+        self.opened, self._detached = opened, opened.detached
         self._shared = standbys_per_process > 1
-        self._detached = detached
         self._processes: dict[int, tuple[TaskId, int]] = {}
-        self._host_processes: dict[int, _HostProcess] = {}
-        self._ahead: defaultdict[str, list[_HostProcess]] = defaultdict(list)
-        """By node: actors without a process."""
-
-    def open_ahead(self, count: int, nodes: Sequence[str]) -> None:
-        """Opens actors for the next requests, spread over the nodes as processes will be (``placement.py``)."""
-        for number in range(count):
-            node = nodes[number % len(nodes)]
-            self._ahead[node].append(self._open(node))
-
-    def close_ahead(self) -> None:
-        """Kills the actors that were opened ahead and that no request needed."""
-        for host_process in itertools.chain.from_iterable(self._ahead.values()):
-            self._ray.kill(host_process.actor)
-        self._ahead.clear()
+        self._host_processes: dict[int, HostProcess] = {}
 
     def create(self, request: ProcessRequest, coordinator: Any, term: int) -> Any:
         """Starts a new process and returns its actor."""
         host_process = self._host_processes.get(request.host_process)
         if host_process is None:
-            ahead = self._ahead[request.node]
-            host_process = ahead.pop(0) if ahead else self._open(request.node)
+            host_process = self.opened.take(request.node)
             self._host_processes[request.host_process] = host_process
         self._processes[request.number] = request.task, request.host_process
         start = ProcessStart(
@@ -101,14 +69,6 @@ class ActorRegistry:
         )
         host_process.actor.start_process.remote(self._packed[request.task.vertex], start)
         return host_process.actor
-
-    def _open(self, node: str) -> _HostProcess:
-        options = dict(self._options)
-        if self._detached is not None:
-            name = f"{self._detached}{secrets.token_hex(_NAME_BYTES)}"
-            options |= {"name": name, "namespace": PROCESSES, "lifetime": "detached"}
-        actor = self._class.options(scheduling_strategy=on_node(node), **options).remote()
-        return _HostProcess(actor, actor.__ray_ready__.remote())
 
     def processes(self) -> dict[int, RegisteredProcess]:
         """All processes by number."""
@@ -148,7 +108,7 @@ class ActorRegistry:
                 self._ray.kill(actor)
                 continue
             term = max(term, described.term)
-            self._host_processes[described.host_process] = _HostProcess(actor, coming)
+            self._host_processes[described.host_process] = HostProcess(actor, coming)
             for number, task in described.processes.items():
                 self._processes[number] = TaskId(*task), described.host_process
         return term
@@ -162,12 +122,12 @@ class ActorRegistry:
     def end_without_ray(self) -> list[Any]:
         """Calls all actors to end themselves: calls between processes need neither head nor raylet. Returns references
         to wait for; the calls never return."""
-        ahead = itertools.chain.from_iterable(self._ahead.values())
-        return [host_process.actor.die.remote() for host_process in (*self._host_processes.values(), *ahead)]
+        opened = (*self._host_processes.values(), *self.opened.ahead)
+        return [host_process.actor.die.remote() for host_process in opened]
 
     def close(self) -> None:
         """Kills all actors that are left."""
-        self.close_ahead()
+        self.opened.close_ahead()
         for host_process in self._host_processes.values():
             self._ray.kill(host_process.actor)
         self._processes.clear()
@@ -192,11 +152,3 @@ def actor_named(name: str) -> Any | None:
         return import_ray().get_actor(name, namespace=PROCESSES)
     except ValueError:
         return None
-
-
-def on_node(node: str) -> Any:
-    """The scheduling strategy that puts an actor on this node. It is hard, because with a soft one Ray puts actors that
-    reserve nothing on any node."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    return NodeAffinitySchedulingStrategy(node, soft=False)

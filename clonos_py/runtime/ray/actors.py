@@ -251,8 +251,10 @@ class CoordinatorActor:
         self._watchers.remove(watcher)
 
     def await_watchers(self, timeout_s: float) -> bool:
-        """Waits until no caller of ``stop`` waits for the end; False if one still does after ``timeout_s`` seconds."""
-        return self._watchers.await_none(timeout_s)
+        """Waits until no caller of ``stop`` waits for the end, for up to ``timeout_s`` seconds. Returns whether there
+        was one."""
+        self._watchers.await_none(timeout_s)
+        return self._watchers.any_yet
 
     def give_way(self) -> None:
         """Stops the job like ``interrupt``, for another run that takes it over."""

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from clonos_py.checkpoint.storage import CheckpointStore
-from clonos_py.checkpoint.stored_runs import StoredRuns
+from clonos_py.checkpoint.stored_runs import RunParallelism, StoredRuns
 from clonos_py.dsl.job import Job
 from clonos_py.model.errors import ClusterError, SettingError
-from clonos_py.plan.physical import plan
 from clonos_py.plan.pickling import pack
 from clonos_py.runtime.launch import planned
 from clonos_py.runtime.ray.cluster import Cluster, import_ray
 from clonos_py.runtime.ray.driver_actor import DRIVER_THREADS, DetachedJob, DriverActor, DriverState
 from clonos_py.runtime.ray.names import DRIVERS, NAMESPACE, PROCESSES, comes_true, free_name, holder, named_actors
 from clonos_py.runtime.ray.run import RunIdentity
-from clonos_py.runtime.ray.shipping import unpack
 from clonos_py.settings.definitions import Runtime, Settings
-from clonos_py.settings.resolution import resolve
 
 _POLL_S = 0.25
 _GONE_S = 15.0
@@ -56,27 +53,39 @@ def redeploy(job: str, checkpoints: str, cluster: Cluster) -> Any:
     """Starts the newest run of a job again, from its last checkpoint, and returns the driver. It runs what it finds in
     the folder."""
     runs = StoredRuns(checkpoints, job)
-    return start_again(job, checkpoints, runs.read(runs.newest()), cluster)
-
-
-def start_again(job: str, checkpoints: str, content: bytes, cluster: Cluster) -> Any:
-    """Starts a job from its last checkpoint, and returns the driver. ``content``: what the run consists of."""
+    last = runs.newest()
+    content, parallelism = runs.read(last), runs.parallelism(last)
     _free(job, take_over=False)
-    return _start(job, checkpoints, content, cluster)
+    return _start(job, checkpoints, content, cluster, parallelism)
 
 
-def rescaled(state: DriverState, parallelism: int) -> bytes:
-    """What a run consists of at another parallelism. Raises SettingError or GraphError if the job cannot have it."""
-    content = StoredRuns(state.checkpoints, state.job).read(state.stored_run)
-    deployed = DetachedJob(*unpack(content))
-    written = {**dict(deployed.settings.written()), "parallelism": str(parallelism)}
-    settings = resolve({}, command_line=written)
-    plan(deployed.job, settings)
-    return pack(deployed._replace(settings=settings))
+def rescale(
+    job: str, driver: Any, default: int | None, operators: Mapping[str, int], shown: Callable[[str], None]
+) -> float:
+    """Has a run go on at another parallelism, see ``RunParallelism``, and passes the lines of the run meanwhile to
+    ``shown``. Returns the seconds for which it has paused. Raises ClusterError if it does not go on at that."""
+    ray, last = import_ray(), max((number for number, _ in answer(driver.lines, 0)), default=0)
+    coming = driver.rescale.remote(default, dict(operators))
+    try:
+        for line in followed(driver, lambda _: not ray.wait([coming], timeout=0)[0], last):
+            shown(line)
+        found: float | str = ray.get(coming)
+    except ray.exceptions.RayActorError as error:
+        raise ClusterError(
+            f"the driver of {job!r} has died meanwhile: `clonos status {job}` shows its parallelism soon"
+        ) from error
+    if isinstance(found, str):
+        raise ClusterError(f"{job!r} is not rescaled: {found}")
+    return found
 
 
-def _start(job: str, checkpoints: str, content: bytes, cluster: Cluster) -> Any:
-    name = StoredRuns(checkpoints, job).write(time.time_ns() // 1_000_000, content)
+def _start(
+    job: str, checkpoints: str, content: bytes, cluster: Cluster, parallelism: RunParallelism | None = None
+) -> Any:
+    runs = StoredRuns(checkpoints, job)
+    name = runs.write(time.time_ns() // 1_000_000, content)
+    if parallelism is not None:
+        runs.rescale(name, parallelism)
     identity = RunIdentity.drawn(detached=f"{job}/{name}/")
     options = cluster.actor_options() | {
         "name": job,
@@ -177,9 +186,8 @@ def orphans() -> list[str]:
     return [name for name in named_actors(PROCESSES) if name.rsplit("/", 2)[0] not in drivers]
 
 
-def followed(driver: Any, going_on: Callable[[DriverState], bool]) -> Iterator[str]:
-    """The lines of a run as they come, as long as ``going_on`` says so of its state."""
-    last = 0
+def followed(driver: Any, going_on: Callable[[DriverState], bool], last: int = 0) -> Iterator[str]:
+    """The lines of a run behind number ``last`` as they come, as long as ``going_on`` says so of its state."""
     while True:
         state = state_of(driver)
         try:

@@ -15,7 +15,7 @@ from clonos_py.model.coordinator_events import CoordinatorReplaced, Deployed
 from clonos_py.model.errors import ClusterError, ClusterLostError
 from clonos_py.plan.pickling import pack
 from clonos_py.runtime.event_publisher import EventPublisher
-from clonos_py.runtime.ray.actor_registry import ActorRegistry, on_node
+from clonos_py.runtime.ray.actor_registry import ActorRegistry
 from clonos_py.runtime.ray.actors import (
     COORDINATOR_THREADS,
     CoordinatorActor,
@@ -25,6 +25,7 @@ from clonos_py.runtime.ray.actors import (
 )
 from clonos_py.runtime.ray.cluster import import_ray, node_ids
 from clonos_py.runtime.ray.names import NAMESPACE, is_free, taken, taken_over
+from clonos_py.runtime.ray.opened_actors import on_node
 from clonos_py.runtime.ray.outage import Outage
 from clonos_py.runtime.ray.start_patience import StartPatience
 from clonos_py.runtime.ray.worker_signs import signs_of
@@ -68,6 +69,8 @@ class Driver:
         self.interrupt: KeyboardInterrupt | None = None
         """What has interrupted the run."""
         self._gives_way = False
+        self.watched = False
+        """Whether anybody besides this driver has asked for the end."""
 
     def run(self) -> EndJob | None:
         """Runs the job, and returns how it ended; None if it was interrupted. Raises ClusterError."""
@@ -113,8 +116,9 @@ class Driver:
             raise taken(self._job) from error
 
     def _open_ahead(self) -> None:
-        """Opens the actors of the job's tasks while the coordinator starts."""
-        self._actors.open_ahead(len(self._spec.deployment.plan.tasks), node_ids())
+        """Opens the actors of the job's tasks while the coordinator starts, which takes as long."""
+        if not self._actors.opened.ahead:
+            self._actors.opened.open_ahead(len(self._spec.deployment.plan.tasks), node_ids())
 
     def _check_restart(self, problem: Exception) -> None:
         """Called when the coordinator was lost. Raises ClusterError if another would not help."""
@@ -148,7 +152,8 @@ class Driver:
                 self._take(self._fetch_update(coordinator), coordinator)
                 if finished:
                     end: EndJob | None = self._ray.get(done)
-                    self._ray.wait([coordinator.await_watchers.remote(_WATCHED_S_MAX)], timeout=_WATCHED_S_MAX)
+                    watchers = coordinator.await_watchers.remote(_WATCHED_S_MAX)
+                    self.watched = not self._ray.wait([watchers], timeout=_WATCHED_S_MAX)[0] or self._ray.get(watchers)
                     return end
             except KeyboardInterrupt as interrupt:
                 self.interrupt = interrupt
@@ -178,7 +183,7 @@ class Driver:
         for at_us, event in update.news.events:
             if isinstance(event, Deployed):
                 self._deployed_us = at_us
-                self._actors.close_ahead()
+                self._actors.opened.close_ahead()
             if isinstance(event, Deployed | CoordinatorReplaced):
                 self._failed_starts = 0
         self._publisher.publish(update.news, self._now_us())

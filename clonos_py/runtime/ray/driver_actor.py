@@ -10,17 +10,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from clonos_py.checkpoint.storage import CheckpointStore
-from clonos_py.checkpoint.stored_runs import RunEnd, StoredRuns
+from clonos_py.checkpoint.stored_runs import RunEnd, RunParallelism, StoredRuns
 from clonos_py.dsl.job import Job
 from clonos_py.model.coordinator_events import CoordinatorReplaced, Deployed
-from clonos_py.model.errors import CheckpointError, ClonosError, type_and_text
+from clonos_py.model.errors import CheckpointError, ClonosError, ClusterError, one_line, type_and_text
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.reports import LogFormat, LogLevel
 from clonos_py.observe.events import Event
@@ -29,8 +30,10 @@ from clonos_py.observe.start_reports import reported
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray.actor_registry import end_processes, named_actors_of
-from clonos_py.runtime.ray.cluster import import_ray
-from clonos_py.runtime.ray.run import RunIdentity, drive
+from clonos_py.runtime.ray.cluster import connected, import_ray, node_ids
+from clonos_py.runtime.ray.opened_actors import OpenedActors
+from clonos_py.runtime.ray.rescaling import Rescaling
+from clonos_py.runtime.ray.run import Driven, RunIdentity, drive
 from clonos_py.runtime.ray.shipping import unpack
 from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.runtime.web.job_view import JobView
@@ -74,6 +77,15 @@ class DriverState(NamedTuple):
         return self.state in ("starting", "running")
 
 
+class _Layout(NamedTuple):
+    """A run at some parallelism. ``opened``: actors that were opened ahead for it."""
+
+    plan: PhysicalPlan
+    settings: Settings
+    parallelism: RunParallelism
+    opened: OpenedActors | None = None
+
+
 class DriverActor:
     """Drives one detached run in a thread. All methods may be called by any thread."""
 
@@ -85,7 +97,11 @@ class DriverActor:
         self._runs = StoredRuns(checkpoints, job)
         self._restarted = bool(import_ray().get_runtime_context().was_current_actor_reconstructed)
         self._since = datetime.now(UTC)
-        self._stop = StopSwitch()
+        self._lock = threading.Lock()
+        self._stop, self._stop_requested = StopSwitch(), False
+        self._rescaling = Rescaling[_Layout]()
+        self._deployed: DetachedJob | None = None
+        self._running: _Layout | None = None
         self._lines: deque[tuple[int, str]] = deque(maxlen=_LINES_KEPT)
         self._line = 0
         self._view: JobView | None = None
@@ -96,20 +112,26 @@ class DriverActor:
 
     def _run(self) -> None:
         try:
-            found = self._deployed()
-            end = found if isinstance(found, RunEnd) else self._drive(*found)
+            found = self._read()
+            end = found if isinstance(found, RunEnd) else self._drive_on(found)
         except BaseException as problem:  # noqa: BLE001 - whatever ends the run is told to who asks
-            text = str(problem) if isinstance(problem, ClonosError) else type_and_text(problem)
+            text = _text(problem)
             end = RunEnd(error=text)
             self._write(f"error: {text}")
-        assert self._identity.detached is not None
-        end_processes(named_actors_of(self._identity.detached))
-        self._note(end)
+        self._end_processes()
+        self._note(lambda: self._runs.end(self._stored_run, end), "how the run has ended")
         self._end = end
+        self._rescaling.ended(f"the run is {self._word}")
         time.sleep(_STAYS_S)
         import_ray().kill(import_ray().get_runtime_context().current_actor, no_restart=True)
 
-    def _deployed(self) -> RunEnd | tuple[PhysicalPlan, Settings]:
+    def _end_processes(self, but: str | None = None) -> None:
+        """Ends the processes of the run, without those whose names begin with ``but``."""
+        assert self._identity.detached is not None
+        found = named_actors_of(self._identity.detached)
+        end_processes([name for name in found if but is None or not name.startswith(but)])
+
+    def _read(self) -> RunEnd | _Layout:
         """How the run has ended, or what is to run. Storage that does not work is tried again for a while: tasks may be
         running. Raises CheckpointError."""
         until_s = time.monotonic() + _PATIENCE_S
@@ -118,31 +140,69 @@ class DriverActor:
                 end = self._runs.ended(self._stored_run)
                 if end is not None:
                     return end
-                deployed = DetachedJob(*unpack(self._runs.read(self._stored_run)))
-                settings = self._settings(deployed)
+                self._deployed = DetachedJob(*unpack(self._runs.read(self._stored_run)))
+                parallelism, settings = self._runs.parallelism(self._stored_run), self._settings(self._deployed)
             except CheckpointError as problem:
                 if time.monotonic() > until_s:
                     raise
                 self._write(f"warning: the run cannot be read, which is tried again: {problem}")
                 time.sleep(_NOTE_S)
             else:
-                return plan(deployed.job, settings), settings
+                return _planned(self._deployed.job, settings, parallelism)
 
-    def _drive(self, plan: PhysicalPlan, settings: Settings) -> RunEnd:
-        self._view = view = JobView(plan, settings, self._since)
+    def _drive_on(self, layout: _Layout) -> RunEnd:
+        """Drives the run to its end, at another parallelism after each change. If it cannot start at one, it goes on at
+        the one before."""
+        self._end_processes(but=self._identity.rescaled(layout.parallelism.changes).detached)
+        former: _Layout | None = None
+        while True:
+            try:
+                result, watched = self._drive(layout)
+            except ClonosError as problem:
+                if former is None or self._word == "running":
+                    raise
+                self._write(f"warning: the run does not start at its new parallelism: {problem}; it goes on as before")
+                self._rescaling.failed(_text(problem))
+                layout, former = former, None
+                self._note(partial(self._runs.rescale, self._stored_run, layout.parallelism), "the parallelism")
+                continue
+            following = self._rescaling.take() if result.stopped else None
+            if following is None or watched or self._stop_requested:
+                return RunEnd(result.stopped)
+            try:
+                self._runs.rescale(self._stored_run, following.parallelism)
+            except CheckpointError as problem:
+                self._write(f"warning: the run goes on as before, since its parallelism cannot be noted: {problem}")
+                if following.opened is not None:
+                    following.opened.close_ahead()
+                self._rescaling.failed(_text(problem))
+                layout, former = layout._replace(opened=None), None
+            else:
+                layout, former = following, layout._replace(opened=None)
+
+    def _drive(self, layout: _Layout) -> Driven:
+        plan, settings = layout.plan, layout.settings
+        with self._lock:
+            self._stop = StopSwitch()
+            if self._stop_requested:
+                self._stop.request()
+        self._running, self._view = layout, (view := JobView(plan, settings, self._since))
         lines = LogLines(self._job, view.status, LogLevel.INFO, LogFormat.PLAIN, self._write, self._since)
 
         def report(text: str) -> None:
             lines.report(round((datetime.now(UTC) - self._since).total_seconds() * 1e6), text)
 
-        with reported(view.status, report), serving(view, lines, self._stop) as listener:
+        with reported(view.status, report), serving(view, lines, self.stop) as listener:
 
             def listen(at_us: int, event: Event) -> None:
                 if isinstance(event, CoordinatorReplaced) and not view.status.tasks:  # deployed by a former driver
                     listener(at_us, Deployed(len(plan.tasks), len(plan.tasks) * settings.standbys))
                 listener(at_us, event)
+                if isinstance(event, Deployed) and (pause_s := self._rescaling.deployed()) is not None:
+                    self._write(f"runs at its new parallelism after a pause of {pause_s:.1f} s")
 
-            return RunEnd(drive(plan, settings, listen, self._stop, self._identity).stopped)
+            identity = self._identity.rescaled(layout.parallelism.changes)
+            return drive(plan, settings, listen, self._stop, identity, layout.opened)
 
     def _settings(self, deployed: DetachedJob) -> Settings:
         """The settings of this driver. What applies to a run once does not apply again."""
@@ -152,13 +212,13 @@ class DriverActor:
             settings = replace(settings, drop_state=(), renames=())
         return replace(settings, kills=()) if self._restarted else settings
 
-    def _note(self, end: RunEnd) -> None:
-        """Notes the end, so that a driver that is started again does not repeat the run."""
+    def _note(self, write: Callable[[], None], what: str) -> None:
+        """Notes something that a driver which is started again must know."""
         while True:
             try:
-                self._runs.end(self._stored_run, end)
+                write()
             except CheckpointError as problem:
-                self._write(f"warning: how the run has ended cannot be noted: {problem}")
+                self._write(f"warning: {what} cannot be noted, which is tried again: {problem}")
                 time.sleep(_NOTE_S)
             else:
                 return
@@ -202,4 +262,52 @@ class DriverActor:
 
     def stop(self) -> None:
         """Asks the run to stop with a last checkpoint."""
-        self._stop.request()
+        with self._lock:
+            self._stop_requested = True
+            self._stop.request()
+
+    def rescale(self, default: int | None, operators: Mapping[str, int]) -> float | str:
+        """Has the run go on at another parallelism, see ``RunParallelism``. Its new processes are opened before it
+        stops. Returns the seconds for which it has paused, when all tasks run; or why it does not have that
+        parallelism."""
+        try:
+            with self._rescaling.begun() as change:
+                running = self._running
+                if running is None or self._deployed is None or self._word != "running":
+                    return f"the run is {self._word}: rescale it when it runs"
+                former = running.parallelism
+                parallelism = RunParallelism(
+                    former.changes + 1, default or former.default, {**former.operators, **operators}
+                )
+                settings = replace(running.settings, drop_state=(), renames=(), kills=())
+                layout = _planned(self._deployed.job, settings, parallelism)
+                return change(layout._replace(opened=self._opened_for(layout)), self._stop.request)
+        except ClonosError as problem:
+            return _text(problem)
+
+    def _opened_for(self, layout: _Layout) -> OpenedActors:
+        """Actors for all tasks of a layout, which have started. Raises ClusterError."""
+        ray, identity = import_ray(), self._identity.rescaled(layout.parallelism.changes)
+        with connected(None) as cluster:
+            opened = OpenedActors(cluster, layout.settings.standbys_per_process, identity.detached)
+        opened.open_ahead(len(layout.plan.tasks), node_ids())
+        try:
+            if opened.await_ahead(layout.settings.start_timeout_us / 1e6):
+                return opened
+        except ray.exceptions.RayActorError as error:
+            opened.close_ahead()
+            raise ClusterError(f"a process for the new parallelism has died: {one_line(error)}") from error
+        opened.close_ahead()
+        raise ClusterError("the processes for the new parallelism do not start: does the cluster have room for them?")
+
+
+def _planned(job: Job, settings: Settings, parallelism: RunParallelism) -> _Layout:
+    """Raises SettingError or GraphError if the job cannot have this parallelism."""
+    job, default = job.with_parallelism(parallelism.operators), parallelism.default
+    if default is not None:
+        settings = replace(settings, parallelism=default)
+    return _Layout(plan(job, settings, parallelism=default), settings, parallelism)
+
+
+def _text(problem: BaseException) -> str:
+    return str(problem) if isinstance(problem, ClonosError) else type_and_text(problem)

@@ -11,11 +11,14 @@ class EndWatchers:
     def __init__(self) -> None:
         self._waiting: set[str] = set()
         self._changed = threading.Condition()
+        self.any_yet = False
+        """Whether anybody has waited."""
 
     def add(self, watcher: str) -> None:
         """One waits for the end. Adding it again has no effect."""
         with self._changed:
             self._waiting.add(watcher)
+            self.any_yet = True
 
     def remove(self, watcher: str) -> None:
         """One has read the end, or waits no longer."""

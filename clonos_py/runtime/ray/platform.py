@@ -19,8 +19,9 @@ from clonos_py.model.errors import UserCodeError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, StatusReport, Stop, ToProcess
 from clonos_py.runtime import crash_notes
-from clonos_py.runtime.ray.actor_registry import ProcessRequest, RegisteredProcess, on_node
+from clonos_py.runtime.ray.actor_registry import ProcessRequest, RegisteredProcess
 from clonos_py.runtime.ray.cluster import import_ray, node_ids
+from clonos_py.runtime.ray.opened_actors import on_node
 from clonos_py.runtime.ray.process_handle import ProcessHandle
 from clonos_py.runtime.ray.process_table import cpu_us
 from clonos_py.runtime.ray.remote_cpu import RemoteCpuTimes

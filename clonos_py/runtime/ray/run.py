@@ -24,6 +24,7 @@ from clonos_py.runtime.ray.cluster import connected, machines
 from clonos_py.runtime.ray.driver import Driver
 from clonos_py.runtime.ray.folders import folders, scratch_path
 from clonos_py.runtime.ray.names import free_name, is_free
+from clonos_py.runtime.ray.opened_actors import OpenedActors
 from clonos_py.runtime.ray.outage import watched
 from clonos_py.runtime.ray.process import Deployment, of_vertex
 from clonos_py.runtime.run_settings import RunResult, drawn_lineage, kills, limits, policy, raise_for
@@ -52,18 +53,39 @@ class RunIdentity(NamedTuple):
         secret = secrets.token_bytes(_SECRET_BYTES)
         return cls(secret, scratch_path(), SteadyClock.start(), drawn_lineage(), code_digest(), detached)
 
+    def rescaled(self, times: int) -> RunIdentity:
+        """The identity of a detached run after so many changes of its parallelism: each has processes of its own."""
+        return self._replace(
+            scratch=f"{self.scratch}-{times}",
+            lineage=f"{self.lineage}.{times}",
+            detached=f"{self.detached}{times}-",
+        )
+
 
 def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSwitch | None = None) -> RunResult:
     """Runs until the sources end, or until ``stop`` is requested and a last checkpoint committed. An interrupt (Ctrl-C)
     ends the job in order, with its last checkpoint intact, and is raised again. Raises the ClonosError that ended the
     job."""
-    return drive(plan, settings, listener, stop or StopSwitch(), RunIdentity.drawn())
+    return drive(plan, settings, listener, stop or StopSwitch(), RunIdentity.drawn()).result
+
+
+class Driven(NamedTuple):
+    """A run that has ended. ``watched``: whether anybody besides its driver has asked for the end."""
+
+    result: RunResult
+    watched: bool
 
 
 def drive(
-    plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSwitch, identity: RunIdentity
-) -> RunResult:
-    """What ``run`` does, for the run of this identity: a detached one goes on with the processes of a former driver."""
+    plan: PhysicalPlan,
+    settings: Settings,
+    listener: Listener,
+    stop: StopSwitch,
+    identity: RunIdentity,
+    opened: OpenedActors | None = None,
+) -> Driven:
+    """What ``run`` does, for the run of this identity: a detached one goes on with the processes of a former driver.
+    ``opened``: actors that were opened ahead for it; then there are no such processes."""
     ordered_kills = kills(plan, settings)
     tls = _tls_files(settings)
     clock = identity.clock.here()
@@ -93,8 +115,10 @@ def drive(
             identity.code_digest,
             settings.standbys_per_process,
         )
-        actors = ActorRegistry(packed, cluster, settings.standbys_per_process, identity.detached)
-        first_term = 0 if identity.detached is None else actors.adopt() + 1
+        adopts = identity.detached is not None and opened is None
+        opened = opened or OpenedActors(cluster, settings.standbys_per_process, identity.detached)
+        actors = ActorRegistry(packed, opened, settings.standbys_per_process)
+        first_term = actors.adopt() + 1 if adopts else 0
         if identity.detached is not None and not is_free(plan.job):  # the coordinator of a driver that has died
             raise ClusterError(f"the coordinator of {plan.job!r} does not end: see `ray list actors`, then try again")
         driver = Driver(plan.job, spec, actors, publisher, outage, stop, first_term)
@@ -103,7 +127,7 @@ def drive(
             publisher.stop(clock.now_us())
             raise driver.interrupt or Interrupted
     raise_for(end, settings.checkpoints)
-    return RunResult(plan, publisher.latency, end.stopped)
+    return Driven(RunResult(plan, publisher.latency, end.stopped), driver.watched)
 
 
 def _resume(job: str, checkpoints: str) -> str:

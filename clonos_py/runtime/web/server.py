@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,12 +34,12 @@ def served(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: Sto
         return
     from clonos_py.runtime.web.job_view import JobView
 
-    with serving(JobView(plan, settings, datetime.now(UTC)), listener, stop) as told:
+    with serving(JobView(plan, settings, datetime.now(UTC)), listener, stop.request) as told:
         yield told
 
 
 @contextmanager
-def serving(view: JobView, listener: Listener, stop: StopSwitch) -> Iterator[Listener]:
+def serving(view: JobView, listener: Listener, request_stop: Callable[[], None]) -> Iterator[Listener]:
     """What ``served`` does, for a view that its caller reads, too: the listener tells the view before ``listener``,
     also where the settings name no address."""
     if (address := view.settings.web) is None:
@@ -57,7 +57,7 @@ def serving(view: JobView, listener: Listener, stop: StopSwitch) -> Iterator[Lis
     listening = bound(address)
     with listening:
         config = uvicorn.Config(
-            application(view, metrics, address, token, stop.request),
+            application(view, metrics, address, token, request_stop),
             log_config=None,
             log_level="critical",
             access_log=False,

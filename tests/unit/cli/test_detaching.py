@@ -38,3 +38,9 @@ def test_it_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], optio
 def test_remove_goes_with_orphans(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["list", "--remove"]) == 2
     assert "--remove goes with --orphans" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tasks", ["many", "0", "join=", "=4", "join=0", "join=4=5x", "-1", "1.5"])
+def test_a_parallelism_is_a_number_of_tasks(capsys: pytest.CaptureFixture[str], tasks: str) -> None:
+    assert invoke(["rescale", "payments", "--parallelism", tasks]) == 2
+    assert f"{tasks!r} is neither a number of tasks, such as 4, nor that of an operator" in capsys.readouterr().err

@@ -345,6 +345,19 @@ def test_connectors_are_replaced_by_name() -> None:
     assert other.record_of("txns").schema() == Bid.schema()
 
 
+def test_a_job_may_get_other_numbers_of_tasks() -> None:
+    job = Job("wide")
+    rows = job.source(Rows(Bid)).named("txns").parallelism(2)
+    rows.key_by("bidder").top(1, by="price").named("best").changes().sink(Nowhere("out"))
+    other = job.with_parallelism({"txns": 3, "best": 4})
+    assert {node.name: node.parallelism for node in other.graph().nodes if node.parallelism} == {"txns": 3, "best": 4}
+    assert {node.name: node.parallelism for node in job.graph().nodes if node.parallelism} == {"txns": 2}
+    with pytest.raises(GraphError, match="has no operator 'tnxs'; it has txns, best"):
+        job.with_parallelism({"tnxs": 3})
+    with pytest.raises(GraphError, match="0 is not a number of tasks"):
+        job.with_parallelism({"txns": 0})
+
+
 @pytest.mark.parametrize(
     ("replacements", "message"),
     [
