@@ -44,7 +44,7 @@ def policy(settings: Settings, lineage: str = "") -> JobPolicy:
         deduplicate=settings.guarantee is Guarantee.EXACTLY_ONCE,
         availability=settings.beyond_sharing_depth is Preference.AVAILABILITY,
         replay=settings.guarantee is not Guarantee.AT_MOST_ONCE,
-        state_mapping=StateMapping(settings.drop_state, {rename.old: rename.new for rename in settings.renames}),
+        state_mapping=state_mapping(settings),
         lineage=lineage,
     )
 
@@ -66,6 +66,11 @@ def _auto_interval(settings: Settings) -> AutoInterval:
         settings.mtbf_us,
         settings.in_flight_budget_bytes if settings.spill is Spill.IN_MEMORY else None,
     )
+
+
+def state_mapping(settings: Settings) -> StateMapping:
+    """What becomes of state that maps to no operator by its name."""
+    return StateMapping(settings.drop_state, {rename.old: rename.new for rename in settings.renames})
 
 
 def drawn_lineage() -> str:

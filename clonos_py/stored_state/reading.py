@@ -44,15 +44,17 @@ def read_state(
     """
     folder = os.fspath(checkpoints)
     store = CheckpointStore(folder, only_job(folder, job, "job="))
-    if checkpoint is None:
+    return StoredState(store, manifest_of(store, folder, None if checkpoint is None else str(checkpoint)))
+
+
+def manifest_of(store: CheckpointStore, folder: str, reference: str | None) -> Manifest:
+    """The checkpoint of this number, or the savepoint of this name; without one the newest checkpoint. ``folder``: the
+    one of the store. Raises SettingError if there is none, and CheckpointError if it cannot be read."""
+    if reference is None:
         newest = store.latest()
         if newest is None:
             raise CheckpointError(f"{store.path} has no checkpoints: {jobs_text(folder)}")
-        return StoredState(store, newest)
-    return StoredState(store, _chosen(store, str(checkpoint)))
-
-
-def _chosen(store: CheckpointStore, reference: str) -> Manifest:
+        return newest
     savepoints, kept = store.savepoints(), store.readable()
     found = savepoints.get(reference)
     if found is None:
