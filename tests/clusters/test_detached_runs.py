@@ -147,7 +147,12 @@ def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: C
     assert (again.returncode, again.stderr.count("\n")) == (1, 1)
     assert "savepoints are never overwritten, choose another name" in again.stderr
 
-    assert clonos("stop", "numbers").stdout.splitlines()[-1].startswith("stopped after ")
+    refused = clonos("stop", "numbers", "--savepoint", "early")
+    assert refused.stderr.startswith("error: 'numbers' has a savepoint 'early': savepoints are never overwritten")
+    assert clonos.status()["state"] == "running"
+    *_, stopped, last = clonos("stop", "numbers", "--savepoint", "last").stdout.splitlines()
+    assert stopped.startswith("stopped after ")
+    assert last.startswith("savepoint 'last' is checkpoint ")
     clonos.await_state("stopped")
     wait_until(lambda: clonos.actors("ProcessActor") == [])
     assert clonos.ask("orphans") == []
@@ -159,7 +164,7 @@ def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: C
     assert resumed.returncode == 0, resumed.stderr
     assert sorted(vertex["parallelism"] for vertex in clonos.status()["vertices"]) == [1, 2], "that of the run before"
     clonos.await_state("finished")
-    assert list(CheckpointStore(clonos.checkpoints, "numbers").savepoints()) == ["early"]
+    assert list(CheckpointStore(clonos.checkpoints, "numbers").savepoints()) == ["early", "last"]
     assert sorted(row["id"] for row in visible_rows(tmp_path / "out")) == list(range(TOTAL))
 
     (driver,) = clonos.actors("DriverActor")
