@@ -36,7 +36,7 @@ _SILENT_US = 400_000
 _COVERED_US = 200_000
 """The longest time that an acknowledgement may be in transit."""
 _LATE_US = 20_000
-"""How late a task of a generated run may be, unless its steps are slow."""
+"""How late a task of a generated run may be, if its steps are not slow."""
 LOOK_EVERY = 16
 """The number of actions between two checks of waiting rows, timers and frames."""
 
@@ -54,9 +54,10 @@ class Bounds:
         ledger: HistoryLedger,
         window: int,
         linger_us: int,
-        disk_slowness: float = 1.0,
+        slowness: Mapping[str, float],
     ) -> None:
-        """``disk_slowness``: the factor on the time of writes. A causal sink waits for them, and so do its windows."""
+        """``slowness``: the factors on the times of actions, by kind. A causal sink waits for the disk, and so do its
+        windows; whatever a task is to do waits for its steps."""
         self._plan, self._ledger, self._window = plan, ledger, window
         self._partitions, self._last_ids = partitions, last_ids
         self._coordinated = plan.protocol.coordinated
@@ -73,9 +74,10 @@ class Bounds:
             "rows": linger_us,
             "timers": CountTimers.PAUSE_US,
             "covered frames": _COVERED_US,
-            "windows": round(_SILENT_US * max(1.0, disk_slowness)),
+            "windows": round(_SILENT_US * max(1.0, slowness.get("disk", 1.0))),
         }
         fall_idle = {v.name for v in plan.vertices if v.source and v.source.event_time.idle_us is not None}
+        self._late_us = round(_LATE_US * max(1.0, slowness.get("step", 1.0)))
         self._on_the_way = {
             task: way
             for task in plan.tasks
@@ -186,7 +188,7 @@ class Bounds:
                 since_us = self._waits[key] = before.get(key, now_us)
                 limit_us = self._limits_us[what[0]]
                 waited_us = now_us - since_us
-                if waited_us > limit_us + _LATE_US:
+                if waited_us > limit_us + self._late_us:
                     raise Violation(f"{process.task} has {what[0]} that have waited for {waited_us / 1e3:g} ms")
 
     def _retained(self, process: LocalProcess, covered: Mapping[int, int]) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -200,11 +202,11 @@ class Bounds:
                 yield "covered frames", (output.index, output.frames.first)
 
     def _silent(self, prompt: Iterable[LocalProcess]) -> set[TaskId]:
-        """The tasks that run, are connected with those before them, and expect no rows of their own: of sources, those
-        that have read all. None of them if a task has two processes."""
+        """The tasks that run, are connected with those before them, are not held back by those behind them, and expect
+        no rows of their own: of sources, those that have read all. None of them if a task has two processes."""
         running = [p for p in prompt if _runs(p)]
         sending = {output.connection for p in running for output in p.link.outputs}
-        silent = {p.task for p in running if self._all_read(p) and _connected(p, sending)}
+        silent = {p.task for p in running if self._all_read(p) and _connected(p, sending) and not p.machine.held_back}
         return silent if len({p.task for p in running}) == len(running) else set()
 
     def _all_read(self, process: LocalProcess) -> bool:

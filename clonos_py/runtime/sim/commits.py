@@ -22,8 +22,15 @@ class Commits:
         self._points = points
         self._prepared: dict[int, tuple[TaskId, int]] = {}
         """By number in the ledger: the task that prepared the rows, and for which snapshot."""
+        self._of_others: set[int] = set()
+        """What tasks of another parallelism have prepared."""
         self._committed: dict[TaskId, int] = {}
         """By task: the newest snapshot whose rows are committed."""
+
+    def follow(self, former: Commits, checkpoint: int) -> None:
+        """The job goes on at another parallelism, from this checkpoint: what was prepared for it, or before, is
+        committed by other tasks, and what was prepared later is undone."""
+        self._of_others = {staged for staged, (_, number) in former._prepared.items() if number <= checkpoint}
 
     def prepared(self, staged: int, task: TaskId, number: int) -> None:
         """A sink of ``task`` has prepared rows for snapshot ``number``. ``staged``: their number in the ledger."""
@@ -31,6 +38,8 @@ class Commits:
 
     def commits(self, staged: int) -> None:
         """A sink is about to commit these rows."""
+        if staged in self._of_others:
+            return
         if staged not in self._prepared:
             raise Violation(f"rows are committed that a restart has undone: {staged} of the ledger")
         task, number = self._prepared[staged]

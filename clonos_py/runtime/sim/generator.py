@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from clonos_py.model.errors import SettingError
 from clonos_py.model.plan import Partitioning
 from clonos_py.model.protocols import FootprintPolicy, ProtocolProperties
-from clonos_py.model.record_limits import RecordLimit
+from clonos_py.model.record_limits import NO_RECORD, RecordLimit
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import Fault, FaultKind
 from clonos_py.runtime.sim.cyclic import with_loop
@@ -82,6 +82,8 @@ FAMILY: Mapping[FaultKind, str] = {
 """By kind: its name on the command line. Kinds that kill a certain group of tasks are drawn apart (``_with_group``)."""
 _STOPS = 0.15
 """The share of runs in which the user stops the job once."""
+_RESCALED = 0.5
+"""The share of runs that go on at another parallelism after their first stop or loss, of those that can."""
 _DESCENDANTS = 0.1
 """The share of runs in which a task fails together with all tasks downstream of it."""
 _GROUPS_KILLED = 0.1
@@ -107,7 +109,8 @@ class Range:
     its determinants; ROLLBACK: each rolls back; None: either, or neither (at-least-once), drawn by the seed.
     ``time_granularity_us``: see ``Gate``; None: drawn by the seed. ``fed``: whether tasks feed their standbys; None:
     drawn by the seed. ``recorded``: whether logs are recorded; None: drawn by the seed. ``silent``: whether all
-    sources are silent before they end; None: drawn by the seed."""
+    sources are silent before they end; None: drawn by the seed. ``rescaled``: each run is stopped once, and goes on at
+    another parallelism."""
 
     faults: tuple[str, ...] = tuple(FAULTS)
     sharing_depth: int | None = None
@@ -120,6 +123,7 @@ class Range:
     fed: bool | None = None
     recorded: bool | None = None
     silent: bool | None = None
+    rescaled: bool = False
 
     def __post_init__(self) -> None:
         """Raises SettingError if a fault or a recovery does not exist, or does not fit the depth."""
@@ -155,6 +159,8 @@ class Conditions:
     """Whether tasks that take snapshots alone are triggered after their receivers; otherwise at independent times."""
     standby_patience_us: int = 0
     """How long standbys that are to be started wait for a deployment or a recovery; 0: not at all."""
+    rescales: bool = False
+    """Whether the run goes on at another parallelism once it was stopped or lost."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +227,12 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     conditions = _with_slow_storage(random.Random(f"storage of {seed}"), conditions)
     topology = _with_uneven_ends(random.Random(f"ends of {seed}"), topology)
     if "stop" in range_.faults:
-        faults = _with_stop(random.Random(f"stop of {seed}"), faults)
+        faults = _with_stop(random.Random(f"stop of {seed}"), faults, 1 if range_.rescaled else _STOPS)
+    if range_.rescaled:
+        nodes = tuple(replace(node, causal=False) for node in topology.nodes)
+        topology = replace(topology, nodes=nodes, record=NO_RECORD)
+    rescales = range_.rescaled or random.Random(f"tasks of {seed}").random() < _RESCALED
+    conditions = replace(conditions, rescales=rescales)
     topology, faults = _with_silence(random.Random(f"silence of {seed}"), range_, topology, faults)
     return Scenario(seed, topology, conditions, faults)
 
@@ -499,9 +510,9 @@ def _with_uneven_ends(random_: random.Random, topology: Topology) -> Topology:
     return replace(topology, nodes=nodes)
 
 
-def _with_stop(random_: random.Random, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    """Adds a stop in some runs: before, between or after the others, sometimes during a recovery."""
-    if random_.random() >= _STOPS:
+def _with_stop(random_: random.Random, faults: tuple[Fault, ...], share: float) -> tuple[Fault, ...]:
+    """Adds a stop in a share of the runs: before, between or after the others, sometimes during a recovery."""
+    if random_.random() >= share:
         return faults
     position = random_.randint(0, len(faults))
     at = faults[position - 1].at if position else random_.random()

@@ -25,7 +25,8 @@ HISTORY_ROWS = pa.schema(_COLUMNS)
 IDS_PER_SOURCE = 1_000_000
 STEP = struct.Struct("<Bq")
 _KEYS = 5
-INSTANCE = 1 << 32
+INSTANCE, INSTANCES = 1 << 32, 1 << 8
+"""An instance that counts has a range of numbers of its own, and others after a change of parallelism."""
 RANKS = 3
 """An operator that ranks rows in parts begins again after so many of a key."""
 

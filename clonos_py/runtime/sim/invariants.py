@@ -31,6 +31,7 @@ from typing import NamedTuple
 
 from clonos_py.channel.frames import FrameKind
 from clonos_py.job.events import JobInstruction, ReportEvent, Send, StartProcess
+from clonos_py.job.state_mapping import same_shape
 from clonos_py.link import instructions as io
 from clonos_py.model import messages
 from clonos_py.model.coordinator_events import (
@@ -155,6 +156,12 @@ class InvariantChecker:
         self._now_us = self._moved_us = 0
         self.rollbacks = 0
         self.restarts_without_log = 0
+
+    def follow(self, former: InvariantChecker, checkpoint: int) -> None:
+        """The job goes on at another parallelism, from this checkpoint of the runs that ``former`` has checked."""
+        self.rollbacks, self.restarts_without_log = former.rollbacks, former.restarts_without_log
+        self.starts_at_feed_points = former.starts_at_feed_points
+        self.commits.follow(former.commits, checkpoint)
 
     # ---- progress
 
@@ -559,9 +566,13 @@ class InvariantChecker:
     # ---- checkpoints
 
     def _completed(self) -> None:
-        """A manifest is written: updates restart points and stable offsets."""
+        """A manifest is written: updates restart points and stable offsets. Tasks that go on from one of other tasks
+        begin new logs."""
         manifest = self._latest()
         self._checkpoint = manifest.checkpoint if manifest else 0
+        if manifest is not None and not same_shape(manifest, self._plan):
+            self._epochs = dict.fromkeys(self._plan.tasks, manifest.checkpoint)
+            return
         if manifest is not None:
             self._points.adopted(manifest)
         for handle in manifest.tasks if manifest else ():
@@ -576,6 +587,8 @@ class InvariantChecker:
         last = self._epochs.get(process.task, self._checkpoint)
         if checkpoint != last or link.state not in (TaskState.RUNNING, TaskState.FINISHED):
             return
+        if process.task not in self._progress:
+            return  # the checkpoint is of other tasks, and this one has not been in any yet
         self._bounds.dropped(process, checkpoint, self._progress[process.task])
 
     def restarted(self) -> None:

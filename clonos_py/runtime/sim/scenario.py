@@ -23,6 +23,7 @@ from clonos_py.runtime.sim.invariants import InvariantChecker
 from clonos_py.runtime.sim.records import record_problems
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.spill import Disk
+from clonos_py.runtime.sim.steps import StepKind
 from clonos_py.runtime.sim.story import words
 from clonos_py.runtime.sim.violation import Violation
 from clonos_py.runtime.world.world import WorldSettings
@@ -67,24 +68,15 @@ class _Run:
         self._scenario, self._result = scenario, ScenarioResult(scenario)
         conditions = scenario.conditions
         self._ledger = HistoryLedger()
-        self._plan = scenario.topology.plan(self._ledger)
+        self._topology = scenario.topology
+        self._plan = self._topology.plan(self._ledger)
         self._store = MemoryStore(self._plan.job, _DELTAS_MAX)
         self._time = VirtualTime(random.Random(2 * scenario.seed), dict(conditions.slowness))
         self._answers = random.Random(2 * scenario.seed + 1)
         self._start_us = self._time.now_us()
         self._run = ""
         self._disk = Disk()
-        topology = scenario.topology
-        self._bounds = Bounds(
-            self._plan,
-            topology.partitions,
-            topology.last_ids,
-            self._ledger,
-            conditions.window,
-            conditions.linger_us,
-            dict(conditions.slowness).get("disk", 1.0),
-        )
-        self._watch = InvariantChecker(self._plan, self._store.latest, self._bounds, conditions.availability)
+        self._bounds, self._watch = self._checkers()
         self._ledger.watch = self._watch.commits
         total = sum(scenario.topology.rows_of.values())
         self._chaos = Chaos(
@@ -95,6 +87,20 @@ class _Run:
             self._disk if conditions.spill is not Spill.IN_MEMORY else None,
             lambda what: self._note(self._time.now_us(), what),
         )
+
+    def _checkers(self) -> tuple[Bounds, InvariantChecker]:
+        """The checks of the plan."""
+        topology, conditions = self._topology, self._scenario.conditions
+        bounds = Bounds(
+            self._plan,
+            topology.partitions,
+            topology.last_ids,
+            self._ledger,
+            conditions.window,
+            conditions.linger_us,
+            dict(conditions.slowness),
+        )
+        return bounds, InvariantChecker(self._plan, self._store.latest, bounds, conditions.availability)
 
     def run(self) -> ScenarioResult:
         result, topology = self._result, self._scenario.topology
@@ -148,9 +154,29 @@ class _Run:
                 raise Violation(f"ended with {ended.error}: {ended.message}")
             self._result.restarts += 1
             self._chaos.restarted()
+            self._rescale()
             self._watch.restarted()
             self._bounds.restarted()
         raise Violation(f"has not finished after {_RESTARTS_MAX} restarts")
+
+    def _rescale(self) -> None:
+        """The run has stopped or was lost: it goes on at another parallelism if it is to. It does so once."""
+        topology, last = self._scenario.topology, self._store.latest()
+        possible = self._scenario.conditions.rescales and topology.can_rescale and self._topology is topology
+        if not possible or last is None or at_the_end(last) or self._timers_may_move():
+            return
+        self._topology = topology.rescaled(random.Random(f"tasks of {self._scenario.seed}"))
+        self._note(self._time.now_us(), f"goes on at another parallelism: {'; '.join(self._topology.lines())}")
+        former, self._plan = self._watch, self._topology.plan(self._ledger)
+        self._bounds, self._watch = self._checkers()
+        self._watch.follow(former, last.checkpoint)
+        self._ledger.watch = self._watch.commits
+
+    def _timers_may_move(self) -> bool:
+        """Whether timers may fire much later at another parallelism: operators set them anew for a time of day, and
+        that clock may have been set since."""
+        set_clocks = any(fault.kind is FaultKind.CLOCK for fault in self._scenario.faults)
+        return set_clocks and any(StepKind.TIMERS in node.steps for node in self._scenario.topology.nodes)
 
     def _expected(self, ended: EndJob) -> bool:
         disk = ended.error in _DISK_ERRORS and self._chaos.done[FaultKind.DISK] > 0

@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from clonos_py.columns.keys import key_groups
 from clonos_py.model.errors import ServiceError, UserCodeError
-from clonos_py.model.operators import Operator
+from clonos_py.model.operators import Operator, OperatorContext
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.operators.footprints import KeyedParts
 from clonos_py.operators.keyed_chunks import with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.runtime.sim.async_step import ask_later
 from clonos_py.runtime.sim.harsh_environment import LARGE, ORACLE
-from clonos_py.runtime.sim.histories import HISTORY_ROWS, INSTANCE, RANKS, STEP
+from clonos_py.runtime.sim.histories import HISTORY_ROWS, INSTANCE, INSTANCES, RANKS, STEP
 
 _RANKS = pa.schema([("key", pa.int64()), ("rank", pa.int64())])
 
@@ -113,10 +113,18 @@ class CloseWindows(Step):
         return [self.ctx.watermark] * rows.num_rows
 
     def snapshot(self) -> OperatorState:
-        return OperatorState(tables={"kept": [Chunk(pa.RecordBatch.from_pylist(self._kept, schema=HISTORY_ROWS))]})
+        kept = Chunk(pa.RecordBatch.from_pylist(self._kept, schema=HISTORY_ROWS))
+        return OperatorState(tables={"kept": [kept]}, values={"index": self.ctx.task.index})
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        self._kept = [row for part in parts for chunk in part.tables["kept"] for row in chunk.rows.to_pylist()]
+        chunks = [chunk for part in own(parts, self.ctx) for chunk in part.tables["kept"]]
+        self._kept = [row for chunk in chunks for row in chunk.rows.to_pylist()]
+
+
+def own(parts: Sequence[OperatorState], ctx: OperatorContext) -> list[OperatorState]:
+    """The parts of the state that an instance goes on with: its own one, and at another parallelism every n-th of those
+    of all former instances. Each part has the ``index`` of its instance."""
+    return [part for part in parts if part.values["index"] % ctx.parallelism == ctx.task.index]
 
 
 class CountTimers(Step):
@@ -145,11 +153,14 @@ class CountTimers(Step):
         self._due.remove(at)
 
     def snapshot(self) -> OperatorState:
-        return OperatorState(values={"fired": self._fired, "due": sorted(self._due)})
+        return OperatorState(values={"index": self.ctx.task.index, "fired": self._fired, "due": sorted(self._due)})
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
+        parts = own(parts, self.ctx)
         self._fired = sum(part.values["fired"] for part in parts)
-        self._due = sorted(at for part in parts for at in part.values["due"])
+        self._due = sorted({at for part in parts for at in part.values["due"]})
+        for at_us in self._due:
+            self.ctx.set_timer(at_us)
 
 
 class CountRows(Step):
@@ -157,18 +168,24 @@ class CountRows(Step):
 
     def __init__(self, letter: int) -> None:
         super().__init__(letter)
-        self._count = 0
+        self._count = self._changes = 0
 
     def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
-        before = self.ctx.task.index * INSTANCE + self._count
+        before = (self._changes * INSTANCES + self.ctx.task.index) * INSTANCE + self._count
         self._count += rows.num_rows
         return list(range(before + 1, before + rows.num_rows + 1))
 
     def snapshot(self) -> OperatorState:
-        return OperatorState(values={"count": self._count})
+        here = {"index": self.ctx.task.index, "parallelism": self.ctx.parallelism}
+        return OperatorState(values={"count": self._count, "changes": self._changes, **here})
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        self._count = sum(part.values["count"] for part in parts)
+        """At another parallelism all instances begin to count again."""
+        self._count = self._changes = 0
+        for part in own(parts, self.ctx):
+            self._count, self._changes = part.values["count"], part.values["changes"]
+        if any(part.values["parallelism"] != self.ctx.parallelism for part in parts):
+            self._count, self._changes = 0, parts[0].values["changes"] + 1
 
 
 class RankByKey(Step):
@@ -183,7 +200,7 @@ class RankByKey(Step):
         keys: list[int] = rows.column(1).to_pylist()  # type: ignore[assignment]
         for key in keys:
             rank = self._ranks[key] = self._ranks.get(key, 0) + 1
-            ranks.append(self.ctx.task.index * INSTANCE + rank)
+            ranks.append(rank)
         return ranks
 
     def snapshot(self) -> OperatorState:
@@ -221,7 +238,7 @@ class RankInParts(KeyedParts, Step):
             if ranks[key] == 0:
                 opened_or_closed.add(key)
             ranks[key] += 1
-            answers.append(self.ctx.task.index * INSTANCE + ranks[key])
+            answers.append(ranks[key])
             if ranks[key] == RANKS:
                 ranks[key] = 0
                 opened_or_closed.add(key)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ from clonos_py.runtime.sim.origin import RowOrigin, Volume
 from clonos_py.runtime.sim.steps import STEPS, StepKind
 from clonos_py.settings.protocols import DEFAULT_PROTOCOL
 
+_TASKS_MAX = 4
+"""The most tasks of a vertex after a change of parallelism."""
 BACK = 1
 """The port of the step that sends rows back."""
 STEPS_MAX = 4
@@ -228,6 +231,29 @@ class Topology:
     def tasks(self) -> int:
         return sum(node.parallelism for node in self.nodes)
 
+    @property
+    def can_rescale(self) -> bool:
+        """Whether a run can go on from its last checkpoint at another parallelism, and the checks can follow it: no
+        frames are in flight at that checkpoint, and nothing lies in outputs or in a record that only the same tasks
+        continue."""
+        coordinated = self.protocol.coordinated and not self.protocol.stores_frames
+        if any(_moves_rows_of_keys(node.steps) for node in self.nodes):
+            return False
+        same_tasks = self.record != NO_RECORD or any(node.causal or node.feedback is not None for node in self.nodes)
+        return coordinated and not same_tasks
+
+    def rescaled(self, random_: random.Random) -> Topology:
+        """The same job with other numbers of tasks. Those that a FORWARD edge connects stay equal."""
+        group = list(range(len(self.nodes)))
+        for number, node in enumerate(self.nodes):
+            for feed in node.feeds:
+                if feed.partitioning is Partitioning.FORWARD:
+                    joined = {group[number], group[feed.source]}
+                    group = [min(joined) if found in joined else found for found in group]
+        tasks = {found: random_.randint(1, _TASKS_MAX) for found in sorted(set(group))}
+        nodes = (replace(node, parallelism=tasks[group[number]]) for number, node in enumerate(self.nodes))
+        return replace(self, nodes=tuple(nodes))
+
     def lines(self) -> list[str]:
         """A readable description: one line per vertex."""
         return [self._line(number) for number in range(len(self.nodes))]
@@ -242,6 +268,13 @@ class Topology:
             [("causal " if node.causal else "") + "sink"] if self.has_sink(number) else []
         )
         return f"{self.name(number)} x {node.parallelism}: {', '.join(what)}"
+
+
+def _moves_rows_of_keys(steps: Sequence[StepKind]) -> bool:
+    """Whether a step with state by key follows one whose rows may change their instance with the parallelism. The
+    planner shuffles rows between the two."""
+    keeping = [place for place, kind in enumerate(steps) if kind in (StepKind.ASYNC, StepKind.WINDOWS)]
+    return bool(keeping) and any(kind in (StepKind.RANK, StepKind.PARTS) for kind in steps[keeping[0] :])
 
 
 def _ports(kind: StepKind) -> tuple[pa.Schema, ...]:

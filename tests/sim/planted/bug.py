@@ -30,6 +30,7 @@ class Bug:
     recorded: bool = False
     silent: bool = False
     endless: bool = False
+    rescaled: bool = False
 
     @property
     def range(self) -> Range:
@@ -43,6 +44,7 @@ class Bug:
             fed=self.fed,
             recorded=self.recorded,
             silent=self.silent,
+            rescaled=self.rescaled,
         )
 
 
@@ -60,10 +62,21 @@ class Bugs(dict[str, Bug]):
         recorded: bool = False,
         silent: bool = False,
         endless: bool = False,
+        rescaled: bool = False,
     ) -> Callable[[Patch], Patch]:
         def register(plant: Patch) -> Patch:
             self[plant.__name__] = Bug(
-                plant, faults or KILLS, depth, protocol, cycles, time_granularity_us, fed, recorded, silent, endless
+                plant,
+                faults or KILLS,
+                depth,
+                protocol,
+                cycles,
+                time_granularity_us,
+                fed,
+                recorded,
+                silent,
+                endless,
+                rescaled,
             )
             return plant
 
