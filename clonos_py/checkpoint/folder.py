@@ -1,11 +1,10 @@
-"""A folder of durable files, on a local disk or behind ``pyarrow.fs``.
+"""A folder of durable files: the contract, and the folder on a local disk or on one that is mounted.
 
-``write`` returns when the content would survive a power failure, and a reader sees all of a file or nothing. On file
-systems with atomic renames, a file is written under a temporary name, flushed and renamed. Object stores show an object
-only when it is complete, so there it is written in place. Errors are CheckpointErrors with path and remedy.
+``write`` returns when the content would survive a power failure, and a reader sees all of a file or nothing: a file is
+written under a temporary name, flushed and renamed. Errors are CheckpointErrors with path and remedy.
 
-On the local machine only the owner may read the files, and only regular files are read: a FIFO or a symbolic link in
-place of a file is an error. Symbolic links in the path to the folder are followed.
+Only the owner may read the files, and only regular files are read: a FIFO or a symbolic link in place of a file is an
+error. Symbolic links in the path to the folder are followed.
 """
 
 from __future__ import annotations
@@ -13,12 +12,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import count
+from types import MappingProxyType
 from typing import Protocol
 
 import pyarrow as pa
-from pyarrow import fs
 
 from clonos_py.checkpoint.layout import TEMPORARY_SUFFIX
 from clonos_py.model.durable_folders import flush_folder, make_folder
@@ -26,15 +26,20 @@ from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCh
 
 Content = bytes | memoryview
 _MODE = 0o700
-_OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_attempts = count()
 
 
 class Folder(Protocol):
     """Files by path relative to the folder, with ``/`` between components."""
 
     root: str
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """By operation: how many requests were sent to an object store; empty for other folders."""
+        ...
 
     def write(self, path: str, content: Content) -> None: ...
 
@@ -60,6 +65,10 @@ class Folder(Protocol):
         """Deletes a file if it exists."""
         ...
 
+    def remove_all(self, paths: Sequence[str]) -> list[CheckpointError]:
+        """Deletes files, those that exist. One that cannot be deleted does not prevent the deletion of the others."""
+        ...
+
     def remove_folder(self, path: str) -> None:
         """Deletes a folder that holds only files, and these."""
         ...
@@ -69,23 +78,10 @@ class Folder(Protocol):
         ...
 
 
-def open_folder(uri: str, *below: str) -> Folder:
-    """``uri`` is a local path or a URI for ``pyarrow.fs`` (``s3://bucket/path``). Accesses no files."""
-    if "://" not in uri:
-        return LocalFolder(os.path.join(os.path.abspath(os.path.expanduser(uri)), *below))
-    try:
-        filesystem, path = fs.FileSystem.from_uri(uri)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{uri!r} is no checkpoint folder ({error}): give a path or a URI such as s3://bucket/path"
-        ) from error
-    if filesystem.type_name == "local":
-        return LocalFolder(os.path.join(path, *below))
-    return RemoteFolder(filesystem, "/".join([path.rstrip("/"), *below]))
-
-
 class LocalFolder:
     """A folder on this machine, or one mounted on it."""
+
+    requests: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -99,7 +95,7 @@ class LocalFolder:
             flush_folder(os.path.dirname(temporary))
 
     def create(self, path: str, content: Content) -> bool:
-        temporary = self._write_temporary(f"{path}.{os.uname().nodename}-{os.getpid()}", content)
+        temporary = self._write_temporary(f"{path}.{writer_id()}", content)
         with named_errors(self._at(path)):
             try:
                 os.link(temporary, self._at(path))
@@ -144,6 +140,15 @@ class LocalFolder:
             except FileNotFoundError:
                 return
 
+    def remove_all(self, paths: Sequence[str]) -> list[CheckpointError]:
+        problems: list[CheckpointError] = []
+        for path in paths:
+            try:
+                self.remove(path)
+            except CheckpointError as problem:
+                problems.append(problem)
+        return problems
+
     def remove_folder(self, path: str) -> None:
         for name in self.names(path):
             self.remove(f"{path}/{name}")
@@ -177,86 +182,18 @@ class LocalFolder:
         return temporary
 
 
-class RemoteFolder:
-    """A folder on any other file system of ``pyarrow.fs``."""
-
-    def __init__(self, filesystem: fs.FileSystem, root: str) -> None:
-        self.root = root
-        self._filesystem = filesystem
-        self._renames = filesystem.type_name not in _OBJECT_STORES
-
-    def write(self, path: str, content: Content) -> None:
-        final = self._at(path)
-        with named_errors(final):
-            self._filesystem.create_dir(final.rpartition("/")[0], recursive=True)
-            written = final + TEMPORARY_SUFFIX if self._renames else final
-            with self._filesystem.open_output_stream(written) as stream:
-                stream.write(content)
-            if self._renames:
-                self._filesystem.move(written, final)
-
-    def create(self, path: str, content: Content) -> bool:
-        """Not atomic here: the driver must not start two coordinators at the same instant."""
-        with named_errors(self._at(path)):
-            if self._filesystem.get_file_info(self._at(path)).type != fs.FileType.NotFound:
-                return False
-        self.write(path, content)
-        return True
-
-    def read(self, path: str) -> pa.Buffer:
-        with reading(self._at(path)), self._filesystem.open_input_file(self._at(path)) as file:
-            return file.read_buffer()
-
-    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
-        with reading(self._at(path)), self._filesystem.open_input_file(self._at(path)) as file:
-            return [_read_range(file, offset, size_bytes) for offset, size_bytes in ranges]
-
-    def names(self, path: str) -> list[str]:
-        with reading(self._at(path)):
-            found = self._filesystem.get_file_info(fs.FileSelector(self._at(path), allow_not_found=True))
-        return sorted(info.base_name for info in found)
-
-    def sizes(self, path: str) -> dict[str, int]:
-        with reading(self._at(path)):
-            found = self._filesystem.get_file_info(fs.FileSelector(self._at(path), allow_not_found=True))
-        return {info.base_name: info.size for info in found if info.type == fs.FileType.File}
-
-    def remove(self, path: str) -> None:
-        with named_errors(self._at(path)):
-            try:
-                self._filesystem.delete_file(self._at(path))
-            except FileNotFoundError:
-                return
-
-    def remove_folder(self, path: str) -> None:
-        with named_errors(self._at(path)):
-            try:
-                self._filesystem.delete_dir(self._at(path))
-            except FileNotFoundError:
-                return
-
-    def move(self, source: str, target: str) -> None:
-        """Moves file by file, since an object store has no folders."""
-        with named_errors(self._at(target)):
-            selected = fs.FileSelector(self._at(source), recursive=True)
-            for info in sorted(self._filesystem.get_file_info(selected), key=lambda info: info.path):
-                if info.type == fs.FileType.File:
-                    moved = self._at(target) + info.path.removeprefix(self._at(source))
-                    self._filesystem.create_dir(moved.rpartition("/")[0], recursive=True)
-                    self._filesystem.move(info.path, moved)
-            self._filesystem.delete_dir(self._at(source))
-
-    def _at(self, path: str) -> str:
-        return f"{self.root}/{path}"
+def writer_id() -> str:
+    """A name for one attempt to write, unlike all others: of any thread, process and machine."""
+    return f"{os.uname().nodename}-{os.getpid()}-{next(_attempts)}"
 
 
 def reading(path: str) -> AbstractContextManager[None]:
-    """Turns errors of the operating system and of Arrow into UnreadableCheckpointErrors."""
+    """Turns errors of the operating system into UnreadableCheckpointErrors."""
     return _turned(path, UnreadableCheckpointError)
 
 
 def named_errors(path: str) -> AbstractContextManager[None]:
-    """Turns errors of the operating system and of Arrow while files are written into CheckpointErrors."""
+    """Turns errors of the operating system while files are written into CheckpointErrors."""
     return _turned(path, CheckpointError)
 
 
@@ -328,8 +265,3 @@ def _discard(path: str) -> None:
     """Deletes a partial file, so that it does not use disk space that is needed."""
     with suppress(FileNotFoundError):
         os.unlink(path)
-
-
-def _read_range(file: pa.NativeFile, offset: int, size_bytes: int) -> pa.Buffer:
-    file.seek(offset)
-    return file.read_buffer(size_bytes)

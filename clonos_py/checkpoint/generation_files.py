@@ -18,26 +18,41 @@ class GenerationFiles:
         self._folder, self._job = folder, job
         self._begun: dict[int, Generation] = {}
         self._adoptions: dict[int, Adoption] = {}
+        self._opening: int | None = None
+        """The generation that this coordinator opens: an earlier call may have got no answer."""
+        self._has_begun = False
+        """Whether ``_opening`` has begun."""
 
     @property
     def path(self) -> str:
         return f"{self._folder.root}/{_GENERATIONS}"
 
     def begin(self, after: int | None) -> int:
-        """Begins the next generation and returns its number, which no other coordinator gets. Raises CheckpointError if
-        ``after`` is given and is not the newest."""
-        while True:
+        """Begins the next generation and returns its number, which no other coordinator gets. One that an earlier call
+        has begun, and for which ``adopt`` has failed, is returned again. Raises CheckpointError if ``after`` is given
+        and is not the newest."""
+        while not self._has_begun:
             newest = self.known().newest
-            manifests.check_newest(after, newest, self._job)
-            record = manifests.encode_generation(Generation(newest + 1))
-            if self._folder.create(f"{_GENERATIONS}/{layout.generation_name(newest + 1)}", record):
-                return newest + 1
+            if self._opening != newest:
+                manifests.check_newest(after, newest, self._job)
+                self._opening = newest + 1
+            self._has_begun = self._create(self._opening)
+            if not self._has_begun:
+                self._opening = None
+        assert self._opening is not None
+        return self._opening
+
+    def _create(self, number: int) -> bool:
+        record = manifests.encode_generation(Generation(number))
+        return self._folder.create(f"{_GENERATIONS}/{layout.generation_name(number)}", record)
 
     def adopt(self, number: int, checkpoint: int | None) -> None:
         """Generation ``number`` adopts this checkpoint. Raises CheckpointError if there is a newer generation."""
         record = manifests.encode_generation(Adoption(number, checkpoint))
         self._folder.write(f"{_GENERATIONS}/{layout.adoption_name(number)}", record)
-        manifests.check_newest(number, self.known().newest, self._job)
+        newest = self.known().newest
+        self._opening, self._has_begun = None, False
+        manifests.check_newest(number, newest, self._job)
 
     def known(self) -> Generations:
         """All generations. Each file is read once, since files never change."""
@@ -66,5 +81,4 @@ class GenerationFiles:
             self._folder.move(_GENERATIONS, target)
             self._begun.clear()
             self._adoptions.clear()
-            record = manifests.encode_generation(Generation(newest + 1))
-            self._folder.create(f"{_GENERATIONS}/{layout.generation_name(newest + 1)}", record)
+            self._create(newest + 1)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from clonos_py.checkpoint import frames, layout, retention
 from clonos_py.checkpoint.chunks import Scratch, decode
-from clonos_py.checkpoint.folder import open_folder
+from clonos_py.checkpoint.folders import open_folder
 from clonos_py.checkpoint.layout import Location
 from clonos_py.checkpoint.log_chunks import decode_tail, encode_tail, log_chunk, logs_in
 from clonos_py.checkpoint.manifest import Mark
@@ -312,14 +312,14 @@ class CheckpointStore:
         chunks = {file.removeprefix(f"{layout.STATE}/") for needs in self._needs.values() for file in needs.files}
         marks = {mark for needs in self._needs.values() for mark in needs.marks}
         first = min((*bases, kept[0]))
-        problems = list(self._remove(self._written_before(_STATE, self._needs[kept[0]].oldest, chunks)))
+        problems = self._folder.remove_all(self._written_before(_STATE, self._needs[kept[0]].oldest, chunks))
         if self._sweeps or not bases:
-            problems += self._remove(self._manifests.before(first[0], marks))
-            problems += self._remove(self._written_before(_ANSWERS, self._needs[first].answers, ()))
+            problems += self._folder.remove_all(self._manifests.before(first[0], marks))
+            problems += self._folder.remove_all(self._written_before(_ANSWERS, self._needs[first].answers, ()))
         first_record, recorded = self._needs[first].first_record, self._needs[newest].recorded
         problems += self._records.remove_before(first_record)
         if recorded is not None and recorded.record_bytes and self._sweeps:
-            problems += self._remove(self._records.files_before(first_record))
+            problems += self._folder.remove_all(self._records.files_before(first_record))
         self._sweeps = bool(problems)
         if problems:
             others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -358,14 +358,6 @@ class CheckpointStore:
     def _written_before(self, folder: str, oldest: OldestEpochs, needed: Collection[str]) -> list[str]:
         files = {name: layout.origin(name) for name in self._folder.names(folder)}
         return [f"{folder}/{name}" for name in retention.collectable(files, needed, oldest)]
-
-    def _remove(self, paths: Iterable[str]) -> Iterator[CheckpointError]:
-        """Deletes files. A file that cannot be deleted does not prevent the deletion of the others."""
-        for path in paths:
-            try:
-                self._folder.remove(path)
-            except CheckpointError as problem:
-                yield problem
 
     def archive(self) -> str | None:
         taken = [layout.archive_number(name) for name in self._folder.names(layout.ARCHIVE)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from clonos_py.checkpoint.folder import open_folder
+from clonos_py.checkpoint.folders import open_folder
 from clonos_py.model.errors import SettingError
 
 

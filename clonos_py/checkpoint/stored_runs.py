@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from clonos_py.checkpoint import layout
-from clonos_py.checkpoint.folder import open_folder
+from clonos_py.checkpoint.folders import open_folder
 from clonos_py.model.errors import DAMAGED_REMEDY, CheckpointError, UnreadableCheckpointError
 
 _JOB, _END, _PARALLELISM = "job", "end", "parallelism"

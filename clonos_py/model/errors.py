@@ -178,6 +178,12 @@ class UnreadableCheckpointError(CheckpointError):
     """The last checkpoint, or a part of it, cannot be read: it is damaged or missing, or the storage fails."""
 
 
+class StorageUnavailableError(CheckpointError):
+    """Checkpoint storage does not answer, or is too busy, although it was asked several times: it may answer later."""
+
+    remedy = Remedy.RETRY
+
+
 class RecordError(ClonosError):
     """What a job did cannot be replayed: it was not recorded, is kept no longer, is damaged, or is of other code."""
 

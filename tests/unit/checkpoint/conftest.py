@@ -1,8 +1,11 @@
 from pathlib import Path
 
+import obstore.store
 import pytest
 
+from clonos_py.checkpoint import storage
 from clonos_py.checkpoint.memory import MemoryStore
+from clonos_py.checkpoint.object_folder import ObjectFolder
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from tests.disks import small_disk
@@ -11,8 +14,8 @@ from tests.unit.checkpoint.stores import JOB
 __all__ = ["small_disk"]
 
 
-@pytest.fixture(params=["files", "memory", "remote"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> SnapshotStore:
+@pytest.fixture(params=["files", "memory", "objects"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SnapshotStore:
     """Each kind of store, which behave alike."""
     match request.param:
         case "files":
@@ -20,4 +23,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> SnapshotStore:
         case "memory":
             return MemoryStore(JOB)
         case _:
-            return CheckpointStore("mock:///checkpoints", JOB)
+            objects = obstore.store.MemoryStore()
+            monkeypatch.setattr(storage, "open_folder", lambda uri, *below: ObjectFolder(objects, uri, below))
+            return CheckpointStore("s3://bucket/checkpoints", JOB)

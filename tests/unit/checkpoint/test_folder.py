@@ -77,19 +77,6 @@ def test_an_impostor_in_the_place_of_a_file_is_replaced_by_a_write(
     assert not elsewhere.exists() or elsewhere.read_bytes() == b"content"
 
 
-def test_ranges_beyond_the_end_return_the_bytes_before_it(folder: LocalFolder) -> None:
-    folder.write("a", b"content")
-    found = folder.read_ranges("a", [(0, 3), (5, 9), (9, 2), (2, 1 << 60)])
-    assert [part.to_pybytes() for part in found] == [b"con", b"nt", b"", b"ntent"]
-
-
-def test_sizes_are_those_of_the_files_directly_in_the_folder(folder: LocalFolder) -> None:
-    assert folder.sizes("of") == {}
-    folder.write("of/a", b"1234")
-    folder.write("of/below/b", b"1")
-    assert folder.sizes("of") == {"a": 4}
-
-
 @pytest.mark.usefixtures("wide_open")
 def test_only_the_owner_may_read(tmp_path: Path) -> None:
     store = CheckpointStore(str(tmp_path / "made" / "too"), JOB)
