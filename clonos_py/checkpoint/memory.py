@@ -2,7 +2,7 @@
 
 Values are encoded as for files, so that a snapshot cannot be changed later. Chunks are immutable and are stored without
 encoding. This store checks what files cannot check cheaply: that no manifest refers to a deleted chunk. ``fail_next``
-injects failures.
+injects failures, ``be_silent`` outages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from clonos_py.checkpoint.record_retention import (
 )
 from clonos_py.checkpoint.retention import collectable, oldest_epochs
 from clonos_py.checkpoint.storage import encode_values, fresh_chunks, fresh_frames, stored_frames
-from clonos_py.model.errors import CheckpointError
+from clonos_py.model.errors import CheckpointError, StorageUnavailableError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import (
@@ -49,6 +49,8 @@ from clonos_py.model.snapshots import (
     TaskSnapshot,
 )
 from clonos_py.model.state import Chunk, OperatorState
+
+_AWAITED = frozenset({"write", "write_manifest", "read", "keep_answer", "kept_answer", "open_generation", "retire"})
 
 
 class _Decoded(NamedTuple):
@@ -78,6 +80,10 @@ class MemoryStore:
         self._answers: dict[str, bytes] = {}
         self._archived = 0
         self._failures: dict[str, list[Exception]] = {}
+        self._silent_calls = 0
+        """How many of the next calls get no answer."""
+        self._silent_calls_then: int | None = None
+        """The next manifest is written and gets no answer, and no more do so many calls after it; None: it does."""
 
     def fail_next(self, method: str, error: Exception | None = None) -> None:
         """The next call of ``method`` raises ``error`` and changes nothing; further failures queue up behind it."""
@@ -87,6 +93,15 @@ class MemoryStore:
     def fail_no_more(self) -> None:
         """Drops the failures that were planned and have not happened."""
         self._failures.clear()
+
+    def be_silent(self, calls: int) -> None:
+        """The next calls of methods that tasks and coordinators wait for raise StorageUnavailableError and change
+        nothing."""
+        self._silent_calls, self._silent_calls_then = calls, None
+
+    def be_silent_after_manifest(self, calls: int) -> None:
+        """The next manifest is written, and the call and those after it raise StorageUnavailableError."""
+        self._silent_calls_then = calls
 
     def write(self, snapshot: TaskSnapshot, attempt: Attempt) -> TaskHandle:
         self._fail_if_planned("write")
@@ -211,6 +226,9 @@ class MemoryStore:
             self._check_recorded(piece.location)
         content = self._chain.encode(manifest)
         self._manifests[manifest.checkpoint, manifest.generation] = content
+        if self._silent_calls_then is not None:
+            self.be_silent(self._silent_calls_then + 1)
+            self._fail_if_planned("write_manifest")
         self._chain.written(manifest, content)
 
     def latest(self) -> Manifest | None:
@@ -331,6 +349,9 @@ class MemoryStore:
             raise CheckpointError(f"{location!r} is missing: it was reclaimed while something still referred to it")
 
     def _fail_if_planned(self, method: str) -> None:
+        if self._silent_calls and method in _AWAITED:
+            self._silent_calls -= 1
+            raise StorageUnavailableError(f"{method} gets no answer; {self._silent_calls} more calls get none")
         if failures := self._failures.get(method):
             raise failures.pop(0)
 

@@ -41,7 +41,7 @@ _WRITER = "clonoswriter"
 """The attribute that tells the writer of an object that was created."""
 _RETRIES: Any = {
     "max_retries": 100,
-    "retry_timeout": timedelta(seconds=8),
+    "retry_timeout": timedelta(seconds=5),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2},
 }
 _CLIENT: Any = {

@@ -24,7 +24,8 @@ class SnapshotStore(Protocol):
 
     Guarantees: what ``write`` and ``write_manifest`` have written survives a crash of every process and machine, if the
     file system is durable. No file is ever overwritten. A checkpoint is complete exactly if its manifest exists. Every
-    failure is a CheckpointError that names the path and the remedy.
+    failure is a CheckpointError that names the path and the remedy. After a StorageUnavailableError the same call may
+    be repeated at once: storage has been asked several times before, for some seconds.
     """
 
     def write(self, snapshot: TaskSnapshot, attempt: Attempt) -> TaskHandle:

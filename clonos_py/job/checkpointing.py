@@ -84,6 +84,14 @@ class JobCheckpointing(ABC):
         """The snapshot of a task is durable."""
 
     @abstractmethod
+    def not_durable(self, message: messages.SnapshotFailed) -> Instructions:
+        """The snapshot of a task is not durable, since storage did not answer. The next one may be."""
+
+    @abstractmethod
+    def write_again(self) -> Instructions:
+        """Storage did not answer: whether it has the manifest ``writing`` is not known until it is written again."""
+
+    @abstractmethod
     def written(self) -> Adopted:
         """The manifest ``writing`` is written."""
 

@@ -90,8 +90,11 @@ class CheckpointsRetired(msgspec.Struct, frozen=True):
 
 
 class ManifestFailed(msgspec.Struct, frozen=True):
+    """``unavailable``: storage did not answer. It may have written the manifest, which has to be written again."""
+
     checkpoint: int
     reason: str
+    unavailable: bool = False
 
 
 class EndedByFunction(msgspec.Struct, frozen=True):

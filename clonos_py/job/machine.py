@@ -73,6 +73,7 @@ from clonos_py.model.coordinator_events import (
     SpillFailed,
     StandbyLost,
     StandbyUnready,
+    StorageAwaited,
     TaskKeepsDying,
 )
 from clonos_py.model.errors import ProtocolError, Remedy
@@ -128,6 +129,8 @@ class JobMachine:
         self._ending = Ending()
         self._due: Purpose | None = None
         """The checkpoint to trigger when the round under way has ended."""
+        self._awaits_storage = False
+        """Whether it was reported that storage does not answer for a manifest."""
         self._limits = FailureLimits(policy, plan.tasks)
         self._rollback_reason = ""
         """Why the job is rolling back."""
@@ -462,6 +465,8 @@ class JobMachine:
         return self._protocol.collect(message)
 
     def _on_snapshot_failed(self, message: messages.SnapshotFailed) -> Instructions:
+        if message.unavailable:
+            return self._protocol.not_durable(message) + self._advance(self._rounds.advance) + self._trigger_last()
         return self._protocol.abort(message.reason) + self._end(errors.CheckpointError.__name__, message.reason)
 
     def _on_manifest_written(self, event: ManifestWritten) -> Instructions:
@@ -475,6 +480,7 @@ class JobMachine:
         return event.checkpoint != self._protocol.writing
 
     def _adopt(self) -> Instructions:
+        self._awaits_storage = False
         adopted = self._protocol.written()
         self._limits.progress(adopted.tasks)
         if adopted.tasks is None:
@@ -487,7 +493,14 @@ class JobMachine:
     def _on_checkpoints_retired(self, event: CheckpointsRetired) -> Instructions:
         return self._protocol.retired(event.problem)
 
+    def _on_load_delayed(self, message: messages.LoadDelayed) -> Instructions:
+        return [ReportEvent(StorageAwaited(self._fleet.processes[message.process].task, message.reason))]
+
     def _on_manifest_failed(self, event: ManifestFailed) -> Instructions:
+        if event.unavailable and event.checkpoint == self._protocol.writing:
+            report = [] if self._awaits_storage else [ReportEvent(StorageAwaited(None, event.reason))]
+            self._awaits_storage = True
+            return [*report, *self._protocol.write_again()]
         return self._protocol.abort(event.reason) + self._end(errors.CheckpointError.__name__, event.reason)
 
     def _on_request_checkpoint(self, message: messages.RequestCheckpoint) -> Instructions:
@@ -632,6 +645,7 @@ _on(
 _on(messages.HeldLogsReport, JobMachine._on_held_logs_report, others=_NO_ROUND)
 _on(messages.Snapshotted, JobMachine._on_snapshotted)
 _on(messages.SnapshotFailed, JobMachine._on_snapshot_failed)
+_on(messages.LoadDelayed, JobMachine._on_load_delayed)
 _on(messages.Running, JobMachine._on_running)
 _on(messages.NewEffect, JobMachine._on_new_effect)
 _on(messages.Drained, JobMachine._on_drained)

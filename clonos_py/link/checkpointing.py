@@ -47,7 +47,8 @@ class LinkCheckpointing:
         return []
 
     def not_persisted(self) -> list[io.Instruction]:
-        """A snapshot could not be made durable. The coordinator ends the job if the report reaches it."""
+        """A snapshot could not be made durable. The coordinator ends the job if the report reaches it, unless storage
+        did not answer: then the task goes on, and later snapshots may become durable."""
         return []
 
     def abort(self, checkpoint: int) -> None:

@@ -150,8 +150,11 @@ class Persisted(msgspec.Struct, frozen=True):
 
 
 class PersistFailed(msgspec.Struct, frozen=True):
+    """A snapshot is not durable. ``unavailable``: see ``SnapshotFailed``."""
+
     checkpoint: int
     reason: str
+    unavailable: bool = False
 
 
 class CommitDone(msgspec.Struct, frozen=True):

@@ -206,7 +206,7 @@ class LinkMachine:
         return self._restoring.not_loaded_ahead(event)
 
     def _on_not_loaded(self, event: io.LoadFailed) -> list[io.Instruction]:
-        raise event.problem
+        return self._restoring.not_loaded(event)
 
     def _is_superseded(self, event: io.Loaded | io.LoadFailed) -> bool:
         return not self._restoring.is_awaited(event.restore)
@@ -454,7 +454,9 @@ class LinkMachine:
         return [report, *self._checkpointing.persisted(event.handle)]
 
     def _on_persist_failed(self, event: io.PersistFailed) -> list[io.Instruction]:
-        report = io.SendToCoordinator(control.SnapshotFailed(self.process, event.checkpoint, event.reason))
+        report = io.SendToCoordinator(
+            control.SnapshotFailed(self.process, event.checkpoint, event.reason, event.unavailable)
+        )
         return [report, *self._checkpointing.not_persisted()]
 
     def _on_complete(self, message: control.Complete) -> list[io.Instruction]:

@@ -1,7 +1,7 @@
 """The state that a process starts from: that of a checkpoint, from storage, or that of a later feed point (D7, E17).
 
     nothing --a checkpoint is named--> requested --Loaded--> loaded
-    requested --LoadFailed--> nothing
+    requested --LoadFailed--> nothing; requested again, if the process is promoted and storage did not answer
     any --a feed point was passed to the task--> fed --promoted, and the point is of use--> given
 
 The channels get the positions of this state, and outputs the frames that receivers may still request. Everything else
@@ -21,9 +21,9 @@ from clonos_py.link import instructions as io
 from clonos_py.link.following import FeedState, Following
 from clonos_py.link.receiving import InputChannel
 from clonos_py.link.sending import OutputChannel
-from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError
+from clonos_py.model.errors import CheckpointError, StorageUnavailableError, UnreadableCheckpointError
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.messages import NotPrepared, Prepared, Restore
+from clonos_py.model.messages import LoadDelayed, NotPrepared, Prepared, Restore
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import FrameRecord, FrameRun
@@ -51,6 +51,8 @@ class Restoring:
         self._closed: Collection[str] = ()
         """See ``Restore``: that of the last one received."""
         self.requested: Restore | None = None
+        self._delayed = False
+        """Whether it was reported that storage does not answer."""
         self.fed: FeedState | None = None
         """The feed point at which the task starts. Its restart point is ``requested`` nevertheless."""
         self.logs: Sequence[LogSegment] = ()
@@ -136,6 +138,15 @@ class Restoring:
     def loaded(self, event: io.Loaded) -> list[io.Instruction]:
         """The state that the process waits for has arrived."""
         return [self._restored(event, ahead=False)]
+
+    def not_loaded(self, event: io.LoadFailed) -> list[io.Instruction]:
+        """Requests the state again if storage did not answer: it tries for a while itself before it says so. Raises
+        CheckpointError if the state cannot be read."""
+        if not isinstance(event.problem, StorageUnavailableError):
+            raise event.problem
+        report = [] if self._delayed else [io.SendToCoordinator(LoadDelayed(self._process, str(event.problem)))]
+        self._delayed = True
+        return [*report, io.Load(event.restore, ahead=False)]
 
     def begin(self) -> FeedPosition | None:
         """The task begins, and no other state will be loaded. Returns the feed point at which it starts, if any."""

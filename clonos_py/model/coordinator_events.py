@@ -203,6 +203,14 @@ class TaskKeepsDying(msgspec.Struct, frozen=True):
     how: str
 
 
+class StorageAwaited(msgspec.Struct, frozen=True):
+    """Checkpoint storage does not answer and is asked again: for the state of ``task``, or, if that is None, for what
+    the coordinator has to write. Reported once for each wait."""
+
+    task: TaskId | None
+    reason: str
+
+
 class StandbyUnready(msgspec.Struct, frozen=True):
     """A standby of ``task`` could not load a checkpoint's state. It tries again with the next one, or when it is
     promoted."""
@@ -267,6 +275,7 @@ PublishedEvent = (
     | DeletionFailed
     | SpillFailed
     | StandbyUnready
+    | StorageAwaited
     | TaskKeepsDying
     | StandbyActivated
     | Replayed

@@ -261,8 +261,18 @@ class Snapshotted(msgspec.Struct, frozen=True, tag=True):
 
 
 class SnapshotFailed(msgspec.Struct, frozen=True, tag=True):
+    """A task's snapshot could not be made durable. ``unavailable``: storage did not answer, and may answer later."""
+
     process: int
     checkpoint: int
+    reason: str
+    unavailable: bool = False
+
+
+class LoadDelayed(msgspec.Struct, frozen=True, tag=True):
+    """The state that a promoted process starts from is requested again, since storage did not answer. Sent once."""
+
+    process: int
     reason: str
 
 
@@ -385,6 +395,7 @@ ToCoordinator = (
     | HeldLogsReport
     | Snapshotted
     | SnapshotFailed
+    | LoadDelayed
     | Running
     | NewEffect
     | Drained

@@ -28,6 +28,7 @@ from clonos_py.model.coordinator_events import (
     SpillFailed,
     StandbyActivated,
     StandbyUnready,
+    StorageAwaited,
     TaskKeepsDying,
     WentBack,
 )
@@ -125,6 +126,10 @@ class Recovery:
 
 def unready_text(event: StandbyUnready) -> str:
     return f"the standby of {event.task} could not load checkpoint {event.checkpoint}: {event.reason}"
+
+
+def awaited_storage_text(event: StorageAwaited) -> str:
+    return f"{event.task or 'the job'} waits for checkpoint storage, which is asked again and again: {event.reason}"
 
 
 def dying_text(event: TaskKeepsDying) -> str:
@@ -236,6 +241,8 @@ def news_text(at_us: int, event: Event) -> str | None:
             return "the coordinator was lost and replaced"
         case StandbyUnready():
             return unready_text(event)
+        case StorageAwaited():
+            return awaited_storage_text(event)
         case TaskKeepsDying():
             return dying_text(event)
         case SpillFailed():

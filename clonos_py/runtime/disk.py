@@ -13,7 +13,7 @@ from clonos_py.checkpoint.log_chunks import logs_in
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import CheckpointsRetired, ManifestFailed, ManifestWritten
 from clonos_py.link.instructions import Loaded, LoadFailed, Persist, Persisted, PersistFailed
-from clonos_py.model.errors import CheckpointError, one_line, type_and_text
+from clonos_py.model.errors import CheckpointError, StorageUnavailableError, one_line, type_and_text
 from clonos_py.model.messages import Restore
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import FrameRun, Manifest, RecordTail, StoredChunk
@@ -79,12 +79,16 @@ class Snapshots:
         try:
             return Persisted(self._store.write(request.snapshot, request.attempt), 0.0)
         except CheckpointError as problem:
-            return PersistFailed(request.snapshot.checkpoint, str(problem))
+            return PersistFailed(request.snapshot.checkpoint, str(problem), _may_pass(problem))
         except Exception as problem:  # noqa: BLE001 - the coordinator waits for the snapshot
             return PersistFailed(
                 request.snapshot.checkpoint,
                 f"the snapshot of {request.snapshot.task}: {one_line(type_and_text(problem))}",
             )
+
+
+def _may_pass(problem: CheckpointError) -> bool:
+    return isinstance(problem, StorageUnavailableError)
 
 
 def keep_tail(tail: RecordTail, store: SnapshotStore) -> None:
@@ -108,7 +112,7 @@ def write_manifest(manifest: Manifest, store: SnapshotStore) -> ManifestWritten 
     try:
         store.write_manifest(manifest)
     except CheckpointError as problem:
-        return ManifestFailed(manifest.checkpoint, str(problem))
+        return ManifestFailed(manifest.checkpoint, str(problem), _may_pass(problem))
     except Exception as problem:  # noqa: BLE001 - as the docstring says
         return ManifestFailed(
             manifest.checkpoint, f"the manifest of checkpoint {manifest.checkpoint}: {one_line(type_and_text(problem))}"

@@ -10,6 +10,7 @@ from typing import Any
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.clock import time_of_day_us
+from clonos_py.runtime.storage_waits import until_answered
 from clonos_py.services.registry import ServiceRegistry
 
 
@@ -21,10 +22,10 @@ class StoredAnswers:
         self._open_store, self._task, self._number = functools.cache(open_store), task, number
 
     def keep(self, epoch: int, content: bytes) -> str:
-        return self._open_store().keep_answer(epoch, self._task, self._number, content)
+        return until_answered(lambda: self._open_store().keep_answer(epoch, self._task, self._number, content))
 
     def kept(self, name: str) -> bytes:
-        return self._open_store().kept_answer(name)
+        return until_answered(lambda: self._open_store().kept_answer(name))
 
 
 class LiveEnvironment(StoredAnswers):

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.digest import MODULUS, digest
-from clonos_py.connectors.digests import DigestSink
+from clonos_py.connectors.digests import DigestSink, read_digest
 from clonos_py.model.operators import End, EventTime, Operator, Read, Source, Wait
 from clonos_py.model.plan import (
     Edge,
@@ -145,3 +145,11 @@ def expected_digest(total: int) -> tuple[int, int]:
         values = np.arange(total) * 2 + partition
         batches.append(pa.record_batch([values % KEYS, values], schema=NUMBER))
     return sum(digest(batch) for batch in batches) % MODULUS, 2 * total
+
+
+def assert_exactly_once(folder: Path, total: int) -> None:
+    """All rows are there once, and both witnesses have the same."""
+    assert read_digest(str(folder / "rows")) == expected_digest(total)
+    near, far = read_digest(str(folder / "near")), read_digest(str(folder / "far"))
+    assert near == far
+    assert near[1] == 2 * total

@@ -14,7 +14,6 @@ import pytest
 import ray
 
 from clonos_py.bench.fault_injector import wake
-from clonos_py.connectors.digests import read_digest
 from clonos_py.model.coordinator_events import (
     CheckpointCompleted,
     CoordinatorReplaced,
@@ -32,7 +31,7 @@ from clonos_py.observe.events import Detected, Event, KillMissed, Progress, Task
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.runtime.ray.run import run
 from clonos_py.settings.resolution import resolve
-from tests.ray.counting_job import counting, expected_digest
+from tests.ray.counting_job import assert_exactly_once, counting
 from tests.ray.places import places
 from tests.waiting import WAIT_S_MAX
 
@@ -58,13 +57,6 @@ def heard(folder: Path, kills: list[str], total: int, rate: float) -> list[Event
 
 def of(events: list[Event], kind: type[E]) -> list[E]:
     return [event for event in events if isinstance(event, kind)]
-
-
-def assert_exactly_once(folder: Path, total: int) -> None:
-    assert read_digest(str(folder / "rows")) == expected_digest(total)
-    near, far = read_digest(str(folder / "near")), read_digest(str(folder / "far"))
-    assert near == far
-    assert near[1] == 2 * total
 
 
 @pytest.mark.thorough

@@ -26,8 +26,8 @@ from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.runtime.ray.run import run
 from clonos_py.settings.resolution import resolve
-from tests.ray.counting_job import counting
-from tests.ray.test_ray_jobs import assert_exactly_once, of
+from tests.ray.counting_job import assert_exactly_once, counting
+from tests.ray.test_ray_jobs import of
 from tests.waiting import WAIT_S_MAX, wait_until
 
 pytestmark = pytest.mark.ray

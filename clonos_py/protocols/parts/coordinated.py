@@ -176,6 +176,11 @@ class CoordinatedCheckpoints(JobCheckpointing):
         pending.busiest_ms = max(pending.busiest_ms, (message.busy_ms + message.cost_ms, message.cost_ms))
         return self._all_collected(pending) if len(pending.handles) == len(plan.tasks) else []
 
+    def not_durable(self, message: messages.SnapshotFailed) -> Instructions:
+        pending = self._pending
+        awaited = pending is not None and pending.manifest is None and pending.checkpoint == message.checkpoint
+        return self.abort(message.reason) if awaited else []
+
     def _all_collected(self, pending: Pending) -> Instructions:
         handles = [pending.handles[task] for task in self.context.plan.tasks]
         if not self._fits(self.context.plan, handles):
@@ -184,6 +189,12 @@ class CoordinatedCheckpoints(JobCheckpointing):
         pending.manifest = self.completed.next(pending.checkpoint, self.context.generation, handles)
         pending.writing_us = self.context.now_us
         return [WriteManifest(pending.manifest)]
+
+    def write_again(self) -> Instructions:
+        assert self._pending is not None
+        assert self._pending.manifest is not None
+        self._pending.writing_us = self.context.now_us
+        return [WriteManifest(self._pending.manifest)]
 
     def written(self) -> Adopted:
         context, pending = self.context, self._pending

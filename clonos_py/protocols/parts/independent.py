@@ -220,6 +220,14 @@ class IndependentCheckpoints(JobCheckpointing):
             self._gather_until_us = self.context.now_us + self._gather_us
         return [ReportEvent(SnapshotDurable(process.task))]
 
+    def not_durable(self, message: messages.SnapshotFailed) -> Instructions:
+        """The task may be triggered again, as if the snapshot were durable."""
+        task = self.context.fleet.processes[message.process].task
+        if message.checkpoint >= self._triggers.get(task, (0, 0))[0] and self._is_awaited(task):
+            del self._awaited_processes[task]
+        self.numbers.skip_to(message.checkpoint)
+        return []
+
     def _is_awaited(self, task: TaskId) -> bool:
         """Whether the process of a task was triggered and its snapshot is not durable yet."""
         owner = self.context.fleet.owner(task)
@@ -254,6 +262,11 @@ class IndependentCheckpoints(JobCheckpointing):
         )
         self._writing = _Writing(manifest, context.now_us, triggered_us, tasks)
         return WriteManifest(manifest)
+
+    def write_again(self) -> Instructions:
+        assert self._writing is not None
+        self._writing.since_us = self.context.now_us
+        return [WriteManifest(self._writing.manifest)]
 
     def written(self) -> Adopted:
         writing, self._writing = self._writing, None

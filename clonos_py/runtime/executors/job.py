@@ -24,13 +24,14 @@ from clonos_py.job.events import (
     WriteManifest,
 )
 from clonos_py.job.fleet import TaskProcess
-from clonos_py.model.coordinator_events import CoordinatorEvent
+from clonos_py.model.coordinator_events import CoordinatorEvent, StorageAwaited
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, ToCoordinator, ToProcess
 from clonos_py.model.snapshots import Manifest
 from clonos_py.runtime.disk import retire, write_manifest
 from clonos_py.runtime.standby_starts import PATIENCE_US, StandbyStarts
+from clonos_py.runtime.storage_waits import until_answered
 
 
 class Coordinator(Protocol):
@@ -81,7 +82,11 @@ class JobEnvironment(Protocol):
 
     def open_generation(self, generation: int) -> None:
         """Opens a generation and waits: from then on storage refuses manifests of earlier generations. Raises
-        CheckpointError."""
+        CheckpointError; after a StorageUnavailableError it may be called again."""
+        ...
+
+    def is_interrupted(self) -> bool:
+        """Whether the run is to stop, so that it does not wait for storage any longer."""
         ...
 
     def report(self, event: CoordinatorEvent) -> None:
@@ -159,11 +164,17 @@ class JobExecutor:
                 self._environment.start(request)
 
     def _open_generation(self, generation: int) -> None:
-        """Ends the job's run if the generation cannot be opened, as for a coordinator that has been replaced."""
+        """Opens a generation, however long storage does not answer: nothing of the job goes on without it. Ends the
+        job's run if it cannot be opened, as for a coordinator that has been replaced."""
+        environment = self._environment
         try:
-            self._environment.open_generation(generation)
+            until_answered(
+                lambda: environment.open_generation(generation),
+                lambda problem: environment.report(StorageAwaited(None, problem)),
+                environment.is_interrupted,
+            )
         except CheckpointError as problem:
-            self._environment.end(EndJob(type(problem).__name__, str(problem)))
+            environment.end(EndJob(type(problem).__name__, str(problem)))
 
 
 def complete(manifest: Manifest, store: SnapshotStore, kept: int = 2) -> Iterator[JobEvent]:

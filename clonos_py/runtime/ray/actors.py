@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.checkpointing import JobSide
 from clonos_py.job.events import EndJob, JobPolicy, StopRequested
 from clonos_py.job.machine import JobMachine
 from clonos_py.model import messages
-from clonos_py.model.coordinator_events import CoordinatorEvent
+from clonos_py.model.coordinator_events import CoordinatorEvent, StorageAwaited
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import CheckpointError, ClonosError
 from clonos_py.model.ids import TaskId
@@ -34,7 +34,9 @@ from clonos_py.runtime.ray.ordering import InOrder
 from clonos_py.runtime.ray.platform import RayPlatform
 from clonos_py.runtime.ray.process import Deployment
 from clonos_py.runtime.ray.shipping import unpack
+from clonos_py.runtime.storage_waits import until_answered
 
+T = TypeVar("T")
 COORDINATOR_THREADS = 8
 """One thread runs the job, one answers ``next_update``, the others take messages."""
 _UPDATE_WAIT_S_MAX = 0.25
@@ -101,6 +103,7 @@ class CoordinatorActor:
         self._requests: list[ProcessRequest] = []
         self._dismissed: list[int] = []
         self._gives_way = False
+        self._interrupted = False
         self._fresh = threading.Event()
         self._ended = threading.Event()
         """The job has ended: calls of ``next_update`` wait no longer."""
@@ -116,7 +119,7 @@ class CoordinatorActor:
             store = self._spec.deployment.open_store()
             machine = self._machine(store)
         except ClonosError as problem:
-            return EndJob(type(problem).__name__, str(problem))
+            return None if self._interrupted else EndJob(type(problem).__name__, str(problem))
         start, listeners = self._start, JobListeners(self._report, self._crashed, self._count)
         roster = {number: process.task for number, process in start.processes.items()} if start.term else None
         kept, clock = self._spec.checkpoints_kept, self._spec.deployment.clock.here()
@@ -140,10 +143,18 @@ class CoordinatorActor:
 
     def _machine(self, store: SnapshotStore) -> JobMachine:
         """Opens the generation, then reads the last checkpoint: from then on it stays the last one, even if a lost
-        coordinator still writes (D11)."""
-        spec, generation = self._spec, store.open_generation()
+        coordinator still writes (D11). The successor of a lost coordinator waits for storage, as tasks go on
+        meanwhile."""
+
+        def answered(ask: Callable[[], T]) -> T:
+            return until_answered(ask, self._storage_awaited, lambda: not self._start.term or self._interrupted)
+
+        spec, generation = self._spec, answered(store.open_generation)
         plan, side = spec.deployment.plan, spec.checkpointing
-        return JobMachine(plan, spec.policy, side, store.latest(), generation, spec.code_digest)
+        return JobMachine(plan, spec.policy, side, answered(store.latest), generation, spec.code_digest)
+
+    def _storage_awaited(self, problem: str) -> None:
+        self._report(self._spec.deployment.clock.here().now_us(), StorageAwaited(None, problem))
 
     def deliver(self, number: int, sequence: int, message: bytes) -> None:
         """Takes a message of a process. ``sequence``: the number of the message, from 0."""
@@ -238,6 +249,7 @@ class CoordinatorActor:
 
     def interrupt(self) -> None:
         """Stops the job without another checkpoint. The last one stays intact."""
+        self._interrupted = True
         self._put(Interrupt())
 
     def end(self) -> EndJob | None:
@@ -258,7 +270,7 @@ class CoordinatorActor:
 
     def give_way(self) -> None:
         """Stops the job like ``interrupt``, for another run that takes it over."""
-        self._gives_way = True
+        self._gives_way = self._interrupted = True
         self._fresh.set()
         self._put(Interrupt(EndJob("ClusterError", taken_over(self._spec.deployment.plan.job))))
 

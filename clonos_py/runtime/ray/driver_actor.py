@@ -21,7 +21,14 @@ from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.stored_runs import RunEnd, RunParallelism, StoredRuns
 from clonos_py.dsl.job import Job
 from clonos_py.model.coordinator_events import CoordinatorReplaced, Deployed
-from clonos_py.model.errors import CheckpointError, ClonosError, ClusterError, one_line, type_and_text
+from clonos_py.model.errors import (
+    CheckpointError,
+    ClonosError,
+    ClusterError,
+    StorageUnavailableError,
+    one_line,
+    type_and_text,
+)
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.reports import LogFormat, LogLevel
 from clonos_py.observe.events import Event
@@ -143,7 +150,7 @@ class DriverActor:
                 self._deployed = DetachedJob(*unpack(self._runs.read(self._stored_run)))
                 parallelism, settings = self._runs.parallelism(self._stored_run), self._settings(self._deployed)
             except CheckpointError as problem:
-                if time.monotonic() > until_s:
+                if time.monotonic() > until_s and not isinstance(problem, StorageUnavailableError):
                     raise
                 self._write(f"warning: the run cannot be read, which is tried again: {problem}")
                 time.sleep(_NOTE_S)

@@ -66,12 +66,14 @@ class PlatformEnvironment:
         clock: SteadyClock,
         answer: Callable[[JobEvent], None],
         report: Callable[[CoordinatorEvent], None],
+        is_interrupted: Callable[[], bool],
     ) -> None:
         """``answer`` takes the results of writing manifests, on the thread that writes them. ``report`` takes the
         coordinator's events."""
         self._platform, self._store = platform, store
         self._checkpoints_kept, self._clock = checkpoints_kept, clock
         self._answer, self._report = answer, report
+        self.is_interrupted = is_interrupted
         self._writer = SerialExecutor("manifests")
         self.ended: EndJob | None = None
 

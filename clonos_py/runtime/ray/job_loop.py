@@ -74,8 +74,11 @@ class JobLoop:
         self._roster = roster
         self._busy = Busy(2 * machine.heartbeat_us)
         self._environment: PlatformEnvironment | None = None
+        self._interrupt: Interrupt | None = None
 
     def put(self, event: ToCoordinator | JobEvent | Interrupt) -> None:
+        if isinstance(event, Interrupt):
+            self._interrupt = event
         self._inbox.put(event)
 
     def savepoint(self, name: str) -> Manifest:
@@ -94,7 +97,13 @@ class JobLoop:
         """Runs until the job has ended or is interrupted, and returns how it ended, or the ``end`` of the interrupt. On
         return all its processes are gone."""
         environment = PlatformEnvironment(
-            platform, self._store, self._checkpoints_kept, self._clock, self.put, self._report
+            platform,
+            self._store,
+            self._checkpoints_kept,
+            self._clock,
+            self.put,
+            self._report,
+            lambda: self._interrupt is not None,
         )
         self._environment = environment
         executor = JobExecutor(self._machine, environment)
@@ -102,15 +111,13 @@ class JobLoop:
             executor.start()
         else:
             executor.take_over(self._roster)
-        interrupt: Interrupt | None = None
-        while environment.ended is None and interrupt is None:
+        while environment.ended is None and self._interrupt is None:
             event = self._next(executor)
-            if isinstance(event, Interrupt):
-                interrupt = event
-            elif event is None:
+            if event is None:
                 self._pass_time(executor, platform)
-            else:
+            elif not isinstance(event, Interrupt):
                 self._react(event, executor)
+        interrupt = self._interrupt
         environment.stop(_STOP_S_MAX)
         platform.close(_STOP_S_MAX if interrupt is None else 0.0)
         return environment.ended if interrupt is None else interrupt.end

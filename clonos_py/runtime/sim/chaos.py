@@ -54,7 +54,7 @@ class FaultKind(Enum):
     """The time of day of one process is set backwards or forwards."""
     DISK = "disk"
     """The next write of a snapshot, manifest, large answer or retained frame fails, or the next read of a snapshot. Or
-    the next manifest is never written, without an error."""
+    the next manifest is never written, without an error. Or storage does not answer for a while."""
     STAND_STILL = "stand still"
     """The coordinator does nothing for a while, and then continues."""
     COORDINATOR = "coordinator"
@@ -116,6 +116,7 @@ class Chaos:
         """The job has restarted: its actions are counted from 0 again."""
         self._due = None
         self._time.slowness = dict(self._usual)
+        self._store.be_silent(0)
 
     # ---- kills
 
@@ -247,8 +248,16 @@ class Chaos:
 
     def _inject_disk(self, world: HarshWorld, random_: random.Random) -> bool:
         method = random_.choice(
-            ["write", "write", "write_manifest", "hang", "read", "keep_answer"] + ["spill"] * 4 * bool(self._disk)
+            ["write", "write", "write_manifest", "hang", "read", "keep_answer"]
+            + ["outage", "lost answer"] * 2
+            + ["spill"] * 4 * bool(self._disk)
         )
+        if method in ("outage", "lost answer"):
+            calls, after_manifest = random_.choice([1, 5, 30]), method == "lost answer"
+            since = "writes the next manifest, and does not answer this and" if after_manifest else "does not answer"
+            self._note(f"storage {since} the next {calls} calls")
+            (self._store.be_silent_after_manifest if after_manifest else self._store.be_silent)(calls)
+            return True
         if method == "hang":
             self._note("the next manifest is never written")
             world.manifests_that_hang += 1

@@ -111,6 +111,7 @@ class _Run:
         except Exception as problem:  # noqa: BLE001 - a failed assertion of a machine is a finding, too
             place = traceback.extract_tb(problem.__traceback__)[-1]
             result.problems.append(f"{type(problem).__name__}: {problem} ({place.filename}:{place.lineno})")
+        self._store.be_silent(0)
         if not result.problems:
             once = self._exactly_once and not self._watch.restarts_without_log
             result.problems += missing_or_doubled(self._ledger, topology.paths, topology.rows_of, once, topology.rounds)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterator
 from functools import partial
+from typing import TypeVar
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, JobEvent, JobPolicy, ProcessDied, StartProcess, StopRequested
 from clonos_py.job.machine import JobMachine
-from clonos_py.model.coordinator_events import CoordinatorEvent
+from clonos_py.model.coordinator_events import CoordinatorEvent, StorageAwaited
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, Started, StatusReport, Stop, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan
@@ -23,10 +24,12 @@ from clonos_py.protocols.known import protocol_of
 from clonos_py.runtime.disk import dated
 from clonos_py.runtime.executors.job import JobExecutor
 from clonos_py.runtime.roster import NO_PLACE, Roster
+from clonos_py.runtime.storage_waits import until_answered
 from clonos_py.runtime.world.actions import Actions
 from clonos_py.runtime.world.dispatcher import Dispatcher
 from clonos_py.runtime.world.layers import Layers
 
+T = TypeVar("T")
 _NODE = ""
 
 
@@ -74,18 +77,22 @@ class Coordination:
         self._begin()
 
     def _begin(self) -> None:
-        """Opens the generation, then reads the last checkpoint: from then on it stays the last one."""
-        generation = self._store.open_generation()
+        """Opens the generation, then reads the last checkpoint: from then on it stays the last one. The successor of a
+        lost coordinator waits for storage."""
+        generation, latest = self._answered(self._store.open_generation), self._answered(self._store.latest)
         self.job = JobMachine(
             self._plan,
             self._policy,
             protocol_of(self._plan).job,
-            self._store.latest(),
+            latest,
             generation,
             self._code_digest,
         )
         self._executor = JobExecutor(self._layers.coordinator(self.job), self, self._standby_patience_us)
         self._roster = Roster(self._standbys_per_process, self._gone)
+
+    def _answered(self, ask: Callable[[], T]) -> T:
+        return until_answered(ask, lambda problem: self.report(StorageAwaited(None, problem)), lambda: self._term == 0)
 
     def _gone(self, number: int) -> None:
         """The driver learns that it need not keep a process any longer, unless the coordinator is lost before that."""
@@ -312,6 +319,9 @@ class Coordination:
         self._store.open_generation(generation - 1)
 
     # ---- events
+
+    def is_interrupted(self) -> bool:
+        return False
 
     def report(self, event: CoordinatorEvent) -> None:
         self._listener(self._actions.now_us, event)

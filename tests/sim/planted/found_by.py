@@ -141,6 +141,7 @@ FOUND_BY = {
     "back_pressure_holds_a_replaying_task": 73,
     "a_replacement_starts_from_the_newest_snapshot": 14,
     "a_standby_starts_from_what_it_happens_to_have": 31,
+    "a_state_that_storage_did_not_give_is_not_requested_again": 806,
     "sources_begin_at_the_beginning_again": 21,
     "state_of_operators_is_not_restored": 31,
     "the_turn_of_a_rebalance_is_not_restored": 14,

@@ -300,6 +300,11 @@ def a_standby_starts_from_what_it_happens_to_have(patch: pytest.MonkeyPatch) -> 
     patch.setattr(Restoring, "ready", property(lambda self: self.requested is not None))
 
 
+@BUGS.planted("disk", "kill", endless=True)
+def a_state_that_storage_did_not_give_is_not_requested_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Restoring, "not_loaded", lambda self, event: [])
+
+
 @BUGS.planted()
 def sources_begin_at_the_beginning_again(patch: pytest.MonkeyPatch) -> None:
     restore = Reader.restore

@@ -7,10 +7,12 @@ import pytest
 from clonos_py.job.events import (
     CheckpointsRetired,
     EndJob,
+    JobInstruction,
     JobPolicy,
     ManifestFailed,
     ManifestWritten,
     ProcessDied,
+    ReportEvent,
     WriteManifest,
 )
 from clonos_py.model.coordinator_events import (
@@ -22,12 +24,14 @@ from clonos_py.model.coordinator_events import (
     Deployed,
     Finished,
     SpillFailed,
+    StorageAwaited,
 )
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import (
     AbortCheckpoint,
     Complete,
     FramesNotSpilled,
+    LoadDelayed,
     Prepare,
     Promote,
     Replay,
@@ -206,6 +210,63 @@ def test_storage_that_fails_ends_the_job() -> None:
     stage = triggered()
     (end,) = of(stage.say(ManifestFailed(1, "disk full")), EndJob)
     assert (end.error, end.message) == ("CheckpointError", "disk full")
+
+
+def not_durable(stage: Stage, task: TaskId, checkpoint: int) -> list[JobInstruction]:
+    return stage.say(SnapshotFailed(stage.process(task), checkpoint, "no answer", unavailable=True))
+
+
+def test_a_snapshot_for_which_storage_did_not_answer_aborts_its_checkpoint_and_the_next_one_may_complete() -> None:
+    stage = triggered()
+    stage.snapshot(SOURCE, checkpoint=1)
+    instructions = not_durable(stage, MIDDLE, 1)
+    assert reported(instructions) == [CheckpointAborted(1, "no answer")]
+    assert receivers(instructions, AbortCheckpoint) == {stage.process(t) for t in (SOURCE, MIDDLE, SINK)}
+    assert of(instructions, EndJob) == []
+    stage.wait(SECOND_US)
+    assert not_durable(stage, SINK, 1) == [], "checkpoint 2 is under way"
+    stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=2)
+    assert CheckpointCompleted in happened(stage.say(ManifestWritten(2)))
+
+
+def test_the_last_checkpoint_is_triggered_again_if_storage_did_not_answer() -> None:
+    stage = deployed()
+    stage.drain()
+    assert sent(not_durable(stage, SINK, 1), TriggerCheckpoint) == [
+        (stage.process(SOURCE), TriggerCheckpoint(2, Purpose.FINAL))
+    ]
+
+
+def test_a_manifest_is_written_again_as_long_as_storage_does_not_answer() -> None:
+    """It may be written already: nothing else may follow from its checkpoint before that is known."""
+    stage = triggered()
+    (write,) = of(stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1), WriteManifest)
+    silence = ManifestFailed(1, "no answer", unavailable=True)
+    assert stage.say(silence) == [ReportEvent(StorageAwaited(None, "no answer")), write]
+    for _ in range(5):
+        assert of(stage.wait(50 * SECOND_US), EndJob) == []
+        assert stage.say(silence) == [write], "the wait is reported once"
+    assert sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Promote) == []
+    instructions = stage.say(ManifestWritten(1))
+    assert CheckpointCompleted in happened(instructions)
+    stage.answer(sent(instructions, Sever))
+    assert [promote.restore.checkpoint for _, promote in sent(stage.instructions, Promote)][-1] == 1
+
+
+def test_a_wait_for_storage_is_reported_again_when_it_is_another() -> None:
+    stage, reports = triggered(), []
+    for checkpoint in (1, 2):
+        stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=checkpoint)
+        reports += reported(stage.say(ManifestFailed(checkpoint, "no answer", unavailable=True)))
+        stage.say(ManifestWritten(checkpoint))
+        stage.wait(SECOND_US)
+    assert reports == [StorageAwaited(None, "no answer")] * 2
+
+
+def test_a_task_that_waits_for_its_state_is_reported() -> None:
+    stage = triggered()
+    instructions = stage.say(LoadDelayed(stage.process(MIDDLE), "no answer"))
+    assert instructions == [ReportEvent(StorageAwaited(MIDDLE, "no answer"))]
 
 
 def test_the_final_checkpoint_and_its_commits_end_the_job() -> None:

@@ -15,6 +15,7 @@ from clonos_py.job.events import (
     KillProcess,
     ManifestWritten,
     ProcessDied,
+    StopRequested,
     WriteManifest,
 )
 from clonos_py.model.coordinator_events import CheckpointCompleted, IntervalExceeded, RolledBack
@@ -28,6 +29,7 @@ from clonos_py.model.messages import (
     Promote,
     RequestCheckpoint,
     Sever,
+    SnapshotFailed,
     Snapshotted,
     Started,
     StatusReport,
@@ -101,6 +103,32 @@ def triggers(stage: Stage, seconds: float, durable: Sequence[TaskId] = ()) -> li
             if task in durable:
                 stage.say(Snapshotted(process, handle(task, trigger.checkpoint)))
     return found
+
+
+@pytest.mark.parametrize("staggered", [True, False])
+def test_a_task_for_whose_snapshot_storage_did_not_answer_is_triggered_again(staggered: bool) -> None:
+    stage = deployed(replace(POLICY, heartbeat_us=0, staggered=staggered))
+    stage.wait(12 * SECOND_US)
+    (first,) = [trigger for to, trigger in sent(stage.instructions, TriggerCheckpoint) if to == stage.process(SINK)]
+    assert SINK not in dict(triggers(stage, 30)), "its snapshot is awaited"
+    failed = SnapshotFailed(stage.process(SINK), first.checkpoint, "no answer", unavailable=True)
+    assert of(stage.say(failed), EndJob) == []
+    assert SINK in dict(triggers(stage, 30))
+
+
+def test_the_number_of_a_snapshot_that_is_not_durable_is_not_used_again() -> None:
+    """A task numbers those that it takes alone from its last one on."""
+    stage = deployed()
+    stage.say(SnapshotFailed(stage.process(MIDDLE), 40, "no answer", unavailable=True))
+    assert min(trigger.checkpoint for _, trigger in sent(stage.wait(30 * SECOND_US), TriggerCheckpoint)) > 40
+
+
+def test_a_job_without_periodic_checkpoints_stops_although_storage_did_not_answer() -> None:
+    stage = deployed(JobPolicy(checkpoint_interval_us=0))
+    first = dict(sent(stage.say(StopRequested()), TriggerCheckpoint))
+    assert first.keys() == {stage.process(task) for task in TASKS}
+    failed = SnapshotFailed(stage.process(SINK), first[stage.process(SINK)].checkpoint, "no answer", unavailable=True)
+    assert stage.process(SINK) in dict(sent(stage.say(failed), TriggerCheckpoint))
 
 
 def test_independent_calls_come_to_each_task_at_its_own_times() -> None:

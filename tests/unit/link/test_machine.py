@@ -8,7 +8,7 @@ from clonos_py.channel.frames import FrameKind
 from clonos_py.link import instructions as io
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model import messages as control
-from clonos_py.model.errors import CheckpointError, DivergenceError, ProtocolError, SpillError
+from clonos_py.model.errors import CheckpointError, DivergenceError, ProtocolError, SpillError, StorageUnavailableError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.messages import Expectation, Peer, Restore
 from clonos_py.model.retention import Spill
@@ -113,6 +113,8 @@ def test_a_standby_survives_the_deletion_of_the_checkpoint_it_loads() -> None:
     (report,) = link.handle(io.LoadFailed(Restore(1), CheckpointError("reclaimed")))
     assert report == io.SendToCoordinator(control.NotPrepared(5, 1, "reclaimed"))
     assert of(link.handle(promote(restore=Restore(3))), io.Load) == [io.Load(Restore(3))]
+    silence = io.LoadFailed(Restore(3), StorageUnavailableError("no answer"))
+    assert of(link.handle(silence), io.Load) == [io.Load(Restore(3))]
     with pytest.raises(CheckpointError, match="disk gone"):
         link.handle(io.LoadFailed(Restore(3), CheckpointError("disk gone")))
 

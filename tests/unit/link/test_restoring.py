@@ -15,8 +15,8 @@ from clonos_py.link.following import Following
 from clonos_py.link.receiving import InputChannel
 from clonos_py.link.restoring import RestoredFrames, Restoring
 from clonos_py.link.sending import OutputChannel
-from clonos_py.model.errors import CheckpointError, UnreadableCheckpointError
-from clonos_py.model.messages import Follow, NotPrepared, Prepared, Restore
+from clonos_py.model.errors import CheckpointError, StorageUnavailableError, UnreadableCheckpointError
+from clonos_py.model.messages import Follow, LoadDelayed, NotPrepared, Prepared, Restore
 from clonos_py.model.snapshots import FrameRecord, FrameRun
 from clonos_py.process.contract import FeedPosition, InputProgress, RestoreState, TaskProgress
 from tests.unit.link.links import FIRST, INPUT, OUTPUT, PLAN, SECOND, THIRD, handed, of, to_coordinator
@@ -113,6 +113,16 @@ def test_a_state_that_a_standby_could_not_load_may_be_requested_again(process: P
     failed = io.LoadFailed(restore(3), CheckpointError("it was deleted"))
     assert to_coordinator(process.restoring.not_loaded_ahead(failed)) == [NotPrepared(5, 3, "it was deleted")]
     assert process.restoring.prepare(restore(3)) == [io.Load(restore(3), ahead=True)]
+
+
+def test_a_promoted_process_requests_its_state_as_long_as_storage_does_not_answer(process: Process) -> None:
+    process.restoring.promote(SECOND, restore(3))
+    silence = io.LoadFailed(restore(3), StorageUnavailableError("no answer"))
+    load = io.Load(restore(3), ahead=False)
+    assert process.restoring.not_loaded(silence) == [io.SendToCoordinator(LoadDelayed(5, "no answer")), load]
+    assert process.restoring.not_loaded(silence) == [load], "the wait is reported once"
+    process.restoring.loaded(loaded(restore(3)))
+    assert process.restoring.ready
 
 
 def test_a_feed_point_replaces_what_was_loaded_and_what_is_on_its_way(process: Process) -> None:

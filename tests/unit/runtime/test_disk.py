@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -15,7 +16,8 @@ from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.connectors.http import HttpxClient
 from clonos_py.job.events import CheckpointsRetired, JobEvent, ManifestFailed, ManifestWritten
-from clonos_py.runtime.disk import retire, write_manifest
+from clonos_py.link.instructions import Persist, Persisted, PersistFailed
+from clonos_py.runtime.disk import Snapshots, retire, write_manifest
 from clonos_py.runtime.local.run import local_environment
 from clonos_py.runtime.operator_environment import LiveEnvironment
 from clonos_py.runtime.sim.harsh_environment import HarshEnvironment
@@ -45,12 +47,38 @@ def test_a_manifest_that_cannot_be_written_completes_no_checkpoint() -> None:
     assert write_manifest(manifest(1), store) == ManifestFailed(1, PLANNED.format("write_manifest"))
 
 
+def test_what_gets_no_answer_may_be_asked_again() -> None:
+    store, taken = MemoryStore(JOB), snapshot(1, [chunk(0)])
+    store.be_silent(3)
+    assert Snapshots(store).persist(Persist(taken, FIRST)) == PersistFailed(1, ANY, unavailable=True)
+    assert write_manifest(manifest(1), store) == ManifestFailed(1, ANY, unavailable=True)
+    assert retire(store) == CheckpointsRetired(ANY)
+    store.open_generation()
+    persisted = Snapshots(store).persist(Persist(taken, FIRST))
+    assert isinstance(persisted, Persisted)
+    done = manifest(1, persisted.handle)
+    store.be_silent_after_manifest(0)
+    assert write_manifest(done, store) == ManifestFailed(1, ANY, unavailable=True)
+    assert store.latest() == done, "only the answer was lost"
+    assert write_manifest(done, store) == ManifestWritten(1)
+
+
 ENVIRONMENTS: dict[str, Callable[[SnapshotStore], Keeper]] = {
     "local": lambda store: local_environment(store)(JOIN),
     "ray": lambda store: LiveEnvironment(ServiceRegistry({}, HttpxClient), lambda: store, JOIN, 3),
     "sim": lambda store: SimulatedEnvironment(lambda: 0, random.Random(0), store, JOIN),
     "generated runs": lambda store: HarshEnvironment(lambda: 0, random.Random(0), store, JOIN),
 }
+
+
+@pytest.mark.parametrize("driver", ENVIRONMENTS)
+def test_a_task_asks_for_an_answer_until_storage_has_one(driver: str) -> None:
+    store = MemoryStore(JOB)
+    environment = ENVIRONMENTS[driver](store)
+    store.be_silent(5)
+    name = environment.keep(1, b"answer")
+    store.be_silent(5)
+    assert environment.kept(name) == b"answer"
 
 
 @pytest.mark.parametrize("driver", ENVIRONMENTS)

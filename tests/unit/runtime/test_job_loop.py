@@ -11,9 +11,18 @@ import pytest
 
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, JobPolicy, ProcessDied, StartProcess
-from clonos_py.model.coordinator_events import CoordinatorEvent, StandbyActivated, TaskLost
+from clonos_py.model.coordinator_events import (
+    CheckpointAborted,
+    CheckpointCompleted,
+    CoordinatorEvent,
+    Deployed,
+    StandbyActivated,
+    StorageAwaited,
+    TaskLost,
+)
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import (
+    Failed,
     HeldLogsReport,
     Ping,
     Pong,
@@ -28,6 +37,7 @@ from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.runtime.ray.job_loop import Interrupt, JobListeners, JobLoop
 from tests.machines import job_machine
 from tests.unit.job.stage import MIDDLE, SINK, SOURCE, chain
+from tests.waiting import wait_until
 
 TASKS = (SOURCE, MIDDLE, SINK)
 
@@ -123,6 +133,36 @@ def test_storage_that_hangs_during_a_manifest_ends_the_job_after_the_timeout(sto
     assert end is not None
     assert end.error == "CheckpointError"
     assert "storage has not answered" in end.message
+
+
+def test_a_manifest_is_written_as_soon_as_storage_answers(storage: Storage) -> None:
+    events: list[CoordinatorEvent] = []
+    storage.allowed.set()
+    loop, cast = loop_of(storage, JobPolicy(checkpoint_interval_us=20_000, heartbeat_us=20_000), [], events, [])
+    storage.be_silent_after_manifest(3)
+    ended = threading.Thread(target=loop.run, args=(cast,))
+    ended.start()
+    wait_until(lambda: any(isinstance(event, CheckpointCompleted) for event in events), lambda: str(events))
+    loop.put(Interrupt())
+    ended.join()
+    assert [event.task for event in events if isinstance(event, StorageAwaited)] == [None]
+    assert not any(isinstance(event, CheckpointAborted) for event in events)
+
+
+def test_an_interrupt_ends_a_wait_for_storage(storage: Storage) -> None:
+    """The job rolls back, and no generation can be opened."""
+    events: list[CoordinatorEvent] = []
+    ends: list[EndJob | None] = []
+    loop, cast = loop_of(storage, JobPolicy(checkpoint_interval_us=0, heartbeat_us=20_000), [], events, [])
+    ended = threading.Thread(target=lambda: ends.append(loop.run(cast)))
+    ended.start()
+    wait_until(lambda: any(isinstance(event, Deployed) for event in events))
+    storage.be_silent(1 << 60)
+    loop.put(Failed(cast.hosts[SINK], "ProtocolError", "a gap"))
+    wait_until(lambda: any(isinstance(event, StorageAwaited) for event in events))
+    loop.put(Interrupt(EndJob("ClusterError", "taken over")))
+    ended.join()
+    assert ends == [EndJob("ClusterError", "taken over")]
 
 
 def test_any_exception_while_a_manifest_is_written_ends_the_job_with_its_text(storage: Storage) -> None:
