@@ -40,6 +40,8 @@ _COPIED_MAX = 1 << 16
 _DIFFERENCE_MAX = 1 << 62
 _KINDS_MAX = 64
 
+_ARRIVALS = (InputOrder, FrameBatch)
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Any])
 
@@ -67,13 +69,17 @@ class LogCodec:
         self.fresh = False
         flat: list[Any] = []
         copies = _Copies(determinants)
-        position = 0
+        writers, position = self._WRITERS, 0
         while position < len(determinants):
-            if length := copies.length(position):
+            determinant = determinants[position]
+            if isinstance(determinant, _ARRIVALS) and (length := copies.length(position)):
                 flat += (_COPY, copies.distance, length)
                 position += length
                 continue
-            self._put(determinants[position], flat)
+            write = writers.get(type(determinant))
+            if write is None or not write(self, determinant, flat):
+                flat += (_OTHER, determinant)
+                self._update_state(determinant)
             position += 1
         try:
             return _encoder.encode(flat)
@@ -82,34 +88,66 @@ class LogCodec:
                 f"a determinant cannot be encoded: {problem}; service answers must be plain data"
             ) from problem
 
-    def _put(self, determinant: Determinant, flat: list[Any]) -> None:
-        match determinant:
-            case InputOrder(channel, 1):
-                flat.append(_ORDER + 2 * channel)
-            case InputOrder(channel, count):
-                flat += (_ORDER + 2 * channel + 1, count)
-            case FrameBatch(channel, count):
-                flat += (_MERGED, channel, count)
-            case ReadBatch(count):
-                flat += (_TOGETHER, count)
-            case Linger():
-                flat.append(_LINGER)
-            case Time(now_us, cached) if abs(now_us - self._time_us) < _DIFFERENCE_MAX:
-                flat += (_CACHED, now_us - self._time_us, cached) if cached else (_TIME, now_us - self._time_us)
-                self._time_us = now_us
-            case TimerFired(operator, at_us) if abs(at_us - self._timer_us) < _DIFFERENCE_MAX:
-                flat += (_TIMER, operator, at_us - self._timer_us)
-                self._timer_us = at_us
-            case SourceRead(partition, start, stop, checksum, False) if (
-                start == self._stops.get(partition, 0) <= stop < _DIFFERENCE_MAX
-            ):
-                flat += (_READ, partition, stop - start, checksum)
-                self._stops[partition] = stop
-            case Answer(kind, value, None):
-                flat += (_ANSWER, self._coded(kind), value)
-            case _:
-                flat += (_OTHER, determinant)
-                self._update_state(determinant)
+    def _write_order(self, order: InputOrder, flat: list[Any]) -> bool:
+        if order.count == 1:
+            flat.append(_ORDER + 2 * order.channel)
+        else:
+            flat += (_ORDER + 2 * order.channel + 1, order.count)
+        return True
+
+    def _write_merged(self, batch: FrameBatch, flat: list[Any]) -> bool:
+        flat += (_MERGED, batch.channel, batch.count)
+        return True
+
+    def _write_together(self, batch: ReadBatch, flat: list[Any]) -> bool:
+        flat += (_TOGETHER, batch.count)
+        return True
+
+    def _write_linger(self, linger: Linger, flat: list[Any]) -> bool:
+        flat.append(_LINGER)
+        return True
+
+    def _write_time(self, time: Time, flat: list[Any]) -> bool:
+        since_us = time.now_us - self._time_us
+        if abs(since_us) >= _DIFFERENCE_MAX:
+            return False
+        flat += (_CACHED, since_us, time.cached) if time.cached else (_TIME, since_us)
+        self._time_us = time.now_us
+        return True
+
+    def _write_timer(self, fired: TimerFired, flat: list[Any]) -> bool:
+        since_us = fired.at_us - self._timer_us
+        if abs(since_us) >= _DIFFERENCE_MAX:
+            return False
+        flat += (_TIMER, fired.operator, since_us)
+        self._timer_us = fired.at_us
+        return True
+
+    def _write_read(self, read: SourceRead, flat: list[Any]) -> bool:
+        partition, start, stop = read.partition, read.start, read.stop
+        if read.last or not start == self._stops.get(partition, 0) <= stop < _DIFFERENCE_MAX:
+            return False
+        flat += (_READ, partition, stop - start, read.checksum)
+        self._stops[partition] = stop
+        return True
+
+    def _write_answer(self, answer: Answer, flat: list[Any]) -> bool:
+        if answer.kept is not None:
+            return False
+        flat += (_ANSWER, self._coded(answer.kind), answer.value)
+        return True
+
+    _WRITERS: ClassVar[dict[type, Callable[[LogCodec, Any, list[Any]], bool]]] = {
+        InputOrder: _write_order,
+        FrameBatch: _write_merged,
+        ReadBatch: _write_together,
+        Linger: _write_linger,
+        Time: _write_time,
+        TimerFired: _write_timer,
+        SourceRead: _write_read,
+        Answer: _write_answer,
+    }
+    """By kind of determinants with a code of their own. They return False if this one has to be written in full."""
 
     def _coded(self, kind: str) -> int | str:
         if kind in self._kinds:
@@ -227,10 +265,11 @@ class _Copies:
         self.distance = 0
 
     def length(self, position: int) -> int:
-        """How many arrivals from ``position`` on repeat those ``distance`` before; 0 if a copy is not worth it."""
-        here = self._all[position]
-        if self._last is None or not isinstance(here, InputOrder | FrameBatch):
+        """How many arrivals, of which one is at ``position``, repeat those ``distance`` before; 0 if a copy is not
+        worth it."""
+        if self._last is None:
             return 0
+        here = self._all[position]
         before = self._last.get(here, position)
         self._last[here] = position
         self.distance = position - before
@@ -246,7 +285,7 @@ class _Copies:
         if position >= len(self._all):
             return False
         here = self._all[position]
-        return isinstance(here, InputOrder | FrameBatch) and here == self._all[position - self.distance]
+        return isinstance(here, _ARRIVALS) and here == self._all[position - self.distance]
 
 
 def _copy(found: list[Determinant], distance: int, length: int, most: int) -> int:
@@ -254,7 +293,7 @@ def _copy(found: list[Determinant], distance: int, length: int, most: int) -> in
         raise ValueError("a copy from before the first determinant, or of too many")
     for _ in range(length):
         determinant = found[-distance]
-        if not isinstance(determinant, InputOrder | FrameBatch):
+        if not isinstance(determinant, _ARRIVALS):
             raise ValueError("a copy of determinants that are not arrivals")
         found.append(determinant)
     return length
