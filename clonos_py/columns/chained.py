@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,14 @@ _TEXTS = frozenset({pa.string().id, pa.binary().id, pa.large_string().id, pa.lar
 _LISTS = frozenset({pa.list_(pa.null()).id, pa.large_list(pa.null()).id})
 _STRUCT = pa.struct([]).id
 _BOOLEAN = pa.bool_().id
+_BUFFERS = {**dict.fromkeys(VALUE_BYTES, 2), _BOOLEAN: 2, **dict.fromkeys(_TEXTS, 3)}
+"""By id of a type that is not nested: how many buffers an array has."""
 
 
 _SMALL_ROWS = 4_096
 """Smaller batches are put together first: a sum costs some 10 us besides the work for each byte."""
+_SMALL_PLAIN_ROWS = 512
+"""The same where all values have a fixed width: there a sum costs 3 us, and less than the copy."""
 _GATHERED_ROWS = 8_192
 
 
@@ -34,9 +39,13 @@ class RunningChecksum:
         self._columns: list[_ColumnSum] = []
         self._small: list[pa.RecordBatch] = []
         self._small_rows = 0
+        self._direct_rows = 0
+        """Batches with fewer rows are put together first."""
 
     def add(self, rows: pa.RecordBatch) -> None:
-        if rows.num_rows < _SMALL_ROWS:
+        if not self._columns:
+            self._begin(rows.schema)
+        if rows.num_rows < self._direct_rows:
             self._small.append(rows)
             self._small_rows += rows.num_rows
             if self._small_rows >= _GATHERED_ROWS:
@@ -45,6 +54,11 @@ class RunningChecksum:
             self._add_small()
             self._add(rows)
 
+    def _begin(self, schema: pa.Schema) -> None:
+        self._columns = list(_sums_of(schema))
+        plain = all(column.place is not None for column in self._columns)
+        self._direct_rows = _SMALL_PLAIN_ROWS if plain else _SMALL_ROWS
+
     def _add_small(self) -> None:
         if self._small:
             self._add(concat(self._small))
@@ -52,10 +66,18 @@ class RunningChecksum:
 
     def _add(self, rows: pa.RecordBatch) -> None:
         if not self._columns:
-            self._columns = [_ColumnSum() for _ in range(rows.num_columns)]
-        for column, values in zip(self._columns, rows.columns, strict=True):
-            column.add(values)
-        self._rows += rows.num_rows
+            self._begin(rows.schema)
+        count = rows.num_rows
+        buffers = rows.to_struct_array().buffers() if self._columns else []
+        for number, column in enumerate(self._columns):
+            place = column.place
+            values = buffers[place + 1] if place is not None and buffers[place] is None else None
+            if values is not None and values.size == count * column.width:  # it holds the values, and nothing besides
+                column.values.update(values)
+                column.count += count
+            else:
+                column.add(rows.column(number))
+        self._rows += count
 
     def settle(self) -> None:
         """The value is stored now, and a checksum that begins with it goes on from here."""
@@ -86,21 +108,33 @@ def chained(last: int, rows: pa.RecordBatch) -> int:
     return running._sum()
 
 
+def _sums_of(schema: pa.Schema) -> Iterator[_ColumnSum]:
+    """The sums of the columns of a batch."""
+    place: int | None = 1  # the first buffer is that of the batch
+    for kind in schema.types:
+        width = VALUE_BYTES.get(kind.id, 0)
+        yield _ColumnSum(place if width else None, width)
+        place = place + _BUFFERS[kind.id] if place is not None and kind.id in _BUFFERS else None
+
+
 class _ColumnSum:
     """The sum of one column: of its values, their lengths, the positions of nulls, and of what is nested in it."""
 
-    __slots__ = ("_count", "_lengths", "_nested", "_nulls", "_values")
+    __slots__ = ("_lengths", "_nested", "_nulls", "count", "place", "values", "width")
 
-    def __init__(self) -> None:
-        self._count = 0
-        self._values = xxhash.xxh3_64()
+    def __init__(self, place: int | None = None, width: int = 0) -> None:
+        """``place``: of the column's first buffer among those of its batch; None: unknown, or its values have no fixed
+        width. ``width``: that width, in bytes."""
+        self.place, self.width = place, width
+        self.count = 0
+        self.values = xxhash.xxh3_64()
         self._lengths = xxhash.xxh3_64()
         self._nulls = xxhash.xxh3_64()
         self._nested: list[_ColumnSum] = []
 
     def add(self, column: Column) -> None:
-        begin, kind = self._count, column.type.id
-        self._count += len(column)
+        begin, kind = self.count, column.type.id
+        self.count += len(column)
         if column.null_count:
             places = np.flatnonzero(np.asarray(column.is_null())) + begin
             self._nulls.update(places.astype("<i8").data)
@@ -109,14 +143,14 @@ class _ColumnSum:
             return
         if (width := VALUE_BYTES.get(kind)) is not None:
             values: Any = column.buffers()[1]
-            self._values.update(values.slice(column.offset * width, len(column) * width))
+            self.values.update(values.slice(column.offset * width, len(column) * width))
         elif kind in _TEXTS:
             bounds = offsets(column)
             self._lengths.update(np.diff(bounds).astype("<i8").data)
             text = memoryview(column.buffers()[2] or b"")
-            self._values.update(text[int(bounds[0]) : int(bounds[-1])])
+            self.values.update(text[int(bounds[0]) : int(bounds[-1])])
         elif kind == _BOOLEAN:
-            self._values.update(np.asarray(column.cast(pa.uint8())).data)
+            self.values.update(np.asarray(column.cast(pa.uint8())).data)
         else:
             self._add_nested(column, kind)
 
@@ -128,7 +162,7 @@ class _ColumnSum:
             parts = [column.flatten()]
         else:
             whole = compact(pa.RecordBatch.from_arrays([column], names=[""]))
-            self._values.update(whole.serialize())
+            self.values.update(whole.serialize())
             parts = []
         if not self._nested:
             self._nested = [_ColumnSum() for _ in parts]
@@ -136,7 +170,7 @@ class _ColumnSum:
             nested.add(part)
 
     def digest(self) -> bytes:
-        found = xxhash.xxh3_64(self._count.to_bytes(8, "little"))
-        parts = [part.digest() for part in (self._values, self._lengths, self._nulls)]
+        found = xxhash.xxh3_64(self.count.to_bytes(8, "little"))
+        parts = [part.digest() for part in (self.values, self._lengths, self._nulls)]
         found.update(b"".join([*parts, *(nested.digest() for nested in self._nested)]))
         return found.digest()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clonos_py.columns.chained import RunningChecksum, chained
+from clonos_py.columns.chained import _BUFFERS, RunningChecksum, _ColumnSum, chained
 
 COLUMNS: list[tuple[Any, list[Any]]] = [
     (pa.int64(), [3, -1, 2**62, 0]),
@@ -45,6 +45,29 @@ def test_other_rows_have_another_checksum(kind: Any, values: list[Any]) -> None:
     assert chained(7, rows) != chained(7, rows.take(pa.array([1, 0, 2, 3]))), "of another order"
     nulls = pa.array([values[0], None, values[2], values[3]], kind)
     assert chained(7, rows) != chained(7, batch(nulls)), "of nulls"
+
+
+@pytest.mark.parametrize(("kind", "values"), COLUMNS, ids=[str(kind) for kind, _ in COLUMNS])
+def test_columns_beside_others_are_found(kind: Any, values: list[Any]) -> None:
+    """Also behind one of another kind, which may have any number of buffers."""
+    rest = [pa.array(values[2:] + values + values[:2], kind), pa.array(range(8)), pa.array(range(8), pa.int16())]
+    whole = pa.concat_batches([batch(*rest).slice(2, 4)])  # type: ignore[attr-defined]
+    assert chained(7, batch(*rest).slice(2, 4)) == chained(7, whole)
+    other = whole.set_column(1, whole.field(1), pa.array([2, 3, 4, 6]))
+    assert chained(7, other) != chained(7, whole)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, _ in COLUMNS if kind.id in _BUFFERS], ids=str)
+def test_an_array_has_as_many_buffers_as_its_kind(kind: Any) -> None:
+    assert len(pa.array([None], kind).buffers()) == _BUFFERS[kind.id]
+
+
+def test_no_column_is_looked_at_whose_buffers_are_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[Any] = []
+    monkeypatch.setattr(_ColumnSum, "add", lambda self, column: looked_at.append(column.to_pylist()))
+    rows = batch(pa.array(["a", "b"]), pa.array([0.5, 1.5]), pa.array([1, 2]), pa.array([1, None]))
+    RunningChecksum()._add(rows)
+    assert looked_at == [["a", "b"], [1, None]]
 
 
 def test_a_validity_buffer_without_nulls_does_not_count() -> None:
@@ -120,7 +143,7 @@ def test_a_running_checksum_depends_on_where_it_is_settled_and_not_on_batches(
 
 
 def test_a_running_checksum_keeps_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clonos_py.columns.chained._SMALL_ROWS", 3)
+    monkeypatch.setattr("clonos_py.columns.chained._SMALL_PLAIN_ROWS", 3)
     monkeypatch.setattr("clonos_py.columns.chained._GATHERED_ROWS", 4)
     added: list[int] = []
     monkeypatch.setattr(RunningChecksum, "_add", lambda self, rows: added.append(rows.num_rows))
@@ -142,6 +165,7 @@ def test_batches_do_not_count(kind: Any, values: list[Any], picked: list[int], s
     running, at = RunningChecksum(3), 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("clonos_py.columns.chained._SMALL_ROWS", small)
+        patch.setattr("clonos_py.columns.chained._SMALL_PLAIN_ROWS", small)
         patch.setattr("clonos_py.columns.chained._GATHERED_ROWS", 4)
         for size in [*sizes, len(rows)]:
             running.add(whole.slice(at, size))
