@@ -19,9 +19,9 @@ def nothing() -> None:
 
 
 class Outages:
-    """After a checkpoint the store is cut off, and ``during`` happens. It answers again when ``enough`` of the outage
-    was seen: data has gone on, and a checkpoint has failed or has to wait. This is repeated for each of ``during``.
-    After another checkpoint the rows that are left come at once."""
+    """After a checkpoint behind some rows the store is cut off, and ``during`` happens. It answers again when
+    ``enough`` of the outage was seen: data has gone on, and a checkpoint has failed or has to wait. This is repeated
+    for each of ``during``. After another checkpoint the rows that are left come at once."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class Outages:
             self._rows = sum(seen.rows_in for seen in event.vertices if seen.vertex == "numbers")
         if self._cut is not None:
             self._look(at_us, *self._cut)
-        elif isinstance(event, CheckpointCompleted) and self._during:
+        elif isinstance(event, CheckpointCompleted) and self._during and self._rows > 0:
             self._cut, self.since, self._server.cut_off = (at_us, self._rows), len(self.events), True
             threading.Thread(target=self._during.pop(0), daemon=True).start()
-        elif isinstance(event, CheckpointCompleted):
+        elif isinstance(event, CheckpointCompleted) and not self._during:
             self._unpaced.touch()
 
     def _look(self, at_us: int, since_us: int, rows_before: int) -> None:
