@@ -200,6 +200,9 @@ def _say(report: WhatIfReport, wanted: WantedComparison, took_s: float) -> int:
         click.echo(f"left the record {report.left:,} times, first where {report.first_left}")
     if report.empty:
         click.echo(f"not in the record, so without state from before the interval: {', '.join(report.empty)}")
+    if report.failure is not None:
+        click.echo(f"the recorded code failed: {one_line(report.failure.error)}")
+        click.echo("the changed code fails there, too" if report.failure.changed_too else "the changed code does not")
     what = f"{report.replay.tasks} tasks, {report.replay.events:,} events, {took_s:.1f} s"
     if report.replay.differences:
         raise _Trouble(

@@ -121,6 +121,47 @@ def differences(folder: Path, sink: str, kind: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
+FAILS = LOOK.replace(
+    "        yield",
+    """        if row.id == 1_190:
+            raise ValueError("no price for it")
+        yield""",
+)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--parallelism", "2"),
+        ("--parallelism", "2", "--protocol", "uncoordinated"),
+        ("--parallelism", "2", "--checkpoint-interval", "1h"),
+    ],
+    ids=["aligned", "uncoordinated", "before the first checkpoint"],
+)
+def test_a_comparison_goes_on_to_the_failure_of_the_job(
+    tmp_path: Path, recorded: Callable[..., None], compare: Compare, more: tuple[str, ...]
+) -> None:
+    """With all rows that the failed function got, also those that came with the one at which it failed."""
+    with pytest.raises(AssertionError, match="no price for it"):
+        recorded(FAILS, *more)
+    code, out, err = compare(FAILS)
+    assert code == 0, err
+    assert "to the failure of the job" in err
+    assert "ValueError: no price for it" in out
+    assert "the changed code fails there, too" in out
+    assert " 0 only before, 0 only after, 0 changed" in out
+    code, out, err = compare(LOOK)
+    assert code == 0, out + err
+    assert "the changed code does not" in out
+    assert "left the record 1 times, first where operator 'look' asks for a random number at row {'id': 1190, " in out
+    code, out, err = compare(LOOK, "--ask", "live", "--out", "rows")
+    assert code == 1, err
+    assert " 0 only before, " in out
+    only_after = [row["id"] for row in differences(tmp_path / "rows", "seen", "only-after")]
+    assert 1_190 in only_after
+    assert all(int(str(one)) > 900 for one in only_after), "those of the frame with the row, as far as they were lost"
+
+
 @pytest.mark.parametrize(
     "more",
     [("--parallelism", "2", "--kill", "look[0]@30ms"), ("--protocol", "unaligned"), ("--protocol", "uncoordinated")],

@@ -103,6 +103,10 @@ class OperatorAnswers:
     """By question."""
 
 
+class UnrecordedQuestionError(RecordError):
+    """The changed code asks what the recorded code did not ask, and that ends the comparison."""
+
+
 class LeftRecord(Interrupted):  # no function of the user may take it for an answer
     """The changed code has asked a question that ends the comparison."""
 
@@ -119,7 +123,7 @@ class RecordedAnswers:
     """How many questions were asked that the record has no answer for."""
     first_left: str = ""
     """The first one: what it was, of which operator, at which row."""
-    refused: RecordError | None = None
+    refused: UnrecordedQuestionError | None = None
 
     def service_name(self, name: str) -> str:
         """The name of a service, equal in both versions of the job."""
@@ -161,7 +165,7 @@ class RecordedAnswers:
             self.first_left = f"operator {operator!r} asks for {question} at {row()}"
         if self.unasked is not Unasked.FAIL:
             return
-        self.refused = RecordError(
+        self.refused = UnrecordedQuestionError(
             f"{self.first_left}, which the recorded code did not ask: add --ask live to ask now, or --ask default to "
             "go on with an error for it"
         )

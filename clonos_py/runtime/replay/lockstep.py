@@ -3,28 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from clonos_py.causal.determinants import FrameBatch, InputOrder, TimerFired
+import pyarrow as pa
+
+from clonos_py.causal.determinants import Determinant, FrameBatch, InputOrder, TimerFired
 from clonos_py.channel.frames import Frame
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.model.errors import RecordError
+from clonos_py.model.errors import RecordError, UserCodeError
 from clonos_py.model.ids import TaskId
+from clonos_py.model.operators import Read
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.process.contract import ChannelLimits, RestoreState, SnapshotTaken
-from clonos_py.runtime.replay.answers import QuestionMoment, RecordedAnswers
+from clonos_py.runtime.replay.answers import QuestionMoment, RecordedAnswers, UnrecordedQuestionError
 from clonos_py.runtime.replay.correspondence import Place, recorded_vertex
 from clonos_py.runtime.replay.counterparts import Counterparts, RecordedSide
 from clonos_py.runtime.replay.interval import RecordedTask, RunNames
 from clonos_py.runtime.replay.machines import LegReplay, ReplayResult
-from clonos_py.runtime.replay.same_reads import AllReads, Reads, heard, repeated
+from clonos_py.runtime.replay.same_reads import AllReads, Piece, Reads, heard, repeated
 from clonos_py.runtime.replay.sinks import SinkObserver, without_sinks
 from clonos_py.runtime.replay.starting_states import Carried
 from clonos_py.runtime.replay.watching import Answering, Listening, answered, watched
 
 
+@dataclass
+class ReplayedFailure:
+    """How the recorded code failed, and whether the changed code fails in the same event."""
+
+    error: UserCodeError
+    changed_too: bool = False
+
+
+class _FailedEvent(NamedTuple):
+    """The event in which a task failed. ``reads``: those of its source in it, by name of the source."""
+
+    task: TaskId
+    coming: Sequence[Determinant]
+    reads: dict[str, dict[Piece, Read]]
+
+
+class _RowsOfEvent:
+    """The rows that sinks are given in an event of the recorded job. Those of an event count if it is repeated."""
+
+    def __init__(self, observer: SinkObserver) -> None:
+        self._observer = observer
+        self._given: list[tuple[TaskId, str, pa.RecordBatch]] = []
+
+    def add(self, task: TaskId, sink: str, rows: pa.RecordBatch) -> None:
+        self._given.append((task, sink, rows))
+
+    def count(self) -> None:
+        for given in self._given:
+            self._observer(*given)
+        self._given.clear()
+
+    def drop(self) -> None:
+        self._given.clear()
+
+
 class Lockstep(LegReplay):
-    """Replays the recorded code. Each event is followed by those of its counterparts."""
+    """Replays the recorded code. Each event is followed by those of its counterparts.
+
+    An event in which the recorded code fails is followed, too, after all others: the changed code may ask there for
+    rows that the recorded code did not come to. An event in which the job ended while it waited for an answer is
+    not."""
 
     def __init__(
         self,
@@ -35,16 +78,21 @@ class Lockstep(LegReplay):
         limits: ChannelLimits,
         reads: AllReads,
         checkpoints_us: Sequence[tuple[int, int]],
+        rows: _RowsOfEvent,
         before: Callable[[TaskId], None] | None = None,
+        failed: bool = False,
     ) -> None:
-        """``checkpoints_us``: when checkpoints were complete, by number, oldest first."""
-        self._reads, self._checkpoints_us = reads, checkpoints_us
+        """``checkpoints_us``: when checkpoints were complete, by number, oldest first. ``rows``: what sinks are
+        given."""
+        self._reads, self._checkpoints_us, self._rows = reads, checkpoints_us, rows
+        self.failure: ReplayedFailure | None = None
+        self._failed_events: list[_FailedEvent] = []
         self.side = RecordedSide(plan, self.machine, checkpoints_us[0][1])
         self._cuts: list[tuple[TaskId, int, Frame, bool]] = []
         self._stored_frames: list[tuple[Place, Frame]] = []
         self._running = False
         self._counterparts: Counterparts | None = None
-        super().__init__(plan, recorded, store, names, limits, before)
+        super().__init__(plan, recorded, store, names, limits, before, failed)
         self._running, self._names = True, names
 
     def beside(
@@ -72,10 +120,19 @@ class Lockstep(LegReplay):
         coming = self.machine(task).coming
         self._cuts.clear()
         self.side.begin_event(task)
-        reached = super()._event(task)
+        try:
+            reached = super()._event(task)
+        except UserCodeError as error:
+            if not self._failed or self.machine(task).replaying:
+                raise
+            self._break(task)
+            self.failure = self.failure or ReplayedFailure(error)
+            reached = []
         if reached is None:
             self.side.events[task] -= 1
+            self._rows.drop()
             return None
+        self._rows.count()
         match coming[0]:
             case InputOrder(channel=channel):
                 self.side.take((task, channel), 1)
@@ -86,11 +143,33 @@ class Lockstep(LegReplay):
         for cut in self._cuts:
             self.side.cut(*cut)
         self.side.end_event(task)
-        assert self._counterparts is not None
-        self._counterparts.follow(task, coming)
+        if self._is_broken(task):
+            waiting = {name: dict(reads.waiting) for name, reads in self._reads.items()}
+            self._failed_events.append(_FailedEvent(task, coming, waiting))
+        else:
+            assert self._counterparts is not None
+            self._counterparts.follow(task, coming)
         for reads in self._reads.values():
             reads.waiting.clear()
         return reached
+
+    def follow_failures(self) -> bool:
+        """Follows the events in which the recorded code failed. False if the changed code does not come to their end:
+        it fails, too, or asks what the record does not answer."""
+        assert self._counterparts is not None
+        for event in self._failed_events:
+            assert self.failure is not None
+            self.side.cut_now = {}
+            for name, reads in self._reads.items():
+                reads.waiting = event.reads[name]
+            try:
+                self._counterparts.follow(event.task, event.coming)
+            except UnrecordedQuestionError:
+                return False
+            except UserCodeError:
+                self.failure.changed_too = True
+                return False
+        return True
 
     def _deliver(self, sender: TaskId, output: int, frame: Frame) -> TaskId | None:
         receiver = super()._deliver(sender, output, frame)
@@ -125,18 +204,21 @@ class SideBySide:
         checkpoints_us: Sequence[tuple[int, int]],
         client: Callable[[str], Any] | None = None,
         before: Callable[[TaskId], None] | None = None,
+        failed: bool = False,
     ) -> None:
         """``plans``: of the recorded and of the changed job (``unrecorded``). ``observers``: get the rows of sinks.
         ``names``: of the run. ``checkpoints_us``: see Lockstep. ``client``:
-        gives the clients of services. ``before`` is called before each recorded event."""
-        old, new = (without_sinks(*both) for both in zip(plans, observers, strict=True))
+        gives the clients of services. ``before`` is called before each recorded event. ``failed``: see LegReplay."""
+        rows = _RowsOfEvent(observers[0])
+        old, new = (without_sinks(*both) for both in zip(plans, (rows.add, observers[1]), strict=True))
         reads = {v.source.name: Reads(v.source.schemas) for v in old.vertices if v.source is not None}
         self._plans, self._recorded_plan = plans, old
         listening = Listening(record, self._moment, self._reach, {}, {}, {})
         answering = Answering(record, self._moment_of, self._clock_us, client or _no_client, {})
         self._lockstep = Lockstep(
-            heard(watched(old, listening), reads), recorded, store, names, limits, reads, checkpoints_us, before
-        )
+            heard(watched(old, listening), reads), recorded, store, names, limits, reads, checkpoints_us, rows, before,
+            failed,
+        )  # fmt: skip
         changed = repeated(answered(new, answering), reads)
         self._counterparts = Counterparts(changed, self._lockstep.side, listening, answering, limits)
 
@@ -154,13 +236,19 @@ class SideBySide:
         try:
             self._lockstep.beside(self._counterparts, states, frames)
             result = self._lockstep.run()
-            self._counterparts.finish()
+            if self._lockstep.follow_failures():
+                self._counterparts.finish()
             if carried_to is not None:
                 carried = Carried(self._plans[1], carried_to, *self._counterparts.end(carried_to))
         finally:
             self._lockstep.close()
             self._counterparts.close()
         return result, carried
+
+    @property
+    def failure(self) -> ReplayedFailure | None:
+        """How the recorded code failed at the end; None: it did not."""
+        return self._lockstep.failure
 
     def _moment(self, task: TaskId) -> QuestionMoment:
         return self._lockstep.moment(task)

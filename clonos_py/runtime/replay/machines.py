@@ -63,7 +63,7 @@ class _Task:
     def __init__(self, machine: TaskMachine, recorded: RecordedTask) -> None:
         self.machine, self.recorded = machine, recorded
         self.broken = False
-        """Whether the job failed while the task waited for an answer: its log ends in the middle of an event."""
+        """Whether the job failed in the middle of the task's last event, or while it waited there for an answer."""
 
     @property
     def done(self) -> bool:
@@ -182,8 +182,7 @@ class LegReplay:
         except EndOfRecordError:
             if not self._failed or replayed.machine.replaying:
                 raise
-            replayed.broken = True
-            self.result.incomplete.append(task)
+            self._break(task)
             return None
         if outcome.wake_us is not None:
             return None
@@ -195,6 +194,14 @@ class LegReplay:
             elif isinstance(event, SnapshotTaken):
                 self._compare(task, event)
         return list(dict.fromkeys(reached))
+
+    def _break(self, task: TaskId) -> None:
+        """The task ends in the middle of an event."""
+        self._tasks[task].broken = True
+        self.result.incomplete.append(task)
+
+    def _is_broken(self, task: TaskId) -> bool:
+        return self._tasks[task].broken
 
     def _deliver(self, sender: TaskId, output: int, frame: Frame) -> TaskId | None:
         """Passes a frame to its receiver, which is returned. None if the receiver has it, or is not replayed."""

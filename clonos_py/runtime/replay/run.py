@@ -192,6 +192,14 @@ class RecordedJob:
             f"checkpoint {checkpoint} is not in the record, which has {len(numbers)} from {numbers[0]} to {numbers[-1]}"
         )
 
+    def interval(self, chosen: ReplayRange) -> tuple[list[Leg], ReplayReport]:
+        """What is replayed: the legs of a part of the record, and the report of their replay, which has not begun."""
+        first, last = self.between(chosen)
+        tails = self.tails(chosen, last)
+        newest = tails[0].interval if tails else last
+        code_changed = newest is not None and newest.of_other_code(code_digest())
+        return legs(self.manifests, first, last, tails), ReplayReport(first, last, bool(tails), code_changed)
+
     # ---- how the job ran
 
     def settings(self, leg: Leg) -> Settings:
@@ -233,10 +241,7 @@ def replay(
     tasks did in a run of the job. ``watcher`` looks at the operators; without ``tasks`` those that it needs are
     replayed. Raises RecordError if it cannot be replayed, and what the user's code raises."""
     recorded = RecordedJob(job, place)
-    first, last = recorded.between(chosen)
-    tails = recorded.tails(chosen, last)
-    newest = tails[0].interval if tails else last
-    report = ReplayReport(first, last, bool(tails), newest is not None and newest.of_other_code(code_digest()))
+    found_legs, report = recorded.interval(chosen)
     begun(report)
     for node in job.graph().nodes:
         if isinstance(node.work, ReadSource | EnrichRows):
@@ -246,7 +251,7 @@ def replay(
         report.rows[sink] += batch.num_rows
         observer(task, sink, batch)
 
-    for leg in legs(recorded.manifests, first, last, tails):
+    for leg in found_legs:
         settings = recorded.settings(leg)
         made = recorded.plan(leg, settings)
         needed = watcher.tasks(made) if watcher is not None else ()

@@ -13,7 +13,7 @@ from clonos_py.model.operators import Read, Source
 from clonos_py.model.plan import PhysicalPlan, SourcePlan
 from clonos_py.runtime.replay.sources import patched, with_sources
 
-_Piece = tuple[int, int, int]
+Piece = tuple[int, int, int]
 """Partition and offsets."""
 
 
@@ -22,7 +22,7 @@ class Reads:
     """The reads of one source that wait for the changed job. In one event a task reads a few pieces."""
 
     schemas: tuple[pa.Schema, ...]
-    waiting: dict[_Piece, Read] = field(default_factory=dict)
+    waiting: dict[Piece, Read] = field(default_factory=dict)
 
     def add(self, read: Read) -> None:
         """The recorded job has read this. Rows that nobody asks for are dropped with the next event."""

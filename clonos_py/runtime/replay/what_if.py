@@ -17,14 +17,13 @@ from clonos_py.plan.physical import plan
 from clonos_py.runtime.record_errors import as_record_errors
 from clonos_py.runtime.replay.answers import RecordedAnswers, Unasked
 from clonos_py.runtime.replay.counterparts import unrecorded
-from clonos_py.runtime.replay.interval import Leg, RecordedTask, legs
-from clonos_py.runtime.replay.lockstep import SideBySide
+from clonos_py.runtime.replay.interval import Leg, RecordedTask
+from clonos_py.runtime.replay.lockstep import ReplayedFailure, SideBySide
 from clonos_py.runtime.replay.row_differences import AFTER, BEFORE, RowComparison, SinkDifferences
 from clonos_py.runtime.replay.run import RecordedJob, ReplayRange, ReplayReport, completed_us
 from clonos_py.runtime.replay.sinks import SinkObserver
 from clonos_py.runtime.replay.starting_states import Carried, StartingStates
 from clonos_py.runtime.run_settings import limits
-from clonos_py.runtime.user_code import code_digest
 from clonos_py.settings.definitions import Settings
 
 _WINDOW_BOUNDS = ("window_start", "window_end")
@@ -55,6 +54,8 @@ class WhatIfReport:
     """The first of them: what was asked, by which operator, at which row."""
     empty: list[str] = field(default_factory=list)
     """The operators with state that are not in the record, so that they start empty in the middle of the job."""
+    failure: ReplayedFailure | None = None
+    """How the recorded code failed at the end; None: it did not, or the interval ends before."""
 
     @property
     def differs(self) -> bool:
@@ -82,20 +83,16 @@ def what_if(
     services, for ``Unasked.LIVE``. ``before`` is called before each recorded event, ``begun`` when it is known what is
     replayed. Raises RecordError if the jobs cannot be compared, and what the user's code raises."""
     recorded = RecordedJob(job, place)
-    first, last = recorded.between(chosen)
-    found = legs(recorded.manifests, first, last)
-    if not found:
-        raise RecordError("the job failed before its first checkpoint: a comparison ends at the last one")
+    found, replay = recorded.interval(chosen)
     _check_legs(found)
     for node in (*job.graph().nodes, *changed.graph().nodes):
         if isinstance(node.work, ReadSource | EnrichRows):
             node.work.definition.resolve()
     comparing = _Comparing(recorded, changed, found, how, observers)
-    code_changed = last is not None and last.of_other_code(code_digest())
-    report = WhatIfReport(ReplayReport(first, last, False, code_changed), empty=comparing.empty)
+    report = WhatIfReport(replay, empty=comparing.empty)
     begun(report.replay)
     for number in range(len(found)):
-        comparing.leg(number, report.replay, client, before)
+        report.failure = comparing.leg(number, report.replay, client, before)
     report.sinks = [comparison.result() for comparison in comparing.comparisons.values()]
     report.left, report.first_left = comparing.record.left, comparing.record.first_left
     return report
@@ -147,8 +144,8 @@ class _Comparing:
         report: ReplayReport,
         client: Callable[[str], Any] | None,
         before: Callable[[TaskId], None] | None,
-    ) -> None:
-        """Compares a leg."""
+    ) -> ReplayedFailure | None:
+        """Compares a leg. Returns how the recorded code failed at its end."""
         plans, tasks, settings = self._plan(number) if number else self._first
         leg, later = self._legs[number], self._legs[number + 1 :]
         sides = SideBySide(
@@ -162,6 +159,7 @@ class _Comparing:
             checkpoints_us=self._times(leg),
             client=client,
             before=before,
+            failed=bool(leg.tails),
         )
         if self._carried is not None:
             self._states = self._carried.states(plans[AFTER], tasks)
@@ -172,11 +170,12 @@ class _Comparing:
         report.snapshots += result.snapshots
         report.differences += result.differences
         report.incomplete += result.incomplete
+        return sides.failure
 
     def _times(self, leg: Leg) -> list[tuple[int, int]]:
         begin = leg.before.checkpoint if leg.before is not None else 0
         manifests = [manifest for manifest in self._recorded.manifests if manifest.checkpoint >= begin]
-        return [(manifest.checkpoint, completed_us(manifest)) for manifest in manifests]
+        return [(manifest.checkpoint, completed_us(manifest)) for manifest in manifests or [leg.description]]
 
     def _observer(self, side: int) -> SinkObserver:
         def observed(task: TaskId, sink: str, batch: pa.RecordBatch) -> None:
