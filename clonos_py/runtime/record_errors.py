@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from clonos_py.model.errors import START_OVER, CheckpointError, ClonosError, RecordError
+from clonos_py.model.errors import CheckpointError, ClonosError, RecordError
+
+_START_OVER = re.compile(r"(?P<only>: )?(?:[,;] )?(?:or )?start (?:over )?with --fresh")
+_ANOTHER = "choose another interval: `clonos record ls` shows what is kept"
 
 
 @contextmanager
@@ -15,7 +19,15 @@ def as_record_errors(of_one_interval: bool) -> Iterator[None]:
     try:
         yield
     except ClonosError as problem:
-        if not isinstance(problem, CheckpointError) and START_OVER not in str(problem):
+        if not isinstance(problem, CheckpointError) and not _START_OVER.search(str(problem)):
             raise
-        other = ", or choose another interval: `clonos record ls` shows what is kept" if of_one_interval else ""
-        raise RecordError(str(problem).replace(f", {START_OVER}", other)) from problem
+        raise RecordError(_of_a_replay(str(problem), of_one_interval)) from problem
+
+
+def _of_a_replay(text: str, of_one_interval: bool) -> str:
+    def other(found: re.Match[str]) -> str:
+        if not of_one_interval:
+            return ""
+        return f": {_ANOTHER}" if found["only"] else f", or {_ANOTHER}"
+
+    return _START_OVER.sub(other, text)
