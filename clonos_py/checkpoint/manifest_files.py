@@ -91,6 +91,10 @@ class ManifestFiles:
     def _file(self, mark: Mark) -> tuple[bytes, str]:
         return self._folder.read(_path(mark)).to_pybytes(), f"{self._folder.root}/{_path(mark)}"
 
+    def paths(self, marks: Iterable[Mark]) -> list[str]:
+        """The files of manifests."""
+        return [_path(mark) for mark in marks]
+
     def before(self, checkpoint: int, needed: Collection[Mark]) -> list[str]:
         """Files of earlier checkpoints, incomplete and void ones included, except those with a mark in ``needed``."""
         names = {name: layout.checkpoint_of(name) for name in self._folder.names(_MANIFESTS)}

@@ -65,6 +65,7 @@ class MemoryStore:
 
     def __init__(self, job: str, deltas_max: int = DELTAS_MAX) -> None:
         self.job = job
+        self.requests: Mapping[str, int] = {}
         self._chain = ManifestChain(deltas_max)
         self._chunks: dict[str, pa.RecordBatch] = {}
         self._runs: dict[str, FrameRun] = {}

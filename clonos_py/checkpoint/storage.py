@@ -74,15 +74,23 @@ class CheckpointStore:
         self._manifests = ManifestFiles(self._folder, job)
         self._records = RecordFiles(self._folder)
         self._written: list[Mark] = []
-        """The newest manifests that this store has written since it has opened a generation."""
+        """The manifests that this store has written since it has opened a generation, and has not deleted."""
+        self._listed: Mapping[str, int] | None = None
+        """The sizes of the chunk files, as they were listed for the manifest that was written last."""
         self._sweeps = True
         """Whether there may be manifests and answers to delete. In a job that records this is rare."""
+        self._has_others = True
+        """Whether there may be manifests that this store has not written."""
         self._needs: dict[Mark | str, _Needs] = {}
         """By mark of a manifest, and by file of a savepoint."""
 
     @property
     def path(self) -> str:
         return self._folder.root
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        return self._folder.requests
 
     # Snapshots of tasks
 
@@ -228,14 +236,14 @@ class CheckpointStore:
 
     def open_generation(self, after: int | None = None) -> int:
         number = self._manifests.open_generation(after)
-        self._written = []
+        self._written, self._has_others = [], True
         return number
 
     def write_manifest(self, manifest: Manifest) -> None:
         self._manifests.check(manifest)
         needed = retention.needed_bytes(manifest.handles)
-        sizes = self._state_sizes()
-        retention.check_present(needed, sizes, f"{self.path}/{layout.LINE}")
+        self._listed = self._folder.sizes(_STATE)
+        retention.check_present(needed, self._state_sizes(self._listed), f"{self.path}/{layout.LINE}")
         marks = self._manifests.write(manifest)
         self._needs[marks[-1]] = _needs(manifest, marks)
         self._written = [*self._written, marks[-1]]
@@ -251,12 +259,12 @@ class CheckpointStore:
     def readable(self) -> list[Manifest]:
         """The complete checkpoints whose state is kept, oldest first; the newest one in any case. Of others only the
         manifests are left."""
-        sizes, found = self._state_sizes(), self.manifests()
+        sizes, found = self._state_sizes(self._folder.sizes(_STATE)), self.manifests()
         return [one for one in found if one is found[-1] or retention.are_present(one, sizes)]
 
-    def _state_sizes(self) -> dict[str, int]:
-        """By chunk file that exists: its size in bytes."""
-        return {f"{layout.STATE}/{file}": size for file, size in self._folder.sizes(_STATE).items()}
+    def _state_sizes(self, listed: Mapping[str, int]) -> dict[str, int]:
+        """By chunk file that exists, as manifests name it: its size in bytes."""
+        return {f"{layout.STATE}/{file}": size for file, size in listed.items()}
 
     def write_savepoint(self, name: str, manifest: Manifest) -> None:
         self._manifests.write_savepoint(name, manifest)
@@ -308,22 +316,37 @@ class CheckpointStore:
         if self._records.keep(newest, self._needed_by(newest).recorded, self._manifests.valid, self._taken):
             self._sweeps = True
         bases = [base.mark for base in self._records.bases()]
-        self._look_up_needs({*bases, *kept})
-        chunks = {file.removeprefix(f"{layout.STATE}/") for needs in self._needs.values() for file in needs.files}
-        marks = {mark for needs in self._needs.values() for mark in needs.marks}
+        folders = self._folder.names(layout.LINE)
+        self._look_up_needs({*bases, *kept}, self._manifests.savepoints() if layout.SAVEPOINTS in folders else ())
         first = min((*bases, kept[0]))
-        problems = self._folder.remove_all(self._written_before(_STATE, self._needs[kept[0]].oldest, chunks))
-        if self._sweeps or not bases:
-            problems += self._folder.remove_all(self._manifests.before(first[0], marks))
-            problems += self._folder.remove_all(self._written_before(_ANSWERS, self._needs[first].answers, ()))
+        useless = [*self._useless_chunks(kept[0]), *self._useless_manifests(first, recorded=bool(bases))]
+        if layout.ANSWERS in folders and (self._sweeps or not bases):
+            answers = self._folder.names(_ANSWERS)
+            useless += self._written_before(_ANSWERS, answers, self._needs[first].answers, ())
         first_record, recorded = self._needs[first].first_record, self._needs[newest].recorded
-        problems += self._records.remove_before(first_record)
         if recorded is not None and recorded.record_bytes and self._sweeps:
-            problems += self._folder.remove_all(self._records.files_before(first_record))
+            useless += self._records.files_before(first_record)
+        problems = [*self._folder.remove_all(useless), *self._records.remove_before(first_record)]
         self._sweeps = bool(problems)
         if problems:
             others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
             raise CheckpointError(f"{problems[0]}{others}")
+
+    def _useless_chunks(self, oldest: Mark) -> list[str]:
+        """``oldest``: the oldest checkpoint whose state is kept."""
+        needed = {file.removeprefix(f"{layout.STATE}/") for needs in self._needs.values() for file in needs.files}
+        listed, self._listed = self._listed, None
+        files = self._folder.sizes(_STATE) if listed is None else listed
+        return self._written_before(_STATE, files, self._needs[oldest].oldest, needed)
+
+    def _useless_manifests(self, first: Mark, recorded: bool) -> list[str]:
+        """Those before ``first``. They are listed only if some may be there that this store has not written."""
+        needed = {mark for needs in self._needs.values() for mark in needs.marks}
+        own, self._written = self._written, [m for m in self._written if m[0] >= first[0] or m in needed]
+        if self._sweeps or (self._has_others and not recorded):
+            self._has_others = not needed.issubset(own)
+            return self._manifests.before(first[0], needed)
+        return [] if recorded else self._manifests.paths(mark for mark in own if mark not in self._written)
 
     def record_bytes(self) -> int:
         bases = self._records.bases()
@@ -332,31 +355,30 @@ class CheckpointStore:
     def _taken(self, bases: Sequence[RecordBase]) -> list[int]:
         """See RecordMeasures."""
         needs = [self._needed_by(base.mark) for base in bases]
-        sizes = self._state_sizes()
+        sizes = self._state_sizes(self._folder.sizes(_STATE))
         state = [{file: sizes.get(file, 0) for file in each.files} for each in needs]
         return taken_bytes([each.first for each in needs], state, self._records.sizes())
 
     def _newest(self, keep: int) -> list[Mark]:
-        """The newest manifests that count, oldest first. There are many where all are recorded: these are not listed if
-        this store has written enough of them."""
-        recent = self._written = self._written[-keep:]
-        if len(recent) == keep and self._needed_by(recent[-1]).recorded is not None:
-            return recent
-        return self._manifests.valid()[-keep:]
+        """The newest manifests that count, oldest first. They are not listed if this store has written enough."""
+        recent = self._written[-keep:]
+        return recent if len(recent) == keep else self._manifests.valid()[-keep:]
 
     def _needed_by(self, mark: Mark) -> _Needs:
         if mark not in self._needs:
             self._needs[mark] = _needs(*self._manifests.read(mark))
         return self._needs[mark]
 
-    def _look_up_needs(self, kept: Collection[Mark]) -> None:
+    def _look_up_needs(self, kept: Collection[Mark], savepoints: Iterable[str]) -> None:
         """Collects the needs of the kept manifests and all savepoints; reads those that this store has not written."""
         known, self._needs = self._needs, {mark: self._needed_by(mark) for mark in kept}
-        for file in self._manifests.savepoints():
+        for file in savepoints:
             self._needs[file] = known.get(file) or _needs(self._manifests.read_savepoint(file), ())
 
-    def _written_before(self, folder: str, oldest: OldestEpochs, needed: Collection[str]) -> list[str]:
-        files = {name: layout.origin(name) for name in self._folder.names(folder)}
+    def _written_before(
+        self, folder: str, names: Iterable[str], oldest: OldestEpochs, needed: Collection[str]
+    ) -> list[str]:
+        files = {name: layout.origin(name) for name in names}
         return [f"{folder}/{name}" for name in retention.collectable(files, needed, oldest)]
 
     def archive(self) -> str | None:
@@ -368,7 +390,7 @@ class CheckpointStore:
         self._manifests.archived(f"{target}.{layout.GENERATIONS}")
         self._needs.clear()
         self._records.forget()
-        self._written = []
+        self._written, self._has_others = [], True
         return f"{self.path}/{target}" if had_line else None
 
 

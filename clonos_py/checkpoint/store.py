@@ -28,6 +28,11 @@ class SnapshotStore(Protocol):
     be repeated at once: storage has been asked several times before, for some seconds.
     """
 
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """By operation: the requests to an object store so far; empty where storage is none."""
+        ...
+
     def write(self, snapshot: TaskSnapshot, attempt: Attempt) -> TaskHandle:
         """Makes a task's snapshot durable. Writes only chunks without a location, and sets it: all or none."""
         ...

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from clonos_py.job.checkpoint_requests import CheckpointRequests
 from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import Instructions, ReportEvent, Send
@@ -46,6 +47,7 @@ class JobCheckpointing(ABC):
     def __init__(self, context: CoordinatorContext) -> None:
         self.context = context
         self.completed: CompletedCheckpoint = context.completed
+        self.requests = CheckpointRequests()
         self._not_deleted: str | None = None
 
     # ---- time

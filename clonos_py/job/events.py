@@ -80,7 +80,10 @@ class ProcessBusy(msgspec.Struct, frozen=True):
 
 
 class ManifestWritten(msgspec.Struct, frozen=True):
+    """``requests``: by operation, what the coordinator has requested of an object store since it started."""
+
     checkpoint: int
+    requests: dict[str, int] = {}
 
 
 class CheckpointsRetired(msgspec.Struct, frozen=True):

@@ -462,6 +462,7 @@ class JobMachine:
     def _on_snapshotted(self, message: messages.Snapshotted) -> Instructions:
         if self._interval is not None:
             self._interval.snapshot(message)
+        self._protocol.requests.by_task(message.requests)
         return self._protocol.collect(message)
 
     def _on_snapshot_failed(self, message: messages.SnapshotFailed) -> Instructions:
@@ -470,17 +471,18 @@ class JobMachine:
         return self._protocol.abort(message.reason) + self._end(errors.CheckpointError.__name__, message.reason)
 
     def _on_manifest_written(self, event: ManifestWritten) -> Instructions:
-        out = self._adopt() + self._advance(self._rounds.advance)
+        out = self._adopt(event) + self._advance(self._rounds.advance)
         return out + self._go_on() + self._maybe_finished()
 
     def _on_awaited_manifest_written(self, event: ManifestWritten) -> Instructions:
-        return self._adopt() + self._go_back()
+        return self._adopt(event) + self._go_back()
 
     def _is_given_up(self, event: ManifestWritten) -> bool:
         return event.checkpoint != self._protocol.writing
 
-    def _adopt(self) -> Instructions:
+    def _adopt(self, event: ManifestWritten) -> Instructions:
         self._awaits_storage = False
+        self._protocol.requests.by_coordinator(event.requests)
         adopted = self._protocol.written()
         self._limits.progress(adopted.tasks)
         if adopted.tasks is None:

@@ -147,6 +147,8 @@ class Persisted(msgspec.Struct, frozen=True):
     handle: TaskHandle
     persist_ms: float
     persist_cpu_ms: float = 0.0
+    requests: dict[str, int] = {}
+    """See ``Snapshotted``."""
 
 
 class PersistFailed(msgspec.Struct, frozen=True):

@@ -450,7 +450,8 @@ class LinkMachine:
         times = self._snapshot_times.get(event.handle.checkpoint, task.SnapshotTimes())
         self._snapshot_times = {n: t for n, t in self._snapshot_times.items() if n > event.handle.checkpoint}
         measured = event.persist_ms, event.persist_cpu_ms, times.sync_ms, times.blocked_ms, times.busy_ms
-        report = io.SendToCoordinator(control.Snapshotted(self.process, event.handle, *measured))
+        snapshotted = control.Snapshotted(self.process, event.handle, *measured, requests=event.requests)
+        report = io.SendToCoordinator(snapshotted)
         return [report, *self._checkpointing.persisted(event.handle)]
 
     def _on_persist_failed(self, event: io.PersistFailed) -> list[io.Instruction]:

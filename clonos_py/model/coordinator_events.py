@@ -105,7 +105,8 @@ class CheckpointCompleted(msgspec.Struct, frozen=True):
     the mean time from a trigger until its snapshots were durable, without the manifest, over ``durable`` triggers. A
     coordinated checkpoint is one trigger, durable with its last snapshot. If tasks take snapshots alone, each triggered
     snapshot is one trigger, and those that became durable since the last event count. ``cost_ms``: the work that the
-    task with the most to do has lost for it (E20); None if tasks take snapshots alone."""
+    task with the most to do has lost for it (E20); None if tasks take snapshots alone. ``requests``: to an object
+    store, by operation: for its snapshots and its manifest, and to delete what the checkpoint before has superseded."""
 
     checkpoint: int
     duration_ms: float
@@ -115,6 +116,7 @@ class CheckpointCompleted(msgspec.Struct, frozen=True):
     durable: int = 0
     durable_ms: float = 0.0
     cost_ms: float | None = None
+    requests: dict[str, int] = {}
 
 
 class CheckpointAborted(msgspec.Struct, frozen=True):

@@ -254,6 +254,8 @@ class Snapshotted(msgspec.Struct, frozen=True, tag=True):
     """How long the task had nothing else to take than rows on channels that were blocked for it."""
     busy_ms: float = 0.0
     """How long the task has worked since its last snapshot, the step not counted."""
+    requests: dict[str, int] = {}
+    """By operation: what the process has requested of an object store since its last durable snapshot."""
 
     @property
     def cost_ms(self) -> float:

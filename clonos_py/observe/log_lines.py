@@ -36,7 +36,8 @@ def log_line(status: RunStatus, at_us: int, event: Event) -> tuple[LogLevel, str
             return LogLevel.INFO, f"{running}, with {standbys} standby{'s' * (standbys != 1)}"
         case CheckpointCompleted():
             taken = f"after {event.duration_ms:,.0f} ms, {bytes_text(event.bytes)}"
-            return LogLevel.INFO, f"checkpoint {event.checkpoint} completed {taken}"
+            sent = f", {requests:,} requests" if (requests := sum(event.requests.values())) else ""
+            return LogLevel.INFO, f"checkpoint {event.checkpoint} completed {taken}{sent}"
         case IntervalChosen() if status.interval_changed:
             return LogLevel.INFO, interval_text(event)
         case TaskFailed(task=task, how=how, planned=planned):
@@ -126,4 +127,4 @@ def event_fields(event: Event) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """A value of an event as JSON shows it: tasks and attempts as text."""
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    return value if value is None or isinstance(value, bool | int | float | str | dict) else str(value)

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clonos_py.model.coordinator_events import Finished, IntervalChosen
+from clonos_py.model.coordinator_events import CheckpointCompleted, Finished, IntervalChosen
 from clonos_py.model.errors import SettingError
 from clonos_py.observe import events as e
 from clonos_py.observe.metrics import LatencyTotals
@@ -58,9 +58,10 @@ MARKERS = _schema(("latency_us", pa.int64()), ("times", pa.int64()))
 EVENTS = _schema(
     ("what", pa.string()), ("checkpoint", pa.int64()), ("duration_ms", pa.float64()), ("bytes", pa.int64()),
     ("rows", pa.int64()), ("attempt", pa.string()), ("detail", pa.string()), ("cost_ms", pa.float64()),
+    ("requests", pa.int64()),
 )  # fmt: skip
 """``what`` is the kind of event. ``detail`` is how a task failed, or the reason of the event. ``cost_ms`` is the work
-that a checkpoint has cost."""
+that a checkpoint has cost, ``requests`` its requests to an object store."""
 
 TABLES: Mapping[str, pa.Schema] = {"readings": READINGS, "markers": MARKERS, "events": EVENTS}
 _MEASURES = (e.Measured, e.Progress, e.TraceStopped, e.FunctionPrinted)
@@ -129,6 +130,7 @@ def _event_row(at_us: int, event: e.Event) -> dict[str, Any]:
     attempt = getattr(event, "attempt", None)
     row["attempt"] = None if attempt is None else str(attempt)
     row["detail"] = getattr(event, "reason", getattr(event, "how", None))
+    row["requests"] = sum(event.requests.values()) if isinstance(event, CheckpointCompleted) else None
     if isinstance(event, IntervalChosen):
         row |= {"duration_ms": event.interval_s * 1e3, "detail": interval_text(event)}
     if isinstance(event, Finished) and event.stopped:

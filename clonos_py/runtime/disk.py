@@ -11,6 +11,7 @@ import msgspec
 from clonos_py.checkpoint.frames import between
 from clonos_py.checkpoint.log_chunks import logs_in
 from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.job.checkpoint_requests import requests_since
 from clonos_py.job.events import CheckpointsRetired, ManifestFailed, ManifestWritten
 from clonos_py.link.instructions import Loaded, LoadFailed, Persist, Persisted, PersistFailed
 from clonos_py.model.errors import CheckpointError, StorageUnavailableError, one_line, type_and_text
@@ -36,6 +37,8 @@ class Snapshots:
     def __init__(self, store: SnapshotStore) -> None:
         self._store = store
         self._known = _Known()
+        self._reported: Mapping[str, int] = {}
+        """The requests that were reported with earlier snapshots."""
 
     @property
     def known(self) -> set[str]:
@@ -77,7 +80,7 @@ class Snapshots:
         load any more, so what earlier loads have read is released."""
         self._known = _Known()
         try:
-            return Persisted(self._store.write(request.snapshot, request.attempt), 0.0)
+            handle = self._store.write(request.snapshot, request.attempt)
         except CheckpointError as problem:
             return PersistFailed(request.snapshot.checkpoint, str(problem), _may_pass(problem))
         except Exception as problem:  # noqa: BLE001 - the coordinator waits for the snapshot
@@ -85,6 +88,9 @@ class Snapshots:
                 request.snapshot.checkpoint,
                 f"the snapshot of {request.snapshot.task}: {one_line(type_and_text(problem))}",
             )
+        requests, before = dict(self._store.requests), self._reported
+        self._reported = requests
+        return Persisted(handle, 0.0, requests=requests_since(before, requests))
 
 
 def _may_pass(problem: CheckpointError) -> bool:
@@ -117,7 +123,7 @@ def write_manifest(manifest: Manifest, store: SnapshotStore) -> ManifestWritten 
         return ManifestFailed(
             manifest.checkpoint, f"the manifest of checkpoint {manifest.checkpoint}: {one_line(type_and_text(problem))}"
         )
-    return ManifestWritten(manifest.checkpoint)
+    return ManifestWritten(manifest.checkpoint, dict(store.requests))
 
 
 def retire(store: SnapshotStore, keep: int = 2) -> CheckpointsRetired:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
@@ -18,6 +19,7 @@ from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.model.errors import CheckpointError, StorageUnavailableError
 from tests.folder_contract import CASES, STEPS, Step, compare, races
 from tests.s3_server import BUCKET, BUSY, FULL, QUOTA, Refusal, S3Server
+from tests.unit.checkpoint.stores import FIRST, JOB, chunk, manifest, snapshot
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
@@ -81,6 +83,18 @@ def test_ranges_that_lie_close_together_are_one_request(uri: str, s3: S3Server) 
     s3.requests.clear()
     folder.read_ranges("a", [(1 << 20, 10), (0, 10), (3 << 20, 1 << 20)])
     assert s3.requests == {"get": 2}
+
+
+def test_a_checkpoint_takes_few_requests_which_are_counted(uri: str, s3: S3Server) -> None:
+    store, counted = CheckpointStore(uri, JOB), []
+    store.open_generation()
+    for checkpoint in range(1, 7):
+        before = Counter(store.requests)
+        store.write_manifest(manifest(checkpoint, store.write(snapshot(checkpoint, [chunk(checkpoint)]), FIRST)))
+        store.retire(keep=2)
+        counted.append(dict(Counter(store.requests) - before))
+        assert store.requests == s3.requests
+    assert counted[3:] == [{"put": 2, "list": 4, "delete": 1}] * 3
 
 
 def test_marks_of_folders_are_no_files(uri: str, s3: S3Server) -> None:

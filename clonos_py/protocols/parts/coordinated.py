@@ -208,7 +208,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
         tasks = len(pending.manifest.tasks)
         durable_ms, (_, cost_ms) = pending.durable_ms, pending.busiest_ms
         completed = CheckpointCompleted(
-            pending.checkpoint, duration_ms, written_bytes, tasks, 0, 1, durable_ms, cost_ms
+            pending.checkpoint, duration_ms, written_bytes, tasks, 0, 1, durable_ms, cost_ms, self.requests.take()
         )
         announced = self.announce(pending.manifest, context.plan.tasks)
         return Adopted([ReportEvent(completed), *announced], pending.purpose)

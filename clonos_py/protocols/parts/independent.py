@@ -291,7 +291,15 @@ class IndependentCheckpoints(JobCheckpointing):
         )
         forced, durations = sum(handle.forced for handle in new), self._taken_durations()
         return ReportEvent(
-            CheckpointCompleted(manifest.checkpoint, duration_ms, written_bytes, len(new), forced, *durations)
+            CheckpointCompleted(
+                manifest.checkpoint,
+                duration_ms,
+                written_bytes,
+                len(new),
+                forced,
+                *durations,
+                requests=self.requests.take(),
+            )
         )
 
     def _taken_durations(self) -> tuple[int, float]:

@@ -255,4 +255,5 @@ def _checkpoint(event: CheckpointCompleted) -> dict[str, Any]:
         "duration_ms": event.duration_ms,
         "bytes": event.bytes,
         "snapshots": event.snapshots,
+        "requests": event.requests,
     }

@@ -8,6 +8,7 @@ again. After a rollback rows are processed, and so counted, twice.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from operator import itemgetter
@@ -124,6 +125,7 @@ class JobMetrics(Collector):
         self._recoveries = {phase: _Durations() for phase in _PHASES.values()}
         self._rollbacks = 0
         self._checkpoint_bytes = 0
+        self._requests: Counter[str] = Counter()
         self._success_s: float | None = None
 
     def __call__(self, at_us: int, event: Event) -> None:
@@ -133,6 +135,7 @@ class JobMetrics(Collector):
                 self._checkpoints["completed"] += 1
                 self._durations.add(event.duration_ms / 1_000)
                 self._checkpoint_bytes = event.bytes
+                self._requests.update(event.requests)
                 self._success_s = self._view.began.timestamp() + at_us / 1e6
             case CheckpointAborted():
                 self._checkpoints["aborted"] += 1
@@ -182,6 +185,12 @@ class JobMetrics(Collector):
         for outcome, amount in self._checkpoints.items():
             outcomes.add_metric([self._job, outcome], amount)
         yield outcomes
+        requests = CounterMetricFamily(
+            _PREFIX + "storage_requests", "Requests of checkpoints to an object store.", labels=["job", "operation"]
+        )
+        for operation, amount in self._requests.items():
+            requests.add_metric([self._job, operation], amount)
+        yield requests
         durations = HistogramMetricFamily(
             _PREFIX + "checkpoint_duration_seconds", "From the trigger of a checkpoint to its end.", labels=["job"]
         )

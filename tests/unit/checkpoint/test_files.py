@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -215,6 +216,29 @@ def test_a_late_manifest_of_a_replaced_coordinator_is_void(store: CheckpointStor
     complete(store, 2, [chunk(8)], generation=2)
     assert store.latest() != zombies
     assert [(m.checkpoint, m.generation) for m in store.manifests()] == [(1, 1), (2, 2)]
+
+
+@settings(max_examples=20)
+@given(st.lists(st.sampled_from(["complete", "roll back", "replaced"]), max_size=12))
+def test_whoever_has_written_superseded_manifests_they_are_deleted(steps: list[str]) -> None:
+    """By another coordinator, or by this one before it rolled back."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = CheckpointStore(folder, JOB)
+        generation, checkpoint = store.open_generation(), 0
+        for step in [*steps, "complete", "complete"]:
+            if step == "complete":
+                checkpoint += 1
+                complete(store, checkpoint, [chunk(0)], generation)
+                store.retire(keep=2)
+            else:
+                store = CheckpointStore(folder, JOB) if step == "replaced" else store
+                generation = store.open_generation()
+        assert [file.name[:12] for file in files_below(store, "manifests")] == [
+            f"{kept:012d}" for kept in (checkpoint - 1, checkpoint)
+        ]
+        assert [file.name[:12] for file in files_below(store, "state")] == [
+            f"{kept:012d}" for kept in (checkpoint - 1, checkpoint)
+        ]
 
 
 def test_two_coordinators_never_get_the_same_generation(store: CheckpointStore, tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from clonos_py.model.messages import (
     RequestCheckpoint,
     Sever,
     SnapshotFailed,
+    Snapshotted,
     Stop,
     TriggerCheckpoint,
 )
@@ -267,6 +268,22 @@ def test_a_task_that_waits_for_its_state_is_reported() -> None:
     stage = triggered()
     instructions = stage.say(LoadDelayed(stage.process(MIDDLE), "no answer"))
     assert instructions == [ReportEvent(StorageAwaited(MIDDLE, "no answer"))]
+
+
+def completed(instructions: Sequence[JobInstruction]) -> CheckpointCompleted:
+    (event,) = (event for event in reported(instructions) if isinstance(event, CheckpointCompleted))
+    return event
+
+
+def test_the_requests_of_a_checkpoint_are_those_since_the_one_before() -> None:
+    stage = triggered()
+    for checkpoint, coordinator in ((1, {"list": 14, "put": 3}), (2, {"list": 18, "put": 4, "delete": 1})):
+        for task in (SOURCE, MIDDLE, SINK):
+            handle = TaskHandle(task, checkpoint, {}, b"", {})
+            stage.say(Snapshotted(stage.process(task), handle, requests={"put": 2}))
+        event = completed(stage.say(ManifestWritten(checkpoint, coordinator)))
+        assert event.requests == [{"list": 14, "put": 9}, {"list": 4, "put": 7, "delete": 1}][checkpoint - 1]
+        stage.wait(SECOND_US)
 
 
 def test_the_final_checkpoint_and_its_commits_end_the_job() -> None:

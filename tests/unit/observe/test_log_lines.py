@@ -31,7 +31,7 @@ from clonos_py.observe.status import RunStatus
 JOIN = TaskId("join", 0)
 STORY: tuple[tuple[int, Event], ...] = (
     (0, Deployed(tasks=4, standbys=4)),
-    (1_100_000, CheckpointCompleted(checkpoint=1, duration_ms=42.4, bytes=3_000_000)),
+    (1_100_000, CheckpointCompleted(checkpoint=1, duration_ms=42.4, bytes=3_000_000, requests={"put": 3, "list": 4})),
     (2_000_000, TaskFailed(task=JOIN, how="killed by --kill", frames_at_stake=7)),
     (2_050_000, StandbyActivated(task=JOIN, attempt=Attempt(1, 2))),
     (2_200_000, Replayed(task=JOIN, rows=123)),
@@ -60,7 +60,7 @@ def lines(level: LogLevel, format_: LogFormat = LogFormat.PLAIN, terminal: bool 
 def test_checkpoints_and_the_steps_of_a_recovery_are_lines_as_they_happen() -> None:
     assert lines(LogLevel.INFO)[: len(STORY) - 1] == [
         "hot 0.0 s: 4 tasks run, with 4 standbys; to stop it: clonos stop hot",
-        "hot 1.1 s: checkpoint 1 completed after 42 ms, 3.0 MB",
+        "hot 1.1 s: checkpoint 1 completed after 42 ms, 3.0 MB, 7 requests",
         WARNINGS[0],
         "hot 2.0 s: join[0]: standby activated 50 ms after the failure",
         "hot 2.2 s: join[0]: replayed 200 ms after the failure",

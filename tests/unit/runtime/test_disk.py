@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import ANY
 
+import obstore.store
 import pytest
 
 from clonos_py.causal.gate import Keeper
 from clonos_py.checkpoint.layout import FileOrigin, origin
 from clonos_py.checkpoint.memory import MemoryStore
+from clonos_py.checkpoint.object_folder import ObjectFolder
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.connectors.http import HttpxClient
@@ -69,6 +71,19 @@ ENVIRONMENTS: dict[str, Callable[[SnapshotStore], Keeper]] = {
     "sim": lambda store: SimulatedEnvironment(lambda: 0, random.Random(0), store, JOIN),
     "generated runs": lambda store: HarshEnvironment(lambda: 0, random.Random(0), store, JOIN),
 }
+
+
+def test_a_snapshot_counts_the_requests_since_the_one_before() -> None:
+    """Also those of snapshots that failed."""
+    store, folder = CheckpointStore("memory", JOB), ObjectFolder(obstore.store.MemoryStore(), "memory:///")
+    store._folder = folder
+    snapshots, counted = Snapshots(store), []
+    for checkpoint in (1, 2):
+        folder.requests["get"] += 3
+        persisted = snapshots.persist(Persist(snapshot(checkpoint, [chunk(checkpoint)]), FIRST))
+        assert isinstance(persisted, Persisted)
+        counted.append(persisted.requests)
+    assert counted == [{"get": 3, "put": 1}] * 2
 
 
 @pytest.mark.parametrize("driver", ENVIRONMENTS)

@@ -114,7 +114,7 @@ def test_state_latency_lag_and_counts(run: Served) -> None:
 
 def test_checkpoints_and_recoveries(run: Served) -> None:
     run.deployed()
-    run.listen(2 * SECOND, CheckpointCompleted(1, 120.0, 5_000))
+    run.listen(2 * SECOND, CheckpointCompleted(1, 120.0, 5_000, requests={"put": 3, "list": 14}))
     run.listen(3 * SECOND, CheckpointAborted(2, "a task failed"))
     run.listen(4 * SECOND, TaskFailed(task=UP, how="its process died"))
     steps: tuple[tuple[int, Event], ...] = (
@@ -132,6 +132,8 @@ def test_checkpoints_and_recoveries(run: Served) -> None:
     assert found["clonos_checkpoints_total", "skipped"] == 0
     assert found["clonos_checkpoint_duration_seconds_sum",] == 0.12
     assert found["clonos_checkpoint_size_bytes",] == 5_000
+    assert found["clonos_storage_requests_total", "list"] == 14
+    assert run.job()["checkpoints"]["last"][0]["requests"] == {"put": 3, "list": 14}
     assert found["clonos_failures_total", "process_died"] == 1
     assert found["clonos_recovery_seconds_bucket", "0.025", "detected"] == 1
     assert found["clonos_recovery_seconds_bucket", "0.05", "activated"] == 0
