@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,12 @@ from clonos_py.connectors import FileSink, read_results
 from tests.waiting import wait_until
 
 TOTAL = 2_000
+NAME = f"numbers-{os.getpid()}"
+"""A run is found by its name, and other processes run tests, too."""
 
 
 def job(folder: Path) -> Job:
-    job = Job("numbers")
+    job = Job(NAME)
     job.source(PacedNumbers(TOTAL, 200, str(folder / "unpaced"))).sink(FileSink(str(folder / "out"), format="jsonl"))
     return job
 
@@ -34,38 +37,38 @@ def job(folder: Path) -> Job:
 def test_a_local_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], checkpoints: str, protocol: str) -> None:
     """Once with the folder that it has, and once with that of another run."""
     folder, elsewhere = str(tmp_path / "checkpoints"), str(tmp_path / "elsewhere")
-    store = CheckpointStore(folder, "numbers")
+    store = CheckpointStore(folder, NAME)
     handle = job(tmp_path).start(
         runtime="local", parallelism=2, checkpoints=folder, checkpoint_interval="100ms", protocol=protocol
     )
     wait_until(lambda: store.latest() is not None)
-    assert invoke(["stop", "numbers", "--savepoint", "last", "--checkpoints", elsewhere]) == 1
+    assert invoke(["stop", NAME, "--savepoint", "last", "--checkpoints", elsewhere]) == 1
     assert "has no checkpoints yet" in capsys.readouterr().err
     last = store.latest()
     assert last is not None
-    CheckpointStore(elsewhere, "numbers").open_generation()
-    store.copy(last, CheckpointStore(elsewhere, "numbers"))
-    found = invoke(["stop", "numbers", "--savepoint", "last", "--checkpoints", str(tmp_path / checkpoints)])
+    CheckpointStore(elsewhere, NAME).open_generation()
+    store.copy(last, CheckpointStore(elsewhere, NAME))
+    found = invoke(["stop", NAME, "--savepoint", "last", "--checkpoints", str(tmp_path / checkpoints)])
     handle.wait()
     printed = capsys.readouterr()
     newest = store.latest()
     assert newest is not None
     if checkpoints == "elsewhere":
         assert found == 1
-        assert "'numbers' has stopped, and its last checkpoint is not in" in printed.err
+        assert f"{NAME!r} has stopped, and its last checkpoint is not in" in printed.err
         return
     assert (found, printed.err) == (0, "")
-    assert printed.out.splitlines()[-1] == f"savepoint 'last' is checkpoint {newest.checkpoint} of 'numbers'"
+    assert printed.out.splitlines()[-1] == f"savepoint 'last' is checkpoint {newest.checkpoint} of {NAME!r}"
     assert list(store.savepoints()) == ["last"]
     (tmp_path / "unpaced").touch()
     trial = str(tmp_path / "trial")
-    store.copy(store.savepoint("last"), CheckpointStore(trial, "numbers"))
+    store.copy(store.savepoint("last"), CheckpointStore(trial, NAME))
     job(tmp_path).run(runtime="local", parallelism=2, checkpoints=trial, protocol=protocol)
     assert sorted(row["id"] for row in read_results(str(tmp_path / "out"))) == list(range(TOTAL))
 
 
 def test_a_folder_goes_with_a_savepoint(capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["stop", "numbers", "--checkpoints", "here"]) == 2
+    assert invoke(["stop", NAME, "--checkpoints", "here"]) == 2
     assert "--checkpoints goes with --savepoint" in capsys.readouterr().err
 
 
