@@ -26,11 +26,14 @@ _NO_ANSWER = re.compile(r"HTTP error: (?!builder error)")
 _UNAVAILABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
 _FULL = re.compile(r"Quota|StorageFull|InsufficientStorage")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
+_ENDPOINT = re.compile(r"performing [\w ]*?(https?://[^/\s]+)")
 _INSTANCE_METADATA = ("169.254.169.254", "metadata.google.internal")
-_CREDENTIALS = (
-    "the usual variables, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS or "
-    "AZURE_STORAGE_ACCOUNT_KEY"
-)
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "a": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+"""By the beginning of the scheme: the variables of the environment with credentials."""
 
 
 def explained(place: str, problem: Exception, reads: bool) -> CheckpointError:
@@ -46,8 +49,8 @@ def explained(place: str, problem: Exception, reads: bool) -> CheckpointError:
         )
     if status in (401, 403) or isinstance(problem, PermissionDeniedError | UnauthenticatedError):
         return CheckpointError(
-            f"{place}: access is refused ({answer}): check {_CREDENTIALS}, and that they may read, write, list and "
-            "delete there"
+            f"{place}: access is refused ({answer}): check {_credentials(place)}, and that they may read, write, list "
+            "and delete there"
         )
     if isinstance(problem, FileNotFoundError):
         return UnreadableCheckpointError(f"{place} is missing; {DAMAGED_REMEDY}")
@@ -60,8 +63,16 @@ def explained(place: str, problem: Exception, reads: bool) -> CheckpointError:
 
 
 def _unavailable(place: str, text: str, answer: str) -> CheckpointError:
-    hint = f"; no credentials were found: set {_CREDENTIALS}" if any(at in text for at in _INSTANCE_METADATA) else ""
-    return StorageUnavailableError(f"{place}: the store does not answer ({answer}){hint}")
+    if any(at in text for at in _INSTANCE_METADATA):
+        reason = f"the machine has no credentials for it: set {_credentials(place)}"
+        return StorageUnavailableError(f"{place}: {reason} ({answer})")
+    endpoint = _ENDPOINT.search(text)
+    at = f" at {endpoint[1]}" if endpoint else ""
+    return StorageUnavailableError(f"{place}: the store{at} does not answer ({answer})")
+
+
+def _credentials(place: str) -> str:
+    return next((named for scheme, named in _CREDENTIALS.items() if place.startswith(scheme)), "the credentials")
 
 
 def does_not_compare(place: str) -> CheckpointError:
