@@ -78,6 +78,7 @@ AGAINST_THE_DIRECTION = [
     ("clonos_py/testing/bad.py", "pyspark", "The engine knows neither"),
     ("clonos_py/evaluation/checkmate/bad.py", "clonos_py.evaluation.spark", "Spark is known to its own room"),
     ("bench/bad.py", "pyspark", "Spark is known to its own room"),
+    ("clonos_py/runtime/bad.py", "obstore", "Object stores are known to checkpoint storage only"),
 ]
 """Modules, what each must not import, and the beginning of the contract's name."""
 
