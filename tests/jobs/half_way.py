@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
 
+from clonos_py.checkpoint.storage import CheckpointStore
 from tests.jobs.in_process import Ended, run, run_until
 
 KEPT = ("checkpoints", "out")
@@ -37,6 +38,32 @@ def take_time() -> None:
 """
 """How a job begins that reads the files and writes to the folder ``out``. It is slow until it is stopped: its last
 rows take seconds, longer than its first checkpoints do on a busy machine."""
+
+
+def kept_job(settings: str) -> str:
+    """A job named ``kept`` that counts the rows of each key, with these settings besides the runtime."""
+    return (
+        RECORDS
+        + f"""
+def seen(row: Row) -> Row:
+    take_time()
+    return row
+
+job = Job("kept", runtime="local", {settings})
+rows = job.source(FileSource("in", format="jsonl", schema=Row)).named("rows").map(seen)
+totals = rows.key_by("key").aggregate(total=count()).named("totals")
+rows.sink(FileSink("out")).named("out")
+totals.at_end().sink(FileSink("totals")).named("ends")
+"""
+    )
+
+
+def save_half_way(checkpoints: str) -> None:
+    """Makes a savepoint of the newest checkpoint of that job."""
+    store = CheckpointStore(checkpoints, "kept")
+    latest = store.latest()
+    assert latest is not None
+    store.write_savepoint("half way", latest)
 
 
 def some_results() -> bool:

@@ -8,26 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from clonos_py.checkpoint.retention import needed_bytes
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.cli.main import invoke
 from clonos_py.connectors import read_results
-from tests.jobs.half_way import RECORDS, SCRIPT, go_on, stopped_half_way
+from tests.jobs.half_way import SCRIPT, go_on, kept_job, save_half_way, stopped_half_way
 from tests.jobs.in_process import run
 
-JOB = (
-    RECORDS
-    + """
-def seen(row: Row) -> Row:
-    take_time()
-    return row
-
-job = Job("kept", runtime="local", checkpoint_interval="20ms")
-rows = job.source(FileSource("in", format="jsonl", schema=Row)).named("rows").map(seen)
-totals = rows.key_by("key").aggregate(total=count()).named("totals")
-rows.sink(FileSink("out")).named("out")
-totals.at_end().sink(FileSink("totals")).named("ends")
-"""
-)
+JOB = kept_job('checkpoint_interval="20ms"')
 ROWS, KEYS = 400, 7
 
 
@@ -35,10 +23,7 @@ ROWS, KEYS = 400, 7
 def here(tmp_path: Path) -> Path:
     """A folder with a job that was stopped half-way, with a savepoint."""
     stopped_half_way(tmp_path, JOB, files=3, rows=ROWS, keys=KEYS)
-    store = CheckpointStore(str(tmp_path / "checkpoints"), "kept")
-    latest = store.latest()
-    assert latest is not None
-    store.write_savepoint("half way", latest)
+    save_half_way(str(tmp_path / "checkpoints"))
     return tmp_path
 
 
@@ -83,8 +68,9 @@ def test_what_is_not_there_or_in_the_way_is_named(here: Path, capsys: pytest.Cap
 
 
 def test_a_copy_needs_whole_files_and_can_be_repeated(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    state = here / "checkpoints" / "kept" / "line" / "state"
-    *_, last = sorted(state.iterdir())
+    saved = CheckpointStore(str(here / "checkpoints"), "kept").savepoint("half way")
+    needed = max(needed_bytes(saved.handles))
+    last = here / "checkpoints" / "kept" / "line" / needed
     last.rename(here / "away")
     copied = ["savepoint", "copy", "kept", "half way", str(here / "trial"), "--checkpoints", str(here / "checkpoints")]
     assert invoke(copied) == 1
@@ -92,10 +78,10 @@ def test_a_copy_needs_whole_files_and_can_be_repeated(here: Path, capsys: pytest
     assert (error.count("\n"), "is missing" in error) == (1, True)
     assert CheckpointStore(str(here / "trial"), "kept").latest() is None
     (here / "away").rename(last)
-    broken_off = here / "trial" / "kept" / "line" / "state"
-    broken_off.mkdir(parents=True, exist_ok=True)
-    (broken_off / last.name).write_bytes(b"the first half")
+    broken_off = here / "trial" / "kept" / "line" / needed
+    broken_off.parent.mkdir(parents=True, exist_ok=True)
+    broken_off.write_bytes(b"the first half")
     assert invoke(copied) == 0
     copy = CheckpointStore(str(here / "trial"), "kept").latest()
     assert copy is not None
-    assert copy.checkpoint == CheckpointStore(str(here / "checkpoints"), "kept").savepoint("half way").checkpoint
+    assert copy.checkpoint == saved.checkpoint

@@ -14,25 +14,12 @@ from clonos_py.connectors import read_results
 from clonos_py.model.coordinator_events import CheckpointCompleted
 from clonos_py.model.errors import CheckpointError, error_line
 from clonos_py.observe.events import Event
-from tests.jobs.half_way import RECORDS, SCRIPT, some_results, write
+from tests.jobs.half_way import SCRIPT, kept_job, save_half_way, some_results, write
 from tests.jobs.in_process import loaded_once, run, run_heard, run_until
 from tests.observed import without_warnings
 from tests.s3_server import BUCKET, FULL, QUOTA, Refusal, S3Server
 
-JOB = (
-    RECORDS
-    + """
-def seen(row: Row) -> Row:
-    take_time()
-    return row
-
-job = Job("kept", runtime="local", checkpoint_interval="50ms", record="1h")
-rows = job.source(FileSource("in", format="jsonl", schema=Row)).named("rows").map(seen)
-totals = rows.key_by("key").aggregate(total=count()).named("totals")
-rows.sink(FileSink("out")).named("out")
-totals.at_end().sink(FileSink("totals")).named("ends")
-"""
-)
+JOB = kept_job('checkpoint_interval="50ms", record="1h"')
 ROWS, KEYS = 400, 7
 
 
@@ -49,10 +36,7 @@ def half_way(here: Path, uri: str) -> Path:
     with chdir(here):
         run_until(some_results, here / SCRIPT, checkpoints=uri)
         (here / "slow").unlink()
-    store = CheckpointStore(uri, "kept")
-    latest = store.latest()
-    assert latest is not None
-    store.write_savepoint("half way", latest)
+    save_half_way(uri)
     return here
 
 
