@@ -76,6 +76,11 @@ class Commands:
     def await_state(self, state: str) -> None:
         wait_until(lambda: self.status()["state"] == state, shown=lambda: (self.status(), self("logs", "numbers")))
 
+    def await_processes(self, tasks: int) -> list[int]:
+        """The processes of so many tasks and the one that all standbys share, which starts after them."""
+        wait_until(lambda: len(self.actors("ProcessActor")) == tasks + 1)
+        return self.actors("ProcessActor")
+
     def replaced(self, driver: int) -> None:
         """Kills the driver and waits for the next one."""
         os.kill(driver, signal.SIGKILL)
@@ -127,7 +132,7 @@ def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: C
     assert rescaled.stdout.startswith(named), rescaled.stderr
     wait_until(lambda: not set(first) & set(clonos.actors("ProcessActor")))
     assert sorted(vertex["parallelism"] for vertex in clonos.status()["vertices"]) == [1, 2]
-    processes = clonos.actors("ProcessActor")
+    processes = clonos.await_processes(1 + 2)
 
     clonos.replaced(driver)
     clonos.await_state("running")
@@ -210,7 +215,7 @@ def test_a_driver_may_die_while_the_job_is_deployed(clonos: Commands, tmp_path: 
 @pytest.mark.thorough
 def test_a_driver_waits_for_storage_while_its_tasks_run(clonos: Commands) -> None:
     assert clonos.deploy().returncode == 0
-    processes = clonos.actors("ProcessActor")
+    processes = clonos.await_processes(2 + 2)
     (driver,) = clonos.actors("DriverActor")
     runs = Path(clonos.checkpoints) / "numbers" / "runs"
     runs.rename(runs.with_name("away"))
