@@ -124,3 +124,12 @@ class SnapshotStore(Protocol):
         """Moves all checkpoints and savepoints aside (``--fresh``). Returns where to; None if there were none. Must be
         called before ``open_generation``. Generation numbers continue, so that tasks of the former line stay fenced."""
         ...
+
+
+def requests_since(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    """By operation: the requests between two readings of the same counts."""
+    return {
+        operation: amount - before.get(operation, 0)
+        for operation, amount in now.items()
+        if amount != before.get(operation, 0)
+    }

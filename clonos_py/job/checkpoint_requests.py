@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-
-def requests_since(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-    """By operation: the requests between two readings of the same counts."""
-    return {
-        operation: amount - before.get(operation, 0)
-        for operation, amount in now.items()
-        if amount != before.get(operation, 0)
-    }
+from clonos_py.checkpoint.store import requests_since
 
 
 class CheckpointRequests:

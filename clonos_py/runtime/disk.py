@@ -1,4 +1,4 @@
-"""Reads, writes and deletes snapshots and manifests in checkpoint storage, and returns the results as events."""
+"""Reads and writes the snapshots of a process in checkpoint storage, and returns the results as events."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-import msgspec
-
 from clonos_py.checkpoint.frames import between
 from clonos_py.checkpoint.log_chunks import logs_in
-from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.checkpoint_requests import requests_since
-from clonos_py.job.events import CheckpointsRetired, ManifestFailed, ManifestWritten
+from clonos_py.checkpoint.store import SnapshotStore, requests_since
 from clonos_py.link.instructions import Loaded, LoadFailed, Persist, Persisted, PersistFailed
 from clonos_py.model.errors import CheckpointError, StorageUnavailableError, one_line, type_and_text
 from clonos_py.model.messages import Restore
 from clonos_py.model.segments import LogSegment
-from clonos_py.model.snapshots import FrameRun, Manifest, RecordTail, StoredChunk
+from clonos_py.model.snapshots import FrameRun, RecordTail, StoredChunk
 from clonos_py.model.state import Chunk
 
 
@@ -82,7 +78,9 @@ class Snapshots:
         try:
             handle = self._store.write(request.snapshot, request.attempt)
         except CheckpointError as problem:
-            return PersistFailed(request.snapshot.checkpoint, str(problem), _may_pass(problem))
+            return PersistFailed(
+                request.snapshot.checkpoint, str(problem), isinstance(problem, StorageUnavailableError)
+            )
         except Exception as problem:  # noqa: BLE001 - the coordinator waits for the snapshot
             return PersistFailed(
                 request.snapshot.checkpoint,
@@ -93,45 +91,8 @@ class Snapshots:
         return Persisted(handle, 0.0, requests=requests_since(before, requests))
 
 
-def _may_pass(problem: CheckpointError) -> bool:
-    return isinstance(problem, StorageUnavailableError)
-
-
 def keep_tail(tail: RecordTail, store: SnapshotStore) -> None:
     """Keeps the end of the record of a job that has failed. If that fails, too, the record ends with its last
     checkpoint."""
     with suppress(Exception):
         store.write_tail(tail)
-
-
-def dated(manifest: Manifest, now_us: int) -> Manifest:
-    """A manifest that is to be written now, with the time of day if the job records. ``now_us``: microseconds UTC."""
-    if manifest.recorded is None:
-        return manifest
-    return msgspec.structs.replace(
-        manifest, recorded=msgspec.structs.replace(manifest.recorded, completed_ms=now_us // 1_000)
-    )
-
-
-def write_manifest(manifest: Manifest, store: SnapshotStore) -> ManifestWritten | ManifestFailed:
-    """Completes a checkpoint. Recoveries wait for the result, so every error is returned as ManifestFailed."""
-    try:
-        store.write_manifest(manifest)
-    except CheckpointError as problem:
-        return ManifestFailed(manifest.checkpoint, str(problem), _may_pass(problem))
-    except Exception as problem:  # noqa: BLE001 - as the docstring says
-        return ManifestFailed(
-            manifest.checkpoint, f"the manifest of checkpoint {manifest.checkpoint}: {one_line(type_and_text(problem))}"
-        )
-    return ManifestWritten(manifest.checkpoint, dict(store.requests))
-
-
-def retire(store: SnapshotStore, keep: int = 2) -> CheckpointsRetired:
-    """Deletes all but the ``keep`` newest checkpoints. The next call tries again what could not be deleted."""
-    try:
-        store.retire(keep)
-    except CheckpointError as problem:
-        return CheckpointsRetired(str(problem))
-    except Exception as problem:  # noqa: BLE001 - the newest checkpoint is complete all the same
-        return CheckpointsRetired(one_line(type_and_text(problem)))
-    return CheckpointsRetired()

@@ -31,8 +31,8 @@ UNNEEDED = {
     "ray",
     "zoneinfo",
 }
-UNNEEDED_ROOMS = {"cli", "dsl", "evaluation", "plan", "settings", "testing"}
-ROOM_MODULES_MAX = 245
+UNNEEDED_ROOMS = {"cli", "dsl", "evaluation", "job", "plan", "settings", "testing"}
+ROOM_MODULES_MAX = 240
 PROCESS = """
 import json, sys
 from queue import SimpleQueue

@@ -29,7 +29,7 @@ from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, ToCoordinator, ToProcess
 from clonos_py.model.snapshots import Manifest
-from clonos_py.runtime.disk import retire, write_manifest
+from clonos_py.runtime.manifests import retire, write_manifest
 from clonos_py.runtime.standby_starts import PATIENCE_US, StandbyStarts
 from clonos_py.runtime.storage_waits import until_answered
 

@@ -52,7 +52,7 @@ class ActorRegistry:
         takes actors from; those opened ahead are its own."""
         self._ray = import_ray()
         self._packed = {vertex: self._ray.put(packed) for vertex, packed in packed_deployments.items()}
-        self.opened, self._detached = opened, opened.detached
+        self.opened = opened
         self._shared = standbys_per_process > 1
         self._processes: dict[int, tuple[TaskId, int]] = {}
         self._host_processes: dict[int, HostProcess] = {}
@@ -91,14 +91,14 @@ class ActorRegistry:
         used = {host_process for _, host_process in self._processes.values()}
         for number in [number for number in self._host_processes if number not in used]:
             host_process = self._host_processes.pop(number)
-            if self._detached is not None:
+            if self.opened.detached is not None:
                 host_process.actor.leave.remote()
 
     def adopt(self) -> int:
         """Takes over the actors of a driver that is gone, and ends those that do not answer or have no process. Returns
         the last term of its coordinators; -1 if none has started a process."""
-        assert self._detached is not None
-        found = map(actor_named, named_actors_of(self._detached))
+        assert self.opened.detached is not None
+        found = map(actor_named, named_actors_of(self.opened.detached))
         asked = {actor.describe.remote(): actor for actor in found if actor is not None}
         answered, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=_ANSWER_S) if asked else ([], [])
         term = -1

@@ -14,8 +14,8 @@ from clonos_py.model.errors import CheckpointError
 from clonos_py.model.messages import ToProcess
 from clonos_py.model.snapshots import Manifest
 from clonos_py.runtime.clock import SteadyClock, time_of_day_us
-from clonos_py.runtime.disk import dated
 from clonos_py.runtime.executors.job import complete
+from clonos_py.runtime.manifests import dated
 from clonos_py.runtime.ray.serial_executor import SerialExecutor
 
 _STORAGE_S_MAX = 60.0

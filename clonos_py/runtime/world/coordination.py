@@ -21,8 +21,8 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
 from clonos_py.model.times import MAX_TIME
 from clonos_py.protocols.known import protocol_of
-from clonos_py.runtime.disk import dated
 from clonos_py.runtime.executors.job import JobExecutor
+from clonos_py.runtime.manifests import dated
 from clonos_py.runtime.roster import NO_PLACE, Roster
 from clonos_py.runtime.storage_waits import until_answered
 from clonos_py.runtime.world.actions import Actions

@@ -19,8 +19,9 @@ from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.connectors.http import HttpxClient
 from clonos_py.job.events import CheckpointsRetired, JobEvent, ManifestFailed, ManifestWritten
 from clonos_py.link.instructions import Persist, Persisted, PersistFailed
-from clonos_py.runtime.disk import Snapshots, retire, write_manifest
+from clonos_py.runtime.disk import Snapshots
 from clonos_py.runtime.local.run import local_environment
+from clonos_py.runtime.manifests import retire, write_manifest
 from clonos_py.runtime.operator_environment import LiveEnvironment
 from clonos_py.runtime.sim.harsh_environment import HarshEnvironment
 from clonos_py.runtime.sim.run import SimulatedEnvironment
