@@ -20,7 +20,12 @@ def create(job: str, name: str, address: str | None) -> None:
         checkpoint, problem = answer(coordinator_of(job).savepoint, name)
     if problem is not None:
         raise CheckpointError(problem)
-    click.echo(f"savepoint {name!r} is checkpoint {checkpoint} of {job!r}")
+    click.echo(kept_text(job, name, checkpoint))
+
+
+def kept_text(job: str, name: str, checkpoint: int) -> str:
+    """Says that a checkpoint of a job is kept under a name."""
+    return f"savepoint {name!r} is checkpoint {checkpoint} of {job!r}"
 
 
 def ls(job: str, checkpoints: str) -> None:

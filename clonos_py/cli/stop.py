@@ -6,12 +6,10 @@ import time
 
 import click
 
-from clonos_py.checkpoint.storage import CheckpointStore
-from clonos_py.checkpoint.stored_jobs import jobs_text
 from clonos_py.cli.options import resolved
 from clonos_py.cli.quantities import DurationParam
 from clonos_py.dsl.runs import STOP_TIMEOUT_S
-from clonos_py.model.errors import CheckpointError, ClusterError, SettingError
+from clonos_py.model.errors import ClusterError, SettingError
 from clonos_py.runtime.run_control import Ended, local_runs
 
 _STOPPING = "stopping {!r}: it takes a last checkpoint and commits it"
@@ -23,7 +21,11 @@ def stop(job: str, address: str | None, timeout: int, savepoint: str | None, che
     if savepoint is None and checkpoints is not None:
         raise click.UsageError("--checkpoints goes with --savepoint")
     given = resolved({}, {"address": address}).address
-    kept = None if savepoint is None else Savepoint(job, savepoint, checkpoints or _folder_of(job, given))
+    kept = None
+    if savepoint is not None:
+        from clonos_py.cli.stop_savepoint import StopSavepoint
+
+        kept = StopSavepoint(job, savepoint, checkpoints, given)
     began_s = time.monotonic()
     runs = [run for run in local_runs() if run.job == job and run.is_at(given)]
     if len(runs) > 1:
@@ -39,47 +41,6 @@ def stop(job: str, address: str | None, timeout: int, savepoint: str | None, che
         click.echo(f"stopped after {took_s:.1f} s; the next run with its checkpoints goes on from there")
         if kept is not None:
             kept.keep()
-
-
-class Savepoint:
-    """A name for the checkpoint with which a job stops."""
-
-    def __init__(self, job: str, name: str, folder: str) -> None:
-        """Raises CheckpointError if the job keeps no checkpoints in this folder, or has a savepoint of this name."""
-        self._job, self._name, self._store = job, name, CheckpointStore(folder, job)
-        if name in self._store.savepoints():
-            raise CheckpointError(f"{job!r} has a savepoint {name!r}: savepoints are never overwritten, choose another")
-        last = self._store.latest()
-        if last is None:
-            raise CheckpointError(f"{self._store.path} has no checkpoints yet: {jobs_text(folder)}")
-        self._before = last.checkpoint
-
-    def keep(self) -> None:
-        """The job has stopped."""
-        last = self._store.latest()
-        if last is None or last.checkpoint == self._before:
-            raise CheckpointError(
-                f"{self._job!r} has stopped, and its last checkpoint is not in {self._store.path}: the run has another "
-                "folder, with which the next run goes on"
-            )
-        self._store.write_savepoint(self._name, last)
-        click.echo(f"savepoint {self._name!r} is checkpoint {last.checkpoint} of {self._job!r}")
-
-
-def _folder_of(job: str, address: str | None) -> str:
-    """The checkpoint folder of a detached run. Raises SettingError or ClusterError if there is none."""
-    from clonos_py.runtime.ray.cluster import address_here, connected
-    from clonos_py.runtime.ray.detached import driver_of, state_of
-
-    try:
-        with connected(address or address_here()):
-            driver = driver_of(job)
-            state = None if driver is None else state_of(driver)
-    except SettingError:
-        state = None
-    if state is None:
-        raise SettingError(f"{job!r} is no detached run: name the folder of its checkpoints with --checkpoints")
-    return state.checkpoints
 
 
 def has_stopped(job: str, ended: Ended | None) -> bool:
