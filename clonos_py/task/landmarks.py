@@ -98,20 +98,17 @@ class Landmarks:
             landmark = _landmark_of(log[number])
             if landmark is None:
                 continue
-            next_seqs = self._next_seqs(landmark)
+            state = self._snapshotting.at(landmark)
+            assert state.progress is not None
+            next_seqs = state.progress.outputs
             if before is None or next_seqs[before[0]] <= before[1]:
-                restore_state(self._snapshotting.at(landmark))
+                restore_state(state)
                 self._gate.load_from(log[number:])
                 return Resumed(next_seqs)
         if before is not None:
             raise ProtocolError(f"frame {before[1]} cannot be regenerated: the log has no landmark before it")
         self._gate.load(log)
         return None
-
-    def _next_seqs(self, landmark: Landmark) -> list[int]:
-        progress = self._snapshotting.at(landmark).progress
-        assert progress is not None
-        return progress.outputs
 
 
 def _landmark_of(segment: LogSegment) -> Landmark | None:
