@@ -1,4 +1,4 @@
-"""Checkpoints as files behind ``pyarrow.fs`` (D15).
+"""Checkpoints as files in a folder (D15).
 
 New chunks of a snapshot share files of about ``FILE_BYTES``. So there are few enough files for an object store, and a
 long-lived chunk does not prevent much dead state from being deleted. See ``layout`` for names, ``folder`` for
