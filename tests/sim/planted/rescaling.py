@@ -3,6 +3,8 @@ twice."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from msgspec.structs import replace
 
@@ -18,50 +20,49 @@ BUGS = Bugs()
 _ALL = ("kill", "crash", "stop")
 
 
-@BUGS.planted(*_ALL, rescaled=True)
-def an_instance_gets_only_the_state_of_the_former_one_of_its_number(patch: pytest.MonkeyPatch) -> None:
+def _changed_at_another_parallelism(patch: pytest.MonkeyPatch, change: Callable[[Restore, TaskId], Restore]) -> None:
+    """Changes what tasks get of a checkpoint that is of other tasks."""
     restart = CompletedCheckpoint.restart
 
-    def narrow(self: CompletedCheckpoint, task: TaskId) -> Restore:
+    def changed(self: CompletedCheckpoint, task: TaskId) -> Restore:
         found = restart(self, task)
-        if found.progress is not None:
-            return found
-        return replace(found, operators={n: parts[task.index : task.index + 1] for n, parts in found.operators.items()})
+        return found if found.progress is not None else change(found, task)
 
-    patch.setattr(CompletedCheckpoint, "restart", narrow)
+    patch.setattr(CompletedCheckpoint, "restart", changed)
+
+
+def _of_its_number(found: Restore, task: TaskId) -> Restore:
+    return replace(found, operators={n: parts[task.index : task.index + 1] for n, parts in found.operators.items()})
+
+
+@BUGS.planted(*_ALL, rescaled=True)
+def an_instance_gets_only_the_state_of_the_former_one_of_its_number(patch: pytest.MonkeyPatch) -> None:
+    _changed_at_another_parallelism(patch, _of_its_number)
 
 
 @BUGS.planted(*_ALL, rescaled=True)
 def results_that_former_instances_have_prepared_are_not_committed(patch: pytest.MonkeyPatch) -> None:
-    restart = CompletedCheckpoint.restart
-
-    def forgetful(self: CompletedCheckpoint, task: TaskId) -> Restore:
-        found = restart(self, task)
-        return found if found.progress is not None else replace(found, committables={})
-
-    patch.setattr(CompletedCheckpoint, "restart", forgetful)
+    _changed_at_another_parallelism(patch, lambda found, task: replace(found, committables={}))
 
 
 @BUGS.planted(*_ALL, rescaled=True)
 def a_task_that_fails_before_the_next_checkpoint_gets_its_former_instance_alone(patch: pytest.MonkeyPatch) -> None:
-    fail = Rounds.fail
+    fail, failures = Rounds.fail, set[TaskId]()
 
     def failed(self: Rounds, process: TaskProcess, reason: str, planned: bool = False) -> Instructions:
         if not self.deploying:
-            an_instance_gets_only_the_state_of_the_former_one_of_its_number(patch)
+            failures.add(process.task)
         return fail(self, process, reason, planned)
 
     patch.setattr(Rounds, "fail", failed)
+    _changed_at_another_parallelism(
+        patch, lambda found, task: _of_its_number(found, task) if task in failures else found
+    )
 
 
 @BUGS.planted(*_ALL, rescaled=True)
 def a_source_begins_anew_at_another_parallelism(patch: pytest.MonkeyPatch) -> None:
-    restart = CompletedCheckpoint.restart
-
-    def without_positions(self: CompletedCheckpoint, task: TaskId) -> Restore:
-        found = restart(self, task)
-        if found.progress is not None:
-            return found
+    def without_positions(found: Restore, task: TaskId) -> Restore:
         return replace(found, operators={n: p for n, p in found.operators.items() if not n.startswith("source")})
 
-    patch.setattr(CompletedCheckpoint, "restart", without_positions)
+    _changed_at_another_parallelism(patch, without_positions)
