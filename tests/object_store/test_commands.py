@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.checkpoint.stored_runs import RunEnd, StoredRuns
 from clonos_py.cli.main import invoke
 from clonos_py.connectors import read_results
 from clonos_py.model.coordinator_events import CheckpointCompleted
@@ -87,6 +88,15 @@ def test_a_fresh_start_moves_what_is_there_aside(half_way: Path, uri: str) -> No
         check(half_way)
     assert before is not None
     assert CheckpointStore(uri, "kept").savepoints() == {}
+
+
+def test_a_detached_run_is_stored_with_its_checkpoints(uri: str) -> None:
+    runs = StoredRuns(uri, "kept")
+    names = [runs.write(at_ms, b"%d" % at_ms) for at_ms in range(12)]
+    assert runs.names() == names[2:], "few are kept"
+    assert runs.read(runs.newest()) == b"11"
+    runs.end(names[-1], RunEnd(stopped=True))
+    assert [StoredRuns(uri, "kept").ended(name) for name in names[-2:]] == [None, RunEnd(stopped=True)]
 
 
 REFUSED: dict[str, tuple[Refusal | None, str]] = {
