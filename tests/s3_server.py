@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import boto3
 import pytest
@@ -107,7 +107,7 @@ class S3Server:
         if environ["PATH_INFO"].startswith("/moto-api/"):
             return app(environ, start_response)
         if self.cut_off or self.cut_off_after == 0:
-            return _closed(environ)
+            _close(environ)
         if self.cut_off_after is not None:
             self.cut_off_after -= 1
         if self.busy_answers:
@@ -131,9 +131,10 @@ class S3Server:
         return app(environ, start_response)
 
 
-def _closed(environ: Mapping[str, Any]) -> Iterable[bytes]:
+def _close(environ: Mapping[str, Any]) -> NoReturn:
+    """Closes the connection. The server drops a request whose connection is gone without a word."""
     environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
-    return [b""]
+    raise ConnectionResetError
 
 
 def _refused(refusal: Refusal, start_response: _Answer) -> Iterable[bytes]:
