@@ -128,6 +128,36 @@ class CausalStore:
         self.size_bytes += len(segment.payload)
         return True
 
+    def extend(self, segments: Sequence[LogSegment]) -> None:
+        """Takes in all segments, as ``append`` does one by one. It is several times as fast where they continue one
+        log: a replacement waits for it."""
+        if not self._continue(segments):
+            for segment in segments:
+                self.append(segment)
+            return
+        first, last = segments[0], segments[-1]
+        self._segments.setdefault(first.log, {}).update((segment.start, segment) for segment in segments)
+        self._ends[first.log] = last.stop
+        self._journal += segments
+        self.size_bytes += sum(len(segment.payload) for segment in segments)
+
+    def _continue(self, segments: Sequence[LogSegment]) -> bool:
+        """Whether these are segments of one log without a gap, none of which is held or stable."""
+        if not segments:
+            return False
+        first, next_start = segments[0], segments[0].start
+        held = (first.log, first.incarnation)
+        for segment in segments:
+            if segment.start != next_start or (segment.log, segment.incarnation) != held:
+                return False
+            next_start += segment.count
+        known = self._incarnations.get(first.log, 0)
+        return (
+            first.incarnation == known
+            and first.epoch >= self.stable(first.log)
+            and (first.log not in self._ends or first.start == self._ends[first.log])
+        )
+
     def _is_current(self, segment: LogSegment) -> bool:
         """Whether the segment is of the newest incarnation. The first segment of a newer one voids what is held."""
         known = self._incarnations.get(segment.log, 0)
@@ -233,8 +263,7 @@ def merge(
     store.mark(StableMark(ALL_LOGS, epoch))
     distinct = _without_copies(list(answers))
     pieces = sorted((s for answer in distinct for s in answer), key=lambda s: (s.incarnation, s.start))
-    for segment in pieces:
-        store.append(segment)
+    store.extend(pieces)
     return store.of(pieces[0].log) if pieces else []
 
 

@@ -79,5 +79,5 @@ def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> Task
 def _lost(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> TaskId | None:
     """A process that has yet to replay a log depends on as much of the upstream logs as the holders of that log."""
     log = origin.log_id
-    held = max((s.stop for answer in survivors.values() for s in answer.logs if s.log == log), default=0)
+    held = max((answer.end(log) for answer in survivors.values()), default=0)
     return next((task for task, answer in sorted(survivors.items()) if answer.needs.get(log, 0) > held), None)

@@ -96,9 +96,8 @@ def _merged(plan: PhysicalPlan, task: TaskId, round_: Round, epoch: int) -> list
 
 def _whole(log: LogId, round_: Round) -> set[LogId]:
     """The logs of which the holders of the longest log have everything that this log depends on."""
-    ends = [(max((s.stop for s in a.logs if s.log == log), default=-1), a) for a in round_.answers]
-    longest = max((end for end, _ in ends), default=-1)
-    return {whole for end, answer in ends if end == longest for whole in answer.whole}
+    longest = max((answer.end(log) for answer in round_.answers), default=0)
+    return {whole for answer in round_.answers if answer.end(log) == longest for whole in answer.whole}
 
 
 def newest_epoch_named(plan: PhysicalPlan, answers: Sequence[HeldLogsReport], epoch: Callable[[TaskId], int]) -> int:

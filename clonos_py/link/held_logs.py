@@ -91,8 +91,8 @@ class HeldLogs:
     def replay(self, message: Replay) -> None:
         """Takes the logs that the coordinator has merged."""
         self._has_own_log, self.incarnation = True, message.incarnation
-        for segment in (*message.upstream, *message.log):
-            self.store.append(segment)
+        self.store.extend(message.upstream)
+        self.store.extend(message.log)
         self._replayed, self._named, self._needed = message.log, None, message.needs
         for incomplete in self._incomplete:
             incomplete.difference_update(message.complete)

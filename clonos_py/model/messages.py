@@ -214,6 +214,7 @@ class HeldLogsReport(msgspec.Struct, frozen=True, tag=True):
     process: int
     round: int
     logs: list[LogSegment]
+    """The segments of each log in their order."""
     received: list[Expectation]
     depends: list[int] = []
     """Inputs on which it has received frames or a log of the sender since its restart point."""
@@ -238,6 +239,10 @@ class HeldLogsReport(msgspec.Struct, frozen=True, tag=True):
     all of it."""
     starts_in: int = 0
     """The epoch of the feed point at which it starts; 0: it starts at the restart point of its task."""
+
+    def end(self, log: LogId) -> int:
+        """The offset at which a log ends in ``logs``; 0 if nothing of it is there."""
+        return next((segment.stop for segment in reversed(self.logs) if segment.log == log), 0)
 
 
 class Snapshotted(msgspec.Struct, frozen=True, tag=True):

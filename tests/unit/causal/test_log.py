@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import Enum
 from itertools import accumulate, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -128,6 +129,56 @@ def test_merging_takes_the_longest_log_and_compares_all_others(
     answers = data.draw(st.permutations([log, [replace(altered, payload=b"other")]]))
     with pytest.raises(ProtocolError, match=f"differs at offset {altered.start}"):
         merge(answers, 0)
+
+
+pieces_of_logs = st.lists(
+    st.builds(
+        lambda log, epoch, start, payload, incarnation: LogSegment(
+            log, epoch, 3 * epoch, start, 1, payload, incarnation
+        ),
+        st.sampled_from([A, B]),
+        st.integers(0, 2),
+        st.integers(0, 8),
+        st.sampled_from([b"x", b"x", b"x", b"other"]),
+        st.sampled_from([0, 0, 0, 1]),
+    ),
+    max_size=5,
+)
+
+
+@settings(max_examples=300)
+@given(
+    pieces_of_logs, st.integers(0, 2), st.integers(0, 4), st.lists(st.sampled_from([A, A, A, B]), max_size=6), st.data()
+)
+def test_taking_in_segments_at_once_is_taking_in_one_by_one(
+    held: list[LogSegment], stable: int, first: int, logs: list[LogId], data: st.DataObject
+) -> None:
+    incarnation = data.draw(st.integers(0, 1))
+    more = data.draw(pieces_of_logs)
+    taken = [
+        LogSegment(log, start // 3, start // 3 * 3, start, 1, b"x", incarnation)
+        for start, log in enumerate(logs, start=first)
+    ]
+
+    def outcome(at_once: bool) -> object:
+        store = CausalStore()
+        store.mark(StableMark(A, stable))
+        with suppress(ProtocolError):
+            for piece in held:
+                store.append(piece)
+        try:
+            if at_once:
+                store.extend(taken)
+                store.extend(more)
+            else:
+                for piece in (*taken, *more):
+                    store.append(piece)
+        except ProtocolError as problem:
+            return str(problem)
+        logs = [(store.of(log), store.end(log), store.reach(log)) for log in (A, B)]
+        return logs, store.since(0, lambda _: True), store.position, store.size_bytes, store.incarnations
+
+    assert outcome(at_once=True) == outcome(at_once=False)
 
 
 def test_a_log_of_which_only_stable_segments_are_held_has_no_end() -> None:
