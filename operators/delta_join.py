@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from clonos_py.columns.grouping import group
 from clonos_py.columns.views import Ints, fixed
+from clonos_py.model.joins import JoinColumns
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
-from clonos_py.model.windows import JoinColumns
 from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.pairs import EMIT_ROWS, Pairs, matchable

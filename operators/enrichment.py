@@ -17,14 +17,15 @@ from clonos_py.columns.matching import equal_rows
 from clonos_py.columns.offsets import Offsets, integers
 from clonos_py.columns.views import Ints, concat
 from clonos_py.model.errors import SourceError
+from clonos_py.model.joins import JoinColumns, JoinType
 from clonos_py.model.operators import Discovered, End, Operator, OperatorContext, Output, Source, Wait
 from clonos_py.model.state import OperatorState
-from clonos_py.model.windows import JoinColumns
-from clonos_py.operators.pairs import Pairs, matchable
+from clonos_py.operators.pairs import Pairs, matchable, result_rows
 
 
 class Enrich(Operator):
     """Pairs each row with the rows of the side input that have the same keys (null equals nothing), in their order.
+    ``how``: a join of which no row of the side input alone is in the result.
 
     ``side`` creates the source of the side input, whose rows have the columns ``side_schema``. Raises SourceError if
     the source has no end, or has changed since the checkpoint.
@@ -38,11 +39,13 @@ class Enrich(Operator):
         side_keys: Sequence[str],
         columns: JoinColumns,
         schema: pa.Schema,
+        how: JoinType = JoinType.INNER,
     ) -> None:
         self._side = side
         self._side_schema = side_schema
         self._keys = (list(keys), list(side_keys))
-        self._pairs = Pairs(columns, schema)
+        self._how = how
+        self._pairs = Pairs(columns, schema, how)
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
@@ -54,8 +57,12 @@ class Enrich(Operator):
         self._checksum = int((every * np.arange(1, 2 * len(every), 2, dtype=np.uint64)).sum()) & (2**63 - 1)
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        rows = matchable(rows, self._keys[0], (), self.ctx.count)
-        for batch in self._pairs.batches((rows, self._known), self._matches(rows)):
+        rows = matchable(rows, self._keys[0], (), self.ctx.count, self._how.unmatched[0])
+        positions, numbers = self._matches(rows)
+        if self._how is not JoinType.INNER:
+            pairs = np.arange(rows.num_rows) if positions is None else positions, numbers
+            positions, numbers = result_rows(self._how, pairs, (rows.num_rows, self._known.num_rows))
+        for batch in self._pairs.batches((rows, self._known), (positions, numbers)):
             self.out.emit(batch)
 
     def _matches(self, rows: pa.RecordBatch) -> tuple[Ints | None, Ints]:

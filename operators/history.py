@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from clonos_py.columns.index import SortedIndex
 from clonos_py.columns.keys import hash_rows
-from clonos_py.columns.views import Ints, Words, concat, fixed
+from clonos_py.columns.views import Bools, Ints, Words, concat, fixed
 from clonos_py.model.state import Chunk, unchanged
 from clonos_py.operators.keyed_chunks import mergeable, rows_at, starts_of
 
@@ -75,8 +75,9 @@ class History:
         """The rows with these numbers, in this order, with all columns or the named ones."""
         return rows_at(self._segments, self._starts, numbers, columns)
 
-    def expire(self, time: str, before: int) -> None:
-        """Removes rows whose ``time`` is before ``before``, but only from segments of which they are at least half."""
+    def expire(self, time: str, before: int) -> Bools | None:
+        """Removes rows whose ``time`` is before ``before``, but only from segments of which they are at least half.
+        Returns which of the rows are left, in their order; None if all are."""
         keep = np.ones(self.rows, bool)
         segments: list[Chunk] = []
         for start, segment in zip(self._starts.tolist(), self._segments, strict=False):
@@ -87,12 +88,14 @@ class History:
             keep[start : start + len(live)] = live
             if live.any():
                 segments.append(Chunk(segment.rows.take(np.flatnonzero(live))))
-        if not keep.all():
-            self._segments = segments
-            self._starts = starts_of(segments)
-            self._index.compact(keep)
-            self._open = False
-            self._merge()
+        if keep.all():
+            return None
+        self._segments = segments
+        self._starts = starts_of(segments)
+        self._index.compact(keep)
+        self._open = False
+        self._merge()
+        return keep
 
     def _merge(self) -> None:
         while count := mergeable(self._segments):

@@ -8,7 +8,7 @@ would have. A null key is a key (D17).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,11 @@ from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.matching import equal_rows
 from clonos_py.columns.ordering import places
 from clonos_py.columns.views import Bools, Ints, concat
-from clonos_py.model.hidden import hidden
 from clonos_py.model.state import Chunk, OperatorState, unchanged
-from clonos_py.operators.keyed_chunks import is_large, owned_part, rows_at, starts_of
+from clonos_py.operators.keyed_chunks import is_large, rows_at, starts_of
+from clonos_py.operators.row_flags import flagged, owned_flagged, packed
 
 ROWS_TABLE = "rows"
-_DEAD = hidden("dead")
 _DEAD_ROWS = 16_384
 _CHUNK_ROWS = 65_536
 
@@ -133,7 +132,7 @@ class KeyedRows:
 
     def snapshot(self, values: Mapping[str, Any]) -> OperatorState:
         """All chunks, and in addition to ``values`` a bit mask of the dead rows."""
-        dead = np.packbits(~self._live[: self.rows]).tobytes()
+        dead = packed(~self._live[: self.rows])
         return OperatorState({self._table: list(self._chunks)}, dict(values) | {_dead_value(self._table): dead})
 
     def restore(self, parts: Sequence[OperatorState], groups: range) -> None:
@@ -142,8 +141,8 @@ class KeyedRows:
         chunks: list[Chunk] = []
         dead: list[Bools] = []
         for part in parts:
-            for chunk, chunk_dead in _with_dead(part, self._table):
-                if (kept := _owned(chunk, chunk_dead, groups)) is not None:
+            for chunk, chunk_dead in flagged(part, self._table, _dead_value(self._table)):
+                if (kept := owned_flagged(chunk, chunk_dead, groups)) is not None:
                     chunks.append(kept[0])
                     dead.append(kept[1])
         self._replace(chunks, ~np.concatenate([np.zeros(0, bool), *dead]))
@@ -185,28 +184,8 @@ def live_rows(part: OperatorState, table: str) -> list[pa.RecordBatch]:
     """The rows of a table in a snapshot without those that are dead. All rows of a table that has no mask of these."""
     if _dead_value(table) not in part.values:
         return [chunk.rows for chunk in part.tables.get(table, ())]
-    return [chunk.rows.filter(pa.array(~dead)) for chunk, dead in _with_dead(part, table)]
-
-
-def _with_dead(part: OperatorState, table: str) -> Iterator[tuple[Chunk, Bools]]:
-    """The chunks of a table in a snapshot, and which of their rows are dead."""
-    chunks = part.tables.get(table, ())
-    count = sum(chunk.rows.num_rows for chunk in chunks)
-    bits = np.unpackbits(np.frombuffer(part.values[_dead_value(table)], np.uint8), count=count).astype(bool)
-    for chunk in chunks:
-        dead, bits = bits[: chunk.rows.num_rows], bits[chunk.rows.num_rows :]
-        yield chunk, dead
+    return [chunk.rows.filter(pa.array(~dead)) for chunk, dead in flagged(part, table, _dead_value(table))]
 
 
 def _dead_value(table: str) -> str:
     return f"{table}.dead"
-
-
-def _owned(chunk: Chunk, dead: Bools, groups: range) -> tuple[Chunk, Bools] | None:
-    """The chunk's rows in ``groups``, and which of them are dead."""
-    kept = owned_part(chunk, groups)
-    if kept is None or kept is chunk:
-        return None if kept is None else (kept, dead)
-    own = owned_part(Chunk(chunk.rows.append_column(_DEAD, pa.array(dead))), groups)
-    assert own is not None
-    return kept, own.rows.column(_DEAD).to_numpy(zero_copy_only=False)

@@ -23,22 +23,23 @@ import pyarrow as pa
 from clonos_py.columns.grouping import group
 from clonos_py.columns.ordering import order_by
 from clonos_py.columns.views import Ints, fixed, take
+from clonos_py.model.joins import JoinColumns, JoinType
 from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.state import Chunk, OperatorState
-from clonos_py.model.windows import JoinColumns
 from clonos_py.operators.event_time_buffer import EventTimeBuffer
 from clonos_py.operators.event_time_range import event_times
 from clonos_py.operators.keyed_chunks import grouped_schema, owned, stored, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
-from clonos_py.operators.pairs import Pairs, matchable, on_time
+from clonos_py.operators.pairs import NO_ROW, Pairs, matchable, on_time, result_rows
 
 _LEFT, _RIGHT = "left", "right"
 _FEW_ROWS = 16_384
 
 
 class VersionJoin(Operator):
-    """Joins on equal keys (null equals nothing). A left row is dropped if it has no version, or if its version is more
-    than ``oldest`` microseconds older. Left rows behind the watermark are dropped and counted as ``late_rows``."""
+    """Joins on equal keys (null equals nothing). A left row has no match if it has no version, or if its version is
+    more than ``oldest`` microseconds older. Left rows behind the watermark are dropped and counted as ``late_rows``.
+    ``how``: a join of which no right row alone is in the result."""
 
     def __init__(
         self,
@@ -49,11 +50,13 @@ class VersionJoin(Operator):
         columns: JoinColumns,
         schema: pa.Schema,
         oldest: int | None = None,
+        how: JoinType = JoinType.INNER,
     ) -> None:
         self._keys = (list(left_keys), list(right_keys))
         self._times = (left_time, right_time)
         self._oldest = oldest
-        self._pairs = Pairs(columns, schema)
+        self._how = how
+        self._pairs = Pairs(columns, schema, how)
         self._kept = tuple(self._pairs.needed(side, *self._keys[side], self._times[side]) for side in (0, 1))
         self._versions = KeyedRows(self._keys[1], _RIGHT)
 
@@ -71,7 +74,7 @@ class VersionJoin(Operator):
         return True
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        rows = matchable(rows, self._keys[side], [self._times[side]], self.ctx.count)
+        rows = matchable(rows, self._keys[side], [self._times[side]], self.ctx.count, self._how.unmatched[side])
         if side:
             event_times(rows, self._times[side])
         else:
@@ -86,7 +89,7 @@ class VersionJoin(Operator):
 
     def on_watermark(self, watermark: int) -> int:
         due = self._waiting.take(watermark)
-        if due is not None and self._versions.rows:
+        if due is not None and (self._versions.rows or self._how.unmatched[0]):
             self._join(due)
         if self._versions.live_row_count > 2 * self._versions_kept + _FEW_ROWS:
             self._expire(watermark)
@@ -104,6 +107,15 @@ class VersionJoin(Operator):
         self._versions.restore(parts, self.ctx.groups)
 
     def _join(self, rows: pa.RecordBatch) -> None:
+        versions = self._versions_of(rows) if self._versions.rows else np.full(rows.num_rows, NO_ROW)
+        left = np.flatnonzero(versions != NO_ROW)
+        found = self._versions.take(versions[left], self._kept[1]) if self._versions.rows else None
+        pairs = result_rows(self._how, (left, np.arange(len(left))), (rows.num_rows, len(left)))
+        for batch in self._pairs.batches((rows, found), pairs):
+            self.out.emit(batch)
+
+    def _versions_of(self, rows: pa.RecordBatch) -> Ints:
+        """By left row: the number of its version, or ``NO_ROW``."""
         keys = group([rows.column(key) for key in self._keys[0]], rows.num_rows)
         asked = [take(rows.column(key), keys.first) for key in self._keys[0]]
         named = [str(number) for number, _ in enumerate(asked)]
@@ -114,10 +126,9 @@ class VersionJoin(Operator):
         holds = latest >= 0
         if self._oldest is not None and len(since):
             holds &= since[latest] >= times - self._oldest
-        left = np.flatnonzero(holds)
-        found = self._versions.take(numbers[latest[left]], self._kept[1])
-        for batch in self._pairs.batches((rows, found), (left, np.arange(len(left)))):
-            self.out.emit(batch)
+        versions = np.full(rows.num_rows, NO_ROW)
+        versions[holds] = numbers[latest[holds]]
+        return versions
 
     def _expire(self, watermark: int) -> None:
         """Removes versions that another one before the watermark has replaced, or that are too old for any row."""

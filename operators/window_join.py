@@ -1,9 +1,10 @@
-"""Window join: inner join of rows with equal keys whose event times are in the same window (Nexmark q8).
+"""Window join: joins rows with equal keys whose event times are in the same window (Nexmark q8).
 
 Rows are stored by *pane*, the longest time span that no window boundary divides: a tumbling window is one pane, a
 hopping window several. When the watermark passes the end of a window, its panes are joined. A pane is removed when its
-last window has closed. Pairs are emitted in the order of windows, then of the left row, then of the right row. A row
-whose windows have all closed is dropped and counted as ``late_rows``.
+last window has closed. Pairs are emitted in the order of windows, then of the left row, then of the right row. An outer
+join also gives the rows without a match in their window. A row whose windows have all closed is dropped and counted as
+``late_rows``.
 
 A window joins only rows for which it has not fired yet. So each chunk of a snapshot carries the time up to which its
 instance had fired: after a change of parallelism, one instance may restore chunks of several that had reached different
@@ -23,13 +24,14 @@ import pyarrow as pa
 
 from clonos_py.columns.matching import match
 from clonos_py.columns.views import Ints, concat, fixed
+from clonos_py.model.joins import JoinColumns, JoinType
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
-from clonos_py.model.windows import Hopping, JoinColumns, Tumbling
+from clonos_py.model.windows import Hopping, Tumbling
 from clonos_py.operators.event_time_range import event_times
 from clonos_py.operators.keyed_chunks import grouped_schema, owned, with_groups
-from clonos_py.operators.pairs import Pairs, matchable
+from clonos_py.operators.pairs import Pairs, matchable, result_rows
 from clonos_py.operators.panes import PANE_COLUMN
 
 _SIDES = ("left", "right")
@@ -53,7 +55,8 @@ class _Pane:
 class WindowJoin(Operator):
     """Joins on equal keys (null equals nothing) within tumbling or hopping windows.
 
-    ``columns`` give the origin of each field of ``schema``, except of ``window_start`` and ``window_end``.
+    ``columns`` give the origin of each field of ``schema``, except of ``window_start`` and ``window_end``. ``how``:
+    which rows are in the result.
     """
 
     def __init__(
@@ -65,13 +68,15 @@ class WindowJoin(Operator):
         right_time: str,
         columns: JoinColumns,
         schema: pa.Schema,
+        how: JoinType = JoinType.INNER,
     ) -> None:
         self._keys = (list(left_keys), list(right_keys))
+        self._how = how
         self._times = (None, None) if window.processing_time else (left_time, right_time)
         self._size = window.size_us
         self._slide = window.slide_us if isinstance(window, Hopping) else window.size_us
         self._width = gcd(self._size, self._slide)
-        self._pairs = Pairs(columns, schema)
+        self._pairs = Pairs(columns, schema, how, self._keys)
         self._kept = tuple(self._pairs.needed(side, *self._keys[side]) for side in (0, 1))
         self._clear()
 
@@ -86,7 +91,7 @@ class WindowJoin(Operator):
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         time = self._times[side]
-        rows = matchable(rows, self._keys[side], [time] if time else [], self.ctx.count)
+        rows = matchable(rows, self._keys[side], [time] if time else [], self.ctx.count, self._how.unmatched[side])
         if not rows.num_rows:
             return
         times = self._event_times(rows, side)
@@ -186,12 +191,17 @@ class WindowJoin(Operator):
 
     def _join(self, start: int, end: int) -> None:
         pieces = [list(self._pieces(side, start, end)) for side in (0, 1)]
-        if not all(pieces):
+        if not any(found and (pieces[1 - side] or self._how.unmatched[side]) for side, found in enumerate(pieces)):
             return
-        sides = [concat(found) for found in pieces]
-        rows = match(sides[0], self._keys[0], sides[1], self._keys[1])
+        sides = [concat(found) if found else None for found in pieces]
+        rows = result_rows(self._how, self._matches(*sides), (_length(sides[0]), _length(sides[1])))
         for batch in self._pairs.batches(sides, rows, {"window_start": start, "window_end": end}):
             self.out.emit(batch)
+
+    def _matches(self, left: pa.RecordBatch | None, right: pa.RecordBatch | None) -> tuple[Ints, Ints]:
+        if left is None or right is None:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        return match(left, self._keys[0], right, self._keys[1])
 
     def _pieces(self, side: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
         for at in range(start, end, self._width):
@@ -215,3 +225,7 @@ class WindowJoin(Operator):
             pane.stored.append(_Stored(Chunk(rows), MIN_TIME))
             pane.fresh = []
         return pane.stored
+
+
+def _length(rows: pa.RecordBatch | None) -> int:
+    return 0 if rows is None else rows.num_rows

@@ -45,6 +45,18 @@ def sessions(pages: Iterable[Row]) -> tuple[set[tuple[str, int, int, int]], set[
     return {(user, *span) for user, found in spans.items() for span in found}, too_late
 
 
+def payers(orders: Iterable[Row], payments: Iterable[Row]) -> list[tuple[int, str, str | None]]:
+    """Order, customer and amount of each payment within 15 minutes; the amount is None if there was none."""
+    found: list[tuple[int, str, str | None]] = []
+    by_order = defaultdict(list)
+    for payment in payments:
+        by_order[payment["order"]].append(payment)
+    for order in orders:
+        amounts = [p["amount"] for p in by_order[order["id"]] if 0 <= p["at"] - order["at"] <= 15 * _MINUTE_US]
+        found.extend((order["id"], order["customer"], amount) for amount in amounts or [None])
+    return found
+
+
 def settled(orders: Iterable[Row], payments: Iterable[Row]) -> tuple[dict[int, int], dict[int, Decimal]]:
     """By order how long a payment was waited for, and the amount missing from those that were not paid in time."""
     paid, unpaid = {}, {}

@@ -1,4 +1,4 @@
-"""Eight jobs that users write, run unchanged while a task is killed, and compared with oracles in every row.
+"""Nine jobs that users write, run unchanged while a task is killed, and compared with oracles in every row.
 
 Their sources are replaced by ones that take four seconds, so that the kill comes in the middle.
 """
@@ -28,6 +28,7 @@ from examples import (
     deduplication,
     enrichment,
     features,
+    late_payers,
     orders_and_payments,
     scoring,
     sessions,
@@ -81,6 +82,16 @@ def orders_and_payments_with_timeouts(runtime: str, folder: Path) -> None:
     assert Counter(found) == Counter(paid.items())
     missing = [(row["order"], Decimal(row["missing"])) for row in read_results(str(folder / "unpaid"))]
     assert Counter(missing) == Counter(unpaid.items())
+
+
+def orders_beside_their_payments(runtime: str, folder: Path) -> None:
+    out = str(folder)
+    job = paced(late_payers.job(out=out), {"orders": "purchases.jsonl", "payments": "payments.jsonl"})
+    run_killed(job, runtime, "payers")
+    found = [(row["id"], row["customer"], row["amount"] and str(row["amount"])) for row in read_results(out)]
+    expected = oracles.payers(oracles.rows("purchases.jsonl"), oracles.rows("payments.jsonl"))
+    assert Counter(found) == Counter(expected)
+    assert 0 < sum(amount is None for *_, amount in found) < len(found)
 
 
 def best_sellers(runtime: str, folder: Path) -> None:
@@ -154,6 +165,7 @@ def check_features(found: list[dict[str, Any]]) -> None:
 USER_JOBS: tuple[Callable[[str, Path], None], ...] = (
     sessions_with_late_rows,
     orders_and_payments_with_timeouts,
+    orders_beside_their_payments,
     best_sellers,
     enrichment_over_http,
     deduplication_with_ttl,

@@ -1,9 +1,9 @@
-"""``left.join(right, on=..., within=..., into=...)``: resolves the keys and the columns of the result."""
+"""``left.join(right, on=..., within=..., into=..., how=...)``: resolves the keys and the columns of the result."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,13 +14,14 @@ from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.functions import Shape, record_of
 from clonos_py.dsl.outputs import OutputPort
-from clonos_py.dsl.shapes import filled, listed
+from clonos_py.dsl.shapes import assignable, filled, listed
 from clonos_py.dsl.timing import EVENT_TIME_COLUMN, timed, window_bounds
 from clonos_py.dsl.windows import AsOf, Between, Forever, Until
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.errors import GraphError
+from clonos_py.model.joins import Bounds, JoinColumns, JoinType
 from clonos_py.model.record import schema_of
-from clonos_py.model.windows import Bounds, Hopping, JoinColumns, Tumbling
+from clonos_py.model.windows import Hopping, Tumbling
 from clonos_py.plan.logical import JOINING, EnrichRows, EventTimeColumn, JoinHistory, JoinVersions, JoinWindows
 
 Keys = str | tuple[str, str] | list[str | tuple[str, str]]
@@ -28,12 +29,17 @@ Keys = str | tuple[str, str] | list[str | tuple[str, str]]
 
 Within = Tumbling | Hopping | Between | Until | AsOf | Forever
 
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
+"""Which rows a join gives: ``JoinType``."""
+
+_LEFT = "take how='inner', 'left', 'semi' or 'anti'"
+
 Sources = dict[str, tuple[int, str]]
 """Side and column of the input, by name in the result."""
 
 
 def joined(
-    left: OutputPort, right: OutputPort, on: Keys, within: Any, into: Shape | None, site: CallSite
+    left: OutputPort, right: OutputPort, on: Keys, within: Any, into: Shape | None, how: str, site: CallSite
 ) -> OutputPort:
     """Adds the join. A result of a window join belongs to its window, so ``window_end`` is its event time."""
     refuse_changes(left, right, instead="join the rows that the table is made of")
@@ -45,47 +51,84 @@ def joined(
             f"within={within!r}: a match may take tumbling(...), hopping(...), between(...), until(...), as_of(...) or "
             "forever(...)"
         )
+    kind = _join_type(how)
+    _check(within, kind)
     bounds_made = window_bounds(left, into) if windowed else {}
-    schema, columns = _result(left.schema, right.schema, pairs, into, bounds_made)
+    schema, columns = _result(left.schema, right.schema, pairs, into, bounds_made, kind)
     work: JOINING
     time = None
     if isinstance(within, Between | Until | Forever):
         bounds, left_time, right_time = _bounds(within, left.schema), None, None
         if bounds is not None:
             (left, left_time), (right, right_time) = _timed(left, right, site)
-        work = JoinHistory(*keys, left_time, right_time, columns, bounds)
-        time = _later(work)
+        work = JoinHistory(*keys, left_time, right_time, columns, bounds, kind)
+        time = _event_time(work)
     elif isinstance(within, AsOf):
         (left, left_time), (right, right_time) = _timed(left, right, site)
-        work = JoinVersions(*keys, left_time, right_time, columns, within.oldest_us)
+        work = JoinVersions(*keys, left_time, right_time, columns, within.oldest_us, kind)
         time = _carried(columns, 0, left_time)
     elif within.processing_time:
-        work = JoinWindows(*keys, within, None, None, columns)
+        work = JoinWindows(*keys, within, None, None, columns, kind)
     else:
         (left, left_time), (right, right_time) = _timed(left, right, site)
-        work = JoinWindows(*keys, within, left_time, right_time, columns)
+        work = JoinWindows(*keys, within, left_time, right_time, columns, kind)
         time = EventTimeColumn("window_end", -1) if "window_end" in schema.names else None
     record = None if into is None else record_of(into)
     return left.followed("join", work, (schema,), site, (record,), (time,), others=(right,))
 
 
-def enriched(stream: OutputPort, side: SourceDefinition, on: Keys, into: Shape | None, site: CallSite) -> OutputPort:
+def enriched(
+    stream: OutputPort, side: SourceDefinition, on: Keys, into: Shape | None, how: str, site: CallSite
+) -> OutputPort:
     """Adds the join with a bounded side input. Rows keep the event time of the stream."""
+    kind = _join_type(how)
+    if kind.unmatched[1]:
+        raise GraphError(
+            f"how={how!r}: each task reads the side input, so no row of it is in the result alone; {_LEFT}"
+        )
     (side_schema,) = side.schemas
     pairs = _pairs(on, stream.schema, side_schema)
-    schema, columns = _result(stream.schema, side_schema, pairs, into, {})
-    work = EnrichRows(side, tuple(a for a, _ in pairs), tuple(b for _, b in pairs), columns)
+    schema, columns = _result(stream.schema, side_schema, pairs, into, {}, kind)
+    work = EnrichRows(side, tuple(a for a, _ in pairs), tuple(b for _, b in pairs), columns, kind)
     record = None if into is None else record_of(into)
     time = stream.time if stream.time is not None and (stream.time.name, 0, stream.time.name) in columns else None
     return stream.followed("enrich", work, (schema,), site, (record,), (time,))
 
 
-def _later(work: JoinHistory) -> EventTimeColumn | None:
-    """The event time of a pair: that of its later row, if that is always on one side and in the result."""
+def _join_type(how: str) -> JoinType:
+    try:
+        return JoinType(how)
+    except ValueError:
+        names = ", ".join(repr(each.value) for each in JoinType)
+        raise GraphError(f"how={how!r}: a join is one of {names}") from None
+
+
+def _check(within: Within, how: JoinType) -> None:
+    """Raises GraphError for a join of which rows without a match would never be known, or have no time."""
+    if within == Forever(None) and any(how.unmatched):
+        raise GraphError(
+            f"how={how.value!r}: with forever() a match may always come, so that no row is ever without one; give it a "
+            "ttl, or take how='inner' or 'semi'"
+        )
+    if isinstance(within, AsOf) and how.unmatched[1]:
+        raise GraphError(f"how={how.value!r}: as_of() looks up a right row for each left one; {_LEFT}")
+
+
+def _event_time(work: JoinHistory) -> EventTimeColumn | None:
+    """The event time of a result, if it is in the result: that of the later row of a pair, if that is always on one
+    side; with rows without a match, that of the side that is always there."""
     if work.bounds is None:
         return None
     lower, upper = work.bounds
-    side = 1 if lower >= 0 else 0 if isinstance(upper, int) and upper <= 0 else None
+    match work.how:
+        case JoinType.INNER:
+            side = 1 if lower >= 0 else 0 if isinstance(upper, int) and upper <= 0 else None
+        case JoinType.FULL:
+            side = None
+        case JoinType.RIGHT:
+            side = 1
+        case _:
+            side = 0 if isinstance(upper, int) else None
     return None if side is None else _carried(work.columns, side, (work.left_time, work.right_time)[side])
 
 
@@ -148,15 +191,17 @@ def _type(schema: pa.Schema, key: str, side: str, asked: str = "on") -> pa.DataT
     return found
 
 
-def _sources(left: pa.Schema, right: pa.Schema, pairs: list[tuple[str, str]]) -> Sources:
-    """The origin of each name of the result. A key with the same name on both sides is the left one. Other names on
-    both sides are ambiguous and marked (-1, name)."""
+def _sources(left: pa.Schema, right: pa.Schema, pairs: list[tuple[str, str]], how: JoinType) -> Sources:
+    """The origin of each name of the result. A key with the same name on both sides is the left one, and in a right
+    join the right one. Other names on both sides are ambiguous and marked (-1, name)."""
     found: Sources = {name: (0, name) for name in left.names}
-    for name in right.names:
+    for name in right.names if how.pairs else ():
         if name not in found:
             found[name] = (1, name)
         elif (name, name) not in pairs:
             found[name] = (-1, name)
+        elif how is JoinType.RIGHT:
+            found[name] = (1, name)
     return found
 
 
@@ -166,12 +211,14 @@ def _result(
     pairs: list[tuple[str, str]],
     into: Shape | None,
     bounds: Mapping[str, pa.Field[Any]],
+    how: JoinType,
 ) -> tuple[pa.Schema, JoinColumns]:
     """The result's schema, and (name, side, column) for each column that the join takes from its inputs.
 
-    Raises GraphError for an ambiguous or missing column.
+    Raises GraphError for an ambiguous or missing column, and for a field that takes no null where the row may be
+    missing.
     """
-    sources = _sources(left, right, pairs)
+    sources = _sources(left, right, pairs, how)
     target = None if into is None else schema_of(into)
     names = list(sources) if target is None else [name for name in target.names if name in sources]
     if taken := [name for name in names if name in bounds]:
@@ -187,7 +234,28 @@ def _result(
     available: dict[str, pa.Field[Any]] = {}
     for name in names:
         side, column = sources[name]
-        available[name] = (left, right)[side].field(column)
+        field: pa.Field[Any] = (left, right)[side].field(column)
+        if how is JoinType.FULL and (name, name) in pairs:
+            available[name] = _of_either(field, right.field(name))
+        else:
+            available[name] = field.with_nullable(field.nullable or how.nullable[side])
     available.update(bounds)
-    schema = filled(target, available, (), getattr(into, "__name__", "the schema"))
+    shape = getattr(into, "__name__", "the schema")
+    schema = filled(target, available, (), shape)
+    for name in names if any(how.unmatched) else ():
+        if available[name].nullable and not schema.field(name).nullable:
+            raise GraphError(
+                f"{shape}.{name} is {schema.field(name).type}, but how={how.value!r} gives rows in which it is null: "
+                "declare it with '| None'"
+            )
     return schema, tuple((name, *sources[name]) for name in names)
+
+
+def _of_either(left: pa.Field[Any], right: pa.Field[Any]) -> pa.Field[Any]:
+    """The key of a full join, which is that of the row that is there."""
+    kind = next((b for a, b in ((left.type, right.type), (right.type, left.type)) if assignable(a, b)), None)
+    if kind is None:
+        raise GraphError(
+            f"how='full': the key {left.name!r} is {left.type} on the left, {right.type} on the right: cast() one"
+        )
+    return left.with_type(kind).with_nullable(left.nullable or right.nullable)

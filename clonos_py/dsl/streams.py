@@ -27,7 +27,7 @@ from clonos_py.dsl.duplicates import without_duplicates
 from clonos_py.dsl.elsewhere import Helpful, shown
 from clonos_py.dsl.expressions import Expr, SortOrders
 from clonos_py.dsl.functions import Shape, is_record, record_of
-from clonos_py.dsl.joining import Keys, Within, enriched, joined
+from clonos_py.dsl.joining import How, Keys, Within, enriched, joined
 from clonos_py.dsl.loops import closed_loop, loop_head
 from clonos_py.dsl.mapping import called_per_batch, called_per_row
 from clonos_py.dsl.naming import stem_of
@@ -275,10 +275,14 @@ class Stream(Helpful, Generic[R]):
             return out
 
     @overload
-    def join(self, other: Stream[Any], on: Keys, within: Within, into: type[S]) -> Stream[S]: ...
+    def join(self, other: Stream[Any], on: Keys, within: Within, into: type[S], *, how: How = "inner") -> Stream[S]: ...
     @overload
-    def join(self, other: Stream[Any], on: Keys, within: Within, into: pa.Schema | None = None) -> Stream[Any]: ...
-    def join(self, other: Stream[Any], on: Keys, within: Within, into: Shape | None = None) -> Stream[Any]:
+    def join(
+        self, other: Stream[Any], on: Keys, within: Within, into: pa.Schema | None = None, *, how: How = "inner"
+    ) -> Stream[Any]: ...
+    def join(
+        self, other: Stream[Any], on: Keys, within: Within, into: Shape | None = None, *, how: How = "inner"
+    ) -> Stream[Any]:
         """Joins rows with equal keys. ``within`` says which pairs match: rows in the same window, rows within a
         distance in event time (``between``), right rows during the lifetime of the left row (``until``), the right row
         that is valid at the time of the left row (``as_of``), or all rows (``forever``).
@@ -286,17 +290,25 @@ class Stream(Helpful, Generic[R]):
         ``on``: one name for both sides, a pair of names (left, right), or a list of these. ``into``: the class of the
         pairs. Its fields are filled by name from either side and, with a window, from ``window_start`` and
         ``window_end``. Without ``into`` pairs have all columns of both sides.
+
+        ``how``: the result also has the left, right or all (full) rows without a match, with null in the columns of the
+        other side; or only the left rows with a match (semi), once each, or without one (anti). A row without a match
+        is emitted when the watermark says that none can come.
         """
         with located("join") as site:
             self._check_partner(other)
-            return Stream(joined(self._output, other._output, on, within, into, site))
+            return Stream(joined(self._output, other._output, on, within, into, how, site))
 
     @overload
-    def enrich(self, side: SourceDefinition, on: Keys, into: type[S]) -> Stream[S]: ...
+    def enrich(self, side: SourceDefinition, on: Keys, into: type[S], *, how: How = "inner") -> Stream[S]: ...
     @overload
-    def enrich(self, side: SourceDefinition, on: Keys, into: pa.Schema | None = None) -> Stream[Any]: ...
-    def enrich(self, side: SourceDefinition, on: Keys, into: Shape | None = None) -> Stream[Any]:
-        """Joins each row with the rows of a bounded side input that have equal keys; rows without a match are dropped.
+    def enrich(
+        self, side: SourceDefinition, on: Keys, into: pa.Schema | None = None, *, how: How = "inner"
+    ) -> Stream[Any]: ...
+    def enrich(self, side: SourceDefinition, on: Keys, into: Shape | None = None, *, how: How = "inner") -> Stream[Any]:
+        """Joins each row with the rows of a bounded side input that have equal keys. Rows without a match are dropped;
+        with ``how="left"`` they are in the result, with null in the columns of the side input, and with ``"semi"`` or
+        ``"anti"`` the result has only the rows with or without a match.
 
         Every task reads all of ``side``, a source that ends, before its first row, and keeps it in memory. The side
         input must not change while the job runs. ``on`` and ``into`` as for ``join``, with the side input on the right.
@@ -305,7 +317,7 @@ class Stream(Helpful, Generic[R]):
             if not isinstance(side, SourceDefinition) or len(side.schemas) != 1:
                 raise GraphError(f"{side!r} is not a source of one stream, such as FileSource('rates.csv', Rate)")
             check_names(side.schemas[0].names, "the side input")
-            return Stream(enriched(self._output, side, on, into, site))
+            return Stream(enriched(self._output, side, on, into, how, site))
 
     @overload
     def window(self, window: Counted) -> CountedStream[R]: ...

@@ -40,11 +40,4 @@ class Counted:
     incomplete: bool = False
 
 
-Bounds = tuple[int, int | str]
-"""By how many microseconds the right row of a join may be later than the left one: at least, and at most. The second
-may instead name a column of the left row that holds the latest time."""
-
-JoinColumns = tuple[tuple[str, int, str], ...]
-"""The columns of a join's results: (name in the result, side: 0 left or 1 right, name in that input)."""
-
 Window = Tumbling | Hopping | Session

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from clonos_py.expressions.tree import Column
+from clonos_py.model.joins import JoinType
 from clonos_py.plan.logical import GROUPING, JOINING, DistinctRows, FilterRows, Node, ProjectColumns
 
 Keys = frozenset[tuple[str, ...]]
@@ -18,9 +19,7 @@ def colocated(node: Node, before: Mapping[int, Keys]) -> Keys:
     """The lists of columns by which a node's main output is co-located. ``before``: those of the nodes before it."""
     match node.work:
         case _ if isinstance(node.work, JOINING):
-            origins = {(side, column): name for name, side, column in node.work.columns}
-            both = (node.work.left_keys, node.work.right_keys)
-            return _known(tuple(origins.get((side, key)) for key in keys) for side, keys in enumerate(both))
+            return _joined(node.work)
         case DistinctRows(keys=keys):
             return _known([keys] if set(keys) <= set(node.schemas[0].names) else [])
         case FilterRows() if not node.inputs[0].port:
@@ -31,6 +30,17 @@ def colocated(node: Node, before: Mapping[int, Keys]) -> Keys:
         case _ if isinstance(node.work, GROUPING):
             return _known([node.work.keys] if set(node.work.keys) <= set(node.schemas[0].names) else [])
     return frozenset()
+
+
+def _joined(work: JOINING) -> Keys:
+    """The keys of either side, unless rows of the result may lack that side: these are where the key of the other side
+    is. A full join takes keys of the same name from the side that is there."""
+    origins = {(side, column): name for name, side, column in work.columns}
+    both = (work.left_keys, work.right_keys)
+    given = [not nullable for nullable in work.how.nullable]
+    if work.how is JoinType.FULL and work.left_keys == work.right_keys:
+        given = [True, False]
+    return _known(tuple(origins.get((side, key)) for key in keys) for side, keys in enumerate(both) if given[side])
 
 
 def needs_no_shuffle(node: Node, before: Mapping[int, Keys]) -> bool:

@@ -139,8 +139,9 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
         case EnrichRows() as work:
             side = partial(work.definition.create, (None,))
             return partial(
-                Enrich, side, work.definition.schemas[0], work.keys, work.side_keys, work.columns, node.schemas[0]
-            )
+                Enrich, side, work.definition.schemas[0], work.keys, work.side_keys, work.columns, node.schemas[0],
+                work.how,
+            )  # fmt: skip
         case CallPerRow() as work:
             return _row_factory(node, work)
         case CallPerBatch(function, wants_ctx, kind):
@@ -174,17 +175,17 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
         case JoinWindows() as work:
             return partial(
                 WindowJoin, work.left_keys, work.right_keys, work.window, work.left_time or "", work.right_time or "",
-                work.columns, node.schemas[0],
+                work.columns, node.schemas[0], work.how,
             )  # fmt: skip
         case JoinHistory() as work:
             return partial(
                 HistoryJoin, work.left_keys, work.right_keys, work.columns, node.schemas[0], work.bounds,
-                work.left_time, work.right_time, work.first,
+                work.left_time, work.right_time, work.first, work.how,
             )  # fmt: skip
         case JoinVersions() as work:
             return partial(
                 VersionJoin, work.left_keys, work.right_keys, work.left_time, work.right_time, work.columns,
-                node.schemas[0], work.oldest_us,
+                node.schemas[0], work.oldest_us, work.how,
             )  # fmt: skip
         case JoinDeltas(keys, sides, columns):
             return partial(DeltaJoin, keys, sides, columns, node.schemas[0])

@@ -20,11 +20,12 @@ from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.calls import Waiting
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError
+from clonos_py.model.joins import Bounds, JoinColumns, JoinType
 from clonos_py.model.operators import EventTime
 from clonos_py.model.processes import ProcessInput
 from clonos_py.model.record import Record
 from clonos_py.model.tables import FirstOf, SortKey, TableMode
-from clonos_py.model.windows import Bounds, Counted, Hopping, JoinColumns, Tumbling, Window
+from clonos_py.model.windows import Counted, Hopping, Tumbling, Window
 
 
 class Port(NamedTuple):
@@ -214,6 +215,7 @@ class JoinWindows:
     left_time: str | None
     right_time: str | None
     columns: JoinColumns
+    how: JoinType = JoinType.INNER
 
 
 @dataclass(frozen=True)
@@ -226,6 +228,7 @@ class JoinHistory:
     right_time: str | None
     columns: JoinColumns
     bounds: Bounds | None = None
+    how: JoinType = JoinType.INNER
     first: FirstOf | None = None
     """Set if the reader of the pairs needs only the first ones of each key."""
 
@@ -240,6 +243,7 @@ class JoinVersions:
     right_time: str
     columns: JoinColumns
     oldest_us: int | None = None
+    how: JoinType = JoinType.INNER
 
 
 @dataclass(frozen=True)
@@ -259,6 +263,7 @@ class EnrichRows:
     keys: tuple[str, ...]
     side_keys: tuple[str, ...]
     columns: JoinColumns
+    how: JoinType = JoinType.INNER
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,10 @@ def _moved(graph: LogicalGraph, node: Node, target: Node) -> dict[int, Node] | N
                 return _inserted(graph, node, target, {0: predicate.substitute(made)}, None)
         case AggregateWindows(keys=keys, late=False) | AggregateCounted(keys=keys) | AggregateTable(keys=keys) if keys:
             return _split(graph, node, target, {key: (0, key) for key in keys})
-        case JoinWindows(columns=columns) | JoinHistory(columns=columns):
-            return _split(graph, node, target, {name: (side, column) for name, side, column in columns})
+        case JoinWindows() | JoinHistory() as work:
+            # where rows without a match are in the result, a filter on the other side would make more of them
+            sources = {name: (side, column) for name, side, column in work.columns if not work.how.nullable[side]}
+            return _split(graph, node, target, sources)
         case JoinVersions(columns=columns):  # a filter on the right side would change which version is the newest
             return _split(graph, node, target, {name: (side, column) for name, side, column in columns if not side})
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from clonos_py.model.joins import JoinType
 from clonos_py.model.tables import FirstOf
 from clonos_py.plan.colocation import Keys, colocated, needs_no_shuffle
 from clonos_py.plan.event_time import assigned_at_sources
@@ -29,7 +30,9 @@ def _first_only(graph: LogicalGraph) -> LogicalGraph:
     notes = []
     for node in graph.nodes:
         join = graph.by_id[node.inputs[0].node] if isinstance(node.work, TopTable) else None
-        if join is not None and isinstance(join.work, JoinHistory) and len(readers[node.inputs[0]]) == 1:
+        if join is None or not isinstance(join.work, JoinHistory) or join.work.how is not JoinType.INNER:
+            continue
+        if len(readers[node.inputs[0]]) == 1:
             assert isinstance(node.work, TopTable)
             first = FirstOf(node.work.keys, node.work.n, node.work.order)
             joins[join.id] = replace(join, work=replace(join.work, first=first))

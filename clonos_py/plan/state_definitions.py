@@ -16,6 +16,7 @@ from clonos_py.expressions.tree import Column
 from clonos_py.expressions.tree import ExpressionNode as Expression
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.hidden import is_hidden
+from clonos_py.model.joins import JoinType
 from clonos_py.model.record import Record, field_types
 from clonos_py.model.state_definitions import (
     ANY,
@@ -124,7 +125,8 @@ def state_definition(
             return defined(_joined(work, keys) | {"window": window_text(work.window)})
         case JoinHistory():
             within = None if work.bounds is None else " to ".join(map(_bound, work.bounds))
-            return defined(_joined(work, keys) | {"within": within})
+            how = None if work.how is JoinType.INNER else work.how.value
+            return defined(_joined(work, keys) | {"within": within, "how": how})
         case JoinVersions():
             return defined(
                 _joined(work, keys) | {"within": None if work.oldest_us is None else seconds_text(work.oldest_us)}

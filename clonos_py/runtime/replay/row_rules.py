@@ -19,7 +19,8 @@ from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.times import instants
 from clonos_py.columns.views import Bools, Ints, fixed
 from clonos_py.model.errors import GraphError
-from clonos_py.model.windows import Hopping, JoinColumns, Tumbling
+from clonos_py.model.joins import JoinColumns, JoinType
+from clonos_py.model.windows import Hopping, Tumbling
 from clonos_py.operators.intervals import END_COLUMN, START_COLUMN
 from clonos_py.operators.panes import PANE_COLUMN
 from clonos_py.plan.logical import (
@@ -180,7 +181,7 @@ def _by_columns(asked: TracedRows) -> OriginRows | None:
         return None
     rows = asked.emitted.rows.take(asked.rows)
     parts = []
-    for side in (0, 1):
+    for side in (0,) if getattr(work, "how", None) is JoinType.ANTI else (0, 1):
         pairs = _joined_columns(work.columns, _join_keys(work), side, rows.schema)
         if not pairs:
             return None

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clonos_py.columns.keys import key_groups
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME
-from clonos_py.model.windows import Hopping, JoinColumns, Tumbling
+from clonos_py.model.windows import Hopping, Tumbling
 from clonos_py.operators.history_join import HistoryJoin
 from clonos_py.operators.window_join import WindowJoin
-from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, schema, stored
+from tests.unit.operators.join_histories import (
+    COLUMNS,
+    PAIR,
+    Instances,
+    Step,
+    batch,
+    histories,
+    pairs,
+    run,
+    windows,
+    windows_of,
+)
+from tests.unit.operators.scripted import advance, opened, schema, stored
 
-Row = tuple[int | None, int | None, str]
-"""key, time, name"""
-
-INPUT = schema(("key", pa.int64()), ("at", pa.int64()), ("name", pa.string()))
-PAIR = schema(("left", pa.string()), ("right", pa.string()))
-COLUMNS: JoinColumns = (("left", 0, "name"), ("right", 1, "name"))
 WINDOWED = schema(("left", pa.string()), ("right", pa.string()), ("window_start", pa.int64()))
-
-
-def batch(rows: Sequence[Row]) -> pa.RecordBatch:
-    columns = [pa.array([row[i] for row in rows], INPUT.field(i).type) for i in range(3)]
-    return pa.RecordBatch.from_arrays(columns, schema=INPUT)
 
 
 def window_join(window: Tumbling | Hopping) -> WindowJoin:
@@ -42,10 +39,6 @@ def window_join(window: Tumbling | Hopping) -> WindowJoin:
 
 def history_join(bounds: tuple[int, int] | None = None) -> HistoryJoin:
     return HistoryJoin(["key"], ["key"], COLUMNS, PAIR, bounds, "at", "at")
-
-
-def pairs(out: Collected) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in out.rows()]
 
 
 def test_a_window_join_pairs_equal_keys_of_one_window_when_it_closes() -> None:
@@ -190,53 +183,6 @@ def test_large_results_are_divided() -> None:
     assert max(b.num_rows for _, b in out.batches) <= 65_536
 
 
-# Against their definitions, over random histories, snapshots and other parallelism.
-
-Step = tuple[int, list[tuple[int, int]]] | int
-"""Rows (key, time) of a side, or a watermark."""
-rows_of = st.lists(st.tuples(st.integers(0, 3), st.integers(-30, 60)), max_size=6)
-histories = st.lists(st.tuples(st.integers(0, 1), rows_of) | st.integers(-30, 70), max_size=14)
-windows = st.sampled_from([Tumbling(10), Hopping(20, 10), Hopping(15, 10), Hopping(10, 15)])
-
-
-class Instances:
-    """The instances of an operator: feeds each its key groups and can replace all by fewer or more."""
-
-    def __init__(self, create: Callable[[], Operator]) -> None:
-        self.create = create
-        self.collected: list[Collected] = []
-        self.start(1, [])
-
-    def start(self, parallelism: int, parts: list[OperatorState], watermark: int | None = None) -> None:
-        cuts = np.linspace(0, 128, parallelism + 1).astype(int).tolist()
-        self.running: list[tuple[Operator, ScriptedContext]] = []
-        for low, high in itertools.pairwise(cuts):
-            operator = self.create()
-            ctx, out = opened(operator, ScriptedContext(range(low, high)))
-            if watermark is not None:
-                ctx.watermark = watermark
-            operator.restore(parts)
-            self.collected.append(out)
-            self.running.append((operator, ctx))
-
-    def feed(self, rows: pa.RecordBatch, side: int) -> None:
-        groups = key_groups(rows, ["key"], 128)
-        for operator, ctx in self.running:
-            mine = rows.take(np.flatnonzero((groups >= ctx.groups.start) & (groups < ctx.groups.stop)))
-            if mine.num_rows:
-                operator.on_rows(mine, side)
-
-    def advance(self, watermark: int) -> None:
-        for operator, ctx in self.running:
-            advance(operator, ctx, watermark)
-
-    def rescale(self, parallelism: int, watermark: int) -> None:
-        self.start(parallelism, [stored(operator.snapshot()) for operator, _ in self.running], watermark)
-
-    def pairs(self) -> list[tuple[Any, ...]]:
-        return sorted(pair for out in self.collected for pair in pairs(out))
-
-
 def test_a_restore_from_instances_with_different_watermarks_fires_each_window_once() -> None:
     instances = Instances(lambda: window_join(Hopping(20, 10)))
     instances.start(2, [])
@@ -251,32 +197,6 @@ def test_a_restore_from_instances_with_different_watermarks_fires_each_window_on
     instances.rescale(3, 9)
     instances.advance(MAX_TIME)
     assert instances.pairs() == [(f"l{key}", f"r{key}", start) for key in keys for start in (0, 10)]
-
-
-def windows_of(window: Tumbling | Hopping, time: int) -> list[int]:
-    slide = window.slide_us if isinstance(window, Hopping) else window.size_us
-    return [start for start in range(-300, 300, slide) if start <= time < start + window.size_us]
-
-
-def run(create: Callable[[], Operator], history: list[Step], rescale_at: int, parallelism: int) -> tuple[Any, Any]:
-    """The pairs, and by side the rows in the order in which they came, each with the watermark it met."""
-    instances = Instances(create)
-    seen: tuple[list[tuple[int, int, str, int]], ...] = ([], [])
-    watermark = -1_000
-    for number, step in enumerate(history):
-        if number == rescale_at:
-            instances.rescale(parallelism, watermark)
-        if isinstance(step, int):
-            if step > watermark:
-                watermark = step
-                instances.advance(watermark)
-            continue
-        side, rows = step
-        named: list[Row] = [(key, at, f"{number}.{i}") for i, (key, at) in enumerate(rows)]
-        seen[side].extend((key, at, name, watermark) for (key, at), (_, _, name) in zip(rows, named, strict=True))
-        instances.feed(batch(named), side)
-    instances.advance(MAX_TIME)
-    return instances.pairs(), seen
 
 
 @given(histories, windows, st.integers(0, 14), st.integers(1, 3))

@@ -13,8 +13,8 @@ from clonos_py.columns.views import Ints
 from clonos_py.operators import version_join
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.version_join import VersionJoin
+from tests.unit.operators.join_histories import COLUMNS, PAIR, Row, Step, batch, histories, pairs, run
 from tests.unit.operators.scripted import advance, opened
-from tests.unit.operators.test_joins import COLUMNS, PAIR, Row, Step, batch, histories, pairs, run
 
 
 def as_of(oldest: int | None = None) -> VersionJoin:

@@ -9,11 +9,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clonos_py.model.joins import JoinColumns
 from clonos_py.model.tables import FirstOf, SortKey
-from clonos_py.model.windows import JoinColumns
 from clonos_py.operators.history_join import HistoryJoin
+from tests.unit.operators.join_histories import batch
 from tests.unit.operators.scripted import opened, schema
-from tests.unit.operators.test_joins import batch
 
 PAIR = schema(("key", pa.int64()), ("price", pa.int64()), ("left", pa.string()), ("right", pa.string()))
 COLUMNS: JoinColumns = (("key", 0, "key"), ("price", 1, "at"), ("left", 0, "name"), ("right", 1, "name"))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from clonos_py.model.times import MAX_TIME
 from clonos_py.operators import history_join
 from clonos_py.operators.history_join import HistoryJoin
+from tests.unit.operators.join_histories import COLUMNS, PAIR, Instances, pairs
 from tests.unit.operators.scripted import advance, opened, schema
-from tests.unit.operators.test_joins import COLUMNS, PAIR, Instances, pairs
 
 Row = tuple[int | None, int | None, int | None, str]
 """key, time, end, name"""
