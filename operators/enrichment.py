@@ -20,7 +20,7 @@ from clonos_py.model.errors import SourceError
 from clonos_py.model.joins import JoinColumns, JoinType
 from clonos_py.model.operators import Discovered, End, Operator, OperatorContext, Output, Source, Wait
 from clonos_py.model.state import OperatorState
-from clonos_py.operators.pairs import Pairs, matchable, result_rows
+from clonos_py.operators.pairs import Pairs, looked_up, matchable
 
 
 class Enrich(Operator):
@@ -61,7 +61,7 @@ class Enrich(Operator):
         positions, numbers = self._matches(rows)
         if self._how is not JoinType.INNER:
             pairs = np.arange(rows.num_rows) if positions is None else positions, numbers
-            positions, numbers = result_rows(self._how, pairs, (rows.num_rows, self._known.num_rows))
+            positions, numbers = looked_up(self._how, pairs, rows.num_rows)
         for batch in self._pairs.batches((rows, self._known), (positions, numbers)):
             self.out.emit(batch)
 

@@ -33,7 +33,7 @@ from clonos_py.model.tables import FirstOf
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.operators.history import History
 from clonos_py.operators.keyed_chunks import grouped, grouped_schema, owned, parted, stored
-from clonos_py.operators.pairs import EMIT_ROWS, NO_ROW, Pairs, matchable, on_time
+from clonos_py.operators.pairs import EMIT_ROWS, Pairs, matchable, on_time
 from clonos_py.operators.ranking import Ranking
 from clonos_py.operators.row_flags import flagged, owned_flagged, packed
 from clonos_py.operators.unmatched import Unmatched
@@ -147,9 +147,7 @@ class HistoryJoin(Operator):
     def _emit_unmatched(self, watermark: int) -> None:
         for side, unmatched in enumerate(self._unmatched):
             if unmatched is not None and self._how.unmatched[side]:
-                for numbers in parted(unmatched.pop(watermark)):
-                    columns = self._pairs.needed(side) or self._keys[side]
-                    self._emit_alone(self._histories[side].take(numbers, columns), side)
+                self._emit_numbered(unmatched.pop(watermark), side)
 
     def _expire(self, *before: tuple[str | None, int]) -> None:
         for side, (time, earliest) in enumerate(before):
@@ -219,12 +217,13 @@ class HistoryJoin(Operator):
     def _emit(self, rows: pa.RecordBatch, side: int, positions: Ints, numbers: Ints) -> None:
         """Emits what these pairs give."""
         others = self._unmatched[1 - side]
-        newly = numbers if others is None else others.settle(numbers)
         if self._how is JoinType.SEMI:
-            if side == 0:
+            if others is None:
                 self._emit_alone(rows.take(np.unique(positions)), 0)
-            for first in parted(newly) if side else ():
-                self._emit_alone(self._histories[0].take(first, self._pairs.needed(0) or self._keys[0]), 0)
+            else:
+                self._emit_numbered(others.settled_first(numbers), 0)
+        elif others is not None:
+            others.settle(numbers)
         if not self._how.pairs:
             return
         if self._first is not None and len(numbers):
@@ -236,11 +235,14 @@ class HistoryJoin(Operator):
 
     def _emit_alone(self, rows: pa.RecordBatch, side: int) -> None:
         """Emits rows of a side without a row of the other one."""
-        sides: list[pa.RecordBatch | None] = [rows, None]
-        numbers = [np.arange(rows.num_rows), np.full(rows.num_rows, NO_ROW)]
-        order = -1 if side else 1
-        for batch in self._pairs.batches(sides[::order], numbers[::order]):
+        for batch in self._pairs.alone(rows, side):
             self.out.emit(batch)
+
+    def _emit_numbered(self, numbers: Ints, side: int) -> None:
+        """Emits stored rows of a side without a row of the other one."""
+        columns = self._pairs.needed(side) or self._keys[side]
+        for part in parted(numbers):
+            self._emit_alone(self._histories[side].take(part, columns), side)
 
     def _pair_rows(
         self, pairs: Pairs, rows: pa.RecordBatch, side: int, positions: Ints, numbers: Ints

@@ -18,14 +18,14 @@ from clonos_py.operators.event_time_range import event_times
 EMIT_ROWS = 65_536
 """The most rows in a batch of results."""
 NO_ROW = -1
-"""In the place of a row of a side: the result has none of that side."""
+"""In the place of a right row: the result has none."""
 
 
 class Pairs:
     """Builds rows of ``schema`` from pairs of rows. Fields that ``columns`` does not name are constants.
 
-    With a ``how`` other than inner a pair may lack a row, which is written as ``NO_ROW``: its columns are null. A key
-    of a full join that has the same name on both sides, ``keys``, is taken from the row that is there.
+    In a left join a pair may lack its right row, which is written as ``NO_ROW``: its columns are null. A key of a full
+    join that has the same name on both sides, ``keys``, is taken from the row that is there.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Pairs:
     ) -> None:
         self._origins = {name: (side, column) for name, side, column in columns}
         self._schema = schema
-        self._how = how
+        self._looks_up = how is JoinType.LEFT
         self._of_either = {a for a, b in zip(*keys, strict=True) if a == b} if how is JoinType.FULL else set[str]()
 
     def needed(self, side: int, *others: str | None) -> list[str]:
@@ -78,8 +78,16 @@ class Pairs:
         columns = [self._column(field, sides, taken, count, constants or {}) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
+    def alone(
+        self, rows: pa.RecordBatch, side: int, numbers: Ints | None = None, constants: dict[str, int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Results of rows of one side without a row of the other: of all, or of those with these numbers."""
+        numbers = np.arange(rows.num_rows) if numbers is None else numbers
+        return self.batches((None, rows) if side else (rows, None), (numbers, numbers), constants)
+
     def _positions(self, numbers: Ints) -> Any:
-        return pa.array(numbers) if self._how is JoinType.INNER else pa.array(numbers, mask=numbers == NO_ROW)
+        lacking = self._looks_up and len(numbers) > 0 and numbers.min() == NO_ROW
+        return pa.array(numbers, mask=numbers == NO_ROW) if lacking else pa.array(numbers)
 
     def _column(
         self,
@@ -92,49 +100,38 @@ class Pairs:
         if field.name not in self._origins:
             return pa.repeat(pa.scalar(constants[field.name], field.type), rows)
         side, name = self._origins[field.name]
-        values = [_taken(sides[at], name, taken[at]) for at in ((0, 1) if name in self._of_either else (side,))]
-        found = [column for column in values if column is not None]
-        if not found:
+        if sides[side] is None and name in self._of_either:
+            side = 1 - side
+        origin, positions = sides[side], taken[side]
+        if origin is None:
             return pa.nulls(rows, field.type)
-        return found[0] if len(found) == 1 else _either(found[0], found[1], field.type)
+        return origin.column(name) if positions is None else origin.column(name).take(positions)
 
 
-def _taken(side: pa.RecordBatch | None, name: str, positions: Any) -> Any:
-    if side is None:
-        return None
-    return side.column(name) if positions is None else side.column(name).take(positions)
+def without_match(matched: Ints, count: int) -> Ints:
+    """Of ``count`` rows those that are not ``matched``, in their order."""
+    return np.flatnonzero(~_named(matched, count))
 
 
-def _either(first: Any, second: Any, kind: pa.DataType) -> Any:
-    """By row the first value, or where it is null the second."""
-    both = pa.concat_arrays([column if column.type == kind else column.cast(kind) for column in (first, second)])
-    rows = np.arange(len(first))
-    return both.take(pa.array(np.where(first.is_null().to_numpy(zero_copy_only=False), len(first) + rows, rows)))
-
-
-def result_rows(how: JoinType, pairs: tuple[Ints, Ints], counts: tuple[int, int]) -> tuple[Ints, Ints]:
-    """What a join gives for the ``pairs`` of its inner join, which are in the order of their left rows. ``counts``: the
-    number of rows of each side.
-
-    The result is in the order of left rows; right rows without a match follow in their order.
-    """
+def looked_up(how: JoinType, pairs: tuple[Ints, Ints], count: int) -> tuple[Ints, Ints]:
+    """What a join of left rows with those that it finds for them gives, in the order of left rows. ``pairs``: the inner
+    join in that order. ``count``: the number of left rows."""
     left, right = pairs
-    if how is JoinType.INNER:
-        return left, right
-    if how is JoinType.SEMI:
-        left = np.flatnonzero(_named(left, counts[0]))
-        return left, np.full(len(left), NO_ROW)
-    alone = [np.flatnonzero(~_named(rows, count)) for rows, count in zip(pairs, counts, strict=True)]
-    if how is JoinType.ANTI:
-        return alone[0], np.full(len(alone[0]), NO_ROW)
-    of_left, of_right = (rows if kept else rows[:0] for rows, kept in zip(alone, how.unmatched, strict=True))
-    if len(of_left):
-        left, right = np.concatenate([left, of_left]), np.concatenate([right, np.full(len(of_left), NO_ROW)])
-        order = stable_order(left)
-        left, right = left[order], right[order]
-    if len(of_right):
-        left, right = np.concatenate([left, np.full(len(of_right), NO_ROW)]), np.concatenate([right, of_right])
-    return left, right
+    match how:
+        case JoinType.INNER:
+            return pairs
+        case JoinType.SEMI:
+            left = np.flatnonzero(_named(left, count))
+            return left, np.full(len(left), NO_ROW)
+        case JoinType.ANTI:
+            left = without_match(left, count)
+            return left, np.full(len(left), NO_ROW)
+    alone = without_match(left, count)
+    if not len(alone):
+        return pairs
+    left, right = np.concatenate([left, alone]), np.concatenate([right, np.full(len(alone), NO_ROW)])
+    order = stable_order(left)
+    return left[order], right[order]
 
 
 def _named(rows: Ints, count: int) -> Bools:

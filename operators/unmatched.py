@@ -33,7 +33,11 @@ class Unmatched:
             unsettled = np.flatnonzero(~settled)
             self._due.push(last_match[unsettled], first + unsettled)
 
-    def settle(self, rows: Ints) -> Ints:
+    def settle(self, rows: Ints) -> None:
+        """These rows have a match."""
+        self._settled[rows] = True
+
+    def settled_first(self, rows: Ints) -> Ints:
         """These rows have a match. Returns those for which it is the first one, once each, in their order."""
         found = np.unique(rows[~self._settled[rows]])
         self._settled[found] = True
@@ -41,8 +45,7 @@ class Unmatched:
 
     def pop(self, watermark: int) -> Ints:
         """The rows that got no match and can get none from rows that are not before ``watermark``. They are settled."""
-        due = self._due.pop(watermark - 1)
-        return self.settle(due)
+        return self.settled_first(self._due.pop(watermark - 1))
 
     def load(self, settled: Bools, last_match: Ints | None) -> None:
         """Replaces all rows."""

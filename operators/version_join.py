@@ -30,7 +30,7 @@ from clonos_py.operators.event_time_buffer import EventTimeBuffer
 from clonos_py.operators.event_time_range import event_times
 from clonos_py.operators.keyed_chunks import grouped_schema, owned, stored, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
-from clonos_py.operators.pairs import NO_ROW, Pairs, matchable, on_time, result_rows
+from clonos_py.operators.pairs import NO_ROW, Pairs, looked_up, matchable, on_time
 
 _LEFT, _RIGHT = "left", "right"
 _FEW_ROWS = 16_384
@@ -110,7 +110,7 @@ class VersionJoin(Operator):
         versions = self._versions_of(rows) if self._versions.rows else np.full(rows.num_rows, NO_ROW)
         left = np.flatnonzero(versions != NO_ROW)
         found = self._versions.take(versions[left], self._kept[1]) if self._versions.rows else None
-        pairs = result_rows(self._how, (left, np.arange(len(left))), (rows.num_rows, len(left)))
+        pairs = looked_up(self._how, (left, np.arange(len(left))), rows.num_rows)
         for batch in self._pairs.batches((rows, found), pairs):
             self.out.emit(batch)
 

@@ -3,7 +3,7 @@
 Rows are stored by *pane*, the longest time span that no window boundary divides: a tumbling window is one pane, a
 hopping window several. When the watermark passes the end of a window, its panes are joined. A pane is removed when its
 last window has closed. Pairs are emitted in the order of windows, then of the left row, then of the right row. An outer
-join also gives the rows without a match in their window. A row whose windows have all closed is dropped and counted as
+join then gives the rows without a match in the window. A row whose windows have all closed is dropped and counted as
 ``late_rows``.
 
 A window joins only rows for which it has not fired yet. So each chunk of a snapshot carries the time up to which its
@@ -31,7 +31,7 @@ from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.model.windows import Hopping, Tumbling
 from clonos_py.operators.event_time_range import event_times
 from clonos_py.operators.keyed_chunks import grouped_schema, owned, with_groups
-from clonos_py.operators.pairs import Pairs, matchable, result_rows
+from clonos_py.operators.pairs import Pairs, matchable, without_match
 from clonos_py.operators.panes import PANE_COLUMN
 
 _SIDES = ("left", "right")
@@ -193,15 +193,23 @@ class WindowJoin(Operator):
         pieces = [list(self._pieces(side, start, end)) for side in (0, 1)]
         if not any(found and (pieces[1 - side] or self._how.unmatched[side]) for side, found in enumerate(pieces)):
             return
-        sides = [concat(found) if found else None for found in pieces]
-        rows = result_rows(self._how, self._matches(*sides), (_length(sides[0]), _length(sides[1])))
-        for batch in self._pairs.batches(sides, rows, {"window_start": start, "window_end": end}):
+        left, right = (concat(found) if found else None for found in pieces)
+        for batch in self._results(left, right, {"window_start": start, "window_end": end}):
             self.out.emit(batch)
 
-    def _matches(self, left: pa.RecordBatch | None, right: pa.RecordBatch | None) -> tuple[Ints, Ints]:
-        if left is None or right is None:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        return match(left, self._keys[0], right, self._keys[1])
+    def _results(
+        self, left: pa.RecordBatch | None, right: pa.RecordBatch | None, window: dict[str, int]
+    ) -> Iterator[pa.RecordBatch]:
+        matches = np.empty(0, np.int64), np.empty(0, np.int64)
+        if left is not None and right is not None:
+            matches = match(left, self._keys[0], right, self._keys[1])
+            if self._how.pairs:
+                yield from self._pairs.batches((left, right), matches, window)
+            elif self._how is JoinType.SEMI:
+                yield from self._pairs.alone(left, 0, np.unique(matches[0]), window)
+        for side, (rows, matched) in enumerate(zip((left, right), matches, strict=True)):
+            if rows is not None and self._how.unmatched[side]:
+                yield from self._pairs.alone(rows, side, without_match(matched, rows.num_rows), window)
 
     def _pieces(self, side: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
         for at in range(start, end, self._width):
@@ -225,7 +233,3 @@ class WindowJoin(Operator):
             pane.stored.append(_Stored(Chunk(rows), MIN_TIME))
             pane.fresh = []
         return pane.stored
-
-
-def _length(rows: pa.RecordBatch | None) -> int:
-    return 0 if rows is None else rows.num_rows
